@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "install": ("cli.install.command", "install", "Install Topogate into the current context.", "Administrators"),
     "uninstall": ("cli.install.command", "uninstall", "Remove Topogate from the current context.", "Administrators"),
+    "doctor": ("cli.doctor.command", "command", "Say what is wrong, and what mends it.", "Administrators"),
     "explain": ("cli.explain.command", "command", "Say where a job's pods went, or why it waits.", "Everyone"),
     "queues": ("cli.queues.command", "command", "Say who waits in the queues, and how much quota is used.", "Everyone"),
     "tree": ("cli.tree.command", "command", "Show the topology, and what is free in each domain.", "Everyone"),

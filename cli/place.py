@@ -16,7 +16,7 @@ from cli.cluster.dry_run import Outcome, rehearse
 from cli.cluster.dump import Found
 from cli.cluster.manifests import CLAIM, Maker, Manifest
 from cli.cluster.required_evictions import Relief
-from cli.cluster.room_report import Room, listed
+from cli.cluster.room_report import CLOSEST, Room, listed
 from cli.explain.owners import full_name
 from cli.explain.rendering import short
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, stderr
@@ -130,6 +130,9 @@ def command(
     domain: Annotated[
         str | None, typer.Option("--domain", help="Domain of the annotations; default what was installed.")
     ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help=f"Show every domain where something waits, not the {CLOSEST} closest.")
+    ] = False,
     output: Output = OutputFormat.TABLE,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -151,7 +154,7 @@ def command(
         stderr().print(f"not looked at: {', '.join(manifests.kinds_of(passed))}", markup=False, soft_wrap=True)
     memory = cluster_snapshot.memory_of(dump, settings)
     answers = report(memory, found, where, SYSTEM.now(), require_queue=settings.require_queue)
-    emit(answers, output, table=render(answers))
+    emit(answers, output, table=render(answers, 0 if everything else CLOSEST))
     states = {answer.state for answer in answers}
     if State.REFUSED in states:
         raise typer.Exit(REFUSED)
@@ -285,23 +288,23 @@ def _victims(memory: Cache, outcome: Outcome) -> Iterator[VictimView]:
 _STYLES: Final = {State.PLACED: "bold green", State.WAITS: "bold yellow", State.PREEMPTS: "bold yellow"}
 
 
-def render(answers: Sequence[PlaceAnswer]) -> RenderableType:
+def render(answers: Sequence[PlaceAnswer], most: int = CLOSEST) -> RenderableType:
     """The answers as a person reads them."""
     parts: list[RenderableType] = []
     for answer in answers:
-        parts += [*_told(answer), Text("")]
+        parts += [*_told(answer, most), Text("")]
     return Group(*parts[:-1])
 
 
-def _told(answer: PlaceAnswer) -> Iterator[RenderableType]:
+def _told(answer: PlaceAnswer, most: int) -> Iterator[RenderableType]:
     pods = sum(one.count for one in answer.pod_sets)
     head = f"{answer.namespace}/{answer.name}"
     yield Text.assemble(
         (head, "bold"), f"  {pods} pods" if pods else "", f", queue {answer.queue}" * bool(answer.queue)
     )
-    told = (
-        f"{answer.reason}: {answer.message}" if answer.reason and answer.state is not State.PLACED else answer.message
-    )
+    told = room_report.told(answer.message, answer.room)
+    if answer.reason and answer.state is not State.PLACED:
+        told = f"{answer.reason}: {told}"
     yield Text.assemble((answer.state.value, _STYLES.get(answer.state, "bold")), f"  {told}")
     for one in answer.pod_sets:
         if one.domains:
@@ -310,7 +313,7 @@ def _told(answer: PlaceAnswer) -> Iterator[RenderableType]:
     if answer.victims:
         yield _victim_table(answer.victims)
     if answer.room:
-        yield room_report.table(answer.room, pods)
+        yield room_report.table(answer.room, pods, most)
         yield from room_report.notes(answer.room)
     if answer.relief is not None:
         yield Text("")

@@ -8,13 +8,13 @@ Rules
 - Slices (`crds.slices`) may come with any of them; alone they are as with unconstrained. So is ``gpu-link`` alone, but
   where unconstrained is said to be ``"false"``.
 - The Job's annotations and those of its pod template are one request: either may carry it.
+- A level is told by its label key, or by a name that a flavor gives it (`crds.levels`), of which `named` makes the key.
 - So are the wishes that go with it (`NumaWish`): the same said twice is fine, two that differ are refused.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import NamedTuple
 
 from crds.constants import (
@@ -68,7 +68,10 @@ class RequestError(ValueError):
 
 @dataclass(frozen=True)
 class ParsedRequest:
-    """A request as written: ``level`` is a node label key, ``auto`` (preferred only), or None where unconstrained."""
+    """A request: ``level`` is a node label key, ``auto`` (preferred only), or None where unconstrained.
+
+    As written it may be a level's name instead, till `named` makes a key of it; ``written`` is what it was then.
+    """
 
     policy: Policy
     level: str | None
@@ -76,6 +79,12 @@ class ParsedRequest:
     slices: tuple[SliceLayer, ...] = ()
     slices_field: str = ""  # where they were read
     group: str = ""  # pod sets that share one domain
+    written: "ParsedRequest | None" = None
+
+    @property
+    def as_written(self) -> "ParsedRequest":
+        """The same with the names that its author used."""
+        return self.written or self
 
     @property
     def auto(self) -> bool:
@@ -112,7 +121,7 @@ def bad_wishes(annotations: Mapping[str, str], path: str) -> Iterator[BadWish]:
     for key, allowed in CHOICES.items():
         value = annotations.get(key)
         if value is not None and value not in allowed:
-            text = f'{path}[{key}]: Unsupported value: "{value}": supported values: {_quoted(allowed)}'
+            text = f'{path}[{key}]: Unsupported value: "{value}": supported values: {quoted(allowed)}'
             yield BadWish(f"{path}[{key}]", value, text)
     resources = annotations.get(NUMA_RESOURCES)
     if resources is not None and not all(_RESOURCE.match(name) for name in resources.split(",")):
@@ -210,57 +219,7 @@ def canonical(request: ParsedRequest, keys: Keys) -> tuple[str, str]:
     if request.policy is Policy.UNCONSTRAINED:
         return keys.unconstrained, "true"
     spellings = keys.required if request.policy is Policy.REQUIRED else keys.preferred
-    return spellings[0], request.level or ""
-
-
-def check_level(request: ParsedRequest, flavors: Mapping[str, Sequence[str]], *, of: str = "") -> None:
-    """Refuse a level that no flavor has. ``flavors``: flavor name -> its levels, widest first; ``of``: whose they are.
-
-    Raises RequestError (UnknownLevel) that lists the levels that exist, or says that there are none yet.
-    """
-    wanted = request.level is not None
-    having = [levels for levels in flavors.values() if levels and not (wanted and level_in(request, levels) is None)]
-    if having:
-        _check_layers(request, flavors, having, of)
-        return
-    known = _known_levels(flavors)
-    also_auto = [AUTO] if request.policy is Policy.PREFERRED and known else []
-    if known:
-        allowed = f"allowed are {_quoted([*known, *also_auto])}"
-    else:
-        allowed = f"there is no ResourceFlavor{of} with spec.topology yet: make one first"
-    text = request.level if request.level is not None else "unconstrained"
-    raise RequestError(
-        Reason.UNKNOWN_LEVEL,
-        request.field,
-        text,
-        f'{request.field}: Unsupported value: "{text}": it is no topology level of any ResourceFlavor{of}; {allowed}',
-    )
-
-
-def _check_layers(
-    request: ParsedRequest, flavors: Mapping[str, Sequence[str]], having: Sequence[Sequence[str]], of: str
-) -> None:
-    """Refuse slices that none of the flavors ``having`` the level can make."""
-    layers = [layer.level for layer in request.slices]
-    if not layers or any(_descend(level_in(request, levels), layers, levels) for levels in having):
-        return
-    field, known = request.slices_field, _known_levels(flavors)
-    unknown = next((level for level in layers if level not in known), None)
-    if unknown is not None:
-        text = f'Unsupported value: "{unknown}": it is no topology level of any ResourceFlavor{of}; allowed are'
-        raise RequestError(Reason.UNKNOWN_LEVEL, field, unknown, f"{field}: {text} {_quoted(known)}")
-    asked = [level for level in (None if request.auto else request.level, *layers) if level]
-    text = f"{_quoted(asked)} do not go from the widest to the narrowest in any ResourceFlavor{of}; levels are "
-    text += "; ".join(_quoted(levels) for levels in dict.fromkeys(tuple(levels) for levels in having))
-    raise RequestError(Reason.INVALID_REQUEST, field, layers[0], f'{field}: Invalid value: "{layers[0]}": {text}')
-
-
-def _descend(level: str | None, layers: Sequence[str], levels: Sequence[str]) -> bool:
-    """Whether the layers are levels that go down, none of them above the requested level."""
-    at = [levels.index(layer) if layer in levels else -1 for layer in layers]
-    above = levels.index(level) if level in levels else 0
-    return min(at) >= above and all(high < low for high, low in pairwise(at))
+    return spellings[0], request.as_written.level or ""
 
 
 def level_in(request: ParsedRequest, levels: Sequence[str]) -> str | None:
@@ -284,7 +243,7 @@ def resolve(request: ParsedRequest, levels: Sequence[str]) -> TopologyRequest | 
 
 
 def unresolved(request: ParsedRequest) -> TopologyRequest:
-    """The request as the engine takes it, with the level as it was written."""
+    """The request as the engine takes it, with the level whatever flavors have."""
     return TopologyRequest(policy=request.policy, level=request.level, slices=request.slices)
 
 
@@ -297,7 +256,7 @@ def _parsed(places: Sequence[Place], keys: Keys) -> ParsedRequest | None:
     if slices == Slices():
         return found
     if slices.group and (found is None or found.policy is Policy.UNCONSTRAINED):
-        field, needed = slices.group_field, _quoted((keys.required[0], keys.preferred[0]))
+        field, needed = slices.group_field, quoted((keys.required[0], keys.preferred[0]))
         text = f'{field}: Forbidden: "{slices.group}": a group shares a domain of a level: it needs one of {needed}'
         raise RequestError(Reason.INVALID_REQUEST, field, slices.group, text)
     found = found or ParsedRequest(Policy.UNCONSTRAINED, None, slices.field)
@@ -329,7 +288,7 @@ def _level_request(policy: Policy, level: str, field: str) -> ParsedRequest:
     if level == AUTO and policy is Policy.REQUIRED:
         raise _invalid(field, level, f'"{AUTO}" goes with prefer-topology only; name a level')
     if not is_label_key(level):
-        raise _invalid(field, level, "expected the node label key of a topology level")
+        raise _invalid(field, level, "expected the node label key of a topology level, or its name")
     return ParsedRequest(policy, level, field)
 
 
@@ -356,10 +315,6 @@ def _invalid(field: str, value: str, expected: str) -> RequestError:
     return RequestError(Reason.INVALID_REQUEST, field, value, f'{field}: Invalid value: "{value}": {expected}')
 
 
-def _known_levels(flavors: Mapping[str, Sequence[str]]) -> list[str]:
-    """Every level of every flavor once, widest first within a flavor, flavors by name."""
-    return list(dict.fromkeys(level for name in sorted(flavors) for level in flavors[name]))
-
-
-def _quoted(texts: Sequence[str]) -> str:
+def quoted(texts: Sequence[str]) -> str:
+    """Texts as a message lists them."""
     return ", ".join(f'"{text}"' for text in texts)

@@ -388,9 +388,10 @@ class Job(Object, frozen=True):
 
 
 class FlavorTopology(Struct, frozen=True):
-    """The levels of a flavor, widest first."""
+    """The levels of a flavor, widest first, and what they may be asked for by."""
 
     levels: tuple[str, ...] = ()
+    names: StrMap | None = None
 
 
 class ResourceFlavorSpec(Struct, frozen=True):

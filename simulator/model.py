@@ -54,6 +54,8 @@ class Cluster:
     """What jobs are put on, and in which queues they wait.
 
     ``pods`` are there already, and stay for ever. Where there is no queue at all, jobs wait in one without quota.
+    ``names``: what
+    flavors call their levels: flavor to name to level.
     """
 
     flavors: tuple[Flavor, ...]
@@ -64,6 +66,7 @@ class Cluster:
     queues: tuple[ClusterQueue, ...] = ()
     local: tuple[LocalQueue, ...] = ()
     namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
+    names: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 class Placing(StrEnum):

@@ -6,6 +6,7 @@ while this process does not lead. docs/metrics.md lists them all; a test compare
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
 from typing import Final
 
 from prometheus_client import (
@@ -20,7 +21,7 @@ from prometheus_client import (
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from engine.cluster.capacity import WHOLE, Capacity, measured
+from engine.cluster.capacity import GANGS, WHOLE, Capacity, measured
 from engine.cluster.state import ClusterState
 from engine.model import Flavor
 from engine.quantity import CPU
@@ -167,6 +168,12 @@ class Metrics:
             ("flavor", "level", "resource"),
             registry,
         )
+        self._gangs = Table(
+            "topogate_startable_gangs",
+            "Gangs of so many devices that would start now, each in one domain of a level, by free devices alone.",
+            ("flavor", "level", "resource", "devices"),
+            registry,
+        )
         self._domains = Table("topogate_domains", "Domains of a level.", ("flavor", "level"), registry)
         self._whole = Table(
             "topogate_free_domains",
@@ -243,7 +250,7 @@ class Metrics:
         if seen == self._seen:
             return
         self._seen = seen
-        nodes, have, free, largest, domains, whole = (dict[tuple[str, ...], float]() for _ in range(6))
+        nodes, have, free, largest, domains, whole, gangs = (dict[tuple[str, ...], float]() for _ in range(7))
         resources = measured(state)
         for name, flavor in sorted(state.flavors.items()):
             tree = state.tree(name)
@@ -262,9 +269,11 @@ class Metrics:
                 whole[name, level] = capacity.whole(resources[0] if resources else CPU, rank)
                 for resource in resources:
                     largest[name, level, resource] = _unit(resource, int(capacity.free(resource, rank).max(initial=0)))
+                for resource, size in product(resources[:1] if resources and "/" in resources[0] else (), GANGS):
+                    gangs[name, level, resource, str(size)] = int(capacity.gangs(resource, size, rank).sum())
         self._outside = {name: found for name, found in self._outside.items() if name in state.flavors}
-        tables = (self._nodes, self._allocatable, self._free, self._largest, self._domains, self._whole)
-        for table, rows in zip(tables, (nodes, have, free, largest, domains, whole), strict=True):
+        tables = (self._nodes, self._allocatable, self._free, self._largest, self._domains, self._whole, self._gangs)
+        for table, rows in zip(tables, (nodes, have, free, largest, domains, whole, gangs), strict=True):
             table.replace(rows)
 
     def _unlabeled(self, state: ClusterState, flavor: Flavor, now: float) -> int:
@@ -280,7 +289,7 @@ class Metrics:
         self._seen = -1, -1
         for table in (self._pending, self._machines, self._troubles, self._nodes, self._allocatable, self._free):
             table.replace({})
-        for table in (self._largest, self._domains, self._whole, self._heard, self._unrecorded):
+        for table in (self._largest, self._domains, self._whole, self._gangs, self._heard, self._unrecorded):
             table.replace({})
 
 

@@ -107,7 +107,7 @@ def on_level(request: ParsedRequest, flavors: Mapping[str, Sequence[str]], *, un
     having = [name for name in sorted(flavors) if level_in(request, flavors[name]) is not None]
     if len(having) < len(flavors):
         yield (
-            f'{request.field}: "{request.level}" is a level of ResourceFlavor {", ".join(having)} only, of '
+            f'{request.field}: "{request.as_written.level}" is a level of ResourceFlavor {", ".join(having)} only, of '
             f"{len(flavors)} with a topology: the pods can go nowhere else"
         )
 

@@ -14,6 +14,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from crds.constants import JOB_CONTROLLER, JOB_SET_CONTROLLER, Keys
+from crds.levels import named
 from crds.request import JOB_PATH, WISHES, ParsedRequest, RequestError, parse_places
 from crds.slices import uneven
 from engine.model import Policy
@@ -191,7 +192,9 @@ def _warnings(head: Job, parts: list[_Part], rules: Rules) -> Iterator[str]:
     yield from advice.on_queue(head, rules.keys, route_of(head, rules), known=rules.flavors is not None)
     for part in parts:
         if part.request is not None:
-            yield from advice.on_level(part.request, offered(rules, head), unchecked=rules.flavors is None)
+            yield from advice.on_level(
+                named(part.request, rules.names), offered(rules, head), unchecked=rules.flavors is None
+            )
         yield from advice.on_template(part.template, part.path)
 
 

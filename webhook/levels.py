@@ -7,11 +7,12 @@ from typing import NamedTuple, Protocol
 import structlog
 
 from clock import Clock
+from crds.levels import NO_NAMES, LevelNames
 from engine.reasons import Reason
 from kube.client import Client
 from kube.errors import KubeTimeout
 from kube.informer import Event, Informer
-from kube.objects import Condition, Object, ResourceFlavor, Struct, condition
+from kube.objects import Condition, FlavorTopology, Object, ResourceFlavor, Struct, condition
 from kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, Resource
 from webhook.checks import Flavors, Route, Routes
 
@@ -27,6 +28,7 @@ class Offer(NamedTuple):
 
     flavors: Flavors
     queues: Routes
+    names: LevelNames = NO_NAMES
 
 
 class LevelSource(Protocol):
@@ -91,7 +93,7 @@ class FlavorLevels:
     """What is offered, read by informers. It is put together when somebody asks after a change, and never changed."""
 
     def __init__(self, client: Client, clock: Clock) -> None:
-        self._flavors: dict[str, tuple[str, ...]] = {}
+        self._flavors: dict[str, FlavorTopology] = {}
         self._local: dict[str, _Seen] = {}
         self._cluster: dict[str, _Seen] = {}
         self._known = asyncio.Event()
@@ -108,7 +110,9 @@ class FlavorLevels:
     def current(self) -> Offer | None:
         """What is offered now; None before everything is listed."""
         if self._offer is None and self._known.is_set():
-            self._offer = Offer(dict(self._flavors), dict(self._routes()))
+            flavors = {name: topology.levels for name, topology in self._flavors.items()}
+            names = LevelNames.read((name, found.levels, found.names) for name, found in self._flavors.items())
+            self._offer = Offer(flavors, dict(self._routes()), names)
         return self._offer
 
     async def wait(self, seconds: float) -> None:
@@ -141,11 +145,12 @@ class FlavorLevels:
 
     def _on_flavor(self, event: Event[ResourceFlavor]) -> None:
         topology = event.new.spec.topology if event.new is not None else None
-        levels = topology.levels if topology is not None else ()
-        if self._flavors.get(event.key, ()) != levels:
+        if topology is not None and not topology.levels:
+            topology = None
+        if self._flavors.get(event.key) != topology:
             self._offer = None
-            if levels:
-                self._flavors[event.key] = levels
+            if topology is not None:
+                self._flavors[event.key] = topology
             else:
                 del self._flavors[event.key]
 

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import msgspec
 
 from crds.constants import JOB_CONTROLLER, Keys
+from crds.levels import NO_NAMES, LevelNames, check_level, named
 from crds.request import (
     JOB_PATH,
     TEMPLATE_PATH,
@@ -30,7 +31,6 @@ from crds.request import (
     ParsedRequest,
     RequestError,
     canonical,
-    check_level,
     parse_job_request,
     parse_request,
 )
@@ -69,6 +69,7 @@ class Rules:
     flavors: Flavors | None
     queues: Routes = field(default_factory=dict)
     require_queue: bool = False
+    names: LevelNames = NO_NAMES  # by which levels may be asked for
 
 
 class Add(msgspec.Struct, frozen=True, gc=False, tag_field="op", tag="add"):
@@ -164,7 +165,7 @@ def mutate_pod(
             return UNTOUCHED
         request = request or ParsedRequest(Policy.UNCONSTRAINED, None, checks.queue_path(rules.keys))
         if not checked and rules.flavors is not None and not (queue and request.policy is Policy.UNCONSTRAINED):
-            check_level(request, rules.flavors)
+            check_level(named(request, rules.names), rules.flavors, names=rules.names)
     except RequestError as error:
         return deny([Problem(INVALID, str(error))])
     alone = () if checked else checks.check_group(pod, rules.keys)
@@ -175,7 +176,7 @@ def mutate_pod(
     if checked:
         return Decision(patch) if patch else UNTOUCHED
     warnings = chain(
-        advice.on_level(request, rules.flavors or {}, unchecked=rules.flavors is None),
+        advice.on_level(named(request, rules.names), rules.flavors or {}, unchecked=rules.flavors is None),
         advice.on_template(pod, ""),
         advice.on_wishes(pod),
         advice.on_lone_total(pod, rules.keys),
@@ -194,8 +195,8 @@ def _admit_job(job: Job, request: ParsedRequest, rules: Rules, operation: str, o
         return Decision(warnings=advice.trim(iter((late,))))
     warnings = chain(
         advice.on_queue(job, rules.keys, route_of(job, rules), known=rules.flavors is not None),
-        advice.on_counts(job, request),
-        advice.on_level(request, offered(rules, job), unchecked=rules.flavors is None),
+        advice.on_counts(job, named(request, rules.names)),
+        advice.on_level(named(request, rules.names), offered(rules, job), unchecked=rules.flavors is None),
         advice.on_template(template, _TEMPLATE),
         advice.on_wishes(template, job),
         _spelling(job, rules.keys),
@@ -240,7 +241,8 @@ def check_offered(request: ParsedRequest, rules: Rules, job: Job, queue: str) ->
         return
     route = route_of(job, rules)
     known = route is not None and route.flavors is not None
-    check_level(request, offered(rules, job), of=f" of ClusterQueue {route.cluster_queue}" if route and known else "")
+    of = f" of ClusterQueue {route.cluster_queue}" if route and known else ""
+    check_level(named(request, rules.names), offered(rules, job), of=of, names=rules.names)
 
 
 def deny(problems: Sequence[Problem]) -> Decision:

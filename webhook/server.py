@@ -43,11 +43,9 @@ from webhook.answers import (
     read_body,
     text,
 )
-from webhook.checks import Flavors
-from webhook.checks import Routes as Queues
 from webhook.connection import Answerer, ReviewServer
 from webhook.crowd import Crowd, Why
-from webhook.levels import FlavorLevels, LevelSource
+from webhook.levels import FlavorLevels, LevelSource, Offer
 from webhook.listener import Listener
 from webhook.metrics import CONTENT_TYPE, TOO_LARGE, Metrics, PathStats
 from webhook.mutate import Rules
@@ -212,13 +210,16 @@ class WebhookServer:
 
         return handle
 
-    def _rules(self, flavors: Flavors | None, queues: Queues | None = None) -> Rules:
-        return Rules(self._settings.keys, flavors, queues or {}, self._settings.require_queue)
+    def _rules(self, offer: Offer | None) -> Rules:
+        keys, require_queue = self._settings.keys, self._settings.require_queue
+        if offer is None:
+            return Rules(keys, None, require_queue=require_queue)
+        return Rules(keys, offer.flavors, offer.queues, require_queue, offer.names)
 
     def _answerer(self, reviewer: Reviewer, stats: PathStats) -> Answerer:
         """The decision on a body that is whole; None as long as the flavors are not known."""
         levels, offered, monotonic = self._levels, None, self._clock.monotonic
-        rulebook = Rulebook(self._rules({}))
+        rulebook = Rulebook(self._rules(None))
 
         def answer(body: bytes) -> Reply | None:
             nonlocal rulebook, offered
@@ -227,7 +228,7 @@ class WebhookServer:
             if offer is None:
                 return None
             if offered is not offer:
-                rulebook, offered = Rulebook(self._rules(offer.flavors, offer.queues)), offer
+                rulebook, offered = Rulebook(self._rules(offer)), offer
             reply = reviewer.answer(body, rulebook)
             stats.observe(reply.verdict, monotonic() - start)
             return reply

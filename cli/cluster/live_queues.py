@@ -12,6 +12,7 @@ import msgspec
 
 from cli.output import Failure
 from clock import SYSTEM, Clock
+from crds.levels import NO_NAMES, LevelNames
 from engine.cluster.state import ClusterState
 from engine.model import PodSet, Policy, TopologyRequest
 from engine.quantity import parse
@@ -37,7 +38,8 @@ class Reading:
     """What was there at ``now`` (seconds since the epoch).
 
     ``workloads``: by key, those that are in a queue and have not finished. ``inactive``: keys of those that are in a
-    queue but not to be admitted. ``wrong``: objects that cannot be read, with why.
+    queue but not to be admitted. ``wrong``: objects that cannot be read, with why. ``names``: what flavors call their
+    levels.
     """
 
     queues: Queues
@@ -46,6 +48,7 @@ class Reading:
     inactive: tuple[str, ...]
     wrong: tuple[str, ...]
     now: float
+    names: LevelNames = NO_NAMES
 
     def why(self, key: str) -> Refusal | None:
         """Why it can wait in no queue as things are; None where it waits in one, or holds what it wants."""
@@ -92,11 +95,12 @@ def build(
     now: float,
 ) -> Reading:
     """Put together what was listed."""
-    state, queues, wrong = ClusterState(), Queues(rules), list[str]()
+    state, queues, wrong, names = ClusterState(), Queues(rules), list[str](), LevelNames()
     for flavor in flavors:
         plain, rooms = plain_flavor(flavor), convert.flavor(flavor)
         if rooms is not None:
             state.set_flavor(rooms)
+            names.set(rooms.name, rooms.levels, flavor.spec.topology.names if flavor.spec.topology else None)
         if plain is not None:
             queues.set_flavor(plain)
     for namespace in namespaces:
@@ -115,7 +119,7 @@ def build(
         if live[key].spec.active:
             _submit(queues, key, live[key], now)
     inactive = sorted(key for key in waiting if not live[key].spec.active)
-    return Reading(queues, state, live, tuple(inactive), tuple(wrong), now)
+    return Reading(queues, state, live, tuple(inactive), tuple(wrong), now, names)
 
 
 def _restore(queues: Queues, state: ClusterState, workloads: Iterable[Workload], now: float) -> None:
@@ -160,16 +164,17 @@ def requests(workload: Workload) -> dict[str, int]:
     return found
 
 
-def with_pods(workload: Workload) -> model.Workload:
+def with_pods(workload: Workload, names: LevelNames) -> model.Workload:
     """The workload as queueing takes it, its pod sets included."""
-    pod_sets = tuple(_pod_set(pod_set, workload.metadata.namespace) for pod_set in workload.spec.pod_sets)
+    pod_sets = tuple(_pod_set(pod_set, workload.metadata.namespace, names) for pod_set in workload.spec.pod_sets)
     return msgspec.structs.replace(_plain(workload), pod_sets=pod_sets)
 
 
-def _pod_set(wire: WorkloadPodSet, namespace: str) -> PodSet:
+def _pod_set(wire: WorkloadPodSet, namespace: str, names: LevelNames) -> PodSet:
     asked = wire.topology_request
     policy = Policy(asked.policy) if asked is not None and asked.policy else Policy.UNCONSTRAINED
-    topology = TopologyRequest(policy=policy, level=asked.level if asked is not None else None)
+    level = names.level(asked.level) if asked is not None and asked.level else None
+    topology = TopologyRequest(policy=policy, level=level)
     return convert.pod_set(wire.name, wire.count, template_of(wire), topology, namespace)
 
 

@@ -92,7 +92,7 @@ class Maker:
         self._leaders_of = memory.stores.leader_set
         routes = {name: _route(memory, *name) for name in memory.queues.local}
         queues = {name: route for name, route in routes.items() if name[1]}
-        self._rules = Rules(keys, dict(memory.flavors), queues, require_queue)
+        self._rules = Rules(keys, dict(memory.flavors), queues, require_queue, memory.level_names)
 
     def make(self, one: Found) -> Manifest:
         """Raises Failure where a field is not what it has to be."""

@@ -241,9 +241,7 @@ def _queue_of(memory: Cache, workload: Workload) -> str:
 def render(found: Relief) -> Iterator[RenderableType]:
     """What would help, as a person reads it."""
     if found.domain:
-        missing = ", ".join(f"{amount} {name}" for name, amount in found.missing.items())
-        text = f"Closest: {'/'.join(found.domain)} takes {min(found.fits, found.count)} of {found.count} pods"
-        yield Text(text + (f", and lacks {missing} for the rest" if missing else ""))
+        yield Text(f"Closest: {'/'.join(found.domain)}")
     if found.held_by:
         yield _table("HELD THERE BY", found.held_by)
     if found.enough:

@@ -13,7 +13,9 @@ from engine.model import Amounts, PodSet
 from engine.placement.explain import DomainFit, explain
 from engine.quantity import format_quantity
 from engine.reasons import Reason
+from ungater.reconcile.messages import CLOSEST_ARE
 
+CLOSEST = 10  # domains in a table, unless all are asked for
 MOST_UNLABELED = 8  # nodes in a table; JSON has them all
 
 
@@ -92,8 +94,14 @@ def notes(found: Sequence[Room]) -> Iterator[Text]:
         yield Text(f"and {len(lacking) - MOST_UNLABELED} more such nodes; -o json has them all")
 
 
-def table(found: Sequence[Room], count: int) -> Table:
-    """The domains as a person reads them."""
+def told(message: str, found: Sequence[Room]) -> str:
+    """Why something waits, without the closest domains where a table tells of them."""
+    return message.partition(CLOSEST_ARE)[0] if found else message
+
+
+def table(found: Sequence[Room], count: int, most: int = CLOSEST) -> Table:
+    """The domains that come closest, at most so many (0: all), as a person reads them."""
+    shown = found[:most] if most else found
     made = Table(box=None, pad_edge=False)
     made.add_column("DOMAIN")
     made.add_column(f"FITS (OF {count})", justify="right")
@@ -101,14 +109,16 @@ def table(found: Sequence[Room], count: int) -> Table:
     made.add_column("LIMITED BY")
     made.add_column("SHORT OF")
     made.add_column("NODES OUT")
-    numa = any(room.misaligned for room in found)
+    numa = any(room.misaligned for room in shown)
     if numa:
         made.add_column("NUMA")
-    for room in found:
+    for room in shown:
         missing = ", ".join(f"{amount} {name}" for name, amount in room.missing.items())
         out = ", ".join(f"{nodes} {reason}" for reason, nodes in room.excluded.items())
         cells = ["/".join(room.values), str(room.fits), str(room.nodes), room.limit, missing, out]
         if numa:
             cells.append(f"{room.misaligned} nodes refuse more: {room.refusal}" if room.misaligned else "")
         made.add_row(*cells)
+    if more := len(found) - len(shown):
+        made.add_row(f"and {more} more domain{'s' * (more != 1)}, none of them closer; --all shows them")
     return made

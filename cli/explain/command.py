@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from cli.cluster.room_report import CLOSEST
 from cli.explain.rendering import render_all
 from cli.explain.report import Report, reports
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit
@@ -26,6 +27,9 @@ def command(
     domain: Annotated[
         str | None, typer.Option("--domain", help="Domain of the annotations; default what was installed.")
     ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help=f"Show every domain, not the {CLOSEST} that come closest.")
+    ] = False,
     output: Output = OutputFormat.TABLE,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -44,4 +48,6 @@ def command(
         found = asyncio.run(ask())
     except KubeError as error:
         raise Failure(str(error)) from error
-    emit(found[0] if len(found) == 1 else {"items": found}, output, table=render_all(found))
+    emit(
+        found[0] if len(found) == 1 else {"items": found}, output, table=render_all(found, 0 if everything else CLOSEST)
+    )

@@ -99,7 +99,7 @@ def _options(reading: Reading, state: ClusterState, queue: str, key: str) -> tup
     entry = reading.queues.entries.get(key)
     if queue not in reading.queues.quotas.queues or (entry is not None and entry.grant is not None):
         return (), ""
-    found = explain(state, reading.queues, queue, with_pods(reading.workloads[key]))
+    found = explain(state, reading.queues, queue, with_pods(reading.workloads[key], reading.names))
     if isinstance(found, Refusal):
         return (), found.message
     return tuple(map(_option, found)), ""

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from cli.cluster import required_evictions as reliefs
 from cli.cluster import room_report
+from cli.cluster.room_report import CLOSEST
 from cli.explain import queue_report
 from cli.explain.report import PlacedPod, Report
 
@@ -15,22 +16,24 @@ MOST_PODS = 40  # with their zones in a table
 MOST_TROUBLES = 8
 
 
-def render_all(results: Sequence[Report]) -> RenderableType:
+def render_all(results: Sequence[Report], most: int = CLOSEST) -> RenderableType:
     """The reports of an owner's workloads as a person reads them."""
-    return Group(*(part for result in results for part in (render(result), Text(""))[: 2 if len(results) > 1 else 1]))
+    each = (render(result, most) for result in results)
+    return Group(*(part for one in each for part in (one, Text(""))[: 2 if len(results) > 1 else 1]))
 
 
-def render(result: Report) -> RenderableType:
-    """The report as a person reads it."""
+def render(result: Report, most: int = CLOSEST) -> RenderableType:
+    """The report as a person reads it, with at most so many domains for one that waits (0: all)."""
     several = len(result.pod_sets) > 1
     what = f"{result.count} pods"
     if not several:
         what += f" ({_each(result.per_pod)} each), {_wish(result.policy, result.level)}"
     for one in result.pod_sets if several else ():
         what += f"\n  {one.name}  {one.count} pods ({_each(one.per_pod)} each), {_wish(one.policy, one.level)}"
+    message = room_report.told(result.message, result.room)
     head = Text.assemble(
         (f"{result.kind} {result.job}", "bold"), f"  {what}\n",
-        (result.state, _color(result)), f"  {result.message}" if result.message else "",
+        (result.state, _color(result)), f"  {message}" if message else "",
     )  # fmt: skip
     parts: list[RenderableType] = [head]
     if result.queue is not None:
@@ -39,7 +42,7 @@ def render(result: Report) -> RenderableType:
         parts.append(_placement_table(result))
         parts.extend(_zone_tables(result))
     if result.room:
-        parts.append(room_report.table(result.room, result.count))
+        parts.append(room_report.table(result.room, result.count, most))
         parts.extend(room_report.notes(result.room))
     if result.relief is not None:
         parts += [Text(""), *reliefs.render(result.relief)]

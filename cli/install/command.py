@@ -3,17 +3,19 @@
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 import yaml
 from rich.table import Table
 
+from cli.install import flavor as flavors
 from cli.install import installation, removal, waiting
 from cli.install.installation import Requested
 from cli.install.removal import Left
 from cli.install.steps import Step
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, progress, stderr, stdout
+from cli.topology.known import WORDS
 from crds.constants import DEFAULT_DOMAIN, NAMESPACE
 from kube.client import Client
 from kube.errors import KubeError
@@ -62,6 +64,26 @@ MetricsAuthentication = Annotated[
         help="Let only those read metrics whom Kubernetes lets, over TLS, or no longer; default as it is.",
     ),
 ]
+Topology = Annotated[
+    str,
+    typer.Option(
+        "--topology",
+        metavar="auto|gke|eks|...|LABEL,LABEL",
+        help="Make the ResourceFlavor too: `auto` finds known labels on the nodes; a word names whose they are "
+        f"({', '.join(WORDS[1:])}); or the labels themselves, the widest first.",
+    ),
+]
+Flavor = Annotated[
+    str, typer.Option("--flavor", help="With --topology: the name of the flavor; default the word, or `nodes`.")
+]
+Nodes = Annotated[
+    str,
+    typer.Option(
+        "--nodes",
+        metavar="KEY=VALUE",
+        help="With --topology: which nodes are meant; default those with accelerators.",
+    ),
+]
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until all pods of it run.")]
 Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds to wait.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Let the API server check everything, and change nothing.")]
@@ -76,6 +98,9 @@ def install(
     agent: Agent = None,
     kueue: Kueue = None,
     metrics_authentication: MetricsAuthentication = None,
+    topology: Topology = "",
+    flavor: Flavor = "",
+    nodes: Nodes = "",
     wait: Wait = True,
     timeout: Timeout = WAIT_SECONDS,
     dry_run: DryRun = False,
@@ -88,35 +113,70 @@ def install(
     Installing twice changes nothing. With `-o yaml` or `-o json` the objects are printed and nothing is applied.
     """
     _check_place(out_of_cluster, webhook_url)
+    if (flavor or nodes) and not topology:
+        raise Failure("--flavor and --nodes say more about --topology: give that too, as --topology auto")
     wish = Requested(domain, namespace, image, webhook_url, agent, kueue, metrics_authentication)
+    site = _Site(topology, flavor, flavors.group_of(nodes))
     if output is not OutputFormat.TABLE:
-        _print_objects(render.objects(asyncio.run(installation.plan(None, wish))), output)
+        _print_objects(_described(wish, site, kubeconfig, context), output)
         return
+    _with_client(
+        lambda client: _install(client, wish, site, timeout if wait else 0.0, dry_run=dry_run), kubeconfig, context
+    )
 
-    async def run(client: Client) -> None:
-        options = await installation.plan(client, wish)
-        objects = render.objects(options)
-        with progress(f"Applying {len(objects)} objects"):
-            await _show(installation.apply(client, objects, dry_run=dry_run))
-        if dry_run:
-            stdout().print("Nothing was changed: this was a dry run.")
-            return
-        if out_of_cluster:
-            await _show(installation.remove_components(client, options))
-        if agent is False:
-            await _show(installation.remove_agent(client, options))
-        if kueue is False:
-            await _show(installation.remove_kueue(client, options))
-        if metrics_authentication is False:
-            await _show(installation.remove_metrics_authentication(client, options))
-        with progress("Waiting for the API server to serve the kinds"):
-            await waiting.wait_established(client, timeout)
-        if wait and not out_of_cluster:
-            with progress("Waiting for the pods"):
-                await waiting.wait_available(client, options, timeout)
-        _next_steps(options)
 
-    _with_client(run, kubeconfig, context)
+class _Site(NamedTuple):
+    """What was said of the flavor; ``topology`` empty: nothing."""
+
+    topology: str
+    flavor: str
+    nodes: dict[str, str]
+
+
+async def _install(client: Client, wish: Requested, site: _Site, seconds: float, *, dry_run: bool) -> None:
+    """``seconds``: for how long its pods are waited for; 0: not at all."""
+    options = await installation.plan(client, wish)
+    objects = render.objects(options)
+    made: dict[str, Any] | None = None
+    if site.topology:
+        choice, made = await flavors.planned(client, *site)
+        stdout().print(flavors.shown(choice, made["metadata"]["name"]))
+    with progress(f"Applying {len(objects)} objects"):
+        await _show(installation.apply(client, objects, dry_run=dry_run))
+    if dry_run:
+        if made is not None:
+            stdout().print(str(await flavors.applied(client, made, dry_run=True)), markup=False)
+        stdout().print("Nothing was changed: this was a dry run.")
+        return
+    if wish.webhook_url:
+        await _show(installation.remove_components(client, options))
+    if wish.agent is False:
+        await _show(installation.remove_agent(client, options))
+    if wish.kueue is False:
+        await _show(installation.remove_kueue(client, options))
+    if wish.metrics_authentication is False:
+        await _show(installation.remove_metrics_authentication(client, options))
+    with progress("Waiting for the API server to serve the kinds"):
+        await waiting.wait_established(client, seconds or WAIT_SECONDS)
+    if made is not None:
+        stdout().print(str(await flavors.applied(client, made, dry_run=False)), markup=False)
+    if seconds and not wish.webhook_url:
+        with progress("Waiting for the pods"):
+            await waiting.wait_available(client, options, seconds)
+    _next_steps(options, made)
+
+
+def _described(wish: Requested, site: _Site, kubeconfig: str | None, context: str | None) -> list[render.Json]:
+    """All objects; a cluster is looked at for its nodes alone, where they are to say what the topology is."""
+    objects = render.objects(asyncio.run(installation.plan(None, wish)))
+    if not site.topology:
+        return objects
+
+    async def add(client: Client) -> None:
+        objects.append((await flavors.planned(client, *site))[1])
+
+    _with_client(add, kubeconfig, context)
+    return objects
 
 
 def uninstall(
@@ -182,11 +242,17 @@ def _print_objects(objects: list[render.Json], output: OutputFormat) -> None:
         emit({"apiVersion": "v1", "kind": "List", "items": objects}, output)
 
 
-def _next_steps(options: render.Options) -> None:
+def _next_steps(options: render.Options, flavor: dict[str, Any] | None) -> None:
+    next_step = "make a ResourceFlavor of your nodes' labels (topogate install --topology auto), then annotate a Job."
+    if flavor is not None:
+        names = flavor["spec"]["topology"]["names"]
+        word = next((name for name in ("rack", "nvlink", "zone", *names) if name in names), "")
+        next_step = f"annotate a Job with {options.domain}/require-topology: {word}; topogate tree shows the topology."
     stdout().print(
         f"Topogate is installed in namespace {options.namespace}. Its request annotations are {options.domain}/...\n"
-        "Next: make a ResourceFlavor with your topology levels (manifests/samples/flavor.yaml), then annotate a Job.",
+        f"Next: {next_step}",
         markup=False,
+        soft_wrap=True,
     )
     if options.kueue:
         stdout().print(

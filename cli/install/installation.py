@@ -132,6 +132,12 @@ async def _remove_part(client: Client, without: render.Options, whole: render.Op
             yield step
 
 
+async def settings_of(client: Client, namespace: str) -> Json:
+    """The settings of the installation in a namespace; empty without one. Raises Failure where they are wrong."""
+    config = await _installed_config(client, namespace)
+    return _parse(config, namespace) if config else {}
+
+
 async def installed(client: Client, namespace: str, domain: str = "") -> render.Options:
     """What is installed in the namespace, by its settings; ``domain`` or the default where there are none left."""
     settings = _settings({"namespace": namespace} | ({"domain": domain} if domain else {}))

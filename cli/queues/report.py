@@ -240,7 +240,7 @@ def _lacking(reading: Reading, key: str) -> str:
     queue = _led_to(reading, key)
     if queue not in reading.queues.quotas.queues:
         return ""
-    found = explain(reading.state, reading.queues, queue, live_queues.with_pods(reading.workloads[key]))
+    found = explain(reading.state, reading.queues, queue, live_queues.with_pods(reading.workloads[key], reading.names))
     if isinstance(found, Refusal) or not found:
         return ""
     fits = [fit for fit in found[0].quotas if fit.lacking]

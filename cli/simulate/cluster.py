@@ -9,6 +9,7 @@ from cli.cluster import dump as dumps
 from cli.output import Failure
 from cli.simulate.options import Made, teams
 from crds.constants import Keys
+from crds.levels import LevelNames
 from crds.settings import Settings
 from engine.cluster.state import ClusterState
 from engine.kubelet.machine import Machine
@@ -36,6 +37,11 @@ def generated(made: Made, queues: int = 1) -> Cluster:
     flavor = Flavor(name=FLAVOR, levels=LEVELS, node_labels={GROUP_LABEL: "tas"})
     machines = tuple(_machines(made, wires)) if made.machine else ()
     return Cluster((flavor,), nodes, machines, queues=tuple(_shared(nodes, teams(queues))))
+
+
+def names_in(cluster: Cluster) -> LevelNames:
+    """By which jobs may ask for levels there."""
+    return LevelNames.read((one.name, one.levels, cluster.names.get(one.name)) for one in cluster.flavors)
 
 
 def _machines(made: Made, wires: Sequence[objects.Node]) -> Iterator[Machine]:
@@ -97,6 +103,9 @@ def recorded(files: Sequence[str], keys: Keys, levels: Sequence[str], *, empty: 
         queues=queues,
         local=local,
         namespaces={one.metadata.name: one.metadata.labels or {} for one in dump.namespaces},
+        names={
+            one.metadata.name: one.spec.topology.names or {} for one in dump.flavors if one.spec.topology is not None
+        },
     )
 
 

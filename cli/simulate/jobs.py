@@ -6,10 +6,12 @@ from typing import Final
 
 from cli.cluster.dump import Found, objects_in
 from cli.output import Failure, stderr
+from cli.simulate.cluster import names_in
 from cli.simulate.trace import MOST, read, seconds
 from cli.whatif.cases import opened
 from crds.constants import GROUP, Keys
-from crds.request import RequestError, check_level, resolve
+from crds.levels import check_level
+from crds.request import RequestError, resolve
 from engine.model import Policy, TopologyRequest
 from kube import objects
 from kube.pods import convert
@@ -54,7 +56,7 @@ def _trace(file: str, cluster: Cluster) -> Sequence[Job]:
             text = stream.read().decode("utf-8-sig")
         except (OSError, EOFError, UnicodeDecodeError) as error:
             raise Failure(f"{file}: expected CSV in UTF-8: {error}") from None
-    jobs, unknown = read(io.StringIO(text, newline=""), file, levels)
+    jobs, unknown = read(io.StringIO(text, newline=""), file, levels, names_in(cluster))
     if unknown:
         listed = ", ".join(unknown)
         stderr().print(f"{file}: columns that mean nothing here: {listed}", markup=False, soft_wrap=True)
@@ -77,15 +79,17 @@ def _manifests(file: str, cluster: Cluster, keys: Keys, duration: float) -> Sequ
 
 def _job(one: Found, cluster: Cluster, keys: Keys, rules: ClassRules, duration: float, number: int) -> Job:
     wire = one.read(objects.Job)
-    owner = owner_of(wire, keys)
+    names = names_in(cluster)
+    owner = owner_of(wire, keys).named(names)
     if isinstance(owner.request, RequestError):
         raise one.fail("", str(owner.request))
     template = owner.pod_sets[0].template
     namespace = owner.namespace or NAMESPACE
     topology = TopologyRequest(policy=Policy.UNCONSTRAINED)
     if owner.request is not None:
+        flavors = {flavor.name: flavor.levels for flavor in cluster.flavors}
         try:
-            check_level(owner.request, {flavor.name: flavor.levels for flavor in cluster.flavors})
+            check_level(owner.request, flavors, names=names)
         except RequestError as error:
             raise one.fail("", str(error)) from None
         levels = next(f.levels for f in cluster.flavors if resolve(owner.request, f.levels) is not None)

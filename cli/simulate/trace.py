@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Final, TextIO
 
 from cli.output import Failure
+from crds.levels import NO_NAMES, LevelNames
 from engine import quantity
 from engine.model import PODS, Amounts, PodSet, Policy, TopologyRequest
 from simulator.model import NAMESPACE, QUEUE, Job, guaranteed
@@ -62,6 +63,7 @@ def level_named(text: str, levels: Sequence[str]) -> str:
 class _Reader:
     file: str
     levels: Sequence[str]
+    names: LevelNames = NO_NAMES
     at: dict[str, int] = field(default_factory=dict)  # column by meaning
     resources: dict[str, int] = field(default_factory=dict)  # column by resource
     line: int = 1
@@ -180,20 +182,22 @@ class _Reader:
         if level == "auto" and policy is Policy.PREFERRED and self.levels:
             return TopologyRequest(policy=policy, level=self.levels[-1])
         try:
-            return TopologyRequest(policy=policy, level=level_named(level, self.levels))
+            return TopologyRequest(policy=policy, level=level_named(self.names.level(level), self.levels))
         except ValueError as error:
             raise self.fail("topology", str(error)) from None
 
 
-def read(stream: Iterable[str], file: str, levels: Sequence[str]) -> tuple[tuple[Job, ...], list[str]]:
+def read(
+    stream: Iterable[str], file: str, levels: Sequence[str], names: LevelNames = NO_NAMES
+) -> tuple[tuple[Job, ...], list[str]]:
     """(the jobs by arrival, columns that mean nothing here); the first arrives at 0 where arrivals are dates.
 
-    ``levels``: those of the cluster's flavors, widest first.
+    ``levels``: those of the cluster's flavors, widest first; ``names``: what they call them.
 
     Raises:
         Failure: a line is no job; its message names file, line and column.
     """
-    reader = _Reader(file, levels)
+    reader = _Reader(file, levels, names)
     rows = csv.reader(stream, strict=True)
     try:
         header = next(rows, None)

@@ -44,6 +44,8 @@ def _table(view: FlavorView, *, wide: bool, utf: bool) -> Table:
     for name in view.tree.resources:
         for column in ("FREE", "USED", "ALL") if wide else ("FREE/ALL",):
             table.add_column(f"{_heading(name)} {column}", justify="right")
+    if view.tree.starts:
+        table.add_column(f"STARTS {'/'.join(view.tree.starts)}", justify="right")
     tenants = _any_tenants(view.tree)
     if tenants:
         table.add_column("HELD BY")
@@ -52,6 +54,8 @@ def _table(view: FlavorView, *, wide: bool, utf: bool) -> Table:
         for name, amount in domain.resources.items():
             free, used, have = (_amount(name, part, alike) for part in (amount.free, amount.used, amount.allocatable))
             cells += (free, used, have) if wide else (f"{free}/{have}",)
+        if view.tree.starts:
+            cells.append("/".join(str(count * alike) for count in domain.starts.values()))
         if tenants:
             cells.append(_held(domain.tenants, alike, wide=wide))
         table.add_row(label, *cells, style=_style(domain, view.resource))

@@ -9,7 +9,7 @@ import msgspec
 from cli.cluster.holders import holders
 from cli.explain.rendering import short
 from cli.output import Failure
-from engine.cluster.capacity import WHOLE, Capacity, measured
+from engine.cluster.capacity import GANGS, WHOLE, Capacity, measured
 from engine.cluster.state import ClusterState
 from engine.cluster.tree import Path, Tree
 from engine.quantity import CPU, format_quantity
@@ -39,7 +39,10 @@ class Tenant(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class DomainView(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One domain. ``values``: one a level, widest first; () for the flavor as a whole."""
+    """One domain. ``values``: one a level, widest first; () for the flavor as a whole.
+
+    ``starts``: how many gangs of so many devices would start now inside of it (`Capacity.gangs`).
+    """
 
     level: str
     values: tuple[str, ...]
@@ -48,6 +51,7 @@ class DomainView(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     cordoned: int
     idle: int
     resources: dict[str, Amount]
+    starts: dict[str, int] = {}
     tenants: tuple[Tenant, ...] = ()
     domains: "tuple[DomainView, ...]" = ()
 
@@ -171,6 +175,7 @@ class _Columns:
     cordoned: Sequence[int]
     idle: Sequence[int]
     amounts: Mapping[str, tuple[Sequence[int], Sequence[int], Sequence[int]]]
+    starts: Mapping[str, Sequence[int]]
 
 
 class _Teller:
@@ -224,6 +229,7 @@ class _Teller:
                 )
                 for name in self._resources
             },
+            {str(size): capacity.gangs(self.main, size, rank).tolist() for size in GANGS} if "/" in self.main else {},
         )
 
     def view(self, rank: int = WHOLE, at: int = 0) -> DomainView:
@@ -241,6 +247,7 @@ class _Teller:
             cordoned=columns.cordoned[at],
             idle=columns.idle[at],
             resources=amounts,
+            starts={size: counts[at] for size, counts in columns.starts.items()},
             tenants=self._tenants(rank, at) if self._wish.tenants and rank == self.deepest else (),
             domains=tuple(self.view(rank + 1, below) for below in self._below(rank, at)),
         )

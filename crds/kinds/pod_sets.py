@@ -62,7 +62,7 @@ class TopologyRequest(ApiModel):
     policy: Literal["Required", "Preferred", "Unconstrained"]
     """Required: one domain or none; Preferred: as few domains as possible; Unconstrained: anywhere."""
     level: LabelKey | None = None
-    """The node label key of the level; auto, with Preferred, means the narrowest."""
+    """The level: its node label key or a name that flavors give it; auto, with Preferred, means the narrowest."""
     pod_index_label: LabelKey | None = None
     """The pod label that holds the rank."""
     sub_group_index_label: LabelKey | None = None

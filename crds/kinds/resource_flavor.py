@@ -8,6 +8,7 @@ from crds.constants import HOSTNAME_LABEL, MAX_LEVELS
 from crds.kinds.common import (
     AGE,
     ATOMIC,
+    ATOMIC_MAP,
     ApiModel,
     ApiObject,
     Column,
@@ -22,6 +23,8 @@ from crds.kinds.common import (
     condition_column,
 )
 
+AUTO = "auto"
+
 _LEVEL_RULES = cel(
     ("self.all(level, self.exists_one(other, other == level))", "levels must be unique"),
     (
@@ -31,13 +34,38 @@ _LEVEL_RULES = cel(
 )
 
 
+_NAME_RULES = {
+    **ATOMIC_MAP,
+    **cel(
+        (
+            "self.all(name, size(name) <= 63 && name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$'))",
+            "names begin with a letter, and have at most 63 lower case letters, digits and '-'",
+        ),
+        (f"!('{AUTO}' in self)", f"{AUTO} is no name: it means the narrowest level"),
+    ),
+}
+
+
 class Topology(ApiModel):
     """How the flavor's nodes are laid out."""
+
+    model_config = ConfigDict(
+        json_schema_extra=cel(
+            (
+                "!has(self.names) || self.names.all(name, self.names[name] in self.levels && !(name in self.levels))",
+                "names must be of levels of this flavor, and none of them a level itself",
+            ),
+        )
+    )
 
     levels: Annotated[
         list[LabelKey], Field(min_length=1, max_length=MAX_LEVELS, json_schema_extra={**ATOMIC, **_LEVEL_RULES})
     ]
     """Node label keys from the widest level (block) to the narrowest (often kubernetes.io/hostname)."""
+    names: Annotated[dict[str, LabelKey], Field(min_length=1, max_length=16, json_schema_extra=_NAME_RULES)] | None = (
+        None
+    )
+    """Names by which jobs may ask for levels: name to label key, as rack to cloud-provider.com/topology-rack."""
 
 
 class ResourceFlavorSpec(ApiModel):
@@ -50,8 +78,16 @@ class ResourceFlavorSpec(ApiModel):
                 "nodeLabels must select the nodes with at least one label where topology is set",
             ),
             (
-                "!has(oldSelf.topology) || (has(self.topology) && self.topology == oldSelf.topology)",
+                "!has(oldSelf.topology) || (has(self.topology) && self.topology.levels == oldSelf.topology.levels)",
                 "topology cannot be changed once set, for stored assignments refer to its levels: make another flavor",
+            ),
+            (
+                (
+                    "!has(oldSelf.topology) || !has(oldSelf.topology.names) || (has(self.topology)"
+                    " && has(self.topology.names) && oldSelf.topology.names.all(name, name in self.topology.names"
+                    " && self.topology.names[name] == oldSelf.topology.names[name]))"
+                ),
+                "names of levels stay once they are set, for jobs ask by them; more may be added",
             ),
             (
                 "!has(self.nodeLabels) || self.nodeLabels.all(key, !format.qualifiedName().validate(key).hasValue())",
@@ -91,6 +127,7 @@ class ResourceFlavor(ApiObject):
         namespaced=False,
         columns=(
             Column("Levels", ".spec.topology.levels", "string", "Topology levels from the widest to the narrowest."),
+            Column("Names", ".spec.topology.names", "string", "Names of levels.", priority=1),
             Column("Nodes", ".status.nodes", "integer", "Nodes that carry every level label."),
             Column("Unlabeled", ".status.nodesMissingLabels", "integer", "Nodes that lack a level label."),
             condition_column("Reason", "Active", "reason"),

@@ -13,6 +13,7 @@ from engine.arrays import Ints
 from engine.cluster.state import ClusterState
 from engine.cluster.tree import Tree
 
+GANGS: Final = (8, 64, 512)  # devices of the gangs that are told of
 WHOLE: Final = -1  # in place of a rank: the flavor as a whole is one domain
 
 
@@ -70,6 +71,20 @@ class Capacity:
         """How many domains have all that they have of the resource free, on nodes that are all in order."""
         have = self.allocatable(resource, rank)
         return int(((have > 0) & (self.free(resource, rank) == have)).sum())
+
+    def gangs(self, resource: str, devices: int, rank: int) -> Ints:
+        """How many gangs of so many devices would start now, each inside one domain.
+
+        A gang's pods take all devices of a node, as most nodes have them; a gang that is smaller is one pod. What else
+        pods ask for, and what is inside of nodes, is not looked at.
+        """
+        have = self._row(self._table.alloc, resource)
+        sizes, counts = np.unique(have[have > 0], return_counts=True)
+        if not sizes.size:
+            return self._sums(np.zeros(self.tree.size, np.int64), rank)
+        pod = min(devices, int(sizes[len(sizes) - 1 - int(np.argmax(counts[::-1]))]))
+        found: Ints = self._sums(self._free(resource) // pod, rank) // -(-devices // pod)
+        return found
 
     def _free(self, resource: str) -> Ints:
         found: Ints = np.where(self._usable, np.maximum(self._row(self._table.free, resource), 0), 0)

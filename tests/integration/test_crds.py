@@ -212,6 +212,21 @@ RULES = [
     ),
     Rule(
         "ResourceFlavor",
+        "names must be of levels of this flavor",
+        {"spec.topology.names": {"rack": "other/rack"}},
+        {"spec.topology.names": {"rack": RACK, "shelf": RACK}},
+    ),
+    Rule("ResourceFlavor", "auto is no name", {"spec.topology.names": {"auto": RACK}}, {}),
+    Rule("ResourceFlavor", "names begin with a letter", {"spec.topology.names": {"a/b": RACK}}, {}),
+    Rule(
+        "ResourceFlavor",
+        "names of levels stay once they are set",
+        {"spec.topology.names": {"node": HOST}},
+        {"spec.topology.names": {"rack": RACK, "node": HOST}},
+        on="update",
+    ),
+    Rule(
+        "ResourceFlavor",
         "at least one label where topology is set",
         {"spec.nodeLabels": {}},
         {"spec.nodeLabels": {"a": "b"}},

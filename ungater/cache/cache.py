@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from clock import Clock
 from crds.constants import Keys
+from crds.levels import LevelNames
 from engine.cluster.state import ClusterState
 from engine.numa.score import AlignmentOverPacking, ZoneScore
 from engine.reasons import Reason
@@ -115,7 +116,7 @@ class Cache:
         self.volumes = VolumeEvents(core, self.nodes, charges, volumes, self.pods.delay)
         self.workloads = WorkloadEvents(core, self.admissions, groups)
         self.classes = ClassEvents(core, class_rules, self.reservations.class_changed, charges.note_outside)
-        self.config = ConfigEvents(core, self.reservations.forget_namespace)
+        self.config = ConfigEvents(core, self.reservations.forget_namespace, self.views.review_all)
         self.doubts = Doubts(clock.monotonic)
         self.rules = self._context(life or LifeRules(), missing_pods or MissingPods(), require_queue=require_queue)
 
@@ -124,6 +125,7 @@ class Cache:
         return ReconcileContext(
             self.keys,
             self._core.flavors,
+            level_names=self._core.level_names,
             lost=self.pod_sets.lost,
             dead=self._core.dead,
             missing=self.nodes.missing_since,
@@ -150,6 +152,11 @@ class Cache:
     def flavors(self) -> Mapping[str, tuple[str, ...]]:
         """The levels of each flavor that has a topology, by its name."""
         return self._core.flavors
+
+    @property
+    def level_names(self) -> LevelNames:
+        """What jobs may ask for levels by."""
+        return self._core.level_names
 
     @property
     def live(self) -> bool:

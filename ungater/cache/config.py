@@ -98,9 +98,12 @@ class ClassEvents:
 
 
 class ConfigEvents:
-    """What the event of a flavor, a queue or a namespace changes. ``forget_namespace``: of what waits in it."""
+    """What the event of a flavor, a queue or a namespace changes.
 
-    def __init__(self, core: Core, forget_namespace: Callable[[str], None]) -> None:
+    ``forget_namespace``: of what waits in it. ``renamed``: called where jobs ask for other levels than before.
+    """
+
+    def __init__(self, core: Core, forget_namespace: Callable[[str], None], renamed: Callable[[], None]) -> None:
         self._core = core
         self._state = core.state
         self._queues = core.queues
@@ -108,6 +111,7 @@ class ConfigEvents:
         self._enqueue = core.enqueue
         self._signal = core.signal
         self._forget_namespace = forget_namespace
+        self._renamed = renamed
 
     def on_flavor(self, event: Event[objects.ResourceFlavor]) -> None:
         """A flavor came, changed or went: who waits may have a place now, or never; who holds slots keeps them."""
@@ -115,8 +119,7 @@ class ConfigEvents:
             return
         self._core.layout_changed()
         if event.new is None:
-            self._core.flavors.pop(event.key, None)
-            self._state.remove_flavor(event.key)
+            self._no_topology(event.key)
             self._queues.remove_flavor(event.key)
         else:
             self.set_flavor(event.new)
@@ -159,15 +162,23 @@ class ConfigEvents:
         """A flavor is there."""
         flavor, plain = convert.flavor(wire), plain_flavor(wire)
         if flavor is None:
-            self._core.flavors.pop(wire.metadata.name, None)
-            self._state.remove_flavor(wire.metadata.name)
+            self._no_topology(wire.metadata.name)
         else:
             self._core.flavors[flavor.name] = flavor.levels
             self._state.set_flavor(flavor)
+            names = wire.spec.topology.names if wire.spec.topology is not None else None
+            if self._core.level_names.set(flavor.name, flavor.levels, names):
+                self._renamed()
         if plain is None:
             self._queues.remove_flavor(wire.metadata.name)
         else:
             self._queues.set_flavor(plain)
+
+    def _no_topology(self, flavor: str) -> None:
+        self._core.flavors.pop(flavor, None)
+        self._state.remove_flavor(flavor)
+        if self._core.level_names.remove(flavor):
+            self._renamed()
 
     def set_cluster_queue(self, wire: ClusterQueue) -> None:
         """A ClusterQueue is there."""

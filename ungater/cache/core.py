@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from crds.constants import Keys
+from crds.levels import LevelNames
 from engine.cluster.state import ClusterState
 from queueing.queues.queues import Queues
 from ungater.cache.entries import Entries
@@ -54,6 +55,7 @@ class Core:
         self.guard = guard
         self.clock = clock
         self.flavors: dict[str, tuple[str, ...]] = {}  # the levels of each, by its name
+        self.level_names = LevelNames()  # what jobs may ask for them by
         self.live = False
         self.generation = 0  # grows when something could help those who wait
         self.layout = 0  # grows when nodes or flavors change

@@ -30,11 +30,20 @@ class JobViews:
         self._admissions = admissions
         self._volumes = volumes
         self._gated_orphans = core.entries.gated_orphans
+        self._names = core.level_names
+        self._guard = core.guard
         self._view = view
 
     def seen(self, own: JobView) -> JobView:
         """A job as everything here is to look at it."""
+        own = own.named(self._names)
         return own if self._view is None else self._view(own, self._entries.get(own.id), self._state.nodes)
+
+    def review_all(self) -> None:
+        """Look at all jobs anew, for what they ask for may mean something else now."""
+        for entry in tuple(self._entries.values()):
+            with self._guard("workload", entry.key):
+                self.review(entry.id)
 
     def before(self, uid: str) -> JobView | None:
         """A job as it was seen last."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from crds.constants import Keys
+from crds.levels import NO_NAMES, LevelNames
 from engine.model import Amounts
 from engine.reasons import Reason
 from kube.objects import Pod
@@ -269,3 +270,4 @@ class ReconcileContext:
     unready: Callable[[WorkloadEntry], str | None] = lambda _entry: None  # why it waits for its volumes
     # By uid of those gated pods whose volumes do not let them go to all of the slots: to which.
     choices: Callable[[WorkloadEntry, PodSetSlots, Collection[Pod]], Mapping[str, PodChoice]] = lambda *_: {}
+    level_names: LevelNames = NO_NAMES  # what flavors call their levels

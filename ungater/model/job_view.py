@@ -2,18 +2,13 @@
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 import msgspec
 
-from crds.request import (
-    WISHES,
-    NumaWish,
-    ParsedRequest,
-    RequestError,
-    parse_wish,
-)
+from crds.levels import LevelNames, named
+from crds.request import WISHES, NumaWish, ParsedRequest, RequestError, parse_wish
 from engine.kubelet.machine import PodShape
 from engine.reasons import Reason
 from kube.objects import (
@@ -97,6 +92,11 @@ class PodSetView:
         if found is None:
             return None
         return RequestError(Reason.TOO_LARGE, found.field, str(found.found), found.message)
+
+    def named(self, names: LevelNames) -> "PodSetView":
+        """The pod set with the label keys of the levels that it asks for by name."""
+        found = None if self.request is None else named(self.request, names)
+        return self if found is self.request else replace(self, request=found)
 
     def rank(self, pod: Pod) -> int | None:
         """The rank of one of its pods; None where it has none."""
@@ -196,6 +196,12 @@ class JobView:
     def suspendable(self) -> bool:
         """Whether it is suspended while it waits; else its pods are there, behind the gate."""
         return (self.kind, self.api_version) in SUSPENDABLE
+
+    def named(self, names: LevelNames) -> "JobView":
+        """The job with the label keys of the levels that it asks for by name."""
+        pod_sets = tuple([one.named(names) for one in self.pod_sets])
+        same = all(now is was for now, was in zip(pod_sets, self.pod_sets, strict=True))
+        return self if same else replace(self, pod_sets=pod_sets)
 
     @property
     def request(self) -> ParsedRequest | RequestError | None:

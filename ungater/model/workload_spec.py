@@ -84,6 +84,8 @@ def _ranks(ranks: Ranks | None) -> dict[str, Any]:
 
 
 def _topology(request: ParsedRequest) -> dict[str, Any]:
+    """The request as its author wrote it, so that it stays the same when flavors name their levels."""
+    request = request.as_written
     body: dict[str, Any] = {"policy": str(request.policy)}
     if request.policy is not Policy.UNCONSTRAINED:
         body["level"] = request.level

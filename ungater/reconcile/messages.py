@@ -9,6 +9,7 @@ from engine.results import Refusal
 from ungater.model.pod_slots import PodSetSlots, Values
 
 SHOWN = 3  # domains named in a message; `topogate explain` lists them all
+CLOSEST_ARE = "; closest: "  # from here on a message tells of domains
 
 
 def admitted(slots: PodSetSlots, pod_set: PodSet) -> str:
@@ -47,7 +48,7 @@ def waiting(refusal: Refusal, pod_set: PodSet, fits: Sequence[DomainFit]) -> str
     best = sorted(fits, key=lambda fit: (-fit.fits, fit.values))[:SHOWN]
     if not best:
         return refusal.message
-    return f"{refusal.message}; closest: {'; '.join(_close(fit, pod_set.count) for fit in best)}"
+    return refusal.message + CLOSEST_ARE + "; ".join(_close(fit, pod_set.count) for fit in best)
 
 
 def _close(fit: DomainFit, count: int) -> str:

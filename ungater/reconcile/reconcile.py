@@ -12,7 +12,8 @@ Rules
 from collections.abc import Iterator
 
 from crds.constants import Keys
-from crds.request import RequestError, check_level
+from crds.levels import check_level
+from crds.request import RequestError
 from engine.model import Policy
 from engine.reasons import Reason
 from kube.objects import Pod, condition, is_true
@@ -174,7 +175,7 @@ def hindered(entry: WorkloadEntry, rules: ReconcileContext) -> tuple[Reason, str
         if request is None or (owner.queue and request.policy is Policy.UNCONSTRAINED):
             continue
         try:
-            check_level(request, rules.flavors)
+            check_level(request, rules.flavors, names=rules.level_names)
         except RequestError as error:
             return error.reason, str(error)
     if (owner.queue or not owner.suspended) and owner.count == 0:

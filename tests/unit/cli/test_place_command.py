@@ -379,3 +379,35 @@ def test_hosts_are_named_where_the_narrowest_level_is_no_host(tmp_path):
     text = CliRunner().invoke(app, command, input=yaml.safe_dump(job("train", 2, 8))).stdout
     assert "r1h1 (1), r1h2 (1)" in text
     assert HOST not in text
+
+
+def test_a_level_by_its_name_is_placed_as_by_its_label(tmp_path):
+    by_name = {f"{DOMAIN}/podset-required-topology": "rack"}
+    topology = FLAVOR["spec"]["topology"] | {"names": {"rack": RACK}}
+    flavor = FLAVOR | {"spec": FLAVOR["spec"] | {"topology": topology}}
+    held = running("a", ["r1h1"], 4)
+    (before,) = ask(tmp_path, job("train", 4, 4), cluster=held)
+    for request in (by_name, REQUIRED):
+        (after,) = ask(tmp_path, job("train", 4, 4, request), cluster=[*held, flavor])
+        assert after == before
+    (deployment,) = ask(tmp_path, of_pods("Deployment", "d", 4, 4, request=by_name), cluster=[*held, flavor])
+    assert set(nodes_of(deployment)) == {"r2h1", "r2h2"}
+    (refused,) = ask(tmp_path, job("train", 4, 4, by_name), cluster=held, status=4)
+    assert 'Unsupported value: "rack"' in refused["message"]
+
+
+def test_the_ten_closest_domains_unless_all_are_asked_for_and_nothing_said_twice(tmp_path):
+    """At host level every node is a domain: 35 of them are 35 lines that nobody reads."""
+    many = [node(f"r9h{host}", "r9") for host in range(31)]
+    request = {f"{DOMAIN}/podset-required-topology": HOST}
+    waits = [job("big", 9, 8, request)]
+    text = run(tmp_path, waits, many).stdout
+    assert len([line for line in text.splitlines() if line.startswith(("r1/", "r2/", "r9/"))]) == 10
+    assert "and 25 more domains, none of them closer; --all shows them" in text
+    assert text.count("short of") == 1
+    assert "could take" not in text
+    text = run(tmp_path, waits, many, ["--all"]).stdout
+    assert len([line for line in text.splitlines() if line.startswith(("r1/", "r2/", "r9/"))]) == 35
+    (answer,) = ask(tmp_path, *waits, cluster=many, status=3)
+    assert len(answer["room"]) == 35
+    assert "; closest: " in answer["message"], "programs get what stands on the Workload"

@@ -1,6 +1,7 @@
 import pytest
 
 from crds.constants import Keys
+from crds.levels import check_level
 from crds.names import is_label_key
 from crds.request import (
     JOB_PATH,
@@ -9,7 +10,6 @@ from crds.request import (
     ParsedRequest,
     RequestError,
     canonical,
-    check_level,
     level_in,
     parse_job_request,
     parse_job_wish,

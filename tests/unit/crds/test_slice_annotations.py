@@ -5,11 +5,11 @@ import json
 import pytest
 
 from crds.constants import Keys
+from crds.levels import check_level
 from crds.request import (
     ParsedRequest,
     RequestError,
     canonical,
-    check_level,
     parse_job_request,
     parse_request,
     resolve,

@@ -62,6 +62,9 @@ def test_capacity_in_base_units():
     assert value(metrics, "topogate_flavor_allocatable", flavor="tas", resource=GPU) == 72
     assert value(metrics, "topogate_largest_free_domain", flavor="tas", level=RACK, resource=GPU) == 16
     assert value(metrics, "topogate_largest_free_domain", flavor="tas", level=HOST, resource=GPU) == 8
+    gangs = {"flavor": "tas", "resource": GPU}
+    assert value(metrics, "topogate_startable_gangs", level=HOST, devices="8", **gangs) == 7
+    assert value(metrics, "topogate_startable_gangs", level=RACK, devices="64", **gangs) == 0
     assert value(metrics, "topogate_domains", flavor="tas", level=RACK) == 5
     assert value(metrics, "topogate_free_domains", flavor="tas", level=RACK) == 3
     assert value(metrics, "topogate_flavor_nodes", flavor="tas", state="ready") == 8

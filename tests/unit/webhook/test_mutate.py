@@ -25,6 +25,7 @@ from support.reviews import (
 )
 
 from crds.constants import Keys
+from crds.levels import LevelNames
 from webhook.checks import Route
 from webhook.mutate import Rules, mutate_job, mutate_pod
 from webhook.objects import Job, Pod
@@ -739,3 +740,28 @@ def test_a_total_on_a_pod_that_belongs_to_nothing_is_told_to_mean_nothing():
     lone["metadata"]["labels"] = {f"{DOMAIN}/pod-group-name": "ring"}
     assert not told(lone)
     assert not told(owned_by(make_pod({REQUIRE: RACK, total: "16"}), "PyTorchJob", "kubeflow.org/v1"))
+
+
+NAMED = Rules(Keys(), FLAVORS, names=LevelNames.read([("tas", FLAVORS["tas"], {"rack": RACK, "node": HOST})]))
+
+
+def test_a_level_by_its_name_is_stamped_as_it_was_written():
+    decision = decide_job(make_job({REQUIRE: "rack"}), NAMED)
+    stamped = patched(make_job({REQUIRE: "rack"}), plain(decision))
+    assert stamped["spec"]["template"]["metadata"]["annotations"][REQUIRE] == "rack"
+    assert decide_job(stamped, NAMED).patch == ()
+    assert decide_pod(make_pod({REQUIRE: "rack"}), NAMED).denied is None
+
+
+def test_a_name_that_no_flavor_gives_is_refused_with_the_names_that_there_are():
+    for text in (
+        refusal(decide_job(make_job({REQUIRE: "row"}), NAMED)),
+        refusal(decide_pod(make_pod({REQUIRE: "row"}), NAMED)),
+    ):
+        assert 'Unsupported value: "row"' in text
+        assert f'"{RACK}" ("rack")' in text
+
+
+def test_what_is_warned_of_a_level_is_warned_of_its_name():
+    warnings = decide_job(make_job({REQUIRE: "node"}, parallelism=4), NAMED).warnings
+    assert any("must fit on a single node" in text for text in warnings)

@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -409,3 +410,17 @@ def test_owners_that_tell_their_pods_are_known_as_the_controller_knows_them(tmp_
     (record,) = cluster_snapshot.memory_of(found, Settings()).entries.values()
     assert record.job.name == "bert"
     assert str(record.job.wrong) == "1 of 4 pods are there; they are placed together when all are"
+
+
+def test_levels_by_the_names_that_flavors_give_them(tmp_path):
+    named = replace(cluster(), names={"default": {"shelf": RACK}})
+    body = manifest()
+    body["metadata"]["annotations"]["kueue.x-k8s.io/require-topology"] = "shelf"
+    path = manifests(tmp_path, body)
+    (job,) = jobs_in([path], named, Keys(), duration=1)
+    assert job.pod_sets[0].topology.level == RACK
+    with pytest.raises(Failure, match="shelf"):
+        jobs_in([path], cluster(), Keys(), duration=1)
+    (tmp_path / "t.csv").write_text(HEAD + "0,60,1,cpu=1,required=shelf\n")
+    (job,) = jobs_in([str(tmp_path / "t.csv")], named, Keys(), duration=1)
+    assert job.pod_sets[0].topology.level == RACK

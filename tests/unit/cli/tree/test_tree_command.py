@@ -122,3 +122,17 @@ def test_without_a_topology_there_is_no_tree(tmp_path):
     result = CliRunner().invoke(app, ["tree", "-f", str(path)])
     assert isinstance(result.exception, Failure)
     assert "no ResourceFlavor with spec.topology" in str(result.exception)
+
+
+def test_how_many_gangs_would_start_now(tmp_path):
+    items = [*NODES, *running("a", ["r1h1"], 4)]
+    (flavor,) = tree(tmp_path, *items)["flavors"]
+    assert flavor["tree"]["starts"] == {"8": 3, "64": 0, "512": 0}
+    assert [rack["starts"]["8"] for rack in flavor["tree"]["domains"]] == [1, 2]
+    text = run(tmp_path, *items)
+    assert "STARTS 8/64/512" in text
+    assert "3/0/0" in next(line for line in text.splitlines() if line.startswith("all"))
+    racks = [node(f"r1h{host}", "r1") for host in range(64)]
+    assert "64/8/1" in run(tmp_path, *racks)
+    bare = [dict(one, status={**one["status"], "allocatable": {"cpu": "4", "pods": "9"}}) for one in NODES]
+    assert "STARTS" not in run(tmp_path, *bare)

@@ -103,3 +103,20 @@ def test_equals_a_sum_over_the_nodes_after_changes():
 @pytest.mark.parametrize(("amounts", "wanted"), [({}, (GPU, "cpu", "memory")), ({GPU: 0}, ("cpu", "memory"))])
 def test_what_is_worth_telling(amounts, wanted):
     assert measured(make_state([make_node(allocatable=amounts)])) == wanted
+
+
+def test_gangs_that_would_start_in_one_domain():
+    """Whole nodes for a gang; what is scattered over nodes starts nothing."""
+    found = capacity(make_state(NODES, pods=[make_pod("a", "n0", 1), make_pod("b", "n5", 8)]))
+    assert found.gangs(GPU, 8, 2).tolist() == [0, 1, 1, 1, 1, 0, 1, 1]
+    assert found.gangs(GPU, 8, WHOLE).tolist() == [6]
+    assert found.gangs(GPU, 16, 1).tolist() == [0, 1, 0, 1]
+    assert found.gangs(GPU, 32, 0).tolist() == [0, 0]
+    assert found.gangs(GPU, 20, 0).tolist() == [1, 1], "three nodes make room for it"
+    assert found.gangs(GPU, 4, 2).tolist() == [1, 2, 2, 2, 2, 0, 2, 2]
+    assert found.gangs("nvidia.com/none", 8, 1).tolist() == [0, 0, 0, 0]
+
+
+def test_gangs_on_nodes_of_several_sizes_are_of_the_size_that_most_have():
+    nodes = [make_node(f"n{at}", gpu=4 if at < 3 else 8) for at in range(4)]
+    assert capacity(make_state(nodes)).gangs(GPU, 8, WHOLE).tolist() == [2], "pods of 4: 3 and 2 of them, two a gang"

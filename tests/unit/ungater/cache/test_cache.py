@@ -2,10 +2,12 @@
 
 import random
 
+import msgspec
 import pytest
 from support.owned import KEYS, make_job, make_owner, make_pod
 from support.world import FLAVOR, NODES, World, make_node, stored_workload
 
+from engine.reasons import Reason
 from engine.results import Refusal
 from kube.objects import (
     ObjectMeta,
@@ -14,6 +16,8 @@ from kube.objects import (
 from ungater.jobs.job import owner_of
 from ungater.model.job_view import id_of
 from ungater.model.pod_slots import Expectation
+from ungater.model.workload_spec import fingerprint, new_workload
+from ungater.reconcile.reconcile import hindered
 from ungater.scheduling.replacement import elsewhere
 
 
@@ -193,3 +197,27 @@ def test_any_history_ends_where_its_lists_end(seed):
     assert {uid: record.pods for uid, record in world.memory.entries.items()} == {
         uid: record.pods for uid, record in again.entries.items()
     }
+
+
+def named_flavor(**names):
+    topology = msgspec.structs.replace(FLAVOR.spec.topology, names=names or None)
+    return msgspec.structs.replace(FLAVOR, spec=msgspec.structs.replace(FLAVOR.spec, topology=topology))
+
+
+def test_jobs_that_ask_by_a_name_mean_its_level_as_soon_as_a_flavor_says_so(world):
+    job = make_job(parallelism=2, request={KEYS.required[0]: "row"})
+    world.put("job", job)
+    entry = world.memory.entries[id_of(job)]
+    assert hindered(entry, world.memory.rules)[0] is Reason.UNKNOWN_LEVEL
+    before = fingerprint(entry.job)
+    world.asked.clear()
+    world.put("flavor", named_flavor(row="rack"))
+    assert hindered(entry, world.memory.rules) is None
+    assert [one.topology.level for one in world.memory.pod_sets.wish(entry)] == ["rack"]
+    assert entry.id in world.asked
+    assert fingerprint(entry.job) == before, "its Workload says what the job says"
+    assert new_workload(entry.job, 0)["spec"]["podSets"][0]["topologyRequest"]["level"] == "row"
+    again = world.restarted().entries[id_of(job)]
+    assert again.job == entry.job
+    world.drop("flavor", named_flavor(row="rack"))
+    assert entry.job.pod_sets[0].request.level == "rack", "what holds slots by it goes on to mean the same"

@@ -1,0 +1,1 @@
+"""``topogate doctor``: what is wrong with an installation or its cluster, and the command that mends it."""

@@ -1,0 +1,76 @@
+"""``topogate doctor``."""
+
+import asyncio
+from collections import Counter
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+from rich.console import Group
+from rich.padding import Padding
+from rich.text import Text
+
+from cli.cluster import cluster_snapshot
+from cli.doctor import installation, nodes
+from cli.doctor.findings import Finding, Weight, unknown
+from cli.doctor.nodes import Seen
+from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, progress
+from clock import SYSTEM, Clock
+from crds.constants import NAMESPACE
+from kube.client import Client
+from kube.errors import KubeError
+
+STYLES = {Weight.ERROR: "bold red", Weight.WARNING: "yellow", Weight.UNKNOWN: "dim"}
+
+
+def command(
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace of Topogate itself.")] = NAMESPACE,
+    output: Output = OutputFormat.TABLE,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Look for what is wrong with Topogate in this cluster, and name the command that mends it. Changes nothing.
+
+    The exit status is 3 where something does not work, else 0.
+    """
+    try:
+        with progress("examining the cluster"):
+            found = asyncio.run(_examine(kubeconfig, context, namespace))
+    except KubeError as error:
+        raise Failure(str(error)) from error
+    found.sort(key=lambda one: list(Weight).index(one.weight))
+    emit({"findings": found}, output, table=shown(found))
+    if any(one.weight is Weight.ERROR for one in found):
+        raise typer.Exit(3)
+
+
+async def _examine(kubeconfig: str | None, context: str | None, namespace: str, clock: Clock = SYSTEM) -> list[Finding]:
+    async with await Client.connect(kubeconfig, context) as client:
+        seen = await installation.look_at(client, namespace)
+        found = list(installation.judge(seen, clock.utc(), version("topogate")))
+        try:
+            dump = await cluster_snapshot.read(client)
+        except Failure as failure:
+            return [*found, unknown("nodes", str(failure), "topogate doctor, as somebody who may list these")]
+        memory = cluster_snapshot.memory_of(dump, seen.settings)
+        asked = [
+            (f"{entry.job.kind} {entry.job.key}", {**(one.template.metadata.annotations or {}), **one.wishes})
+            for entry in memory.entries.values()
+            if not entry.job.over
+            for one in entry.job.pod_sets
+        ]
+        about = Seen(dump.nodes, dump.flavors, dump.topologies, dump.flexes, asked, seen.agent)
+        return [*found, *nodes.look(about)]
+
+
+def shown(found: list[Finding]) -> Group:
+    """Each finding with its remedy below."""
+    if not found:
+        return Group(Text("Nothing is wrong: installation, certificates, rights, flavors, labels and agents are fine."))
+    lines: list[Text | Padding] = []
+    for one in found:
+        lines.append(Text.assemble((f"{one.weight}: ", STYLES[one.weight]), f"{one.about}: {one.message}"))
+        lines.append(Padding(Text(f"-> {one.mend}"), (0, 0, 0, 2)))
+    counts = Counter(one.weight for one in found)
+    lines.append(Text(", ".join(f"{count} {weight}{'s' * (count != 1)}" for weight, count in counts.items())))
+    return Group(*lines)

@@ -1,0 +1,243 @@
+"""What is wrong with the installation itself: objects, pods, certificates, versions. Reads first, judges then.
+
+Rules
+- What is compared are the objects that `topogate install` would make, and of them those that decide who may do what:
+  kinds, roles, policies and the webhook's configuration. Fields of others are nobody's business here.
+- What may not be read is said to be unknown, never to be wrong.
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from certs.authority import BundleError, check, parse, signed_by
+from certs.store import ROTATE, bundle_of
+from cli.doctor.findings import Finding, error, unknown, warning
+from cli.install import installation
+from cli.install.steps import Json, read
+from crds.constants import NAMESPACE
+from crds.settings import Settings, from_mapping
+from kube import resources
+from kube.client import Client
+from kube.errors import Forbidden
+from kube.resources import resource_of
+from manifests import render
+
+OLDEST = (1, 30)
+LATE = 5 / 6  # of a certificate's life; it is renewed after two thirds
+LOST = timedelta(seconds=60)  # four times the lease
+COMPARED = frozenset(
+    {
+        "CustomResourceDefinition",
+        "Role",
+        "ClusterRole",
+        "RoleBinding",
+        "ClusterRoleBinding",
+        "MutatingWebhookConfiguration",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+    }
+)
+AGAIN = "topogate install"
+
+
+@dataclass
+class Installed:
+    """What was read. ``objects``: what belongs to an installation like this one, and each as it is (None: missing)."""
+
+    settings: Settings
+    kubernetes: str = ""
+    configured: bool = False
+    objects: list[tuple[Json, Json | None]] = field(default_factory=list)
+    denied: list[str] = field(default_factory=list)
+    lease: Json | None = None
+    secret: Json | None = None
+    agent: bool = False
+
+
+async def look_at(client: Client, namespace: str = NAMESPACE) -> Installed:
+    """Read all of it. Raises KubeError where the API server cannot be asked, Failure for settings that are none."""
+    values = await installation.settings_of(client, namespace)
+    found = Installed(from_mapping({**values, "namespace": namespace}), configured=bool(values))
+    found.kubernetes = await client.server_version()
+    options = replace(
+        render.Options(domain=found.settings.domain, namespace=namespace, webhook_url=found.settings.webhook_url),
+        agent=await _is_there(client, found, resources.DAEMON_SETS, render.AGENT, render.agent_namespace(namespace)),
+        kueue=await _is_there(client, found, resources.CLUSTER_ROLES, "topogate-ungater-kueue", ""),
+        metrics_authentication=await _is_there(client, found, resources.CLUSTER_ROLES, render.METRICS, ""),
+    )
+    found.agent = options.agent
+    for obj in render.objects(options):
+        metadata = obj["metadata"]
+        try:
+            live = await read(client, resource_of(obj), metadata["name"], metadata.get("namespace", ""))
+        except Forbidden:
+            found.denied.append(f"{obj['kind']} {metadata['name']}")
+            continue
+        found.objects.append((obj, live))
+    found.lease = await _read(client, found, resources.LEASES, render.LEASE, namespace)
+    found.secret = await _read(client, found, resources.SECRETS, found.settings.webhook_secret, namespace)
+    return found
+
+
+async def _is_there(client: Client, found: Installed, resource: resources.Resource, name: str, namespace: str) -> bool:
+    return await _read(client, found, resource, name, namespace) is not None
+
+
+async def _read(
+    client: Client, found: Installed, resource: resources.Resource, name: str, namespace: str
+) -> Json | None:
+    try:
+        return await read(client, resource, name, namespace)
+    except Forbidden:
+        found.denied.append(f"{resource.kind} {name}")
+        return None
+
+
+def judge(found: Installed, now: datetime, version: str) -> Iterator[Finding]:
+    """All findings about the installation. ``version``: of this command."""
+    yield from _kubernetes(found.kubernetes)
+    if found.denied:
+        text = f"{len(found.denied)} objects may not be read ({', '.join(found.denied[:3])} ...)"
+        yield unknown("rights", text, "ask for a ClusterRoleBinding to cluster-admin, or let an administrator run this")
+    if not found.configured and not any(live for _, live in found.objects):
+        yield error("installation", "Topogate is not installed in this cluster", "topogate install --topology auto")
+        return
+    yield from _objects(found.objects)
+    yield from _pods(found, version)
+    yield from _certificates(found, now)
+    yield from _leader(found, now)
+
+
+def _kubernetes(version: str) -> Iterator[Finding]:
+    told = re.match(r"v?(\d+)\.(\d+)", version)
+    if told and (int(told[1]), int(told[2])) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        yield error(
+            "versions", f"Kubernetes {version} is older than {oldest}", f"upgrade the cluster to {oldest} or newer"
+        )
+
+
+def _objects(objects: Sequence[tuple[Json, Json | None]]) -> Iterator[Finding]:
+    missing = [_name(wanted) for wanted, live in objects if live is None]
+    if missing:
+        yield error("installation", f"missing: {_some(missing)}", AGAIN)
+    for kinds, about, what in (
+        ({"CustomResourceDefinition"}, "versions", "kinds of another version than this command"),
+        ({"Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"}, "rbac", "rights that differ from the installed"),
+        ({"MutatingWebhookConfiguration"}, "webhook", "the webhook is called for other objects than it should be"),
+        ({"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}, "policies", "policies that differ"),
+    ):
+        other = [
+            f"{_name(wanted)} ({where})"
+            for wanted, live in objects
+            if live is not None and wanted["kind"] in kinds and (where := differs(_compared(wanted), live))
+        ]
+        if other:
+            yield error(about, f"{what}: {_some(other)}", AGAIN)
+
+
+def _compared(wanted: Json) -> Json:
+    if wanted["kind"] not in COMPARED:
+        return {}
+    return {key: value for key, value in wanted.items() if key not in {"apiVersion", "kind", "metadata"}}
+
+
+def differs(wanted: Any, live: Any, path: str = "") -> str:
+    """Where something that is wanted is not there, or is another; "" where all of it is. What else is there is fine."""
+    if isinstance(wanted, Mapping):
+        if not isinstance(live, Mapping):
+            return path or "."
+        parts = (differs(value, live.get(key), f"{path}.{key}".lstrip(".")) for key, value in wanted.items())
+        return next(filter(None, parts), "")
+    if isinstance(wanted, list):
+        if not isinstance(live, list) or len(wanted) != len(live):
+            return path
+        parts = (differs(one, other, f"{path}[{at}]") for at, (one, other) in enumerate(zip(wanted, live, strict=True)))
+        return next(filter(None, parts), "")
+    return "" if wanted == live or (live is None and wanted in ("", False)) else path
+
+
+def _pods(found: Installed, version: str) -> Iterator[Finding]:
+    for wanted, live in found.objects:
+        if live is None or wanted["kind"] not in {"Deployment", "DaemonSet"}:
+            continue
+        name, namespace, status = live["metadata"]["name"], live["metadata"]["namespace"], live.get("status", {})
+        if wanted["kind"] == "Deployment":
+            ready, asked = status.get("availableReplicas", 0), live["spec"].get("replicas", 1)
+        else:
+            ready, asked = status.get("numberReady", 0), status.get("desiredNumberScheduled", 0)
+        look = f"kubectl -n {namespace} describe {wanted['kind'].lower()} {name}"
+        if asked and not ready:
+            what = "objects with a request are refused" if "webhook" in name else "nothing new is placed"
+            effect = "" if wanted["kind"] == "DaemonSet" else f", so {what}"
+            yield error("pods", f"no pod of {name} is ready{effect}", look)
+        elif ready < asked:
+            yield warning("pods", f"{ready} of {asked} pods of {name} are ready", look)
+        image = live["spec"]["template"]["spec"]["containers"][0].get("image", "")
+        told = re.search(r":v?(\d+\.\d+\.\d+[^@]*)", image.rpartition("/")[2])
+        if told and told[1] != version:
+            yield warning(
+                "versions", f"{name} runs {image}, and this command is {version}", f"{AGAIN} --image IMAGE:{version}"
+            )
+
+
+def _certificates(found: Installed, now: datetime) -> Iterator[Finding]:
+    configuration = next(
+        (live for wanted, live in found.objects if wanted["kind"] == "MutatingWebhookConfiguration"), None
+    )
+    namespace, name = found.settings.namespace, found.settings.webhook_secret
+    restart = f"kubectl -n {namespace} rollout restart deployment/topogate-webhook"
+    rotate = f"kubectl -n {namespace} annotate --overwrite secret {name} {ROTATE}=leaf"
+    webhooks = configuration.get("webhooks", []) if configuration is not None else []
+    bundles = [one.get("clientConfig", {}).get("caBundle", "") for one in webhooks]
+    if webhooks and not all(bundles):
+        text = "the webhook's configuration has no caBundle yet: objects with a request are refused"
+        yield error("certificates", text, restart)
+    if found.secret is None:
+        if f"Secret {name}" not in found.denied:
+            yield error("certificates", f"there is no Secret {namespace}/{name}: no webhook ever started", restart)
+        return
+    bundle = bundle_of(found.secret.get("data") or {})
+    if bundle is None:
+        yield error("certificates", f"Secret {namespace}/{name} is empty", restart)
+        return
+    try:
+        check(bundle, now)
+        trusted = [parse(base64.b64decode(text), "caBundle") for text in bundles if text]
+        if any(not any(signed_by(bundle.leaf, ca) for ca in each) for each in trusted) and bundle.managed:
+            yield error("certificates", "the caBundle does not have the CA of the serving certificate", restart)
+        made = bundle.leaf.not_valid_before_utc
+        if now - made > LATE * (bundle.not_after - made):
+            yield warning(
+                "certificates", f"the serving certificate ends at {bundle.not_after:%Y-%m-%d %H:%M} UTC", rotate
+            )
+    except (BundleError, binascii.Error) as problem:
+        yield error("certificates", f"Secret {namespace}/{name}: {problem}", rotate)
+
+
+def _leader(found: Installed, now: datetime) -> Iterator[Finding]:
+    namespace = found.settings.namespace
+    logs = f"kubectl -n {namespace} logs -l app.kubernetes.io/component=ungater --tail 20"
+    spec = (found.lease or {}).get("spec", {})
+    holder, renewed = spec.get("holderIdentity"), spec.get("renewTime")
+    if not holder or not renewed:
+        if f"Lease {render.LEASE}" not in found.denied:
+            yield error("ungater", "no ungater leads, so nothing new is placed", logs)
+        return
+    age = now - datetime.fromisoformat(renewed).astimezone(UTC)
+    if age > LOST:
+        text = f"{holder} has not renewed its lease for {age.total_seconds():.0f} s, so nothing new is placed"
+        yield error("ungater", text, logs)
+
+
+def _name(obj: Json) -> str:
+    return f"{obj['kind']} {obj['metadata']['name']}"
+
+
+def _some(names: Sequence[str], most: int = 4) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -1,0 +1,169 @@
+"""What is wrong with nodes, flavors, agents and kubelets. Pure: what was read in, findings out."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+
+from cli.doctor.findings import Finding, error, warning
+from cli.topology.known import UNIQUE
+from cli.topology.survey import Labelled, labelled, listed, nesting
+from crds.constants import GPU_LINK, NUMA_POLICY, TOPOLOGY_QOS
+from crds.levels import LevelNames
+from kube.objects import Node, ResourceFlavor
+from kube.topologies import FlexTopo, NodeResourceTopology
+
+ALIGNED = frozenset({"single-numa-node", "restricted", "socket"})  # wishes that a kubelet without a policy cannot keep
+NO_POLICY = "none"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What is looked at. ``asked``: annotations of templates and pods that are there, with whose they are."""
+
+    nodes: Sequence[Node]
+    flavors: Sequence[ResourceFlavor]
+    topologies: Mapping[str, NodeResourceTopology]
+    flexes: Mapping[str, FlexTopo]
+    asked: Sequence[tuple[str, Mapping[str, str]]]
+    agent: bool
+
+
+def look(seen: Seen) -> Iterator[Finding]:
+    """All findings about nodes."""
+    nodes = labelled(seen.nodes)
+    flavors = [one for one in seen.flavors if one.spec.topology is not None and one.spec.topology.levels]
+    if not flavors:
+        text = "no ResourceFlavor has a topology, so nothing that asks for one can be placed"
+        yield error("flavors", text, "topogate install --topology auto")
+    for flavor in flavors:
+        yield from _flavor(flavor, nodes)
+    yield from _overlaps(flavors, nodes)
+    yield from _names(flavors)
+    yield from _outside(flavors, nodes)
+    yield from _insides(seen, flavors, nodes)
+
+
+def _selected(flavor: ResourceFlavor, nodes: Sequence[Labelled]) -> list[Labelled]:
+    wanted = (flavor.spec.node_labels or {}).items()
+    return [node for node in nodes if wanted <= node.labels.items()]
+
+
+def _levels(flavor: ResourceFlavor) -> tuple[str, ...]:
+    return flavor.spec.topology.levels if flavor.spec.topology is not None else ()
+
+
+def _flavor(flavor: ResourceFlavor, nodes: Sequence[Labelled]) -> Iterator[Finding]:
+    name, inside, levels = f"flavor {flavor.metadata.name}", _selected(flavor, nodes), _levels(flavor)
+    labels = ",".join(f"{key}={value}" for key, value in (flavor.spec.node_labels or {}).items())
+    if not inside:
+        yield error(name, f"no node has its nodeLabels {labels}", f"kubectl label node NODE {labels.replace(',', ' ')}")
+        return
+    for level in levels:
+        lacking = [node.name for node in inside if not node.labels.get(level)]
+        if len(lacking) == len(inside):
+            text = f"none of its {len(inside)} nodes has the label {level} of a level, so none takes pods"
+            yield error(name, text, f"kubectl label node {' '.join(lacking[:4])} {level}=...")
+        elif lacking:
+            text = f"{listed(lacking)} of {len(inside)} lack the label {level} of a level, and take no pods"
+            yield warning(name, text, f"kubectl label node {' '.join(lacking[:4])} {level}=...")
+    for wide, narrow in pairwise(levels):
+        how = nesting(inside, wide, narrow)
+        if how.turned:
+            text = f"its levels are the wrong way round: {wide} lies within {narrow}"
+            mend = f"topogate install --topology {narrow},{wide} --flavor {flavor.metadata.name}-2"
+            yield error(name, text, f"kubectl delete resourceflavor {flavor.metadata.name}; {mend}")
+        elif how.mistaken or (how.straddling and narrow in UNIQUE):
+            value, parts = how.odd
+            few = min(parts, key=lambda above: (len(parts[above]), above))
+            right = next(above for above in sorted(parts) if above != few)
+            mend = f"kubectl label node --overwrite {' '.join(parts[few][:4])} {wide}={right}"
+            yield warning(name, f"labels that do not nest: {how}; {value} counts as {len(parts)} domains", mend)
+
+
+def _overlaps(flavors: Sequence[ResourceFlavor], nodes: Sequence[Labelled]) -> Iterator[Finding]:
+    for one, other in combinations(flavors, 2):
+        both = {node.name for node in _selected(one, nodes)} & {node.name for node in _selected(other, nodes)}
+        if both:
+            text = f"{listed(sorted(both))} belong to {one.metadata.name} and {other.metadata.name}: counted twice"
+            yield error("flavors", text, f"kubectl delete resourceflavor {other.metadata.name}")
+
+
+def _names(flavors: Sequence[ResourceFlavor]) -> Iterator[Finding]:
+    topologies = [(one.metadata.name, one.spec.topology) for one in flavors if one.spec.topology is not None]
+    known = LevelNames.read((name, topology.levels, topology.names) for name, topology in topologies)
+    for text in sorted({text for _, topology in topologies for text in topology.names or {}}):
+        if several := known.several(text):
+            message = f'"{text}" is the name of different levels ({", ".join(several)}): requests by it are refused'
+            yield warning("flavors", message, "kubectl get resourceflavors -o wide")
+
+
+def _outside(flavors: Sequence[ResourceFlavor], nodes: Sequence[Labelled]) -> Iterator[Finding]:
+    if not flavors:
+        return
+    inside = {node.name for flavor in flavors for node in _selected(flavor, nodes)}
+    out = [node.name for node in nodes if node.accelerators and node.name not in inside]
+    if out:
+        labels = " ".join(f"{key}={value}" for key, value in (flavors[0].spec.node_labels or {}).items())
+        text = f"{listed(out)} with accelerators belong to no flavor, so nothing is placed there"
+        yield warning("nodes", text, f"kubectl label node {' '.join(out[:4])} {labels}")
+
+
+def _insides(seen: Seen, flavors: Sequence[ResourceFlavor], nodes: Sequence[Labelled]) -> Iterator[Finding]:
+    """Agents that are missing, and kubelets that cannot keep what is asked for."""
+    inside = {node.name: node for flavor in flavors for node in _selected(flavor, nodes)}
+    known = {name for name in inside if name in seen.flexes or name in seen.topologies}
+    blind = sorted(name for name, node in inside.items() if node.accelerators and name not in known)
+    wishes = [(who, said) for who, said in seen.asked if {NUMA_POLICY, TOPOLOGY_QOS, GPU_LINK} & said.keys()]
+    silent = [name for name in blind if name not in seen.flexes]
+    if blind and seen.agent:
+        mend = "kubectl -n topogate-system-agent get pods -o wide"
+        yield warning(
+            "agents", f"nothing is known of the inside of {listed(silent)}, though the agent is installed", mend
+        )
+    elif blind and wishes:
+        text = f"{wishes[0][0]} asks for NUMA zones or links, but nothing is known of the inside of {listed(blind)}"
+        yield error("agents", text, "topogate install --agent")
+    elif blind and not known:
+        text = f"no node publishes its inside ({listed(blind)}), so kubelets may refuse pods that are sent there"
+        yield warning("agents", text, "topogate install --agent")
+    elif blind:
+        yield warning("agents", f"nothing is known of the inside of {listed(blind)}", "topogate install --agent")
+    yield from _kubelets(seen, inside, wishes)
+
+
+def _kubelets(seen: Seen, inside: Iterable[str], wishes: Sequence[tuple[str, Mapping[str, str]]]) -> Iterator[Finding]:
+    strict = [(who, said) for who, said in wishes if said.get(NUMA_POLICY) in ALIGNED]
+    if not strict:
+        return
+    configs = {name: kubelet for name in inside if (kubelet := _policy(seen, name)) is not None}
+    lax = sorted(name for name, (topology, _) in configs.items() if topology == NO_POLICY)
+    if lax:
+        who, said = strict[0]
+        text = (
+            f"{who} asks for {NUMA_POLICY}: {said[NUMA_POLICY]}, but the kubelets of {listed(lax)} have "
+            f"topologyManagerPolicy {NO_POLICY} and align nothing"
+        )
+        yield warning(
+            "kubelets", text, "set topologyManagerPolicy: restricted in the kubelet's configuration, and restart it"
+        )
+    floating = sorted(name for name, (_, cpus) in configs.items() if cpus == NO_POLICY)
+    if floating:
+        text = f"the kubelets of {listed(floating)} have cpuManagerPolicy {NO_POLICY}, and pin no CPUs to a zone"
+        yield warning("kubelets", text, "set cpuManagerPolicy: static in the kubelet's configuration, and restart it")
+
+
+def _policy(seen: Seen, node: str) -> tuple[str, str] | None:
+    """The Topology Manager's and the CPU Manager's policy ("": not told); None where neither is known."""
+    flex = seen.flexes.get(node)
+    if flex is not None and flex.status.kubelet is not None:
+        return flex.status.kubelet.topology_manager_policy, flex.status.kubelet.cpu_manager_policy
+    exported = seen.topologies.get(node)
+    if exported is None:
+        return None
+    told = {one.name: str(one.value) for one in exported.attributes or ()}
+    policy = told.get("topologyManagerPolicy")
+    if policy is None and exported.topology_policies:
+        policy = (
+            NO_POLICY if exported.topology_policies[0].lower().startswith("none") else exported.topology_policies[0]
+        )
+    return None if policy is None else (policy, told.get("cpuManagerPolicy", ""))

@@ -1,0 +1,102 @@
+"""``topogate install --topology``: the flavor that one word makes of the nodes' labels."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from cli.install import installation
+from cli.install.steps import Step
+from cli.output import Failure
+from cli.topology.choice import Choice, choose
+from cli.topology.survey import labelled
+from crds.constants import API_VERSION
+from kube.client import Client
+from kube.errors import NotFound
+from kube.objects import Node, ResourceFlavor
+from kube.resources import NODES, RESOURCE_FLAVORS
+
+
+def group_of(text: str) -> dict[str, str]:
+    """``KEY=VALUE,KEY=VALUE`` of ``--nodes``. Raises Failure."""
+    found: dict[str, str] = {}
+    for part in filter(None, text.split(",")):
+        key, equals, value = (each.strip() for each in part.partition("="))
+        if not key or not equals:
+            raise Failure(f"--nodes {text!r}: expected KEY=VALUE, the label of the nodes that are meant")
+        found[key] = value
+    return found
+
+
+async def planned(client: Client, text: str, name: str, group: Mapping[str, str]) -> tuple[Choice, dict[str, Any]]:
+    """What the word means on the nodes of the cluster, and the flavor. Raises Failure where it cannot be made."""
+    choice = choose(labelled(await client.list(NODES, type=Node)), text, group)
+    name = name or ("nodes" if choice.word == "labels" else choice.word)
+    kept = await _check(client, name, choice)
+    topology: dict[str, Any] = {"levels": [level.key for level in choice.levels], "names": {**choice.names, **kept}}
+    body = {
+        "apiVersion": API_VERSION,
+        "kind": "ResourceFlavor",
+        "metadata": {"name": name},
+        "spec": {"nodeLabels": choice.group, "topology": topology},
+    }
+    return choice, body
+
+
+async def applied(client: Client, body: dict[str, Any], *, dry_run: bool) -> Step:
+    """Make the flavor. In a dry run before the kinds are there it cannot be tried."""
+    if dry_run and not await _flavors(client):
+        return Step(body["kind"], body["metadata"]["name"], "", "created")
+    return await anext(installation.apply(client, [body], dry_run=dry_run))
+
+
+async def _flavors(client: Client) -> list[ResourceFlavor]:
+    try:
+        return await client.list(RESOURCE_FLAVORS, type=ResourceFlavor)
+    except NotFound:
+        return []  # the kinds are not there yet
+
+
+async def _check(client: Client, name: str, choice: Choice) -> Mapping[str, str]:
+    """A flavor keeps its levels, and two of the same nodes would count them twice. The names that it has to keep."""
+    kept: Mapping[str, str] = {}
+    levels = tuple(level.key for level in choice.levels)
+    for one in await _flavors(client):
+        topology, labels = one.spec.topology, one.spec.node_labels or {}
+        if topology is None or not topology.levels:
+            continue
+        if one.metadata.name == name and topology.levels != levels:
+            raise Failure(
+                f"ResourceFlavor {name} exists with the levels {', '.join(topology.levels)}, and a flavor keeps its "
+                f"levels: choose another name (--flavor) and other nodes (--nodes), or delete it first"
+            )
+        if one.metadata.name == name:
+            kept = topology.names or {}
+        elif all(choice.group.get(key, value) == value for key, value in labels.items()):
+            raise Failure(
+                f"ResourceFlavor {one.metadata.name} may have the same nodes already (nodeLabels {_pairs(labels)}), "
+                f"and would count them twice: leave --topology away, take --flavor {one.metadata.name}, or tell "
+                f"the nodes apart by --nodes KEY=VALUE"
+            )
+    return kept
+
+
+def shown(choice: Choice, flavor: str) -> Group:
+    """What was found, for a person."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("LEVEL", "ASK FOR IT BY", "NODES", "DOMAINS", "NODES A DOMAIN"):
+        table.add_column(name, justify="left" if name in {"LEVEL", "ASK FOR IT BY"} else "right", no_wrap=True)
+    for level, found in zip(choice.levels, choice.found, strict=True):
+        names = ", ".join(level.names)
+        table.add_row(level.key, names, f"{found.carried}/{found.nodes}", str(len(found.values)), found.sizes)
+    what = f" with {', '.join(choice.accelerators)}" if choice.accelerators else ", none with accelerators"
+    head = f"Topology of {choice.nodes} nodes{what}: {choice.title}"
+    notes = [Text(f"Left out: {line}") for line in choice.left_out]
+    notes += [Text(f"Warning: {line}", style="yellow") for line in choice.warnings]
+    return Group(Text(head), table, *notes, Text(f"Nodes of ResourceFlavor {flavor}: {_pairs(choice.group)}"))
+
+
+def _pairs(labels: Mapping[str, str]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in labels.items())

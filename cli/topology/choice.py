@@ -1,0 +1,216 @@
+"""Which labels of the nodes make a flavor: by one word, or by the labels themselves. Pure.
+
+Rules
+- Looked at are the nodes with accelerators, or all where none has any; with ``group`` those that carry these labels.
+- A known label is a level where at least 95% of these nodes carry it and most of its domains lie in one of the wider
+  level. Labels that somebody names are taken as they are, but for those that no node carries or that are the wrong way
+  round.
+- ``auto`` takes the source with the most such levels; of equal ones the first in `known.SOURCES`.
+- The hostname is the last level, named or not.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from cli.output import Failure
+from cli.topology import known
+from cli.topology.known import CLIQUE, HOSTS, LabelSource, Level
+from cli.topology.survey import (
+    Coverage,
+    Labelled,
+    candidates,
+    coverage,
+    listed,
+    nesting,
+    shared,
+)
+from crds.constants import HOSTNAME_LABEL, MAX_LEVELS
+from crds.names import is_label_key
+
+_LAST = re.compile(r"[a-z][a-z0-9]*\Z")
+_MOST_SHOWN = 8
+
+
+@dataclass
+class Choice:
+    """The levels of a flavor, and what a person should know about them."""
+
+    word: str
+    title: str
+    levels: list[Level] = field(default_factory=list)
+    found: list[Coverage] = field(default_factory=list)  # of the levels
+    left_out: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    group: dict[str, str] = field(default_factory=dict)  # the labels of the flavor's nodes
+    nodes: int = 0
+    accelerators: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> dict[str, str]:
+        """By which jobs may ask for the levels; the narrowest has a word where several do."""
+        return {name: level.key for level in self.levels for name in level.names}
+
+
+def choose(nodes: Sequence[Labelled], text: str, group: Mapping[str, str] | None = None) -> Choice:
+    """The topology that ``text`` means on these nodes. Raises Failure that says what they carry instead."""
+    looked_at = _looked_at(nodes, group)
+    source = next((one for one in known.SOURCES if one.word == text), None)
+    if text == known.AUTO:
+        found = _automatic(looked_at)
+    elif source is not None:
+        found = _of_source(looked_at, source)
+        if not found.levels:
+            listing = "; ".join(found.left_out) or "none of its labels is on any of them"
+            raise Failure(f"--topology {text}: {listing}. {_carried(looked_at)}")
+    else:
+        found = _of_labels(looked_at, text)
+    _add(found, looked_at, HOSTS)
+    _warn_of_missing(found)
+    return replace(
+        found,
+        nodes=len(looked_at),
+        accelerators=tuple(sorted({name for node in looked_at for name in node.accelerators})),
+        group=dict(group) if group else _group(nodes, looked_at),
+    )
+
+
+def _looked_at(nodes: Sequence[Labelled], group: Mapping[str, str] | None) -> list[Labelled]:
+    if not nodes:
+        raise Failure("--topology: there is no node to read labels from")
+    if group:
+        inside = [node for node in nodes if group.items() <= node.labels.items()]
+        if not inside:
+            wanted = ", ".join(f"{key}={value}" for key, value in group.items())
+            raise Failure(f"--nodes {wanted}: no node has these labels")
+        return inside
+    return [node for node in nodes if node.accelerators] or list(nodes)
+
+
+def _automatic(nodes: Sequence[Labelled]) -> Choice:
+    every = [_of_source(nodes, source) for source in known.SOURCES]
+    best = max(every, key=lambda one: len(one.levels))  # the first of equal ones
+    if not best.levels:
+        partly = [line for one in every for line in one.left_out]
+        raise Failure(
+            f"--topology auto: {'; '.join(partly) or 'no known topology label is on them'}. {_carried(nodes)}"
+        )
+    if not any(level.nvlink for level in best.levels):
+        _consider(best, nodes, CLIQUE)
+    others = [one.word for one in every if one.levels and one.word not in {best.word, "nvl72"}]
+    if others:
+        best.left_out.append(f"the labels of {', '.join(others)} are there too (--topology {others[0]})")
+    return best
+
+
+def _of_source(nodes: Sequence[Labelled], source: LabelSource) -> Choice:
+    made = Choice(source.word, source.title)
+    for level in source.levels:
+        _consider(made, nodes, level, reused=source.reused)
+    return made
+
+
+def _consider(made: Choice, nodes: Sequence[Labelled], level: Level, *, reused: bool = False) -> None:
+    """Take a known label as the next level, where it fits."""
+    here = coverage(nodes, level.key)
+    if not here.enough:
+        if here.carried:
+            share = f"{here.carried} of {here.nodes} nodes ({100 * here.carried // here.nodes}%)"
+            made.left_out.append(
+                f"{level.key} is on {share}, and a level has to be on 95%: {listed(here.missing)} lack it"
+            )
+        return
+    if made.levels:
+        how = nesting(nodes, made.levels[-1].key, level.key)
+        if not how.nests and not reused:
+            made.left_out.append(f"{level.key} does not nest: {how}")
+            return
+        if how.straddling and how.nests:
+            made.warnings.append(f"{level.key}: {how}; one of the two labels is wrong there")
+    _add(made, nodes, level)
+
+
+def _add(made: Choice, nodes: Sequence[Labelled], level: Level) -> None:
+    if level.key not in {one.key for one in made.levels}:
+        made.levels.append(level)
+        made.found.append(coverage(nodes, level.key))
+
+
+def _of_labels(nodes: Sequence[Labelled], text: str) -> Choice:
+    keys = [key.strip() for key in text.split(",")]
+    made = Choice("labels", "the labels that were named")
+    for key in keys:
+        if not is_label_key(key):
+            raise Failure(f"--topology {text}: {key!r} is neither {_quoted(known.WORDS)} nor the key of a node label")
+        if keys.count(key) > 1:
+            raise Failure(f"--topology {text}: {key} is there twice")
+        if not coverage(nodes, key).carried:
+            words = "" if "," in text or "/" in key else f"it is none of {_quoted(known.WORDS)}, and "
+            raise Failure(f"--topology {text}: {words}no node has a label {key}. {_carried(nodes)}")
+    if HOSTNAME_LABEL in keys[:-1]:
+        raise Failure(f"--topology {text}: {HOSTNAME_LABEL} may only be the last: nothing is narrower than a host")
+    if len({*keys, HOSTNAME_LABEL}) > MAX_LEVELS:
+        raise Failure(f"--topology {text}: a flavor has at most {MAX_LEVELS} levels, the host included")
+    for wide, narrow in pairwise(keys):
+        how = nesting(nodes, wide, narrow)
+        if how.turned:
+            raise Failure(
+                f"--topology {text}: {wide} lies within {narrow}: name the wider one first, as {narrow},{wide}"
+            )
+        if how.mistaken:
+            made.warnings.append(f"{narrow}: {how}; each such part is a domain of its own")
+        elif how.straddling:
+            made.left_out.append(
+                f"{narrow} has the same values in several of {wide}: each is a domain of its own there"
+            )
+    for level in _called(keys):
+        _add(made, nodes, level)
+    return made
+
+
+def _called(keys: Iterable[str]) -> Iterable[Level]:
+    """Known levels with their names; others with the end of their keys, where that is a word: ``row``."""
+    keys = list(keys)
+    told = {level.key: level for source in known.SOURCES for level in source.levels} | {HOSTS.key: HOSTS}
+    ends = [re.split(r"[/._-]", key)[-1].lower() for key in keys]
+    for key, end in zip(keys, ends, strict=True):
+        usable = bool(_LAST.match(end)) and ends.count(end) == 1 and end not in {known.AUTO, known.HOST, *keys}
+        yield told.get(key) or Level(key, (end,) if usable else ())
+
+
+def _group(every: Sequence[Labelled], chosen: Sequence[Labelled]) -> dict[str, str]:
+    """One label that all chosen nodes have, and if possible no others."""
+    same, names = shared(chosen), {node.name for node in chosen}
+    others = [node for node in every if node.name not in names]
+    alone = [key for key, value in same.items() if not any(node.labels.get(key) == value for node in others)]
+    for keys in ([key for key in known.GROUPS if key in alone], [key for key in known.GROUPS if key in same]):
+        if keys:
+            return {keys[0]: same[keys[0]]}
+    for key in (*known.EVERYWHERE, *sorted(alone), *sorted(same)):
+        if key in same:
+            return {key: same[key]}
+    raise Failure("--topology: these nodes have no label in common: say which nodes are meant, by --nodes KEY=VALUE")
+
+
+def _warn_of_missing(found: Choice) -> None:
+    lacking: dict[str, list[str]] = {}
+    for one in found.found:
+        for name in one.missing:
+            lacking.setdefault(name, []).append(one.key)
+    if lacking:
+        keys = ", ".join(dict.fromkeys(key for keys in lacking.values() for key in keys))
+        found.warnings.append(f"{listed(sorted(lacking))} will take no pods until labelled with {keys}")
+
+
+def _carried(nodes: Sequence[Labelled]) -> str:
+    """What else might be a level, for somebody whose word found nothing."""
+    possible = candidates(nodes, {HOSTNAME_LABEL})[:_MOST_SHOWN]
+    if not possible:
+        return f"No label of the {len(nodes)} nodes groups them: label them, the widest level first"
+    told = ", ".join(f"{one.key} ({len(one.values)} domains)" for one in possible)
+    return f"Labels that group the {len(nodes)} nodes: {told}; name yours as --topology WIDE,NARROW"
+
+
+def _quoted(words: Iterable[str]) -> str:
+    return ", ".join(words)

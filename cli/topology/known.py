@@ -1,0 +1,120 @@
+"""The node labels by which clouds and tools tell where a node is: public configurations, the widest level first.
+
+Names are what jobs may ask for levels by. Each source has its own words, and ``block`` and ``rack`` for the levels that
+are nearest to that, so that one manifest works on many clusters.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from crds.constants import HOSTNAME_LABEL
+
+HOST: Final = "host"
+AUTO: Final = "auto"
+
+
+@dataclass(frozen=True)
+class Level:
+    """One label key, and the names of the level. ``nvlink``: its domains are those of NVLink, not of the network."""
+
+    key: str
+    names: tuple[str, ...]
+    nvlink: bool = False
+
+
+@dataclass(frozen=True)
+class LabelSource:
+    """Who sets the labels, by the word that ``--topology`` takes. ``reused``: racks are named alike in every block."""
+
+    word: str
+    title: str
+    levels: tuple[Level, ...]
+    reused: bool = False
+
+
+HOSTS: Final = Level(HOSTNAME_LABEL, (HOST,))
+CLIQUE: Final = Level("nvidia.com/gpu.clique", ("nvlink",), nvlink=True)
+SOURCES: Final = (
+    LabelSource(
+        "gke",
+        "Google GKE (A3, A4 and TPU nodes)",
+        (
+            Level("cloud.google.com/gce-topology-block", ("block",)),
+            Level("cloud.google.com/gce-topology-subblock", ("subblock", "rack")),
+            Level("cloud.google.com/gce-topology-host", ("machine",)),
+        ),
+    ),
+    LabelSource(
+        "eks",
+        "Amazon EKS (instance topology)",
+        (
+            Level("topology.k8s.aws/network-node-layer-1", ("layer-1",)),
+            Level("topology.k8s.aws/network-node-layer-2", ("layer-2", "block")),
+            Level("topology.k8s.aws/network-node-layer-3", ("layer-3", "rack")),
+            Level("topology.k8s.aws/ultraserver-id", ("ultraserver", "nvlink"), nvlink=True),
+        ),
+    ),
+    LabelSource(
+        "oke",
+        "Oracle OKE (RDMA cluster networks)",
+        (
+            Level("oci.oraclecloud.com/rdma.hpc_island_id", ("island",)),
+            Level("oci.oraclecloud.com/rdma.network_block_id", ("network-block", "block")),
+            Level("oci.oraclecloud.com/rdma.local_block_id", ("local-block", "rack")),
+        ),
+    ),
+    LabelSource(
+        "coreweave",
+        "CoreWeave CKS",
+        (
+            Level("backend.coreweave.cloud/fabric", ("fabric",)),
+            Level("backend.coreweave.cloud/superpod", ("superpod", "block")),
+            Level("backend.coreweave.cloud/leafgroup", ("leafgroup", "rack")),
+            Level("ds.coreweave.com/nvlink.domain", ("nvlink",), nvlink=True),
+        ),
+    ),
+    LabelSource(
+        "nebius",
+        "Nebius",
+        (
+            Level("topology.nebius.com/tier-2", ("tier-2",)),
+            Level("topology.nebius.com/tier-1", ("tier-1", "block")),
+            Level("topology.nebius.com/tier-0", ("tier-0", "rack")),
+        ),
+    ),
+    LabelSource(
+        "topograph",
+        "NVIDIA Topograph",
+        (
+            *(Level(f"fabric.topograph.run/tier-{tier}", (f"tier-{tier}",)) for tier in (5, 4, 3, 2)),
+            Level("fabric.topograph.run/tier-1", ("tier-1", "block")),
+            Level("fabric.topograph.run/tier-0", ("tier-0", "rack")),
+            Level("accelerator.topograph.run/domain", ("nvlink",), nvlink=True),
+        ),
+    ),
+    LabelSource(
+        "local",
+        "the labels of `topogate local nodes`",
+        (
+            Level("cloud-provider.com/topology-block", ("block",)),
+            Level("cloud-provider.com/topology-rack", ("rack",)),
+        ),
+        reused=True,
+    ),
+    LabelSource("nvl72", "NVLink domains as NVIDIA's GPU feature discovery tells them", (CLIQUE,)),
+    LabelSource("zone", "availability zones", (Level("topology.kubernetes.io/zone", ("zone",)),)),
+)
+UNIQUE: Final = frozenset(level.key for source in SOURCES if not source.reused for level in source.levels)
+WORDS: Final = (AUTO, *(source.word for source in SOURCES))
+
+# By which labels the nodes of a flavor are told from others, the first that fits.
+GROUPS: Final = (
+    "cloud-provider.com/node-group",
+    "cloud.google.com/gke-accelerator",
+    "backend.coreweave.cloud/flavor",
+    "nvidia.com/gpu.present",
+    "amd.com/gpu.present",
+    "node.kubernetes.io/instance-type",
+    "nvidia.com/gpu.product",
+)
+EVERYWHERE: Final = ("kubernetes.io/os", "kubernetes.io/arch")

@@ -1,0 +1,159 @@
+"""What labels nodes carry, and how they nest. Pure: nodes in, counts out."""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from engine.quantity import parse
+from kube.objects import Node
+
+COVERED: Final = 0.95  # of the nodes have to carry a label that is to be a level
+_ACCELERATOR = re.compile(r"/.*(gpu|tpu|npu|xpu|gaudi|neuron|mlu|ascend|mig-)|^gpu\..*/", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A node: its labels, and the names of its accelerators (``nvidia.com/gpu``)."""
+
+    name: str
+    labels: Mapping[str, str]
+    accelerators: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """One label key: which nodes lack it, and how many nodes carry each value."""
+
+    key: str
+    nodes: int
+    missing: tuple[str, ...]
+    values: Mapping[str, int]
+
+    @property
+    def carried(self) -> int:
+        """How many nodes have it."""
+        return self.nodes - len(self.missing)
+
+    @property
+    def enough(self) -> bool:
+        """Whether so many nodes have it that it may be a level."""
+        return self.carried > 0 and self.carried >= COVERED * self.nodes
+
+    @property
+    def sizes(self) -> str:
+        """How many nodes a domain has: ``8``, or ``4 to 8``."""
+        least, most = min(self.values.values(), default=0), max(self.values.values(), default=0)
+        return str(most) if least == most else f"{least} to {most}"
+
+
+@dataclass(frozen=True)
+class Nesting:
+    """How the domains of ``narrow`` lie in those of ``wide``.
+
+    ``straddling``: those that are in several, with the nodes in each. ``turned``: they are the wrong way round, as each
+    domain of ``wide`` lies in one of ``narrow``.
+    """
+
+    wide: str
+    narrow: str
+    domains: int
+    straddling: Mapping[str, Mapping[str, tuple[str, ...]]]
+    turned: bool
+
+    @property
+    def nests(self) -> bool:
+        """Whether most domains lie in one of the wider level."""
+        return 2 * len(self.straddling) <= self.domains
+
+    @property
+    def mistaken(self) -> bool:
+        """Whether a few nodes seem to carry a wrong label, rather than that racks of all blocks have the same names."""
+        if not self.straddling or not self.nests:
+            return False
+        sizes = [len(nodes) for nodes in self.odd[1].values()]
+        return 2 * min(sizes) < max(sizes)
+
+    @property
+    def odd(self) -> tuple[str, Mapping[str, tuple[str, ...]]]:
+        """One domain that is in several, with its nodes in each: that of which the fewest nodes are elsewhere."""
+        return min(self.straddling.items(), key=lambda one: (min(len(nodes) for nodes in one[1].values()), one[0]))
+
+    def __str__(self) -> str:
+        value, parts = self.odd
+        few = min(parts, key=lambda wide: (len(parts[wide]), wide))
+        others = ", ".join(sorted(wide for wide in parts if wide != few))
+        what = f"{len(self.straddling)} of {self.domains} domains of {self.narrow} lie in several of {self.wide}"
+        return f"{what}: {value} is in {others}, but with {listed(parts[few])} in {few}"
+
+
+def labelled(nodes: Iterable[Node]) -> list[Labelled]:
+    """Nodes as they are looked at here, by name."""
+    found = (
+        Labelled(node.metadata.name, node.metadata.labels or {}, tuple(_accelerators(node.status.allocatable or {})))
+        for node in nodes
+    )
+    return sorted(found, key=lambda node: node.name)
+
+
+def _accelerators(amounts: Mapping[str, str | int | float]) -> Iterator[str]:
+    for resource, amount in sorted(amounts.items()):
+        try:
+            if _ACCELERATOR.search(resource) and parse(resource, amount) > 0:
+                yield resource
+        except ValueError:
+            continue
+
+
+def coverage(nodes: Sequence[Labelled], key: str) -> Coverage:
+    """Who carries a label, and with which values."""
+    values: dict[str, int] = {}
+    missing = []
+    for node in nodes:
+        value = node.labels.get(key, "")
+        if value:
+            values[value] = values.get(value, 0) + 1
+        else:
+            missing.append(node.name)
+    return Coverage(key, len(nodes), tuple(missing), values)
+
+
+def nesting(nodes: Iterable[Labelled], wide: str, narrow: str) -> Nesting:
+    """How one label's domains lie in another's, on the nodes that carry both."""
+    inside: dict[str, dict[str, list[str]]] = {}
+    outside: dict[str, set[str]] = {}
+    for node in nodes:
+        if (above := node.labels.get(wide)) and (below := node.labels.get(narrow)):
+            inside.setdefault(below, {}).setdefault(above, []).append(node.name)
+            outside.setdefault(above, set()).add(below)
+    straddling = {
+        value: {above: tuple(names) for above, names in parts.items()}
+        for value, parts in inside.items()
+        if len(parts) > 1
+    }
+    turned = bool(straddling) and all(len(below) == 1 for below in outside.values())
+    return Nesting(wide, narrow, len(inside), straddling, turned)
+
+
+def shared(nodes: Sequence[Labelled]) -> dict[str, str]:
+    """Labels that all nodes carry with the same value."""
+    found = dict(nodes[0].labels) if nodes else {}
+    for node in nodes[1:]:
+        found = {key: value for key, value in found.items() if node.labels.get(key) == value}
+    return found
+
+
+def candidates(nodes: Sequence[Labelled], known: Collection[str] = ()) -> list[Coverage]:
+    """Label keys that might be levels: nearly all nodes carry them, with several values that several nodes share."""
+    keys = {key for node in nodes for key in node.labels} - set(known)
+    found = [coverage(nodes, key) for key in sorted(keys)]
+    return sorted(
+        (one for one in found if one.enough and 1 < len(one.values) < one.carried),
+        key=lambda one: (len(one.values), one.key),
+    )
+
+
+def listed(names: Sequence[str], most: int = 4) -> str:
+    """A few names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"node{'s' * (len(names) != 1)} {', '.join(names[:most])}{more}"

@@ -1,0 +1,282 @@
+"""`topogate doctor`: each thing that can be wrong is found, named and has a remedy; nothing is where all is well."""
+
+import base64
+import copy
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from certs.authority import Lifetimes, create
+from certs.store import data_of
+from cli.doctor import nodes
+from cli.doctor.command import shown
+from cli.doctor.installation import Installed, differs, judge
+from cli.doctor.nodes import Seen
+from crds.constants import NUMA_POLICY
+from crds.settings import Settings
+from kube.objects import FlavorTopology, Node, NodeStatus, ObjectMeta, ResourceFlavor, ResourceFlavorSpec
+from kube.topologies import FlexTopo, FlexTopoStatus, KubeletConfig, NamedValue, NodeResourceTopology
+from manifests import render
+
+NOW = datetime(2026, 11, 23, tzinfo=UTC)
+HOST = "kubernetes.io/hostname"
+
+
+def node(name, gpus=8, **labels):
+    labels = {"pool": "a", HOST: name} | labels
+    labels = {key: value for key, value in labels.items() if value}
+    allocatable = {"cpu": "8"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
+    return Node(metadata=ObjectMeta(name=name, labels=labels), status=NodeStatus(allocatable=allocatable))
+
+
+def flavor(name="gpu", levels=("block", "rack", HOST), names=None, **labels):
+    topology = FlavorTopology(levels=levels, names=names)
+    spec = ResourceFlavorSpec(node_labels=labels or {"pool": "a"}, topology=topology)
+    return ResourceFlavor(metadata=ObjectMeta(name=name), spec=spec)
+
+
+NODES = [node(f"n{at}", block=f"b{at // 4}", rack=f"r{at // 4}{at // 2}") for at in range(8)]
+
+
+GPU = (flavor(),)
+
+
+def flex(topology="restricted", cpus="static"):
+    kubelet = KubeletConfig(topology_manager_policy=topology, cpu_manager_policy=cpus)
+    return FlexTopo(status=FlexTopoStatus(kubelet=kubelet))
+
+
+def look(where=NODES, flavors=GPU, *, known=None, asked=(), agent=False, topologies=None):
+    flexes = {one.metadata.name: flex() for one in where} if known is None else known
+    found = nodes.look(Seen(where, flavors, topologies or {}, flexes, asked, agent))
+    return [(str(one.weight), one.about, one.message, one.mend) for one in found]
+
+
+def only(found):
+    ((weight, about, message, mend),) = found
+    return weight, about, message, mend
+
+
+def test_a_cluster_in_order_has_no_findings():
+    assert look() == []
+    assert "Nothing is wrong" in str(shown([]).renderables[0])
+
+
+def test_no_flavor():
+    assert only(look(flavors=()))[3] == "topogate install --topology auto"
+
+
+def test_a_flavor_without_nodes():
+    weight, _, message, mend = only(look(where=[node("n0", 0)], flavors=[flavor(pool="b")]))
+    assert (weight, mend) == ("error", "kubectl label node NODE pool=b")
+    assert "no node has its nodeLabels pool=b" in message
+
+
+def test_nodes_that_lack_a_level():
+    weight, about, message, mend = only(look([*NODES, node("x", block="b1")]))
+    assert (weight, about) == ("warning", "flavor gpu")
+    assert "node x of 9 lack the label rack" in message
+    assert mend == "kubectl label node x rack=..."
+    assert only(look([node("x", block="b1", rack="")]))[0] == "error"
+
+
+def test_labels_that_do_not_nest():
+    wrong = [*NODES, *(node(f"m{at}", block="b0", rack="r00") for at in range(2)), node("odd", block="b1", rack="r00")]
+    weight, _, message, mend = only(look(wrong))
+    assert weight == "warning"
+    assert "1 of 4 domains of rack lie in several of block: r00 is in b0, but with node odd in b1" in message
+    assert mend == "kubectl label node --overwrite odd block=b0"
+
+
+def test_racks_that_are_named_alike_in_some_blocks_are_no_finding():
+    alike = [node(f"n{at}", block=f"b{at // 4}", rack=f"r{at % 4 // 2}") for at in range(8)]
+    assert look(alike) == []
+    assert look([*alike, *(node(f"m{at}", block="b0", rack=f"r{2 + at}") for at in range(4))]) == []
+
+
+def test_levels_the_wrong_way_round():
+    weight, _, message, mend = only(look(flavors=[flavor(levels=("rack", "block", HOST))]))
+    assert (weight, "rack lies within block" in message) == ("error", True)
+    assert "--topology block,rack" in mend
+
+
+def test_flavors_that_share_nodes_or_names():
+    both = [flavor(), flavor("other", levels=("rack", HOST), names={"row": "rack"})]
+    assert "counted twice" in only(look(flavors=both))[2]
+    names = [flavor(names={"row": "rack"}), flavor("other", ("block", HOST), {"row": "block"}, pool="b")]
+    found = look([*NODES, node("z", pool="b", block="b")], names)
+    assert '"row" is the name of different levels' in only(found)[2]
+
+
+def test_accelerators_outside_of_every_flavor():
+    _, about, message, mend = only(look([*NODES, node("x", pool="b"), node("cpu", 0, pool="b")]))
+    assert about == "nodes"
+    assert "node x with accelerators belong to no flavor" in message
+    assert mend == "kubectl label node x pool=a"
+
+
+WISH = [("Job default/train", {NUMA_POLICY: "single-numa-node"})]
+
+
+@pytest.mark.parametrize(
+    ("agent", "asked", "weight", "mend"),
+    [
+        (False, (), "warning", "topogate install --agent"),
+        (False, WISH, "error", "topogate install --agent"),
+        (True, WISH, "warning", "kubectl -n topogate-system-agent get pods -o wide"),
+    ],
+)
+def test_missing_agents(agent, asked, weight, mend):
+    found = only(look(known={}, agent=agent, asked=asked))
+    assert (found[0], found[1], found[3]) == (weight, "agents", mend)
+
+
+def test_kubelets_that_cannot_keep_what_is_asked():
+    lax = {one.metadata.name: flex("none", "none") for one in NODES[:2]}
+    known = {one.metadata.name: flex() for one in NODES[2:]} | lax
+    assert look(known=known) == [], "nobody asks"
+    first, second = look(known=known, asked=WISH)
+    assert "Job default/train asks for topogate.dev/numa-policy: single-numa-node" in first[2]
+    assert "nodes n0, n1" in first[2]
+    assert "topologyManagerPolicy: restricted" in first[3]
+    assert "cpuManagerPolicy: static" in second[3]
+
+
+def test_kubelets_as_an_exporter_tells_them():
+    exported = {
+        one.metadata.name: NodeResourceTopology(attributes=(NamedValue("topologyManagerPolicy", "none"),))
+        for one in NODES
+    }
+    assert "have topologyManagerPolicy none" in only(look(known={}, topologies=exported, asked=WISH))[2]
+
+
+# --- the installation -------------------------------------------------------------------------------------------------
+
+
+def healthy():
+    """As the API server has it after an installation that runs."""
+    bundle = create(("topogate-webhook.topogate-system.svc",), NOW - timedelta(days=1), Lifetimes())
+    found = Installed(Settings(), kubernetes="v1.36.3", configured=True)
+    for wanted in render.objects():
+        live = copy.deepcopy(wanted)
+        if live["kind"] == "Deployment":
+            live["status"] = {"availableReplicas": live["spec"].get("replicas", 1)}
+        for webhook in live.get("webhooks", []):
+            webhook["clientConfig"]["caBundle"] = base64.b64encode(bundle.ca_pem).decode()
+        found.objects.append((wanted, live))
+    found.secret = {"data": data_of(bundle)}
+    found.lease = {"spec": {"holderIdentity": "a", "renewTime": NOW.isoformat()}}
+    return found
+
+
+def live(found, kind, name):
+    return next(live for wanted, live in found.objects if (wanted["kind"], wanted["metadata"]["name"]) == (kind, name))
+
+
+def judged(found, now=NOW):
+    return [(str(one.weight), one.about, one.message, one.mend) for one in judge(found, now, "0.1.0")]
+
+
+def test_a_healthy_installation_has_no_findings():
+    assert judged(healthy()) == []
+
+
+def test_nothing_installed():
+    found = only(judged(Installed(Settings(), kubernetes="v1.36.3")))
+    assert found[2:] == ("Topogate is not installed in this cluster", "topogate install --topology auto")
+
+
+def remove(found, kind):
+    found.objects = [(wanted, None if wanted["kind"] == kind else live) for wanted, live in found.objects]
+
+
+def change(kind, name, change):
+    def apply(found):
+        change(live(found, kind, name))
+
+    return apply
+
+
+BROKEN = {
+    "versions: Kubernetes v1.29.4 is older": lambda found: setattr(found, "kubernetes", "v1.29.4"),
+    "installation: missing: PodDisruptionBudget": lambda found: remove(found, "PodDisruptionBudget"),
+    "rbac: rights that differ from the installed: ClusterRole topogate-ungater (rules[0]": change(
+        "ClusterRole", "topogate-ungater", lambda role: role["rules"][0].update(verbs=["get"])
+    ),
+    "rbac: rights that differ from the installed: ClusterRoleBinding topogate-webhook (subjects": change(
+        "ClusterRoleBinding", "topogate-webhook", lambda one: one["subjects"][0].update(name="other")
+    ),
+    "webhook: the webhook is called for other objects": change(
+        "MutatingWebhookConfiguration",
+        "topogate-webhook",
+        lambda one: one["webhooks"][0].update(failurePolicy="Ignore"),
+    ),
+    "policies: policies that differ": change(
+        "ValidatingAdmissionPolicy", "topogate-pods", lambda one: one["spec"].update(failurePolicy="Ignore")
+    ),
+    "versions: kinds of another version": change(
+        "CustomResourceDefinition",
+        "workloads.topogate.dev",
+        lambda one: one["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"].pop("spec"),
+    ),
+    "pods: no pod of topogate-webhook is ready, so objects with a request are refused": change(
+        "Deployment", "topogate-webhook", lambda one: one.update(status={})
+    ),
+    "pods: 1 of 2 pods of topogate-ungater are ready": change(
+        "Deployment", "topogate-ungater", lambda one: one.update(status={"availableReplicas": 1})
+    ),
+    "versions: topogate-ungater runs topogate:0.0.9": change(
+        "Deployment",
+        "topogate-ungater",
+        lambda one: one["spec"]["template"]["spec"]["containers"][0].update(image="topogate:0.0.9"),
+    ),
+    "certificates: the webhook's configuration has no caBundle": change(
+        "MutatingWebhookConfiguration", "topogate-webhook", lambda one: one["webhooks"][0].update(clientConfig={})
+    ),
+    "certificates: there is no Secret": lambda found: setattr(found, "secret", None),
+    "certificates: Secret topogate-system/topogate-webhook-cert: tls.crt": lambda found: found.secret["data"].update(
+        {"tls.crt": base64.b64encode(b"x").decode()}
+    ),
+    "certificates: the caBundle does not have the CA": lambda found: setattr(found, "secret", healthy().secret),
+    "ungater: no ungater leads": lambda found: setattr(found, "lease", None),
+    "ungater: a has not renewed its lease for 61 s": lambda found: found.lease["spec"].update(
+        renewTime=(NOW - timedelta(seconds=61)).isoformat()
+    ),
+}
+
+
+@pytest.mark.parametrize("told", BROKEN)
+def test_each_thing_that_breaks_is_one_finding_with_a_remedy(told):
+    found = healthy()
+    BROKEN[told](found)
+    answers = [f"{about}: {message}" for _, about, message, _ in judged(found)]
+    assert any(answer.startswith(told) for answer in answers), answers
+    assert all(mend for *_, mend in judged(found))
+    assert len(answers) <= 2
+
+
+def test_certificates_that_end_soon_or_have_ended():
+    found = healthy()
+    (late,) = judged_certificates(found, timedelta(days=400))
+    assert "tls.crt is valid from" in late
+    (soon,) = judged_certificates(found, timedelta(days=320))
+    assert "the serving certificate ends at 2027-11-22" in soon
+    assert judged_certificates(found, timedelta(days=250)) == []
+
+
+def judged_certificates(found, later):
+    return [message for _, about, message, _ in judged(found, NOW + later) if about == "certificates"]
+
+
+def test_what_may_not_be_read_is_unknown_and_not_wrong():
+    found = healthy()
+    found.denied = ["Secret topogate-webhook-cert", "Lease topogate-ungater"]
+    found.secret = found.lease = None
+    assert only(judged(found))[:2] == ("unknown", "rights")
+
+
+def test_more_than_is_wanted_is_no_difference():
+    assert differs({"a": [1]}, {"a": [1], "b": 2}) == ""
+    assert differs({"a": {"b": [{"c": 1}]}}, {"a": {"b": [{"c": 2}]}}) == "a.b[0].c"
+    assert differs({"a": [1]}, {"a": [1, 2]}) == "a"
+    assert differs({"a": ""}, {}) == ""
