@@ -19,6 +19,7 @@ from kube.events import EventRecorder
 from queueing import lifecycle
 from queueing.cycle.cycle import Admitted, Decisions, Drained, Preempting, Waiting, cycle
 from queueing.cycle.shield import Failed, in_words
+from queueing.moves import NO_MOVES, MoveRules
 from queueing.queues.entry import HOLDING, AssumedAdmission, Phase, growth_of
 from ungater.cache.cache import Cache
 from ungater.metrics import Metrics
@@ -27,6 +28,7 @@ from ungater.model.admission import Admission, Nomination
 from ungater.model.conditions import WantedCondition
 from ungater.model.workload_entry import ObservedWorkload, Refused, WorkloadEntry
 from ungater.scheduling.admission_conditions import admitted_as, not_ready, pending
+from ungater.scheduling.moves import NO_NEWS, Moves, News
 from ungater.scheduling.replacement import COUNTED, elsewhere, reclaimed, refused_text, told
 from ungater.workqueue import backoff
 from ungater.writers.events import FINE, emit
@@ -48,6 +50,7 @@ class Scheduler:
         self,
         cache: Cache,
         writer: WorkloadWriter,
+        moves: MoveRules = NO_MOVES,
         *,
         spawn: Spawn,
         again: Callable[[str, float], None],
@@ -63,6 +66,7 @@ class Scheduler:
         self._recorder = recorder
         self._clock = clock
         self._writes = asyncio.Semaphore(WRITES)
+        self.moves = Moves(cache, moves, self.replace, metrics=metrics, recorder=recorder, clock=clock)
         self.next_time: float | None = None  # when time alone helps somebody, in seconds since the epoch
 
     def cycle(self) -> bool:
@@ -78,6 +82,9 @@ class Scheduler:
             self._metrics.placement.labels(answer).observe(self._clock.monotonic() - started)
         # 3. Store what was decided, and say what was refused.
         self._carry_out(made)
+        # 4. Nobody is to be looked at now: who runs may be moved.
+        if not made.more:
+            self.moves.look()
         self.next_time = made.next_time
         return made.more
 
@@ -113,7 +120,7 @@ class Scheduler:
         entry.refuse(Refused(Reason.INTERNAL_ERROR, in_words(failed.error)), self._clock.monotonic())
         self._again(entry.id, 0.0)
 
-    def _with(self, key: str, write: Callable[[WorkloadEntry], Awaitable[None]]) -> None:
+    def _with(self, key: str, write: Callable[[WorkloadEntry], Awaitable[object]]) -> None:
         """Write for an entry, after the writes that are under way for it."""
         entry = self._cache.entries.of_workload(key)
         if entry is None:
@@ -123,7 +130,7 @@ class Scheduler:
         entry.writes.begin()
         self._spawn(self._write(entry, write))
 
-    async def _write(self, entry: WorkloadEntry, write: Callable[[WorkloadEntry], Awaitable[None]]) -> None:
+    async def _write(self, entry: WorkloadEntry, write: Callable[[WorkloadEntry], Awaitable[object]]) -> None:
         failures = entry.failures
         try:
             async with entry.writes.lock, self._writes:
@@ -155,12 +162,16 @@ class Scheduler:
             self._metrics.admitted.inc()
             self._metrics.admission.observe(age(entry.job.created, self._clock.now()))
 
-    async def _change(self, grant: AssumedAdmission, reason: Reason, entry: WorkloadEntry) -> None:
+    async def _change(
+        self, grant: AssumedAdmission, reason: Reason, entry: WorkloadEntry, more: tuple[WantedCondition, ...] = ()
+    ) -> bool:
         """Store that one who is admitted has other slots, or more of them. An eviction that began meanwhile goes on."""
         admission = self._admission(entry, grant)
         text = self._text(entry, admission, "")
-        if await self._settle(entry, grant, admission, admitted_as(None, text, ()), None):
+        done = await self._settle(entry, grant, admission, (*admitted_as(None, text, ()), *more), None)
+        if done:
             self._was_admitted(entry, reason, "Replace" if reason is Reason.REPLACED else "Resize", text)
+        return done
 
     def _admission(self, entry: WorkloadEntry, grant: AssumedAdmission) -> Admission:
         return self._cache.reservations.admission_of(entry, grant)
@@ -370,13 +381,14 @@ class Scheduler:
         else:
             self.replace(entry, found)
 
-    def replace(self, entry: WorkloadEntry, grant: AssumedAdmission) -> None:
+    def replace(self, entry: WorkloadEntry, grant: AssumedAdmission, news: News = NO_NEWS) -> None:
         """Hold other slots from now on, and store them."""
         self._cache.reservations.replace(entry, grant)
-        self._with(entry.key, partial(self._store_other, grant))
+        self._with(entry.key, partial(self._store_other, grant, news))
 
-    async def _store_other(self, grant: AssumedAdmission, entry: WorkloadEntry) -> None:
+    async def _store_other(self, grant: AssumedAdmission, news: News, entry: WorkloadEntry) -> None:
         try:
-            await self._change(grant, Reason.REPLACED, entry)
+            if await self._change(grant, Reason.REPLACED, entry, news.conditions):
+                news.stored()
         finally:
             self._cache.admissions.replaced(entry)
