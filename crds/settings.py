@@ -152,6 +152,14 @@ class Settings(BaseModel):
     """Where a queue takes back its nominal quota, budgets of those who borrow it do not count after that time."""
     reclaim_grace_seconds: Seconds = 600.0
     """Pods of those who borrow get no longer than this to stop where nominal quota is taken back."""
+    moves_per_hour: int = Field(default=0, ge=0, le=1000)
+    """So many workloads that run may be moved in an hour, in the whole cluster, for whatever reason; 0: none."""
+    move_rest_seconds: Seconds = 3600.0
+    """A workload is moved no sooner after its admission, or its last move; doubled with each move of it."""
+    pull_together: bool = True
+    """Where moves are allowed: a job that prefers a level and was spread comes together when room appears."""
+    replace_misaligned: bool = True
+    """Where moves are allowed: a pod that did not get the NUMA alignment or links it asks for goes to another node."""
     wait_for_pods_ready_timeout_seconds: Seconds | None = None
     """All pods of a queued workload must be ready so long after its admission, or it is put back; absent: no limit."""
     wait_for_pods_ready_recovery_timeout_seconds: Seconds | None = None

@@ -13,6 +13,12 @@ class Reason(StrEnum):
     FINISHED = "Finished"
     REPLACED = "Replaced"
     RESIZED = "Resized"
+    MOVED = "Moved"  # its pods are where they were to go
+
+    # A workload that runs is moved.
+    TOGETHER = "PullTogether"  # it prefers a level and was spread
+    REALIGNED = "Realign"  # a pod did not get the alignment that it asks for
+    DEFRAGMENTED = "Defrag"  # an administrator said so
 
     # A workload waits.
     PENDING = "Pending"

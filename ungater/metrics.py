@@ -101,6 +101,12 @@ class Metrics:
         self.evicted = Counter(
             "topogate_evicted_workloads", "Workloads whose eviction began, by reason.", ["reason"], registry=registry
         )
+        self.moves = Counter(
+            "topogate_moves",
+            "Moves of workloads that run: begun, or blocked by a PodDisruptionBudget after all.",
+            ["reason", "outcome"],
+            registry=registry,
+        )
         self.patches = Counter("topogate_ungate_patches", "Patches that remove a gate.", ["outcome"], registry=registry)
         self.evictor = Counter("topogate_evictions", "Pods asked of the Eviction API.", ["outcome"], registry=registry)
         self.reconciles = Counter("topogate_reconciles", "Times a job was looked at.", ["outcome"], registry=registry)

@@ -15,11 +15,13 @@ that publishes nothing of its zones is refused to whoever asks for anything that
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
 from engine.kubelet.allocators import installed, row_of
 from engine.kubelet.device_manager import Refused, must_link, unknown
 from engine.kubelet.devices.links import bits
 from engine.kubelet.hints import fewest
-from engine.kubelet.machine import CPU, Layout, PodShape, Qos, TopologyPolicy
+from engine.kubelet.machine import CPU, Layout, NumaPlacement, PodShape, Qos, TopologyPolicy
 from engine.kubelet.resource_requests import is_device, is_memory
 
 NUMA_POLICY: Final = "NumaPolicy"
@@ -65,6 +67,26 @@ def unfulfilled(layout: Layout, pod: PodShape, reach: Mapping[int, int], asked: 
     names = " and ".join(layout.resources[row] for row in sorted(rows))
     ids = ", ".join(str(layout.zones[zone].id) for zone in bits(zones))
     return f"wishes {pod.wish}, which needs {names} {needed}; here they may come from zones {ids}"
+
+
+def unkept(layout: Layout, pod: PodShape, observed: NumaPlacement) -> str:
+    """The same of what a pod really got: what its wish lacks there; "" where it is kept, or too little is told.
+
+    Of resources that nobody observed nothing is said.
+    """
+    place = {zone.id: at for at, zone in enumerate(layout.zones)}
+    reach: dict[int, int] = {}
+    asked: dict[int, int] = {}
+    for use in observed.zones:
+        for resource, amount in use.amounts.items():
+            row = row_of(layout.resources, resource)
+            if amount and row >= 0 and use.zone in place and resource not in layout.ignored:
+                reach[row] = reach.get(row, 0) | 1 << place[use.zone]
+                asked[row] = asked.get(row, 0) + (-(-amount // 1000) if resource == CPU else amount)
+    seen = tuple([name for name in pod.wish_resources if row_of(layout.resources, name) in reach])
+    if not reach or (pod.wish_resources and not seen):
+        return ""
+    return unfulfilled(layout, msgspec.structs.replace(pod, wish_resources=seen), reach, asked)
 
 
 def _needed(layout: Layout, wish: TopologyPolicy, zones: int, asked: Mapping[int, int]) -> str:

@@ -24,8 +24,8 @@ def extend(state: ClusterState, workload: str, pod_set: PodSet, by: int) -> Assi
     Room on nodes that are used already comes first, then the domains used already. With slices, those that are not
     whole are completed where they are, and more come whole. Raises ValueError where the workload holds no such pod set.
     """
-    held = _held(state, workload, pod_set.name)
-    return held if by <= 0 else _grown(state, held, held.slices, pod_set, by, frozenset())
+    held = held_of(state, workload, pod_set.name)
+    return held if by <= 0 else grown(state, held, held.slices, pod_set, by, frozenset())
 
 
 def enlarge(state: ClusterState, workload: str, pod_set: PodSet, by: int) -> Assignment | Refusal:
@@ -34,7 +34,7 @@ def enlarge(state: ClusterState, workload: str, pod_set: PodSet, by: int) -> Ass
     Slots that no pod claims and that their node is too small for now go elsewhere (same required domain). Pods that
     claim theirs stay, and take what they take. Raises ValueError where the workload holds no such pod set.
     """
-    held = _held(state, workload, pod_set.name)
+    held = held_of(state, workload, pod_set.name)
     others = [part for name, part in state.assignments(workload).items() if name != pod_set.name]
     checkpoint = state.begin()
     try:
@@ -42,10 +42,10 @@ def enlarge(state: ClusterState, workload: str, pod_set: PodSet, by: int) -> Ass
         state.reserve(workload, [*others, larger])
         gone = _crowding(state, workload, larger)
         if not gone:
-            return larger if by <= 0 else _grown(state, larger, larger.slices, pod_set, by, frozenset())
+            return larger if by <= 0 else grown(state, larger, larger.slices, pod_set, by, frozenset())
         stays = [part for part in (_less(part, gone) for part in larger.slices) if part.count]
         state.reserve(workload, [*others, with_slices(larger, stays)] if stays else others)
-        return _grown(state, larger, stays, pod_set, by + sum(gone.values()), frozenset(gone))
+        return grown(state, larger, stays, pod_set, by + sum(gone.values()), frozenset(gone))
     finally:
         state.rollback(checkpoint)
 
@@ -86,12 +86,12 @@ def replace(state: ClusterState, workload: str, pod_set: PodSet, lost: Collectio
     What is lost of a slice comes back in the slice's domain; slices that are lost whole may go to another. Raises
     ValueError where the workload holds no such pod set.
     """
-    held = _held(state, workload, pod_set.name)
+    held = held_of(state, workload, pod_set.name)
     stays = [_without(part, lost) for part in held.slices]
     by = held.count - sum(part.count for part in stays)
     if not by:
         return held
-    return _grown(state, held, [part for part in stays if part.count], pod_set, by, frozenset(lost))
+    return grown(state, held, [part for part in stays if part.count], pod_set, by, frozenset(lost))
 
 
 def shrink(  # noqa: PLR0917  (what is asked of whom, then two limits)
@@ -108,7 +108,7 @@ def shrink(  # noqa: PLR0917  (what is asked of whom, then two limits)
     those that no pod uses then go whole, before any is broken. Raises ValueError where the workload holds no such pod
     set.
     """
-    held = _held(state, workload, pod_set)
+    held = held_of(state, workload, pod_set)
     known = dict(state.unclaimed(workload, pod_set))
     counts = [part.count for part in held.slices]
     unused = [min(known.get(p.values, p.count), p.count - (keep or {}).get(p.values, 0)) for p in held.slices]
@@ -116,7 +116,7 @@ def shrink(  # noqa: PLR0917  (what is asked of whom, then two limits)
         by = _taken_whole(counts, unused, by, slices[0].size)
     left = _taken(counts, unused, by)
     _taken(counts, list(counts), left)
-    kept = (_cut(part, count) for part, count in zip(held.slices, counts, strict=True) if count)
+    kept = (cut(part, count) for part, count in zip(held.slices, counts, strict=True) if count)
     return with_slices(held, kept)
 
 
@@ -155,14 +155,15 @@ def _taken_whole(counts: list[int], unused: list[int], by: int, size: int) -> in
     return by
 
 
-def _held(state: ClusterState, workload: str, pod_set: str) -> Assignment:
+def held_of(state: ClusterState, workload: str, pod_set: str) -> Assignment:
+    """What a workload holds for a pod set. Raises ValueError where that is nothing."""
     held = state.assignments(workload).get(pod_set)
     if held is None:
         raise ValueError(f"workload {workload!r} holds no pod set {pod_set!r}; reserve or restore it first")
     return held
 
 
-def _cut(part: Slice, count: int) -> Slice:
+def cut(part: Slice, count: int) -> Slice:
     """The slice with fewer pods, taken from its last nodes."""
     nodes: list[tuple[str, int]] = []
     left = count
@@ -179,9 +180,10 @@ def _without(part: Slice, lost: Collection[str]) -> Slice:
     return Slice(part.values, part.count - gone, nodes)
 
 
-def _grown(  # noqa: PLR0917  (a step of two public functions)
+def grown(  # noqa: PLR0917  (a step of two public functions)
     state: ClusterState, held: Assignment, stays: Collection[Slice], pod_set: PodSet, by: int, lost: frozenset[str]
 ) -> Assignment | Refusal:
+    """The assignment with ``by`` more pods beside the slots that stay, none of them on the ``lost`` nodes."""
     fit = Fit.of(state, held.flavor, pod_set)
     if isinstance(fit, Refusal):
         return fit

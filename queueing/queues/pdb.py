@@ -49,6 +49,12 @@ class Budgets:
         self._judge(key)
         return was and key not in self.guarded
 
+    def allows(self, key: str, pods: int) -> bool:
+        """Whether so many pods of a holder may go, whichever they are."""
+        return all(
+            min(pods, taken) <= self._allowed.get(budget, 0) for budget, taken in self._takes.get(key, {}).items()
+        )
+
     def over(self, victims: Collection[tuple[int, str]], leaving: Iterable[str] = ()) -> str | None:
         """Of holders (priority, key) that are to go together, one that exceeds a budget: the important stay; or None.
 

@@ -47,6 +47,8 @@ from ungater.guard import Guard
 from ungater.model.actions import MissingPods, ReconcileContext
 from ungater.model.class_rules import ClassRules
 from ungater.model.conditions import ADMITTED
+from ungater.model.pod_slots import finished
+from ungater.model.workload_entry import WorkloadEntry
 from ungater.numa.in_flight import InFlightPods
 from ungater.numa.mismatches import PlacementMismatches
 from ungater.numa.node_topologies import NodeTopologies, Options
@@ -137,6 +139,7 @@ class Cache:
             checks=self.admissions.checks_of,
             losing=lambda entry: self.reservations.losing(entry.key),
             outsiders=self.admissions.outsiders,
+            unkept=self.unkept,
             unready=self.pod_volumes.hindrance,
             choices=self.pod_volumes.choices,
         )
@@ -176,6 +179,12 @@ class Cache:
     def queue_inadmissible(self, flavors: Iterable[str] | None = None) -> None:
         """Something changed that could help a workload that waits, for a place in ``flavors`` (None: in any)."""
         self._core.queue_inadmissible(flavors)
+
+    def unkept(self, entry: WorkloadEntry) -> Mapping[str, str]:
+        """By uid, what pods of a workload ask for of the inside of their nodes and did not get."""
+        strayed = (uid for uid, mismatch in entry.mismatches.items() if not mismatch.refused)
+        pods = {uid: pod for uid in strayed if (pod := entry.pods.get(uid)) is not None and not finished(pod)}
+        return {uid: text for uid, pod in pods.items() if (text := self.topologies.unkept(pod))}
 
     def unchecked(self) -> set[str]:
         """The keys of those with a queue that hold something and are not admitted yet."""

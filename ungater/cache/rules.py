@@ -4,6 +4,7 @@ from crds.preemption import victim_rules
 from crds.settings import Settings
 from queueing import model
 from queueing.lifecycle import LifeRules
+from queueing.moves import MoveRules
 from ungater.model.actions import MissingPods
 
 
@@ -34,3 +35,13 @@ def life_rules(settings: Settings) -> LifeRules:
 def missing_pods(settings: Settings) -> MissingPods:
     """How long pods are waited for that do not come."""
     return MissingPods(settings.missing_pods_timeout_seconds, settings.missing_pods_recovery_timeout_seconds)
+
+
+def move_rules(settings: Settings) -> MoveRules:
+    """How many workloads that run may be moved, and why."""
+    return MoveRules(
+        per_hour=settings.moves_per_hour,
+        rest=settings.move_rest_seconds,
+        together=settings.pull_together,
+        misaligned=settings.replace_misaligned,
+    )

@@ -25,6 +25,7 @@ from ungater.model.actions import (
     EmitEvent,
     Enqueue,
     Evict,
+    EvictMoved,
     EvictPods,
     EvictSome,
     Free,
@@ -105,6 +106,7 @@ class Executor:
             Evict: lifecycle.evict,
             EvictPods: lifecycle.evict_pods,
             EvictSome: lifecycle.evict_some,
+            EvictMoved: self._evict_moved,
             ClearAdmission: lifecycle.give_back,
             Deactivate: lifecycle.deactivate,
             Remove: lambda entry, _: lifecycle.remove(entry),
@@ -246,6 +248,14 @@ class Executor:
                 entry.evict_for(evict)  # its Workload said so that is gone
             await self._store(entry, entry.admission, wanted, more)
         return True
+
+    async def _evict_moved(self, entry: WorkloadEntry, evict: EvictMoved) -> bool:
+        """Have pods of one that is moved go; where a budget refuses for long, they stay where they are."""
+        blocked = self._lifecycle.evict_each(entry, evict.pods, reclaims=False)
+        if blocked is not None:
+            self._evictor.forget(entry.id)
+            self._scheduler.moves.put_back(entry, [pod for pod, _ in evict.pods], blocked.message)
+        return False
 
     async def _shrink(self, entry: WorkloadEntry, shrink: Shrink) -> bool:
         entry.shrink(None)

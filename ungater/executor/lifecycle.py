@@ -251,7 +251,7 @@ class Lifecycle:
             return await self._spare(entry, Reason.QUOTA_RESERVED, "nobody waits for its room any more")
         self._leaving(entry)
         reclaims = is_reclaimed(entry) and self._reclaim.overrides
-        blocked = self._evict_each(entry, [(pod, evict.why) for pod in evict.pods], reclaims=reclaims)
+        blocked = self.evict_each(entry, [(pod, evict.why) for pod in evict.pods], reclaims=reclaims)
         if blocked is None or reclaims:
             return False
         preemptors = self._cache.reservations.preemptors_of(entry.key)
@@ -268,7 +268,7 @@ class Lifecycle:
         """Evict pods of slices that are to go, or pods that no queue admitted; a budget that refuses ends the plan."""
         queues = self._cache.queues
         reclaims = self._reclaim.overrides and self._cache.reservations.reclaimed(entry.key)
-        blocked = self._evict_each(entry, evict.pods, reclaims=reclaims)
+        blocked = self.evict_each(entry, evict.pods, reclaims=reclaims)
         if blocked is None or reclaims:
             return False
         until = self._clock.now() + SPARED
@@ -284,7 +284,7 @@ class Lifecycle:
         self._given_up(entry.key, preemptors, blocked.message)
         return False
 
-    def _evict_each(self, entry: WorkloadEntry, pods: Iterable[tuple[Pod, str]], *, reclaims: bool) -> Blocked | None:
+    def evict_each(self, entry: WorkloadEntry, pods: Iterable[tuple[Pod, str]], *, reclaims: bool) -> Blocked | None:
         """Evict pods, each for its reason; what a budget says that refused for longer than is waited for.
 
         ``reclaims``: nominal quota is taken back, so that after this a budget does not count, and pods cannot take as

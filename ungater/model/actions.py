@@ -103,6 +103,12 @@ class EvictSome(_Instruction, frozen=True):
     pods: tuple[tuple[Pod, str], ...]
 
 
+class EvictMoved(_Instruction, frozen=True):
+    """Evict these pods of a workload that is moved; where a budget refuses for long, they stay where they are."""
+
+    pods: tuple[tuple[Pod, str], ...]
+
+
 class Start(_Instruction, frozen=True):
     """Unsuspend the job."""
 
@@ -203,6 +209,7 @@ Instruction = (
     | Evict
     | EvictPods
     | EvictSome
+    | EvictMoved
     | Start
     | Suspend
     | Deactivate
@@ -267,6 +274,7 @@ class ReconcileContext:
     outsiders: Callable[[WorkloadEntry], tuple[tuple[Pod, str], ...]] = (
         lambda _entry: ()
     )  # pods that are to make room for it
+    unkept: Callable[[WorkloadEntry], Mapping[str, str]] = lambda _entry: {}  # by uid: what of a pod's wishes is not so
     unready: Callable[[WorkloadEntry], str | None] = lambda _entry: None  # why it waits for its volumes
     # By uid of those gated pods whose volumes do not let them go to all of the slots: to which.
     choices: Callable[[WorkloadEntry, PodSetSlots, Collection[Pod]], Mapping[str, PodChoice]] = lambda *_: {}

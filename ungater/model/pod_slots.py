@@ -118,6 +118,7 @@ class Tally:
     moved: list[Pod] = field(default_factory=list)  # ungated by us to what is no slot (any more)
     ending: list[Pod] = field(default_factory=list)  # the same, on a node where they are still about to end
     strangers: list[Pod] = field(default_factory=list)  # of this owner, never gated by us, in no slot
+    ends: dict[int, int] = field(default_factory=dict)  # of those in use: by pods that are being deleted, where any is
     ranks: dict[int, int] = field(default_factory=dict)  # of the pods that hold the slots in use: rank -> slice
 
     @property
@@ -175,11 +176,13 @@ def tally(
     now: float,
     rank: RankOf = rank_of,
     dead: Callable[[str], bool] = lambda _node: False,
+    first: Collection[str] | None = None,
 ) -> Tally:
     """Count what the pods of one pod set hold.
 
     ``mark``: the annotation that our ungating patch writes. ``dead``: whether the node of this name is gone or not
-    ready.
+    ready. ``first``: the workload is moved; where a slice has more pods than slots, pods with these uids go before
+    others, and those that end already are among those that go.
     """
     none = [0] * len(slots.slots)
     result = Tally(none[:], none[:], none[:], none[:])
@@ -197,9 +200,10 @@ def tally(
         else:
             _count_ungated(result, slots, pod, members, rank, ours=_marked(pod, mark, workload))
     for index, inside in members.items():
-        surplus = result.used[index] - slots.slots[index].count
+        ends = result.ends.get(index, 0) if first is not None else 0
+        surplus = result.used[index] - ends - slots.slots[index].count
         if surplus > 0:
-            result.moved += _to_go(inside, surplus)
+            result.moved += _to_go(inside, surplus, first or ())
     return result
 
 
@@ -320,7 +324,9 @@ def _count_ungated(
     index = slots.of_selector(pod.spec.node_selector) if ours else None
     if index is not None:
         _use(result, index, rank(pod))
-        if not terminating:
+        if terminating:
+            result.ends[index] = result.ends.get(index, 0) + 1
+        else:
             (result.bound if pod.spec.node_name else result.unbound)[index] += 1
             members.setdefault(index, []).append(pod)
     elif not terminating:
@@ -335,11 +341,14 @@ def _use(result: Tally, index: int, rank: int | None) -> None:
         result.ranks[rank] = index
 
 
-def _to_go(pods: list[Pod], count: int) -> list[Pod]:
-    """Those that are on no node yet, then the youngest."""
-    return sorted(
-        pods, key=lambda pod: (not pod.spec.node_name, pod.metadata.creation_timestamp or "", pod.metadata.name)
-    )[-count:]
+def _to_go(pods: list[Pod], count: int, first: Collection[str]) -> list[Pod]:
+    """Those of ``first``, those that are on no node yet, then the youngest."""
+
+    def least_last(pod: Pod) -> tuple[bool, bool, str, str]:
+        meta = pod.metadata
+        return meta.uid in first, not pod.spec.node_name, meta.creation_timestamp or "", meta.name
+
+    return sorted(pods, key=least_last)[-count:]
 
 
 def _choosy(pod: Pod, only: Mapping[str, Collection[int]]) -> float:

@@ -13,7 +13,9 @@ from crds.device_annotations import XPU_RESOURCE, DeviceAnnotation, device_annot
 from crds.numa_placement import decode, encode, resolve
 from crds.settings import Settings
 from engine.cluster.state import ClusterState
+from engine.kubelet.devices.choose import REQUIRE
 from engine.kubelet.machine import Machine, NumaPlacement, PodShape, TopologyPolicy
+from engine.kubelet.numa_policy import unkept
 from engine.kubelet.observed_devices import broken_promises
 from engine.kubelet.rebuild import alignable
 from engine.numa.score import ALIGNMENT_OVER_PACKING, ZoneScore
@@ -144,6 +146,18 @@ class NodeTopologies:
         if machine is None or observed is None or not any(machine.layout.links):
             return ()
         return broken_promises(machine, shape_of(pod.spec, annotations), observed)
+
+    def unkept(self, pod: objects.Pod) -> str:
+        """What a bound pod asks for of its zones and links and did not get, as its node says; "" where all is well."""
+        annotations = pod.metadata.annotations or {}
+        machine = self._state.machines.get(pod.spec.node_name)
+        text = annotations.get(constants.NUMA_PLACEMENT_OBSERVED)
+        observed = decode(text) if text else None
+        if machine is None or observed is None or not self.predictable(pod.spec.node_name):
+            return ""
+        shape = shape_of(pod.spec, annotations, qos_class=pod.status.qos_class)
+        linked = self.broken(pod) if shape.gpu_link == REQUIRE else ()
+        return unkept(machine.layout, shape, observed) or "; ".join(linked)
 
     def unreported(self, pod: objects.Pod) -> tuple[str, ...]:
         """What a pod asks for, and its kubelet may align, of which its node tells no zones: devices, by name.

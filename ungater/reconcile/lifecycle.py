@@ -36,7 +36,7 @@ from ungater.model.job_view import JobView
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
 from ungater.model.workload_spec import fingerprint
-from ungater.reconcile import missing_pods
+from ungater.reconcile import missing_pods, moves
 from ungater.reconcile.partial_eviction import lost
 from ungater.reconcile.pods_ready import SOON
 from ungater.reconcile.ungating import running, waits
@@ -75,6 +75,7 @@ def _waiting(
         yield Dequeue()  # else it may be admitted as what it was, in the queue that it named
         yield UpdateSpec()
         return
+    yield from moves.ended(entry)
     requeued = condition(observed.conditions, names.REQUEUED)
     if requeued is not None and requeued.reason == str(Reason.BACKING_OFF) and (observed.requeue_at or 0.0) <= wall:
         yield WriteConditions((WantedCondition(names.REQUEUED, True, Reason.REQUEUED, "it waits again"),), delay=SOON)

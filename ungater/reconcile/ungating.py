@@ -27,7 +27,7 @@ from ungater.model.conditions import WantedCondition
 from ungater.model.job_view import PodSetView
 from ungater.model.pod_slots import PodSetSlots, Tally, assign, finished, is_gated, tally
 from ungater.model.workload_entry import WorkloadEntry
-from ungater.reconcile import granted, missing_pods, pods_ready, volume_slots
+from ungater.reconcile import granted, missing_pods, moves, pods_ready, volume_slots
 from ungater.reconcile.granted import Barred
 from ungater.reconcile.pods_ready import SOON
 from ungater.reconcile.resize import give_back, resize
@@ -68,7 +68,7 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
             return [Dequeue(), Release(elsewhere)]
         told = _say_why(entry, barred, rules, now) or pods_ready.ready(entry)
         return [*gone, *resize(entry, {}, granted.asked(entry, barred), now, rules.outsiders(entry)), *told]
-    pod_sets, keys = entry.job.pod_sets, rules.keys
+    pod_sets, keys, moving = entry.job.pod_sets, rules.keys, moves.under_way(entry)
     counted = {
         pod_set.name: tally(
             slots,
@@ -80,12 +80,13 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
             now=now,
             rank=pod_set.rank,
             dead=rules.dead,
+            first=rules.unkept(entry) if moving else None,
         )
         for pod_set in pod_sets
         if (slots := entry.slots_in.get(pod_set.name)) is not None
     }
     for name, count in counted.items():
-        _keep_places(entry.slots_in[name], count, [*entry.left_of(name), *count.ending, *count.moved])
+        _keep_places(entry.slots_in[name], count, [*entry.left_of(name), *count.ending])
     looks = [
         _Look.of(entry, pod_set, counted[pod_set.name], rules, now) for pod_set in pod_sets if pod_set.name in counted
     ]
@@ -96,19 +97,20 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
     asked = granted.asked(entry, barred)
     if anew := granted.anew(entry, asked, keys.gate):
         return [Dequeue(), Release(anew)]
-    moves = {look.name: look.moves for look in looks if look.moves}
+    lost = {look.name: look.moves for look in looks if look.moves}
     for look in looks:
         for _, index in look.going:
             look.counted.used[index] += 1  # let go at this look, so none of those that are left over
     return [
         *_collect(entry, rules, now),
-        *(step for look in looks for step in _replace(entry, look.counted, now)),
+        *(step for look in looks for step in _replace(entry, look.counted, now, moving=moving)),
+        *(moves.steps(entry, {look.name: look.counted for look in looks}) if moving else ()),
         *(Ungate(pod, index) for look in looks for pod, index in look.counted.resend if not look.crowded(index)),
         *(Ungate(pod, index) for look in looks for pod, index in look.going),
         *gone,
         *(
-            (give_back(entry, counted, now) or [Enqueue(moves, asked=asked, urgent=any(map(_urgent, looks)))])
-            if moves
+            (give_back(entry, counted, now) or [Enqueue(lost, asked=asked, urgent=any(map(_urgent, looks)))])
+            if lost
             else resize(entry, counted, asked, now, rules.outsiders(entry))
         ),
         *(_say_why(entry, barred, rules, now) or _say_volumes(entry, looks, now) or _say(entry, looks, now)),
@@ -116,14 +118,21 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
 
 
 def _keep_places(slots: PodSetSlots, counted: Tally, left: Sequence[Pod]) -> None:
-    """Pods that left the workload, or lost their slot, and run on keep a slot: that where they are, or any."""
-    for pod in left:
-        index = slots.of_selector(pod.spec.node_selector)
+    """Pods that left the workload, or lost their slot, and run on keep a slot: that where they are, or any.
+
+    So do those that are to go and have not gone yet, outside all slots or as too many in theirs: no more pods run than
+    were admitted.
+    """
+    outside = [pod for pod in counted.moved if slots.of_selector(pod.spec.node_selector) is None]
+    surplus = sum(max(0, used - slot.count) for slot, used in zip(slots.slots, counted.used, strict=True))
+    for pod in (*left, *outside, *[None] * surplus):
+        index = slots.of_selector(pod.spec.node_selector) if pod is not None else None
         free = counted.free(slots)
         if index is None or not free[index]:
             index = next((at for at, count in enumerate(free) if count), None)
-        if index is not None:
-            counted.used[index] += 1
+        if index is None:
+            return
+        counted.used[index] += 1
 
 
 def _let_go(entry: WorkloadEntry, keys: Keys, now: float) -> tuple[list[Instruction], list[Barred]]:
@@ -256,8 +265,12 @@ def _collect(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[
     return [*done, *(RequeueAfter(after) for after in sorted(due)[:1])]
 
 
-def _replace(entry: WorkloadEntry, counted: Tally, now: float) -> list[Instruction]:
-    """Pods that stand where they have no slot go; pods that were never ours to place are only pointed at."""
+def _replace(entry: WorkloadEntry, counted: Tally, now: float, *, moving: bool) -> list[Instruction]:
+    """Pods that stand where they have no slot go; pods that were never ours to place are only pointed at.
+
+    ``moving``: those that run are evicted, so that budgets hold (`ungater.reconcile.moves`).
+    """
+    astray = [pod for pod in counted.moved if not (moving and pod.spec.node_name)]
     done: list[Instruction] = [
         Delete(
             pod,
@@ -265,7 +278,7 @@ def _replace(entry: WorkloadEntry, counted: Tally, now: float) -> list[Instructi
             f"pod {pod.metadata.name} was sent to a place that is no slot of workload {entry.job.workload} any "
             "more: it is deleted, and its replacement gets a slot",
         )
-        for pod in counted.moved
+        for pod in astray
         if entry.deleting.get(pod.metadata.uid, 0.0) <= now
     ]
     for pod in counted.strangers:
@@ -275,7 +288,7 @@ def _replace(entry: WorkloadEntry, counted: Tally, now: float) -> list[Instructi
                 "removed by Topogate. Delete it to have it placed"
             )
             done.append(EmitEvent("Warning", Reason.NOT_GATED, "Place", message, pod=pod, once=pod.metadata.uid))
-    waits_until = [entry.deleting[pod.metadata.uid] for pod in counted.moved if pod.metadata.uid in entry.deleting]
+    waits_until = [entry.deleting[pod.metadata.uid] for pod in astray if pod.metadata.uid in entry.deleting]
     return [*done, *(RequeueAfter(due - now) for due in sorted(waits_until)[:1] if due > now)]
 
 

@@ -4,8 +4,7 @@
 plan of a preemption before its first eviction. Where storing fails for certain, what was held before is held again.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -14,11 +13,12 @@ import structlog
 from clock import Clock
 from engine.reasons import Reason
 from engine.results import Refusal
-from kube.errors import KubeError, NotFound
+from kube.errors import KubeError
 from kube.events import EventRecorder
 from queueing import lifecycle
 from queueing.cycle.cycle import Admitted, Decisions, Drained, Preempting, Waiting, cycle
 from queueing.cycle.shield import Failed, in_words
+from queueing.moves import NO_MOVES, MoveRules
 from queueing.queues.entry import HOLDING, AssumedAdmission, Phase, growth_of
 from ungater.cache.cache import Cache
 from ungater.metrics import Metrics
@@ -27,17 +27,17 @@ from ungater.model.admission import Admission, Nomination
 from ungater.model.conditions import WantedCondition
 from ungater.model.workload_entry import ObservedWorkload, Refused, WorkloadEntry
 from ungater.scheduling.admission_conditions import admitted_as, not_ready, pending
+from ungater.scheduling.moves import NO_NEWS, Moves, News
 from ungater.scheduling.replacement import COUNTED, elsewhere, reclaimed, refused_text, told
+from ungater.scheduling.writes import Spawn, Writes
 from ungater.workqueue import backoff
 from ungater.writers.events import FINE, emit
 from ungater.writers.pods import age
-from ungater.writers.workloads import Overtaken, WorkloadWriter, stored_of
+from ungater.writers.workloads import WorkloadWriter, stored_of
 
-WRITES = 16  # admissions under way
 HEADS = 64  # looks at workloads before others get a turn
 DETAILS = 10.0  # seconds between two explanations of one refusal
 
-Spawn = Callable[[Coroutine[Any, Any, None]], object]
 log = structlog.get_logger()
 
 
@@ -48,6 +48,7 @@ class Scheduler:
         self,
         cache: Cache,
         writer: WorkloadWriter,
+        moves: MoveRules = NO_MOVES,
         *,
         spawn: Spawn,
         again: Callable[[str, float], None],
@@ -57,13 +58,12 @@ class Scheduler:
     ) -> None:
         self._cache = cache
         self._writer = writer
-        self._spawn = spawn
         self._again = again
         self._metrics = metrics
         self._recorder = recorder
         self._clock = clock
-        self._writes = asyncio.Semaphore(WRITES)
-        self._begun: set[int] = set()  # entries (by identity) one of whose writes runs here, and has not ended
+        self._writes = Writes(cache, spawn=spawn, again=again, clock=clock)
+        self.moves = Moves(cache, moves, self.replace, metrics=metrics, recorder=recorder, clock=clock)
         self.next_time: float | None = None  # when time alone helps somebody, in seconds since the epoch
 
     def cycle(self) -> bool:
@@ -79,6 +79,9 @@ class Scheduler:
             self._metrics.placement.labels(answer).observe(self._clock.monotonic() - started)
         # 3. Store what was decided, and say what was refused.
         self._carry_out(made)
+        # 4. Nobody is to be looked at now: who runs may be moved.
+        if not made.more:
+            self.moves.look()
         self.next_time = made.next_time
         return made.more
 
@@ -114,43 +117,14 @@ class Scheduler:
         entry.refuse(Refused(Reason.INTERNAL_ERROR, in_words(failed.error)), self._clock.monotonic())
         self._again(entry.id, 0.0)
 
-    def _with(self, key: str, write: Callable[[WorkloadEntry], Awaitable[None]]) -> None:
+    def _with(self, key: str, write: Callable[[WorkloadEntry], Awaitable[object]]) -> None:
         """Write for an entry, after the writes that are under way for it."""
         entry = self._cache.entries.of_workload(key)
         if entry is None:
             self._cache.queues.forget(self._cache.state, key)
             self._cache.queues.stored(key)
             return
-        entry.writes.begin()
-        self._spawn(self._write(entry, write))
-
-    async def _write(self, entry: WorkloadEntry, write: Callable[[WorkloadEntry], Awaitable[None]]) -> None:
-        failures = entry.failures
-        try:
-            async with entry.writes.lock, self._writes:
-                await self._to_its_end(entry, write)
-        except Exception as error:  # noqa: BLE001  (told by the guard)
-            # With this workload alone: all others are served. What is stored is taken over from its events.
-            self._cache.guard.failed("workload", entry.key, error)
-            delay = backoff(entry.count_failure())
-            self._cache.admissions.end_growth(entry)
-            self._cache.admissions.undo(entry, self._clock.now() + delay)
-            self._again(entry.id, delay)
-        if entry.failures <= failures:
-            self._again(entry.id, 0.0)
-
-    async def _to_its_end(self, entry: WorkloadEntry, write: Callable[[WorkloadEntry], Awaitable[None]]) -> None:
-        """Whatever a write fails with: it is under way no more, or nothing would be decided for the entry again."""
-        self._begun.add(id(entry))
-        try:
-            await write(entry)
-        finally:
-            if id(entry) in self._begun:
-                self._written(entry, None)
-
-    def _written(self, entry: WorkloadEntry, observed: ObservedWorkload | None) -> None:
-        self._begun.discard(id(entry))
-        self._cache.workloads.written(entry, observed)
+        self._writes.run(entry, write)
 
     # --- admissions ------------------------------------------------------------------------------------------------
 
@@ -170,12 +144,15 @@ class Scheduler:
             self._metrics.admitted.inc()
             self._metrics.admission.observe(age(entry.job.created, self._clock.now()))
 
-    async def _change(self, grant: AssumedAdmission, reason: Reason, entry: WorkloadEntry) -> None:
+    async def _change(
+        self, grant: AssumedAdmission, reason: Reason, entry: WorkloadEntry, more: tuple[WantedCondition, ...] = ()
+    ) -> bool:
         """Store that one who is admitted has other slots, or more of them. An eviction that began meanwhile goes on."""
         admission = self._admission(entry, grant)
         text = told(self._cache, entry, admission, "")
-        if await self._settle(entry, grant, admission, admitted_as(None, text, ()), None):
+        if done := await self._settle(entry, grant, admission, (*admitted_as(None, text, ()), *more), None):
             self._was_admitted(entry, reason, "Replace" if reason is Reason.REPLACED else "Resize", text)
+        return done
 
     def _admission(self, entry: WorkloadEntry, grant: AssumedAdmission) -> Admission:
         return self._cache.reservations.admission_of(entry, grant)
@@ -200,65 +177,7 @@ class Scheduler:
             self._cache.admissions.admit(entry, admission, grant)
             entry.succeed()
 
-        return await self._storing(entry, grant, write, stored)
-
-    async def _storing(
-        self,
-        entry: WorkloadEntry,
-        grant: AssumedAdmission,
-        write: Callable[[], Awaitable[ObservedWorkload]],
-        stored: Callable[[], None],
-        *,
-        grows: bool = False,
-    ) -> bool:
-        """Store what is held already and still stands, then ``stored``; else hold what was held before.
-
-        ``grows``: it is held for more pods of one that is admitted.
-        """
-        observed = None
-        try:
-            if not self._stands(entry, grant, grows=grows):
-                return False  # it was decided anew meanwhile
-            self._same_queue(entry)
-            observed = await write()
-        except Overtaken as news:
-            self._undo(entry, grows=grows)
-            observed = news.found
-        except KubeError as error:
-            self._failed(entry, error, grows=grows)
-        else:
-            if self._stands(entry, grant, grows=grows):
-                stored()
-                return True
-        finally:
-            self._written(entry, observed)
-        return False
-
-    def _stands(self, entry: WorkloadEntry, grant: AssumedAdmission, *, grows: bool = False) -> bool:
-        queued = self._cache.queues.entries.get(growth_of(entry.key) if grows else entry.key)
-        return queued is not None and queued.grant is grant and entry.id in self._cache.entries
-
-    def _same_queue(self, entry: WorkloadEntry) -> None:
-        """Raises KubeError where its Workload was made anew for another queue since that admission was decided."""
-        queued, observed = self._cache.queues.entries[entry.key], entry.observed
-        if entry.admission is None and observed is not None and observed.queue != queued.workload.queue:
-            raise KubeError(f"workload {entry.key} names another queue than the one that admits it")
-
-    def _undo(self, entry: WorkloadEntry, until: float = 0.0, *, grows: bool) -> None:
-        if grows:
-            self._cache.admissions.end_growth(entry)
-        else:
-            self._cache.admissions.undo(entry, until)
-
-    def _failed(self, entry: WorkloadEntry, error: KubeError, *, grows: bool) -> None:
-        delay = backoff(entry.count_failure())
-        if entry.grant is not None:
-            self._cache.reservations.rest(entry)  # else the room that it gives back would have it tried again at once
-        self._undo(entry, self._clock.now() + delay, grows=grows)
-        self._again(entry.id, delay)
-        log.warning("admission was not stored", workload=entry.key, error=str(error))
-        if isinstance(error, NotFound):
-            entry.observe(None)
+        return await self._writes.store(entry, grant, write, stored)
 
     def _was_admitted(self, entry: WorkloadEntry, reason: Reason, action: str, text: str) -> None:
         emit(self._recorder, entry, FINE, reason, action, message=text)
@@ -275,7 +194,7 @@ class Scheduler:
         nomination = Nomination(self._admission(entry, plan.grant), victims, priorities, domains, strategy)
         waits = WantedCondition(conditions.QUOTA_RESERVED, False, Reason.PREEMPTING, plan.message)
         wanted = () if plan.grows else (waits,)  # who grows is admitted, and keeps what it has
-        await self._storing(
+        await self._writes.store(
             entry,
             plan.grant,
             lambda: self._writer.nomination(entry.job.namespace, stored_of(entry), nomination, wanted),
@@ -326,8 +245,7 @@ class Scheduler:
         if entry.admission is not None:
             planned = growth_of(entry.key) in queues.entries or entry.writes.busy  # a write for it says the same
         if entry.observed is not None and entry.observed.nomination is not None and not planned:
-            entry.writes.begin()
-            self._spawn(self._write(entry, partial(self._remove, ())))
+            self._writes.run(entry, partial(self._remove, ()))
 
     async def _give_up(self, gone: Waiting, entry: WorkloadEntry) -> None:
         waits = WantedCondition(conditions.QUOTA_RESERVED, False, gone.reason, gone.message)
@@ -343,7 +261,7 @@ class Scheduler:
             self._again(entry.id, backoff(entry.count_failure()))
             log.warning("a nomination was not removed", workload=entry.key, error=str(error))
         finally:
-            self._written(entry, observed)
+            self._writes.written(entry, observed)
 
     # --- refusals and lost slots -------------------------------------------------------------------------------------
 
@@ -386,13 +304,14 @@ class Scheduler:
         else:
             self.replace(entry, found)
 
-    def replace(self, entry: WorkloadEntry, grant: AssumedAdmission) -> None:
+    def replace(self, entry: WorkloadEntry, grant: AssumedAdmission, news: News = NO_NEWS) -> None:
         """Hold other slots from now on, and store them."""
         self._cache.reservations.replace(entry, grant)
-        self._with(entry.key, partial(self._store_other, grant))
+        self._with(entry.key, partial(self._store_other, grant, news))
 
-    async def _store_other(self, grant: AssumedAdmission, entry: WorkloadEntry) -> None:
+    async def _store_other(self, grant: AssumedAdmission, news: News, entry: WorkloadEntry) -> None:
         try:
-            await self._change(grant, Reason.REPLACED, entry)
+            if await self._change(grant, Reason.REPLACED, entry, news.conditions):
+                news.stored()
         finally:
             self._cache.admissions.replaced(entry)

@@ -113,6 +113,8 @@ class History:
             reclaim_grace_seconds=20,
             queue_patience_seconds=self.rng.choice((86_400, 86_400, 30)),
             wait_for_pods_ready_timeout_seconds=self.rng.choice((None, None, None, 120)),
+            moves_per_hour=random.Random(f"moves {seed}").choice((0, 1000)),
+            move_rest_seconds=5,
         )
         self.users = Users(self.server, self.cluster, self.rng, self.note)
         self.term: Term | None = None

@@ -233,7 +233,7 @@ async def test_slots_are_not_moved_while_a_pod_is_being_let_go(world, controller
     record.lost = {"main": ((0, 2),)}
     record.writes.begin_patch()
     controller.cache.reservations.moving[record.key] = ()
-    controller.scheduler._spawn = lambda write: write.close()
+    controller.scheduler._writes._spawn = lambda write: write.close()
     controller.scheduler._move()
     assert controller.cache.reservations.moving == {record.key: ()}, "nobody looked for other slots"
     record.writes.end_patch()
@@ -279,7 +279,7 @@ async def test_a_plan_that_is_none_any_more_is_removed_however_often_that_fails(
         return answer
 
     spawned = []
-    controller.writer.conditions, controller.scheduler._spawn = conditions_, spawned.append
+    controller.writer.conditions, controller.scheduler._writes._spawn = conditions_, spawned.append
     for _ in range(2):
         controller.cache.admissions.enter(record)
         controller.scheduler.withdraw(record)
@@ -435,10 +435,10 @@ async def test_a_bug_in_the_write_of_one_admission_ends_nothing_else(world, cont
 
     async def broken(record):
         if late:
-            controller.scheduler._written(record, None)
+            controller.scheduler._writes.written(record, None)
         raise RuntimeError("a field that nobody thought of")
 
-    await controller.scheduler._write(record, broken)
+    await controller.scheduler._writes._write(record, broken)
     entry = memory.queues.entries[record.key]
     assert (entry.phase, record.failures, record.writes.busy) == (Phase.LATER, 1, False)
     assert not memory.state.assignments(record.key), "it is held no more, and tried again later"
@@ -450,7 +450,7 @@ async def test_a_plan_whose_nomination_cannot_be_made_leaves_nothing_under_way(w
     grant = world.memory.queues.entries[entry_of(world, low).key].grant
     record, spawned = told(controller, world, high), []
     controller.cache.admissions.enter(record)
-    monkeypatch.setattr(controller.scheduler, "_spawn", spawned.append)
+    monkeypatch.setattr(controller.scheduler._writes, "_spawn", spawned.append)
     monkeypatch.setattr(controller.cache.reservations, "admission_of", None)
     plan = Preempting(record.key, grant, (), "m")
     controller.scheduler._with(record.key, partial(controller.scheduler._preempt, plan))

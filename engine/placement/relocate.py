@@ -1,0 +1,141 @@
+"""Other places for pods that run: some slots of a pod set go elsewhere, and the others stay where they are.
+
+Rules
+- What is free counts as it is now: the slots that go are theirs until their pods are gone, so nothing is promised
+  twice, and no slot goes to a node that others of the pod set leave.
+- `gather` brings a pod set that prefers a level, and is spread, into one domain: of the preferred level, else of the
+  narrowest wider one that will do. Those stay that are there already; where no domain that it uses has room for the
+  rest, all of it goes to another one.
+- Never worse: a pod set has no more domains than before, of any level down to the one that it asks for.
+
+Nothing here changes the state.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+
+import msgspec
+
+from engine.cluster.assignment import Assignment, Slice, with_slices
+from engine.cluster.natural_order import natural
+from engine.cluster.state import ClusterState
+from engine.cluster.tree import Path
+from engine.model import NodeTerm, PodSet, Policy, Requirement
+from engine.placement.place import place
+from engine.placement.resize import cut, grown, held_of
+from engine.reasons import Reason
+from engine.results import Refusal, WorkloadRequest
+
+MOST_DOMAINS = 4  # of those that a pod set uses, so many are tried: the ones with most of its pods
+
+
+def relocate(
+    state: ClusterState,
+    workload: str,
+    pod_set: PodSet,
+    gone: Mapping[Path, int],
+    *,
+    only: Collection[str] | None = None,
+) -> Assignment | Refusal:
+    """The whole new assignment with so many slots of some slices elsewhere; ``gone``: by values of the slice.
+
+    ``only``: the nodes to which they may go; None: any. Raises ValueError where the workload holds no such pod set.
+    """
+    held = held_of(state, workload, pod_set.name)
+    stays, left = _stays(held, gone)
+    lost = {name for part in left for name, _ in part.nodes}
+    wanted = _off(pod_set, lost)
+    if only is not None:
+        wanted = _narrowed(wanted, Requirement(key="metadata.name", operator="In", values=tuple(sorted(only))))
+    found: Assignment | Refusal
+    if stays:
+        found = grown(state, held, stays, wanted, sum(part.count for part in left), frozenset(lost))
+    else:
+        alone = msgspec.structs.replace(wanted, count=held.count)
+        placed = place(state, WorkloadRequest(workload, (alone,), (held.flavor,)))
+        found = placed if isinstance(placed, Refusal) else placed.assignments[0]
+    if isinstance(found, Refusal):
+        return found
+    if wider(held, found, pod_set):
+        return Refusal(Reason.DOES_NOT_FIT, "there is room only in more domains than now", pod_set.name, held.flavor)
+    return with_slices(held, found.slices)  # made for the pod set as it is
+
+
+def gather(state: ClusterState, workload: str, pod_set: PodSet) -> Assignment | None:
+    """The pod set in one domain, where it is spread over several; None where it is together, or there is no room."""
+    held = held_of(state, workload, pod_set.name)
+    topology = pod_set.topology
+    if topology.policy is not Policy.PREFERRED or topology.level not in held.levels:
+        return None
+    for depth in range(held.levels.index(topology.level), -1, -1):
+        own = Counter[Path]()
+        for part in held.slices:
+            own[part.values[: depth + 1]] += part.count
+        if len(own) <= 1:
+            return None
+        for found in _gathered(state, workload, pod_set, held, own):
+            if not isinstance(found, Refusal):
+                return found
+    return None
+
+
+def spread(held: Assignment, level: str | None) -> tuple[int, ...]:
+    """How many domains of each level it uses, from the widest down to ``level``; None: of none."""
+    depths = range(held.levels.index(level) + 1 if level in held.levels else 0)
+    return tuple([len({part.values[: depth + 1] for part in held.slices}) for depth in depths])
+
+
+def wider(before: Assignment, after: Assignment, pod_set: PodSet) -> bool:
+    """Whether the pod set uses more domains than before, of a level down to the one that it asks for."""
+    level = pod_set.topology.level
+    counts = zip(spread(before, level), spread(after, level), strict=True)
+    return any(now > then for then, now in counts)
+
+
+def _gathered(
+    state: ClusterState, workload: str, pod_set: PodSet, held: Assignment, own: Counter[Path]
+) -> Iterator[Assignment | Refusal]:
+    """All of it in each domain that it uses, those with most of its pods first; then in one that it does not use."""
+    most_first = sorted(own, key=lambda path: (-own[path], [natural(value) for value in path]))
+    depth = len(most_first[0])
+    for path in most_first[:MOST_DOMAINS]:
+        gone = {part.values: part.count for part in held.slices if part.values[:depth] != path}
+        inside = dict(zip(held.levels, path, strict=False))
+        narrowed = msgspec.structs.replace(pod_set, node_selector=pod_set.node_selector | inside)
+        yield relocate(state, workload, narrowed, gone)
+    topology = msgspec.structs.replace(pod_set.topology, policy=Policy.REQUIRED, level=held.levels[depth - 1])
+    required = msgspec.structs.replace(pod_set, topology=topology)
+    found = relocate(state, workload, required, {part.values: part.count for part in held.slices})
+    worse = isinstance(found, Assignment) and wider(held, found, pod_set)
+    yield Refusal(Reason.DOES_NOT_FIT, "", pod_set.name, held.flavor) if worse else found
+
+
+def _stays(held: Assignment, gone: Mapping[Path, int]) -> tuple[list[Slice], list[Slice]]:
+    """The slices that stay, and what is gone of the others."""
+    stays: list[Slice] = []
+    left: list[Slice] = []
+    for part in held.slices:
+        less = min(part.count, gone.get(part.values, 0))
+        if part.count > less:
+            stays.append(cut(part, part.count - less))
+        if less:
+            left.append(Slice(part.values, less, part.nodes))
+    return stays, left
+
+
+def _off(pod_set: PodSet, nodes: Collection[str]) -> PodSet:
+    if not nodes:
+        return pod_set
+    return _narrowed(pod_set, Requirement(key="metadata.name", operator="NotIn", values=tuple(sorted(nodes))))
+
+
+def _narrowed(pod_set: PodSet, field: Requirement) -> PodSet:
+    """The pod set where this holds too. A term without requirements matches nothing, and stays so."""
+    terms = pod_set.node_affinity
+    if terms is None:
+        return msgspec.structs.replace(pod_set, node_affinity=(NodeTerm(fields=(field,)),))
+    more = tuple(
+        NodeTerm(labels=term.labels, fields=(*term.fields, field)) if term.labels or term.fields else term
+        for term in terms
+    )
+    return msgspec.structs.replace(pod_set, node_affinity=more)

@@ -1,0 +1,176 @@
+"""Workloads that run and are moved, on the real control plane: spread jobs come together, misaligned pods go elsewhere.
+
+Two racks of two hosts with 8 GPUs each.
+"""
+
+import asyncio
+import json
+
+import pytest
+from support.cluster_checker import snapshot, violations
+from support.jobs import GPU, KEYS, RACK_LABEL, Running, install_crds, job, make_flavor, nodes_of, racks_of, until
+from support.nrt import install_nrt
+from support.published import GI, nrt_body, nrt_zone
+from support.queues import Queued, make_queue, queued
+
+from crds.constants import NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED
+from kube.resources import (
+    CLUSTER_QUEUES,
+    NODE_RESOURCE_TOPOLOGIES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    RESOURCE_FLAVORS,
+    WORKLOADS,
+)
+
+pytestmark = pytest.mark.cluster
+
+PREFERRED = {KEYS.preferred[0]: RACK_LABEL}
+MOVES = {"moves_per_hour": 10, "move_rest_seconds": 0.5, "eviction_patience_seconds": 3.0}
+SLOW = {"topogate.dev/stop-seconds": "4"}  # pods take so long to end
+ZONE = {"cpu": 48, "memory": 64 * GI, GPU: 4}
+HOST = "kubernetes.io/hostname"
+
+
+class Moved(Queued):
+    """Questions about jobs that are moved."""
+
+    def host(self, rack, host):
+        return f"{self.namespace}-b1-r{rack}-h{host}"
+
+    async def fill(self, name, rack, host):
+        """A job that has a whole host."""
+        pod_spec = {"nodeSelector": {HOST: self.host(rack, host)}}
+        await self.create(job(name, 1, gpus=8, request=PREFERRED, pod_spec=pod_spec))
+        await self.running(name, 1)
+
+    async def spread(self, name="train", pods=4, make=job, **options):
+        """A job of four pods that prefers a rack, and has half of each: others have the rest."""
+        await self.fill("one", 1, 1)
+        await self.fill("two", 2, 1)
+        await self.create(make(name, pods, gpus=4, request=PREFERRED, **options))
+        found = await self.running(name, pods)
+        assert len(racks_of(found)) == 2
+        return found
+
+    async def together(self, name="train", pods=4):
+        async def there():
+            found = await self.pods(name, phase="Running")
+            up = [pod for pod in found if not pod["metadata"].get("deletionTimestamp")]
+            return up if len(up) == pods and len(racks_of(up)) == 1 else None
+
+        return await until(there, f"job {name} to come together")
+
+    async def stays(self, name, pods, seconds=8.0):
+        """Nothing of it is evicted for a while."""
+        before = {pod["metadata"]["uid"] for pod in pods}
+        await asyncio.sleep(seconds)
+        assert {pod["metadata"]["uid"] for pod in await self.pods(name)} == before
+
+
+@pytest.fixture
+async def jobs(client, namespace, nodes):
+    await install_crds(client)
+
+    async def nobody():  # what was moved before counts as long as its Workload is there
+        return not await client.list(WORKLOADS)
+
+    await until(nobody, "the Workloads of other tests to be gone")
+    await install_nrt(client)
+    await nodes(blocks=1, racks=2, hosts=2, prefix=f"{namespace}-", group=namespace)
+    await make_flavor(client, namespace, namespace)
+    await make_queue(client, namespace, "team", 16, flavors=(namespace,))
+    yield Moved(client, namespace)
+    assert violations(await snapshot(client, {namespace})) == []
+    await client.delete(CLUSTER_QUEUES, f"{namespace}-team")
+    await client.delete(RESOURCE_FLAVORS, namespace)
+
+
+@pytest.mark.parametrize("make", [job, queued])
+async def test_a_preferred_job_that_was_spread_comes_together_when_room_appears(jobs, client, make):
+    async with Running(client, **MOVES):
+        first = await jobs.spread(make=make, indexed=True)
+        await jobs.delete("two")
+        pods = await jobs.together()
+        stayed = {pod["metadata"]["uid"] for pod in first} & {pod["metadata"]["uid"] for pod in pods}
+        assert len(stayed) == 2, "those that were there already run on"
+        said = await jobs.condition("train", "Moving", "False", "Moved")
+        assert "comes together" in said["message"]
+        await jobs.event("train", "PullTogether")
+        await jobs.condition("train", "PodsReady", "True")
+        assert (await jobs.client.list(PODS, jobs.namespace, label_selector="batch.kubernetes.io/job-name=one"))[0][
+            "status"
+        ]["phase"] == "Running"
+        await jobs.stays("train", pods)
+
+
+async def test_nothing_is_moved_where_nobody_allows_it(jobs, client):
+    async with Running(client, move_rest_seconds=0.5):
+        pods = await jobs.spread()
+        await jobs.delete("two")
+        await jobs.stays("train", pods)
+
+
+async def test_a_move_goes_on_after_a_restart(jobs, client):
+    async with Running(client, **MOVES) as controller:
+        await jobs.spread(annotations=SLOW)
+        await jobs.delete("two")
+        await jobs.condition("train", "Moving", "True", "PullTogether")
+        await controller.crash()
+        await controller.start()
+        await jobs.together()
+        await jobs.condition("train", "Moving", "False", "Moved")
+
+
+async def test_a_budget_that_forbids_it_keeps_a_job_where_it_is(jobs, client, namespace):
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "keep"},
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"batch.kubernetes.io/job-name": "train"}}},
+    }
+    async with Running(client, **MOVES):
+        pods = await jobs.spread()
+        await client.create(POD_DISRUPTION_BUDGETS, budget, namespace)
+        await asyncio.sleep(1.0)
+        await jobs.delete("two")
+        await jobs.stays("train", pods)
+        await client.delete(POD_DISRUPTION_BUDGETS, "keep", namespace)
+        await jobs.together()
+
+
+async def test_a_misaligned_pod_is_replaced_on_a_node_that_aligns_it(jobs, client, namespace):
+    amounts = {"cpu": "4", GPU: "2"}
+    containers = [{"name": "c", "image": "i", "resources": {"requests": amounts, "limits": amounts}}]
+    for rack in (1, 2):
+        for host in (1, 2):
+            body = nrt_body([nrt_zone(0, ZONE), nrt_zone(1, ZONE)], name=jobs.host(rack, host), policy="best-effort")
+            await client.apply(NODE_RESOURCE_TOPOLOGIES, body, field_manager="test")
+    async with Running(client, **MOVES):
+        wish = {"topogate.dev/numa-policy": "single-numa-node"}
+        request = {KEYS.required[0]: RACK_LABEL}
+        await jobs.create(job("pair", 2, request=request, annotations=wish, pod_spec={"containers": containers}))
+        pods = await jobs.running("pair", 2)
+        assert len(set(nodes_of(pods))) == 1
+        astray, other = pods
+        (entry,) = json.loads(astray["metadata"]["annotations"][NUMA_PLACEMENT_PREDICTED])
+        halves = [{"zone": zone, "amount": {**entry["amount"], GPU: "1"}} for zone in ("node-0", "node-1")]
+        body = {"metadata": {"annotations": {NUMA_PLACEMENT_OBSERVED: json.dumps(halves)}}}
+        await client.patch(PODS, astray["metadata"]["name"], namespace, body=body)
+        event = await jobs.event("pair", "Realign")
+        assert astray["metadata"]["name"] in event["note"]
+        assert "wishes single-numa-node" in event["note"]
+
+        async def replaced():
+            found = await jobs.pods("pair", phase="Running")
+            names = {pod["metadata"]["name"] for pod in found}
+            return found if len(found) == 2 and astray["metadata"]["name"] not in names else None
+
+        now = await until(replaced, "the pod to be replaced")
+        assert other["metadata"]["name"] in {pod["metadata"]["name"] for pod in now}, "the other one runs on"
+        assert len(set(nodes_of(now))) == 2
+        assert racks_of(now) == racks_of(pods), "in the rack that it requires"
+        await jobs.condition("pair", "Moving", "False", "Moved")
+    for rack in (1, 2):
+        for host in (1, 2):
+            await client.delete(NODE_RESOURCE_TOPOLOGIES, jobs.host(rack, host))

@@ -1,0 +1,64 @@
+"""How many workloads that run are moved, whose turn it is, and who is left alone."""
+
+import pytest
+
+from queueing.moves import HOUR, MOST_DOUBLINGS, MoveLog, MoveRules
+
+RULES = MoveRules(per_hour=3, rest=600.0)
+
+
+def test_so_many_an_hour_and_no_more():
+    log = MoveLog(RULES)
+    for number in range(3):
+        assert log.left(100.0) == 3 - number
+        log.begin(f"ns/{number}", 100.0)
+    assert log.left(100.0 + HOUR - 1.0) == 0
+    assert log.left(100.0 + HOUR) == 3
+
+
+def test_none_where_nobody_allows_any():
+    assert MoveLog(MoveRules()).left(0.0) == 0
+
+
+def test_one_that_was_moved_is_left_alone_and_longer_each_time():
+    log, now = MoveLog(RULES), 0.0
+    for times in range(MOST_DOUBLINGS + 3):
+        log.begin("ns/w", now)
+        rest = 600.0 * 2.0 ** min(times, MOST_DOUBLINGS)
+        assert log.resting("ns/w", now + rest - 1.0) == pytest.approx(1.0)
+        assert log.resting("ns/w", now + rest) == 0.0
+        now += rest
+    assert log.resting("ns/other", now) == 0.0
+
+
+def test_after_a_long_time_it_counts_as_never_moved():
+    log = MoveLog(RULES)
+    log.begin("ns/w", 0.0)
+    log.begin("ns/other", 10 * HOUR)
+    log.begin("ns/w", 10 * HOUR)
+    assert log.resting("ns/w", 10 * HOUR) == 600.0
+
+
+def test_what_workloads_tell_counts_after_a_restart_once():
+    log, now = MoveLog(RULES), 10_000.0
+    for _ in range(2):
+        log.saw("ns/w", now - 60.0, now)
+        log.saw("ns/old", now - 3 * HOUR, now)
+    assert log.left(now) == 2
+    assert log.resting("ns/w", now) == 540.0
+    assert log.resting("ns/old", now) == 0.0
+
+
+def test_what_is_known_is_not_counted_again_when_its_workload_tells_of_it():
+    log = MoveLog(RULES)
+    log.begin("ns/w", 100.0)
+    log.saw("ns/w", 130.0, 140.0)
+    assert log.left(140.0) == 2
+
+
+def test_namespaces_are_counted_apart():
+    log = MoveLog(RULES)
+    log.begin("a/1", 0.0)
+    log.begin("a/2", 1.0)
+    assert (log.recent("a", 2.0), log.recent("b", 2.0)) == (2, 0)
+    assert log.recent("a", HOUR + 1.0) == 0

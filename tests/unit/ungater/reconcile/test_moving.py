@@ -1,0 +1,105 @@
+"""A workload that is moved: who is evicted, who waits for whom, and when it is over."""
+
+from support.owned import KEYS, LEVELS, make_known, make_owner, make_pod, make_record, slot_map
+
+from engine.reasons import Reason
+from kube.objects import Condition
+from ungater.model import actions as i
+from ungater.model.conditions import MOVING
+from ungater.reconcile.reconcile import reconcile
+
+RULES = i.ReconcileContext(KEYS, {"gpu": LEVELS})
+NOW = 1000.0
+
+
+def moving(status="True"):
+    return Condition(type=MOVING, status=status, reason="PullTogether", message="it comes together")
+
+
+UNDER_WAY = moving()
+
+
+def workload(slots, *pods, conditions=(UNDER_WAY,)):
+    owner = make_owner(parallelism=slots.total)
+    return make_record(owner, slots=slots, observed=make_known(owner, slots=slots, conditions=conditions), pods=pods)
+
+
+def at(name, rack, node, **more):
+    return make_pod(name, at=("b", rack, node), node=node, phase="Running", **more)
+
+
+def run(record, rules=RULES):
+    return reconcile(record, rules, NOW)
+
+
+def of(kind, instructions):
+    return [found for found in instructions if isinstance(found, kind)]
+
+
+def ends(instructions):
+    return [
+        (one.status, one.reason) for w in of(i.WriteConditions, instructions) for one in w.wanted if one.type == MOVING
+    ]
+
+
+def test_pods_in_old_places_are_evicted_and_never_deleted():
+    slots = slot_map(("b/r1/n1", 2), ("b/r1/n2", 2))
+    stay, go = at("stay", "r1", "n1"), at("go", "r2", "n3")
+    found = run(workload(slots, stay, go))
+    (evict,) = of(i.EvictMoved, found)
+    assert [pod.metadata.name for pod, _ in evict.pods] == ["go"]
+    assert "it comes together" in evict.pods[0][1]
+    assert of(i.Delete, found) == []
+    assert ends(found) == []
+
+
+def test_without_a_move_a_pod_in_no_slot_is_deleted():
+    slots = slot_map(("b/r1/n1", 2), ("b/r1/n2", 2))
+    for conditions in ((), (moving("False"),)):
+        found = run(workload(slots, at("go", "r2", "n3"), conditions=conditions))
+        assert [one.pod.metadata.name for one in of(i.Delete, found)] == ["go"]
+        assert of(i.EvictMoved, found) == []
+
+
+def test_one_that_is_on_no_node_yet_is_deleted():
+    slots = slot_map(("b/r1/n1", 2))
+    found = run(workload(slots, make_pod("late", at=("b", "r2", "n3"))))
+    assert [one.pod.metadata.name for one in of(i.Delete, found)] == ["late"]
+    assert of(i.EvictMoved, found) == []
+
+
+def test_a_pod_that_is_still_there_keeps_a_place_from_its_successor():
+    slots = slot_map(("b/r1/n1", 2))
+    old, stay, new = at("old", "r2", "n3"), at("stay", "r1", "n1"), make_pod("new")
+    assert of(i.Ungate, run(workload(slots, old, stay, new))) == []
+    going = at("old", "r2", "n3", terminating=True)
+    assert of(i.Ungate, run(workload(slots, going, stay, new))) == []
+    (sent,) = of(i.Ungate, run(workload(slots, stay, new)))
+    assert sent.pod.metadata.name == "new"
+
+
+def test_of_a_slice_that_has_fewer_places_those_go_whose_wishes_are_not_kept():
+    slots = slot_map(("b/r1/n1", 1), ("b/r1/n2", 1))
+    bad, good = at("a-bad", "r1", "n1"), at("z-good", "r1", "n1")
+    rules = i.ReconcileContext(KEYS, {"gpu": LEVELS}, unkept=lambda _: {bad.metadata.uid: "spread"})
+    (evict,) = of(i.EvictMoved, run(workload(slots, bad, good), rules))
+    assert [pod.metadata.name for pod, _ in evict.pods] == ["a-bad"]
+    new, going = make_pod("new"), at("a-bad", "r1", "n1", terminating=True)
+    found = run(workload(slots, going, good, new), rules)
+    assert of(i.EvictMoved, found) == [], "the one that goes already is the one"
+    assert of(i.Ungate, found) == [], "three pods would run where two were admitted"
+    assert ends(found) == []
+
+
+def test_it_is_over_when_nobody_is_anywhere_else():
+    slots = slot_map(("b/r1/n1", 2))
+    stay = at("stay", "r1", "n1")
+    assert ends(run(workload(slots, stay, at("old", "r2", "n3", terminating=True)))) == []
+    assert ends(run(workload(slots, stay))) == [(False, Reason.MOVED)]
+    assert ends(run(workload(slots, stay, conditions=()))) == []
+
+
+def test_one_that_holds_nothing_any_more_is_not_moved():
+    owner = make_owner()
+    record = make_record(owner, observed=make_known(owner, conditions=(moving(),)))
+    assert ends(run(record)) == [(False, Reason.PENDING)]

@@ -1,0 +1,321 @@
+"""Who is moved, who is not, and what a budget that refuses after all brings back. Attacks included."""
+
+import dataclasses
+
+import msgspec
+import pytest
+from support.owned import KEYS, make_job, make_pod
+from support.queued_world import filled
+from support.world import World
+
+from engine.reasons import Reason
+from kube.events import EventRecorder
+from kube.objects import Condition
+from queueing.moves import MoveRules
+from ungater.metrics import Metrics
+from ungater.model.conditions import EVICTED, MOVING, QUOTA_RESERVED
+from ungater.model.job_view import id_of
+from ungater.scheduling import moves as moving
+from ungater.scheduling.moves import Moves
+
+PREFERRED = {KEYS.preferred[0]: "rack"}
+ALLOWED = MoveRules(per_hour=5, rest=600.0)
+NOW = 1_800_000_000.0
+LONG_AGO = "2026-11-20T00:00:00Z"
+
+
+class Clock:
+    def __init__(self):
+        self.time = NOW
+
+    def now(self):
+        return self.time
+
+    def monotonic(self):
+        return self.time
+
+
+class Silent(EventRecorder):
+    def __init__(self):
+        self.told = []
+
+    def event(self, regarding, type_, reason, action, note):
+        self.told.append((regarding.name, str(reason), note))
+
+
+class Moving:
+    """Four hosts of two CPUs in two racks; what is replaced is held and stored at once, as the scheduler does it."""
+
+    def __init__(self, rules=ALLOWED):
+        self.world = filled(World())
+        self.clock = Clock()
+        self.recorder = Silent()
+        self.begun = []
+        self.moves = self.made(rules)
+
+    def made(self, rules=ALLOWED):
+        return Moves(
+            self.world.memory, rules, self.replace, metrics=Metrics(), recorder=self.recorder, clock=self.clock
+        )
+
+    def replace(self, entry, grant, news):
+        memory = self.world.memory
+        memory.reservations.replace(entry, grant)
+        admission = memory.reservations.admission_of(entry, grant)
+        memory.admissions.admit(entry, admission, grant)
+        memory.admissions.replaced(entry)
+        said = tuple(
+            Condition(
+                type=one.type,
+                status="True" if one.status else "False",
+                reason=str(one.reason),
+                message=one.message,
+                last_transition_time=LONG_AGO,
+            )
+            for one in news.conditions
+        )
+        kept = [one for one in entry.observed.conditions if one.type != MOVING]
+        entry.observe(_with(entry.observed, (*kept, *said)))
+        self.begun.append(entry.key)
+        news.stored()
+
+    def look(self, after=moving.LOOK):
+        self.clock.time += after
+        self.moves.look()
+
+    def job(self, name="train", pods=4, request=PREFERRED, conditions=(), pod=None, **more):
+        """A job that runs where a cycle put it, all pods ready, and was admitted long ago."""
+        job = make_job(name, parallelism=pods, request=request, status={"ready": pods, "active": pods}, **more)
+        self.world.put("job", job)
+        slots = self.world.admit(job)
+        self.world.memory.queues.fresh.clear()
+        entry = self.world.memory.entries[id_of(job)]
+        for slot in slots.slots:
+            for number in range(slot.count):
+                spec = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}], **(pod or {})}
+                made = make_pod(
+                    f"{name}-{slot.node}-{number}",
+                    owner=entry.job,
+                    at=slot.values,
+                    node=slot.node,
+                    phase="Running",
+                    spec=spec,
+                )
+                self.world.put("pod", made)
+        held = Condition(
+            type=QUOTA_RESERVED, status="True", reason="Admitted", message="m", last_transition_time=LONG_AGO
+        )
+        entry.observe(_with(entry.observed, (held, *conditions)))
+        return entry
+
+    def spread(self, **more):
+        """A job of four pods, two in each rack, beside two that go: then both racks have room for all of it."""
+        first, second = (self.filler(name, node) for name, node in (("one", "r1-h1"), ("two", "r2-h1")))
+        entry = self.job(**more)
+        assert racks(entry) == {"r1", "r2"}
+        self.gone(second)
+        return entry, first
+
+    def filler(self, name, node):
+        return self.job(name, 2, spec={"nodeSelector": {"kubernetes.io/hostname": node}})
+
+    def gone(self, entry):
+        for pod in list(entry.pods.values()):
+            self.world.drop("pod", pod)
+        self.world.drop("job", self.world.stores["job"][f"ns/{entry.job.name}"])
+
+
+def _with(observed, conditions):
+    return dataclasses.replace(observed, conditions=tuple(conditions))
+
+
+def racks(entry):
+    return {slot.values[1] for slot in entry.slots.slots}
+
+
+@pytest.fixture
+def cluster():
+    return Moving()
+
+
+def test_one_that_prefers_a_rack_comes_together_and_nobody_else_is_touched(cluster):
+    entry, other = cluster.spread()
+    before = other.admission
+    cluster.look()
+    assert cluster.begun == [entry.key]
+    assert racks(entry) == {"r2"}
+    assert other.admission is before
+    (said,) = [one for one in entry.observed.conditions if one.type == MOVING]
+    assert (said.status, said.reason) == ("True", "PullTogether")
+    assert {name for name, reason, _ in cluster.recorder.told if reason == "PullTogether"} >= {"train"}
+    free = cluster.world.memory.state.free("r1-h2")
+    assert free["cpu"] == 0, "its pods are still there"
+
+
+def test_only_one_look_in_a_while_and_one_move_of_one(cluster):
+    entry, _ = cluster.spread()
+    cluster.look()
+    for _ in range(5):
+        cluster.look()
+    assert cluster.begun == [entry.key]
+
+
+def test_nothing_where_nobody_allows_it():
+    for rules in (MoveRules(), MoveRules(per_hour=5, rest=600.0, together=False)):
+        cluster = Moving(rules)
+        cluster.spread()
+        cluster.look()
+        assert cluster.begun == []
+
+
+@pytest.mark.parametrize("policy", [0, 1])
+def test_only_who_prefers_a_level(policy):
+    cluster = Moving()
+    request = [{KEYS.unconstrained: "true"}, {KEYS.required[0]: "block"}][policy]
+    cluster.spread(request=request)
+    cluster.look()
+    assert cluster.begun == []
+
+
+def test_one_that_started_a_moment_ago_stays(cluster):
+    entry, _ = cluster.spread()
+    fresh = Condition(
+        type=QUOTA_RESERVED,
+        status="True",
+        reason="Admitted",
+        message="m",
+        last_transition_time="2027-01-15T07:59:00Z",
+    )
+    entry.observe(_with(entry.observed, (fresh,)))
+    cluster.look()
+    assert cluster.begun == []
+    cluster.look(ALLOWED.rest)
+    assert cluster.begun == [entry.key]
+
+
+def test_one_whose_pods_may_take_a_day_to_stop_would_have_two_places_for_so_long(cluster):
+    cluster.spread(pod={"terminationGracePeriodSeconds": 86_400})
+    cluster.look()
+    assert cluster.begun == []
+
+
+def test_one_that_says_it_is_not_safe_to_evict_stays(cluster):
+    entry, _ = cluster.spread()
+    for pod in list(entry.pods.values()):
+        notes = {**pod.metadata.annotations, "cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+        meta = msgspec.structs.replace(pod.metadata, annotations=notes)
+        cluster.world.put("pod", msgspec.structs.replace(pod, metadata=meta))
+    cluster.look()
+    assert cluster.begun == []
+
+
+def test_one_that_nobody_makes_anew_stays(cluster):
+    entry, _ = cluster.spread()
+    for pod in list(entry.pods.values()):
+        alone = tuple(msgspec.structs.replace(one, kind="Thing") for one in pod.metadata.owner_references)
+        entry.pods[pod.metadata.uid] = msgspec.structs.replace(
+            pod, metadata=msgspec.structs.replace(pod.metadata, owner_references=alone)
+        )
+    cluster.look()
+    assert cluster.begun == []
+
+
+def test_a_budget_counts_for_the_pods_that_would_go(cluster):
+    entry, _ = cluster.spread()
+    budgets = cluster.world.memory.queues.budgets
+    budgets.take(entry.key, {"ns/keep": 4})
+    budgets.allow("ns/keep", 1)
+    cluster.look()
+    assert cluster.begun == []
+    budgets.allow("ns/keep", 2)
+    cluster.look(moving.FORBIDDEN)
+    assert cluster.begun == [entry.key], "two of the four go"
+
+
+def test_one_whose_pods_are_not_all_ready_stays(cluster):
+    entry, _ = cluster.spread()
+    job = cluster.world.stores["job"]["ns/train"]
+    cluster.world.put("job", msgspec.structs.replace(job, status=msgspec.structs.replace(job.status, ready=3)))
+    cluster.look()
+    assert cluster.begun == []
+    assert entry.job.ready == 3
+
+
+def test_one_that_is_on_its_way_out_stays(cluster):
+    leaving = Condition(type=EVICTED, status="True", reason="Preempted", message="m", last_transition_time=LONG_AGO)
+    cluster.spread(conditions=(leaving,))
+    cluster.look()
+    assert cluster.begun == []
+
+
+def test_who_is_nobodys_victim_is_not_moved(cluster):
+    entry, _ = cluster.spread()
+    cluster.world.memory.queues.holders.non_preemptible[entry.key] = None
+    cluster.look()
+    assert cluster.begun == []
+
+
+def test_what_another_process_moved_counts(cluster):
+    entry, _ = cluster.spread()
+    said = Condition(
+        type=MOVING, status="False", reason="Moved", message="m", last_transition_time="2027-01-15T07:50:00Z"
+    )
+    entry.observe(_with(entry.observed, (*entry.observed.conditions, said)))
+    cluster.moves = cluster.made(MoveRules(per_hour=1, rest=1.0))
+    cluster.look()
+    assert cluster.begun == [], "the one of this hour was used before this process began"
+    cluster.moves = cluster.made(MoveRules(per_hour=2, rest=1.0))
+    cluster.look()
+    assert cluster.begun == [entry.key]
+
+
+def test_pods_that_do_not_go_get_their_places_back(cluster):
+    entry, _ = cluster.spread()
+    before = {slot.values: slot.count for slot in entry.slots.slots}
+    cluster.look()
+    (old,) = before.keys() - {slot.values for slot in entry.slots.slots}
+    pods = [pod for pod in entry.pods.values() if entry.slots.of_selector(pod.spec.node_selector) is None]
+    assert len(pods) == 2
+    gone, stays = pods
+    cluster.world.drop("pod", gone)
+    cluster.moves.put_back(entry, [stays], "a budget refuses")
+    now = {slot.values: slot.count for slot in entry.slots.slots}
+    assert (now[old], entry.slots.total) == (1, 4)
+    assert entry.slots.of_selector(stays.spec.node_selector) is not None
+    used = dict.fromkeys(now, 0)
+    for pod in entry.pods.values():
+        used[entry.slots.slots[entry.slots.of_selector(pod.spec.node_selector)].values] += 1
+    assert all(used[values] <= count for values, count in now.items()), "no slot with two pods"
+    assert cluster.world.memory.state.free(old[-1])["cpu"] == 1000, "it is charged there once"
+    (said,) = [one for one in entry.observed.conditions if one.type == MOVING]
+    assert (said.status, said.reason) == ("False", str(Reason.EVICTION_BLOCKED))
+    again = list(cluster.begun)
+    cluster.look(10 * ALLOWED.rest)
+    assert cluster.begun == again, "it was refused, and is left alone"
+
+
+def test_who_has_many_that_cannot_be_moved_keeps_nobody_waiting(cluster):
+    """Eight are looked at a time; a tenant has nine that want it and never can, with names that come first."""
+    entry, _ = cluster.spread(name="z-train")
+    found = {f"a/{number}": copy_of(entry, "a", f"j{number}") for number in range(2 * moving.SEARCHES)}
+    cluster.moves._wants = lambda one, _now: True
+    cluster.moves._cache = Entered(cluster.world.memory, [*found.values(), entry])
+    assert cluster.moves._in_turn(NOW)[1] is entry, "one of each namespace"
+    cluster.moves._log.begin(entry.key, NOW)
+    for number in range(3):
+        cluster.moves._tried[f"a/j{number}"] = moving._Tried(NOW + number, ())
+    order = cluster.moves._in_turn(NOW)
+    assert order.index(entry) == 2
+    assert order[0].key == "a/j10"
+    assert order[-1].key == "a/j2"
+
+
+class Entered:
+    def __init__(self, memory, entries):
+        self.entries = {entry.id: entry for entry in entries}
+        self.queues = memory.queues
+
+
+def copy_of(entry, namespace, name):
+    job = dataclasses.replace(entry.job, namespace=namespace, name=name, uid=name, workload=name)
+    return dataclasses.replace(entry, job=job)

@@ -1,0 +1,53 @@
+"""A workload that is moved: its admission names the new places already, and its pods go there one by one.
+
+Rules
+- That it is moved is stored with the new places (condition Moving), so a restart goes on with it.
+- Pods that run are evicted, so that PodDisruptionBudgets hold; what their owner makes anew goes to the new places.
+- A pod that is still where it was keeps one of the new places from its successor, as any that is to go does
+  (`ungater.reconcile.ungating`): no more pods run than are admitted.
+- It ends when nobody is anywhere else.
+"""
+
+from collections.abc import Mapping
+
+from engine.reasons import Reason
+from kube.objects import condition, is_true
+from ungater.model import conditions as names
+from ungater.model.actions import EvictMoved, Instruction, WriteConditions
+from ungater.model.conditions import WantedCondition
+from ungater.model.pod_slots import PodSetSlots, Tally
+from ungater.model.workload_entry import WorkloadEntry
+
+
+def under_way(entry: WorkloadEntry) -> bool:
+    """Whether it is moved now."""
+    return entry.observed is not None and is_true(entry.observed.conditions, names.MOVING)
+
+
+def steps(entry: WorkloadEntry, counted: Mapping[str, Tally]) -> list[Instruction]:
+    """Evict who is to go; nobody is left: say that it is over. ``counted``: by pod set."""
+    pods = [pod for count in counted.values() for pod in count.moved if pod.spec.node_name]
+    if pods:
+        why = f"workload {entry.job.workload} is moved: {_why(entry)}"
+        return [EvictMoved(tuple([(pod, why) for pod in sorted(pods, key=lambda pod: pod.metadata.name)]))]
+    if any(count.ending or _crowded(entry.slots_in[name], count) for name, count in counted.items()):
+        return []
+    return [WriteConditions((WantedCondition(names.MOVING, False, Reason.MOVED, f"it was moved: {_why(entry)}"),))]
+
+
+def ended(entry: WorkloadEntry) -> list[Instruction]:
+    """One that holds nothing is not moved any more."""
+    if not under_way(entry):
+        return []
+    text = "it gave back what it held while it was moved"
+    return [WriteConditions((WantedCondition(names.MOVING, False, Reason.PENDING, text),))]
+
+
+def _why(entry: WorkloadEntry) -> str:
+    found = condition(entry.observed.conditions, names.MOVING) if entry.observed is not None else None
+    return found.message if found is not None else ""
+
+
+def _crowded(slots: PodSetSlots, counted: Tally) -> bool:
+    """Whether more pods are in some slice than it has slots."""
+    return any(used > slot.count for slot, used in zip(slots.slots, counted.used, strict=True))

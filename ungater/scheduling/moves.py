@@ -1,0 +1,252 @@
+"""Moves of workloads that run (`queueing.moves`): who is looked at, what is begun, and what comes back.
+
+A move is stored like any change of an admission, before its first pod goes: from then on the new places are the
+workload's, and the old ones are taken by the pods that are still there. `ungater.reconcile.moves` has those evicted.
+Where a budget refuses for too long after all, the pods that did not go get their old places back (`put_back`).
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+
+from clock import Clock
+from engine.placement.relocate import spread
+from engine.reasons import Reason
+from kube.events import EventRecorder
+from kube.objects import Pod, condition
+from queueing.moves import MoveLog, MoveRules
+from queueing.queues.entry import AssumedAdmission
+from ungater.cache.cache import Cache
+from ungater.metrics import Metrics
+from ungater.model import conditions
+from ungater.model.conditions import WantedCondition, moment
+from ungater.model.pod_slots import PodSetSlots, Slot
+from ungater.model.workload_entry import WorkloadEntry
+from ungater.scheduling import relocation
+from ungater.writers.events import emit
+
+LOOK = 5.0  # seconds between two looks at who may be moved
+SEARCHES = 8  # workloads for which places are searched at one look
+FORBIDDEN = 60.0  # seconds until one is looked at again whose pods may not go
+SPARED = 300.0  # seconds for which one that a budget protects is left alone
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class News:
+    """What is stored with other slots, and what is done once it is."""
+
+    conditions: tuple[WantedCondition, ...] = ()
+    stored: Callable[[], None] = lambda: None
+
+
+NO_NEWS = News()
+
+
+@dataclass(frozen=True)
+class Move:
+    """What is to be done for one workload, and why, for a person."""
+
+    grant: AssumedAdmission
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """When a workload was looked at, and what was free then; ``until``: not again before, as its pods may not go."""
+
+    at: float
+    free: tuple[int, ...]
+    until: float = 0.0
+
+
+class Moves:
+    """See the module. ``replace`` holds and stores other slots of a workload."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        rules: MoveRules,
+        replace: Callable[[WorkloadEntry, AssumedAdmission, News], None],
+        *,
+        metrics: Metrics,
+        recorder: EventRecorder,
+        clock: Clock,
+    ) -> None:
+        self._cache = cache
+        self._rules = rules
+        self._replace = replace
+        self._metrics = metrics
+        self._recorder = recorder
+        self._clock = clock
+        self._log = MoveLog(rules)
+        self._tried: dict[str, _Tried] = {}  # by workload
+        self._next = 0.0
+
+    def look(self) -> None:
+        """Begin what may begin now."""
+        now = self._clock.now()
+        if not self._rules.per_hour or now < self._next:
+            return
+        self._next = now + LOOK
+        self._remember(now)
+        if not self._log.left(now):
+            return
+        searches = 0
+        for entry in self._in_turn(now):
+            if searches >= SEARCHES or not self._log.left(now):
+                return
+            with self._cache.guard("workload", entry.key):
+                searches += self._try(entry, now)
+
+    def _remember(self, now: float) -> None:
+        """Take in what Workloads tell of moves before this process began; forget who is gone."""
+        for entry in self._cache.entries.values():
+            said = condition(entry.observed.conditions, conditions.MOVING) if entry.observed is not None else None
+            at = moment(said.last_transition_time) if said is not None else None
+            if at is not None:
+                self._log.saw(entry.key, min(at, now), now)
+        self._tried = {key: seen for key, seen in self._tried.items() if key in self._cache.queues.entries}
+
+    def _in_turn(self, now: float) -> list[WorkloadEntry]:
+        """Who wants to be moved: one of each namespace after the other, those first that had fewest moves lately.
+
+        Within a namespace those come first that were looked at longest ago: who has many cannot keep others waiting.
+        """
+        mine: dict[str, list[WorkloadEntry]] = {}
+        for entry in self._cache.entries.values():
+            if self._wants(entry, now):
+                mine.setdefault(entry.job.namespace, []).append(entry)
+        found: list[tuple[int, float, str, WorkloadEntry]] = []
+        for namespace, entries in mine.items():
+            recent = self._log.recent(namespace, now)
+            order = sorted(entries, key=lambda entry: (self._tried_at(entry.key), entry.key))
+            found += [(recent + turn, self._tried_at(one.key), one.key, one) for turn, one in enumerate(order)]
+        return [entry for *_, entry in sorted(found, key=lambda one: one[:3])]
+
+    def _tried_at(self, key: str) -> float:
+        return self._tried[key].at if key in self._tried else 0.0
+
+    def _wants(self, entry: WorkloadEntry, now: float) -> bool:
+        misaligned = self._rules.misaligned and entry.mismatches and self._cache.unkept(entry)
+        if not misaligned and not (self._rules.together and relocation.is_spread(entry)):
+            return False
+        observed = entry.observed
+        since = conditions.since(observed.conditions, conditions.QUOTA_RESERVED) if observed is not None else None
+        if since is None or now - since < self._rules.rest or self._log.resting(entry.key, now) > 0.0:
+            return False
+        return not relocation.hindered(self._cache, entry)
+
+    def _try(self, entry: WorkloadEntry, now: float) -> bool:
+        """Begin a move of one that wants it; True where places were searched for."""
+        free, before = self._cache.queues.freed_so_far(entry.key), self._tried.get(entry.key)
+        if before is not None and (now < before.until or (before.free == free and not before.until)):
+            return False
+        until = 0.0
+        for move in self._found(entry):
+            if not (why := relocation.kept(self._cache, entry, move.grant)):
+                self._begin(entry, move, now)
+                return True
+            until = now + FORBIDDEN
+            log.debug("not moved", workload=entry.key, reason=str(move.reason), message=why)
+        self._tried[entry.key] = _Tried(now, free, until)
+        return True
+
+    def _found(self, entry: WorkloadEntry) -> Iterator[Move]:
+        """The moves that would help it, the more urgent first."""
+        cache = self._cache
+        unkept = cache.unkept(entry) if self._rules.misaligned else {}
+        if unkept and (grant := relocation.realigned(cache, entry, unkept)) is not None:
+            text = "; ".join(f"pod {entry.pods[uid].metadata.name} {why}" for uid, why in sorted(unkept.items())[:3])
+            yield Move(grant, Reason.REALIGNED, f"{len(unkept)} of its pods go to other nodes: {text}")
+        if self._rules.together and (grant := relocation.together(cache, entry)) is not None:
+            yield Move(grant, Reason.TOGETHER, f"it comes together: {_fewer(entry, grant)}")
+
+    def _begin(self, entry: WorkloadEntry, move: Move, now: float) -> None:
+        self._log.begin(entry.key, now)
+        self._tried.pop(entry.key, None)
+        wanted = (WantedCondition(conditions.MOVING, True, move.reason, move.message),)
+        told = partial(self._tell, entry, move.reason, move.message, "begun")
+        self._replace(entry, move.grant, News(wanted, told))
+
+    def put_back(self, entry: WorkloadEntry, pods: Iterable[Pod], why: str) -> None:
+        """These pods of one that is moved do not go: they get the places back where they are."""
+        text = f"it was to be moved, and pods that did not go stay where they are: {why}"
+        self._cache.queues.spare(entry.key, self._clock.now() + SPARED)
+        wanted = (WantedCondition(conditions.MOVING, False, Reason.EVICTION_BLOCKED, text),)
+        grant = _with_old_places(self._cache, entry, pods)
+        if grant is not None:
+            told = partial(self._tell, entry, Reason.EVICTION_BLOCKED, text, "blocked")
+            self._replace(entry, grant, News(wanted, told))
+
+    def _tell(self, entry: WorkloadEntry, reason: Reason, message: str, outcome: str) -> None:
+        self._metrics.moves.labels(str(reason), outcome).inc()
+        emit(self._recorder, entry, "Normal", reason, "Move", message=message)
+        log.info("moves" if outcome == "begun" else "moves no more", workload=entry.key, message=message)
+
+
+def _fewer(entry: WorkloadEntry, grant: AssumedAdmission) -> str:
+    """How many pods go, and what for, for a person."""
+    gone = sum(sum(slots.values()) for slots in relocation.leaving(entry, grant).values())
+    total = sum(part.count for part in grant.assignments)
+    before = {part.pod_set: part for part in entry.grant.assignments} if entry.grant is not None else {}
+    gains = []
+    for owned in entry.job.pod_sets:
+        part, old = next((one for one in grant.assignments if one.pod_set == owned.name), None), before.get(owned.name)
+        if part is None or old is None or part == old or owned.request is None:
+            continue
+        level = part.levels[-1] if owned.request.auto else owned.request.level
+        gains += [
+            f"{now} instead of {then} domains of {part.levels[depth]}"
+            for depth, (then, now) in enumerate(zip(spread(old, level), spread(part, level), strict=True))
+            if now < then
+        ]
+    return f"{gone} of its {total} pods go elsewhere, for {', '.join(gains)}"
+
+
+def _with_old_places(cache: Cache, entry: WorkloadEntry, pods: Iterable[Pod]) -> AssumedAdmission | None:
+    """What it holds, with the places of these pods instead of as many that nobody uses."""
+    grant, admission = entry.grant, entry.admission
+    if grant is None or admission is None:
+        return None
+    back: dict[str, list[Pod]] = {}
+    for pod in pods:
+        back.setdefault(entry.pod_set_of(pod), []).append(pod)
+    parts = []
+    for held in grant.assignments:
+        part, slots = admission.part(held.pod_set), entry.slots_in.get(held.pod_set)
+        there = back.get(held.pod_set)
+        if part is None or slots is None or not there:
+            parts.append(held)
+            continue
+        mine = [pod for pod in entry.pods.values() if entry.pod_set_of(pod) == held.pod_set]
+        parts.append(cache.reservations.assignment(entry, part, _exchanged(slots, there, mine)))
+    return dataclasses.replace(grant, assignments=tuple(parts))
+
+
+def _exchanged(slots: PodSetSlots, back: Sequence[Pod], pods: Iterable[Pod]) -> PodSetSlots:
+    """The slots with those where some pods are, for as many that no other pod is in; in the order of their names."""
+    counts = {slot.values: slot.count for slot in slots.slots}
+    used = dict.fromkeys(counts, 0)
+    uids = {pod.metadata.uid for pod in back}
+    for pod in pods:
+        index = slots.of_selector(pod.spec.node_selector)
+        if index is not None and pod.metadata.uid not in uids:
+            used[slots.slots[index].values] += 1
+    nodes = {slot.values: slot.node for slot in slots.slots}
+    for pod in back:
+        values = tuple((pod.spec.node_selector or {}).get(level, "") for level in slots.levels)
+        free = next((one for one in reversed(slots.slots) if counts[one.values] > used[one.values]), None)
+        if free is None:
+            break
+        counts[free.values] -= 1
+        counts[values] = counts.get(values, 0) + 1
+        used[values] = used.get(values, 0) + 1
+        nodes.setdefault(values, pod.spec.node_name if free.node else "")
+    made = [Slot(values, count, nodes[values]) for values, count in sorted(counts.items()) if count > 0]
+    return PodSetSlots(slots.levels, made, slots.flavor)

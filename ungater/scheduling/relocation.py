@@ -1,0 +1,178 @@
+"""Other places for pods that run (`queueing.moves`), asked of the engine, and whether their pods may go. Pure.
+
+Rules
+- Only who is steady is moved: every pod runs in its slot and is ready, and nothing else is about to happen.
+- Only pods that somebody makes anew: those of Jobs, ReplicaSets and StatefulSets. None that says that it is not safe to
+  evict, or may take more than ten minutes to stop: it would hold two places for so long.
+- Budgets that would not let all of them go now forbid it.
+- Room that is kept for somebody who waits is not used.
+- Pod sets with slices, and those that share a domain with another, stay: their ranks belong together.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+
+from engine.cluster.assignment import Assignment, without
+from engine.cluster.tree import Path
+from engine.model import PodSet, Policy
+from engine.placement.relocate import gather, relocate
+from engine.results import Refusal
+from kube.objects import Pod, controller_of, is_true
+from queueing import moves
+from queueing.queues.entry import AssumedAdmission
+from ungater.cache.cache import Cache
+from ungater.model import conditions
+from ungater.model.job_view import PodSetView
+from ungater.model.pod_slots import finished, is_gated
+from ungater.model.workload_entry import WorkloadEntry
+from ungater.reconcile.partial_eviction import SAFE_TO_EVICT
+from ungater.scheduling.replacement import pod_set_in
+
+MADE_ANEW = frozenset({"Job", "ReplicaSet", "StatefulSet"})  # kinds of controllers
+MOST_GRACE = 600  # seconds
+DEFAULT_GRACE = 30  # what Kubernetes gives a pod that does not say
+
+Gone = Mapping[Path, int]  # slots that are left, by values of their slice
+Found = Assignment | Refusal | None
+Search = Callable[[PodSetView, PodSet, Assignment], Found]
+
+
+def hindered(cache: Cache, entry: WorkloadEntry) -> str:
+    """Why a workload is not moved now; "" where it may be."""
+    observed = entry.observed
+    if observed is None or entry.admission is None or entry.grant is None or not entry.slots_in or entry.job.over:
+        return "it holds no slots"
+    if entry.writes.busy or entry.writes.patches or entry.closing or entry.evict is not None or entry.lost:
+        return "its places are changing"
+    if is_true(observed.conditions, conditions.EVICTED) or not observed.active:
+        return "it is on its way out"
+    if is_true(observed.conditions, conditions.MOVING):
+        return "it is moved already"
+    if not _steady(cache, entry):
+        return "not all of its pods run in their slots and are ready"
+    return moves.hindered(cache.queues, entry.key)
+
+
+def _steady(cache: Cache, entry: WorkloadEntry) -> bool:
+    job = entry.job
+    if job.suspended or job.ready < job.count or entry.left or entry.growing:
+        return False
+    for pod in entry.pods.values():
+        slots = entry.slots_of(pod)
+        if finished(pod):
+            continue
+        gone = pod.metadata.deletion_timestamp is not None or is_gated(pod, cache.keys.gate) or not pod.spec.node_name
+        if gone or slots is None or slots.of_selector(pod.spec.node_selector) is None:
+            return False
+    return True
+
+
+def together(cache: Cache, entry: WorkloadEntry) -> AssumedAdmission | None:
+    """Fewer domains for pod sets that prefer a level and are spread; None where that is not so, or there is no room."""
+    found = _searched(cache, entry, lambda _, pod_set, _held: gather(cache.state, entry.key, pod_set))
+    return found if isinstance(found, AssumedAdmission) else None
+
+
+def is_spread(entry: WorkloadEntry) -> bool:
+    """Whether some pod set prefers a level and uses several domains of it. Cheap: most are not."""
+    for owned in entry.job.pod_sets:
+        slots, request = entry.slots_in.get(owned.name), owned.request
+        if slots is None or request is None or request.policy is not Policy.PREFERRED:
+            continue
+        depth = slots.levels.index(request.level) + 1 if request.level in slots.levels else len(slots.levels)
+        if len({slot.values[:depth] for slot in slots.slots}) > 1:
+            return True
+    return False
+
+
+def realigned(cache: Cache, entry: WorkloadEntry, pods: Mapping[str, str]) -> AssumedAdmission | None:
+    """Other nodes for these pods (by uid); None where there is none for them."""
+    gone: dict[str, dict[Path, int]] = {}
+    for uid in pods:
+        pod = entry.pods[uid]
+        slots = entry.slots_of(pod)
+        index = slots.of_selector(pod.spec.node_selector) if slots is not None else None
+        if slots is None or index is None or not slots.slots[index].node:
+            return None  # a slot that is more than one node: nobody could say which one it would come to
+        mine = gone.setdefault(entry.pod_set_of(pod), {})
+        mine[slots.slots[index].values] = mine.get(slots.slots[index].values, 0) + 1
+
+    def search(owned: PodSetView, pod_set: PodSet, _: Assignment) -> Found:
+        return relocate(cache.state, entry.key, pod_set, gone[owned.name]) if owned.name in gone else None
+
+    found = _searched(cache, entry, search)
+    return found if isinstance(found, AssumedAdmission) else None
+
+
+def _searched(cache: Cache, entry: WorkloadEntry, search: Search) -> AssumedAdmission | Refusal | None:
+    """What a search finds for each pod set in turn; the first refusal, or None where there is nothing to do."""
+    state, grant = cache.state, entry.grant
+    if grant is None:
+        return None
+    changed = False
+    checkpoint = state.begin()
+    try:
+        for number, owned in enumerate(entry.job.pod_sets):
+            held = state.assignments(entry.key).get(owned.name)
+            if held is None or not held.slices or not _alone(owned):
+                continue
+            pod_set = pod_set_in(cache, entry, owned, held.levels, held.count)
+            found = search(owned, pod_set, held)
+            if isinstance(found, Refusal):
+                return found
+            if found is None or pod_set.group:
+                continue
+            others = [part for part in state.assignments(entry.key).values() if part.pod_set != owned.name]
+            state.reserve(entry.key, [*others, found])
+            state.reserve(f"{entry.key}\0moves{number}", without([held], [found]))  # taken until its pods are gone
+            changed = True
+        now = state.assignments(entry.key)
+        parts = tuple([now[name] for name in grant.counts if name in now])
+    finally:
+        state.rollback(checkpoint)
+    return dataclasses.replace(grant, assignments=parts) if changed else None
+
+
+def _alone(owned: PodSetView) -> bool:
+    """Whether its pods need not keep together in slices, or with those of other pod sets."""
+    return not owned.shared and (owned.request is None or not (owned.request.slices or owned.request.group))
+
+
+# --- the pods that would go ----------------------------------------------------------------------------------------
+
+
+def leaving(entry: WorkloadEntry, grant: AssumedAdmission) -> dict[str, dict[Path, int]]:
+    """By pod set the slots that a workload would leave."""
+    before = entry.grant.assignments if entry.grant is not None else ()
+    found: dict[str, dict[Path, int]] = {}
+    for part in without(before, grant.assignments):
+        for one in part.slices:
+            found.setdefault(part.pod_set, {})[one.values] = one.count
+    return found
+
+
+def kept(cache: Cache, entry: WorkloadEntry, grant: AssumedAdmission) -> str:
+    """Why the pods that would have to go for this may not; "" where they may."""
+    pods, count = list(_in_slots(entry, gone := leaving(entry, grant))), sum(sum(one.values()) for one in gone.values())
+    if not cache.queues.budgets.allows(entry.key, count):
+        return f"a PodDisruptionBudget does not let {count} of its pods go now"
+    for pod in pods:
+        meta, owner = pod.metadata, controller_of(pod.metadata)
+        if owner is None or owner.kind not in MADE_ANEW:
+            return f"nobody would make pod {meta.name} anew"
+        if (meta.annotations or {}).get(SAFE_TO_EVICT) == "false":
+            return f"pod {meta.name} is not safe to evict ({SAFE_TO_EVICT})"
+        grace = pod.spec.termination_grace_period_seconds
+        if (DEFAULT_GRACE if grace is None else grace) > MOST_GRACE:
+            return f"pod {meta.name} may take more than {MOST_GRACE} s to stop"
+    return ""
+
+
+def _in_slots(entry: WorkloadEntry, gone: Mapping[str, Gone]) -> Iterator[Pod]:
+    """The pods in slots of which some are left."""
+    for pod in entry.pods.values():
+        slots = entry.slots_of(pod)
+        index = slots.of_selector(pod.spec.node_selector) if slots is not None else None
+        values = slots.slots[index].values if slots is not None and index is not None else None
+        if not finished(pod) and values in gone.get(entry.pod_set_of(pod), {}):
+            yield pod

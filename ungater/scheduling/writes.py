@@ -1,0 +1,131 @@
+"""Writes of what the cycle decided: one after another for a workload, and none without an end.
+
+Rules
+- What is stored was held before. Where storing fails for certain, what was held before that is held again.
+- An error that nobody foresaw costs its own workload a pause, and no other one anything.
+- Whatever a write fails with, it is under way no more then: else nothing would be decided for the workload again.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import structlog
+
+from clock import Clock
+from kube.errors import KubeError, NotFound
+from queueing.queues.entry import AssumedAdmission, growth_of
+from ungater.cache.cache import Cache
+from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
+from ungater.workqueue import backoff
+from ungater.writers.workloads import Overtaken
+
+MOST = 16  # under way
+
+Spawn = Callable[[Coroutine[Any, Any, None]], object]
+Write = Callable[[WorkloadEntry], Awaitable[object]]
+log = structlog.get_logger()
+
+
+class Writes:
+    """See the module's rules. ``spawn`` runs a write beside others, ``again(id, seconds)`` has a job looked at."""
+
+    def __init__(self, cache: Cache, *, spawn: Spawn, again: Callable[[str, float], None], clock: Clock) -> None:
+        self._cache = cache
+        self._spawn = spawn
+        self._again = again
+        self._clock = clock
+        self._limit = asyncio.Semaphore(MOST)
+        self._begun: set[int] = set()  # entries (by identity) one of whose writes runs here, and has not ended
+
+    def run(self, entry: WorkloadEntry, write: Write) -> None:
+        """Write for an entry, after the writes that are under way for it."""
+        entry.writes.begin()
+        self._spawn(self._write(entry, write))
+
+    async def _write(self, entry: WorkloadEntry, write: Write) -> None:
+        failures = entry.failures
+        try:
+            async with entry.writes.lock, self._limit:
+                await self._to_its_end(entry, write)
+        except Exception as error:  # noqa: BLE001  (told by the guard)
+            # With this workload alone: all others are served. What is stored is taken over from its events.
+            self._cache.guard.failed("workload", entry.key, error)
+            delay = backoff(entry.count_failure())
+            self._cache.admissions.end_growth(entry)
+            self._cache.admissions.undo(entry, self._clock.now() + delay)
+            self._again(entry.id, delay)
+        if entry.failures <= failures:
+            self._again(entry.id, 0.0)
+
+    async def _to_its_end(self, entry: WorkloadEntry, write: Write) -> None:
+        """Whatever a write fails with: it is under way no more, or nothing would be decided for the entry again."""
+        self._begun.add(id(entry))
+        try:
+            await write(entry)
+        finally:
+            if id(entry) in self._begun:
+                self.written(entry, None)
+
+    def written(self, entry: WorkloadEntry, observed: ObservedWorkload | None) -> None:
+        """A write ended: with what the API server has now, None where that is not known."""
+        self._begun.discard(id(entry))
+        self._cache.workloads.written(entry, observed)
+
+    async def store(
+        self,
+        entry: WorkloadEntry,
+        grant: AssumedAdmission,
+        write: Callable[[], Awaitable[ObservedWorkload]],
+        stored: Callable[[], None],
+        *,
+        grows: bool = False,
+    ) -> bool:
+        """Store what is held already and still stands, then ``stored``; else hold what was held before.
+
+        ``grows``: it is held for more pods of one that is admitted.
+        """
+        observed = None
+        try:
+            if not self._stands(entry, grant, grows=grows):
+                return False  # it was decided anew meanwhile
+            self._same_queue(entry)
+            observed = await write()
+        except Overtaken as news:
+            self._undo(entry, grows=grows)
+            observed = news.found
+        except KubeError as error:
+            self._failed(entry, error, grows=grows)
+        else:
+            if self._stands(entry, grant, grows=grows):
+                stored()
+                return True
+        finally:
+            self.written(entry, observed)
+        return False
+
+    def _stands(self, entry: WorkloadEntry, grant: AssumedAdmission, *, grows: bool = False) -> bool:
+        queued = self._cache.queues.entries.get(growth_of(entry.key) if grows else entry.key)
+        return queued is not None and queued.grant is grant and entry.id in self._cache.entries
+
+    def _same_queue(self, entry: WorkloadEntry) -> None:
+        """Raises KubeError where its Workload was made anew for another queue since that admission was decided."""
+        queued, observed = self._cache.queues.entries[entry.key], entry.observed
+        if entry.admission is None and observed is not None and observed.queue != queued.workload.queue:
+            raise KubeError(f"workload {entry.key} names another queue than the one that admits it")
+
+    def _undo(self, entry: WorkloadEntry, until: float = 0.0, *, grows: bool) -> None:
+        if grows:
+            self._cache.admissions.end_growth(entry)
+        else:
+            self._cache.admissions.undo(entry, until)
+
+    def _failed(self, entry: WorkloadEntry, error: KubeError, *, grows: bool) -> None:
+        delay = backoff(entry.count_failure())
+        if entry.grant is not None:
+            self._cache.reservations.rest(entry)  # else the room that it gives back would have it tried again at once
+        self._undo(entry, self._clock.now() + delay, grows=grows)
+        self._again(entry.id, delay)
+        log.warning("admission was not stored", workload=entry.key, error=str(error))
+        if isinstance(error, NotFound):
+            entry.observe(None)
