@@ -5,7 +5,7 @@ plan of a preemption before its first eviction. Where storing fails for certain,
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
@@ -37,6 +37,7 @@ from ungater.writers.workloads import Overtaken, WorkloadWriter, stored_of
 
 WRITES = 16  # admissions under way
 HEADS = 64  # looks at workloads before others get a turn
+NO_NOMINATION = {"nomination": None}
 DETAILS = 10.0  # seconds between two explanations of one refusal
 
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
@@ -66,7 +67,7 @@ class Scheduler:
         self._recorder = recorder
         self._clock = clock
         self._writes = asyncio.Semaphore(WRITES)
-        self.moves = Moves(cache, moves, self.replace, metrics=metrics, recorder=recorder, clock=clock)
+        self.moves = Moves(cache, moves, self.replace, self.say, metrics=metrics, recorder=recorder, clock=clock)
         self.next_time: float | None = None  # when time alone helps somebody, in seconds since the epoch
 
     def cycle(self) -> bool:
@@ -322,21 +323,24 @@ class Scheduler:
             planned = growth_of(entry.key) in queues.entries or entry.writes.busy  # a write for it says the same
         if entry.observed is not None and entry.observed.nomination is not None and not planned:
             entry.writes.begin()
-            self._spawn(self._write(entry, partial(self._remove, ())))
+            self._spawn(self._write(entry, partial(self._say, (), NO_NOMINATION)))
 
     async def _give_up(self, gone: Waiting, entry: WorkloadEntry) -> None:
         waits = WantedCondition(conditions.QUOTA_RESERVED, False, gone.reason, gone.message)
-        await self._remove(() if gone.grows else (waits,), entry)
+        await self._say(() if gone.grows else (waits,), NO_NOMINATION, entry)
 
-    async def _remove(self, wanted: tuple[WantedCondition, ...], entry: WorkloadEntry) -> None:
+    def say(self, entry: WorkloadEntry, wanted: tuple[WantedCondition, ...]) -> None:
+        """Store conditions of a workload."""
+        self._with(entry.key, partial(self._say, wanted, {}))
+
+    async def _say(self, wanted: tuple[WantedCondition, ...], more: Mapping[str, None], entry: WorkloadEntry) -> None:
         observed: ObservedWorkload | None = None
         try:
             if entry.observed is not None:
-                more = {"nomination": None}
                 observed = await self._writer.conditions(entry.job.namespace, entry.observed, wanted, more)
         except KubeError as error:
             self._again(entry.id, backoff(entry.count_failure()))
-            log.warning("a nomination was not removed", workload=entry.key, error=str(error))
+            log.warning("conditions were not stored", workload=entry.key, error=str(error))
         finally:
             self._cache.workloads.written(entry, observed)
 
