@@ -47,6 +47,8 @@ XPU_INDEXES = "BAIDU_COM_DEVICE_IDX"
 # On our Workloads: of which templates and requests of the job its pod sets are a copy.
 COPY_OF = f"{GROUP}/copy-of"
 HELD = f"{GROUP}/held"
+# On a Workload: the nodes that its pods are to move to, as `topogate defrag --run` asks (`ungater.model.move_request`)
+MOVE_TO = f"{GROUP}/move-to"
 
 FIELD_MANAGER = "topogate"
 FINALIZER = f"{GROUP}/in-use"

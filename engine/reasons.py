@@ -19,6 +19,8 @@ class Reason(StrEnum):
     TOGETHER = "PullTogether"  # it prefers a level and was spread
     REALIGNED = "Realign"  # a pod did not get the alignment that it asks for
     DEFRAGMENTED = "Defrag"  # an administrator said so
+    NOTHING_TO_MOVE = "NothingToMove"
+    MOVES_USED_UP = "MovesUsedUp"  # no more of them this hour
 
     # A workload waits.
     PENDING = "Pending"

@@ -50,13 +50,14 @@ class Movable:
 
 @dataclass(frozen=True)
 class Move:
-    """One workload: where it was (node -> pods), and where it could be instead."""
+    """One workload: where it was (node -> pods), and where it could be instead; ``nodes``: that by pod set."""
 
     workload: str
     pods: int
     priority: int
     before: dict[str, int]
     after: dict[str, int]
+    nodes: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,11 @@ class _Search:
                     found[name] = found.get(name, 0) + count
         return found
 
+    def nodes(self, workload: str) -> dict[str, tuple[str, ...]]:
+        """The nodes of each of its pod sets."""
+        parts = self.state.assignments(workload).items()
+        return {name: tuple(sorted({node for piece in part.slices for node, _ in piece.nodes})) for name, part in parts}
+
     def whole(self) -> Mask:
         """Which domains are whole now."""
         used: Mask = self.stays.copy()
@@ -144,8 +150,8 @@ class _Search:
             return None
         state.commit(checkpoint)
         moves = tuple(
-            Move(name, self.movable[name].count, self.movable[name].priority, before[name], self.on(name))
-            for name in largest_first
+            Move(name, one.count, one.priority, before[name], self.on(name), self.nodes(name))
+            for name, one in ((name, self.movable[name]) for name in largest_first)
         )
         return Step(moves, tuple(self.tree.path(min(self.rank, self.tree.last), domain) for domain in gained))
 

@@ -412,6 +412,24 @@ async def test_who_has_the_verb_sets_the_priority_and_nothing_else(made, user, c
     await refused(client.patch(WORKLOADS, "job-x", namespace, **spec(queueName="b")), "spec.queueName")
 
 
+async def test_who_has_the_verb_has_workloads_moved_and_changes_nothing_else(made, user, client, namespace):
+    wish = annotate({constants.MOVE_TO: "{}"})
+    for change in (wish, annotate({constants.MOVE_TO: None, constants.COPY_OF: "2"})):
+        await refused(user.patch(WORKLOADS, "job-x", namespace, **change), "metadata.annotations")
+    await client.patch(WORKLOADS, "job-x", namespace, **wish)  # an administrator has every verb
+    await refused(
+        user.patch(WORKLOADS, "job-x", namespace, **annotate({constants.MOVE_TO: None})), "takes the verb move"
+    )
+    await client.create(ROLE_BINDINGS, binding("user", f"{NAMESPACE}-move", namespace), namespace)
+    await allowed_soon(
+        lambda: user.patch(WORKLOADS, "job-x", namespace, **annotate({constants.MOVE_TO: None}), type=dict)
+    )
+    await refused(
+        user.patch(WORKLOADS, "job-x", namespace, **annotate({constants.COPY_OF: "2"})), "metadata.annotations"
+    )
+    await refused(user.patch(WORKLOADS, "job-x", namespace, **spec(priority=7)), "set-priority")
+
+
 async def until_collected(users, client, namespace):
     """Wait until the garbage collector knows Workloads; it looks for new kinds now and then."""
     owner, ungater = await config_map(client, namespace, "canary"), await users("ungater")
@@ -479,8 +497,9 @@ async def test_the_garbage_collector_takes_lost_owners_from_the_workload_of_a_gr
     await until(left, "the lost owner to be taken away")
 
 
-def test_nobody_may_set_priorities_unless_bound():
+@pytest.mark.parametrize(("verb", "role"), [("set-priority", "topogate-priority"), ("move", "topogate-move")])
+def test_nobody_has_the_verb_unless_bound(verb, role):
     roles = {obj["metadata"]["name"]: obj for obj in render.objects() if obj["kind"] == "ClusterRole"}
-    able = [name for name, role in roles.items() if any("set-priority" in rule["verbs"] for rule in role["rules"])]
-    assert able == ["topogate-priority"]
-    assert not [name for name in roles["topogate-priority"]["metadata"]["labels"] if "aggregate" in name]
+    able = [name for name, one in roles.items() if any(verb in rule["verbs"] for rule in one["rules"])]
+    assert able == [role]
+    assert not [name for name in roles[role]["metadata"]["labels"] if "aggregate" in name]

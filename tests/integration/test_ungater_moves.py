@@ -20,13 +20,12 @@ from kube.resources import (
     POD_DISRUPTION_BUDGETS,
     PODS,
     RESOURCE_FLAVORS,
-    WORKLOADS,
 )
 
 pytestmark = pytest.mark.cluster
 
 PREFERRED = {KEYS.preferred[0]: RACK_LABEL}
-MOVES = {"moves_per_hour": 10, "move_rest_seconds": 0.5, "eviction_patience_seconds": 3.0}
+MOVES = {"moves_per_hour": 100, "move_rest_seconds": 0.5, "eviction_patience_seconds": 3.0}
 SLOW = {"topogate.dev/stop-seconds": "4"}  # pods take so long to end
 ZONE = {"cpu": 48, "memory": 64 * GI, GPU: 4}
 HOST = "kubernetes.io/hostname"
@@ -71,11 +70,6 @@ class Moved(Queued):
 @pytest.fixture
 async def jobs(client, namespace, nodes):
     await install_crds(client)
-
-    async def nobody():  # what was moved before counts as long as its Workload is there
-        return not await client.list(WORKLOADS)
-
-    await until(nobody, "the Workloads of other tests to be gone")
     await install_nrt(client)
     await nodes(blocks=1, racks=2, hosts=2, prefix=f"{namespace}-", group=namespace)
     await make_flavor(client, namespace, namespace)

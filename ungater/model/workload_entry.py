@@ -49,6 +49,7 @@ class ObservedWorkload:
     updates: Mapping[str, tuple[PodSetUpdate, ...]] = field(default_factory=dict)  # what checks that are ready add
     copy_of: str = ""  # `ungater.model.workload_spec.fingerprint` of the job that its pod sets were copied from
     created: float = 0.0
+    move_to: str = ""  # what an administrator asks (`ungater.model.move_request`), as it is written
     owners: frozenset[str] = frozenset()  # the uids of those that it goes with
 
     @property

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from crds import assignment as stored
-from crds.constants import COPY_OF, HELD
+from crds.constants import COPY_OF, HELD, MOVE_TO
 from engine.preemption.model import Strategy
 from engine.quantity import format_quantity, parse
 from kube.objects import Condition, Object, Struct
@@ -142,6 +142,7 @@ def observed_of(workload: Workload) -> ObservedWorkload:
         owners=frozenset([owner.uid for owner in meta.owner_references]),
         created=moment(meta.creation_timestamp) or 0.0,
         copy_of=(meta.annotations or {}).get(COPY_OF, ""),
+        move_to=(meta.annotations or {}).get(MOVE_TO, ""),
         counts=tuple([pod_set.count for pod_set in spec.pod_sets]),
         conditions=status.conditions or (),
         admission=_admission_of(status.admission),

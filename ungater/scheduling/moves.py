@@ -15,14 +15,16 @@ import structlog
 from clock import Clock
 from engine.placement.relocate import spread
 from engine.reasons import Reason
+from engine.results import Refusal
 from kube.events import EventRecorder
-from kube.objects import Pod, condition
+from kube.objects import Condition, Pod, condition
 from queueing.moves import MoveLog, MoveRules
 from queueing.queues.entry import AssumedAdmission
 from ungater.cache.cache import Cache
 from ungater.metrics import Metrics
-from ungater.model import conditions
+from ungater.model import conditions, move_request
 from ungater.model.conditions import WantedCondition, moment
+from ungater.model.move_request import MoveRequest
 from ungater.model.pod_slots import PodSetSlots, Slot
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.scheduling import relocation
@@ -31,7 +33,6 @@ from ungater.writers.events import emit
 LOOK = 5.0  # seconds between two looks at who may be moved
 SEARCHES = 8  # workloads for which places are searched at one look
 FORBIDDEN = 60.0  # seconds until one is looked at again whose pods may not go
-SPARED = 300.0  # seconds for which one that a budget protects is left alone
 
 log = structlog.get_logger()
 
@@ -66,13 +67,14 @@ class _Tried:
 
 
 class Moves:
-    """See the module. ``replace`` holds and stores other slots of a workload."""
+    """See the module. ``replace`` holds and stores other slots of a workload, ``say`` stores conditions."""
 
     def __init__(
         self,
         cache: Cache,
         rules: MoveRules,
         replace: Callable[[WorkloadEntry, AssumedAdmission, News], None],
+        say: Callable[[WorkloadEntry, tuple[WantedCondition, ...]], None],
         *,
         metrics: Metrics,
         recorder: EventRecorder,
@@ -81,6 +83,7 @@ class Moves:
         self._cache = cache
         self._rules = rules
         self._replace = replace
+        self._say = say
         self._metrics = metrics
         self._recorder = recorder
         self._clock = clock
@@ -91,10 +94,11 @@ class Moves:
     def look(self) -> None:
         """Begin what may begin now."""
         now = self._clock.now()
-        if not self._rules.per_hour or now < self._next:
+        if now < self._next:
             return
         self._next = now + LOOK
         self._remember(now)
+        self._answer_requests(now)
         if not self._log.left(now):
             return
         searches = 0
@@ -104,11 +108,46 @@ class Moves:
             with self._cache.guard("workload", entry.key):
                 searches += self._try(entry, now)
 
+    def _answer_requests(self, now: float) -> None:
+        """What administrators ask for (`ungater.model.move_request`) is begun, or refused with a reason, at once."""
+        for entry in self._cache.entries.values():
+            if entry.observed is None or not entry.observed.move_to or entry.writes.busy:
+                continue
+            request = move_request.parse(entry.observed.move_to)
+            said = condition(entry.observed.conditions, conditions.MOVING)
+            if request is None or request.until < now or (said is not None and request.mark in said.message):
+                continue
+            with self._cache.guard("workload", entry.key):
+                move = self._asked_for(entry, request, now)
+                if isinstance(move, Move):
+                    self._begin(entry, move, now)
+                else:
+                    self._say(entry, (move,))
+
+    def _asked_for(self, entry: WorkloadEntry, request: MoveRequest, now: float) -> Move | WantedCondition:
+        """The move, or what is said instead."""
+        cache, reason = self._cache, Reason.PENDING
+        why = relocation.hindered(cache, entry)
+        if not self._log.left(now):
+            reason, why = Reason.MOVES_USED_UP, f"no more than {self._rules.per_hour} moves an hour (movesPerHour)"
+        found = None if why else relocation.moved_to(cache, entry, request.nodes)
+        if isinstance(found, Refusal):
+            reason, why = found.reason, found.message
+        elif found is not None and (why := relocation.kept(cache, entry, found)):
+            reason = Reason.PENDING
+        if not why and isinstance(found, AssumedAdmission):
+            return Move(found, Reason.DEFRAGMENTED, f"an administrator has it moved {request.mark}")
+        if not why:
+            return WantedCondition(
+                conditions.MOVING, False, Reason.NOTHING_TO_MOVE, f"it is there already {request.mark}"
+            )
+        return WantedCondition(conditions.MOVING, False, reason, f"it is not moved {request.mark}: {why}")
+
     def _remember(self, now: float) -> None:
         """Take in what Workloads tell of moves before this process began; forget who is gone."""
         for entry in self._cache.entries.values():
             said = condition(entry.observed.conditions, conditions.MOVING) if entry.observed is not None else None
-            at = moment(said.last_transition_time) if said is not None else None
+            at = moment(said.last_transition_time) if said is not None and _counts(said) else None
             if at is not None:
                 self._log.saw(entry.key, min(at, now), now)
         self._tried = {key: seen for key, seen in self._tried.items() if key in self._cache.queues.entries}
@@ -177,7 +216,6 @@ class Moves:
     def put_back(self, entry: WorkloadEntry, pods: Iterable[Pod], why: str) -> None:
         """These pods of one that is moved do not go: they get the places back where they are."""
         text = f"it was to be moved, and pods that did not go stay where they are: {why}"
-        self._cache.queues.spare(entry.key, self._clock.now() + SPARED)
         wanted = (WantedCondition(conditions.MOVING, False, Reason.EVICTION_BLOCKED, text),)
         grant = _with_old_places(self._cache, entry, pods)
         if grant is not None:
@@ -188,6 +226,11 @@ class Moves:
         self._metrics.moves.labels(str(reason), outcome).inc()
         emit(self._recorder, entry, "Normal", reason, "Move", message=message)
         log.info("moves" if outcome == "begun" else "moves no more", workload=entry.key, message=message)
+
+
+def _counts(said: Condition) -> bool:
+    """Whether a condition tells of a move that began, and not of one that was refused."""
+    return said.status == "True" or said.reason in {Reason.MOVED, Reason.EVICTION_BLOCKED}
 
 
 def _fewer(entry: WorkloadEntry, grant: AssumedAdmission) -> str:

@@ -10,12 +10,13 @@ Rules
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from engine.cluster.assignment import Assignment, without
 from engine.cluster.tree import Path
 from engine.model import PodSet, Policy
 from engine.placement.relocate import gather, relocate
+from engine.reasons import Reason
 from engine.results import Refusal
 from kube.objects import Pod, controller_of, is_true
 from queueing import moves
@@ -104,6 +105,25 @@ def realigned(cache: Cache, entry: WorkloadEntry, pods: Mapping[str, str]) -> As
     return found if isinstance(found, AssumedAdmission) else None
 
 
+def moved_to(
+    cache: Cache, entry: WorkloadEntry, nodes: Mapping[str, Collection[str]]
+) -> AssumedAdmission | Refusal | None:
+    """Its pods on these nodes alone, by pod set; None where they are there already, or a refusal."""
+    for owned in entry.job.pod_sets:
+        if owned.name in nodes and not alone(owned):
+            text = f"pod set {owned.name} has slices, or shares a domain with another: its pods stay together"
+            return Refusal(Reason.UNSUPPORTED_CONSTRAINT, text, owned.name)
+
+    def search(owned: PodSetView, pod_set: PodSet, held: Assignment) -> Found:
+        only = nodes.get(owned.name)
+        if only is None:
+            return None
+        gone = {part.values: part.count for part in held.slices if not any(name in only for name, _ in part.nodes)}
+        return relocate(cache.state, entry.key, pod_set, gone, only=only) if gone else None
+
+    return _searched(cache, entry, search)
+
+
 def _searched(cache: Cache, entry: WorkloadEntry, search: Search) -> AssumedAdmission | Refusal | None:
     """What a search finds for each pod set in turn; the first refusal, or None where there is nothing to do."""
     state, grant = cache.state, entry.grant
@@ -114,7 +134,7 @@ def _searched(cache: Cache, entry: WorkloadEntry, search: Search) -> AssumedAdmi
     try:
         for number, owned in enumerate(entry.job.pod_sets):
             held = state.assignments(entry.key).get(owned.name)
-            if held is None or not held.slices or not _alone(owned):
+            if held is None or not held.slices or not alone(owned):
                 continue
             pod_set = pod_set_in(cache, entry, owned, held.levels, held.count)
             found = search(owned, pod_set, held)
@@ -133,7 +153,7 @@ def _searched(cache: Cache, entry: WorkloadEntry, search: Search) -> AssumedAdmi
     return dataclasses.replace(grant, assignments=parts) if changed else None
 
 
-def _alone(owned: PodSetView) -> bool:
+def alone(owned: PodSetView) -> bool:
     """Whether its pods need not keep together in slices, or with those of other pod sets."""
     return not owned.shared and (owned.request is None or not (owned.request.slices or owned.request.group))
 

@@ -4,7 +4,7 @@
 plan of a preemption before its first eviction. Where storing fails for certain, what was held before is held again.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -36,6 +36,7 @@ from ungater.writers.pods import age
 from ungater.writers.workloads import WorkloadWriter, stored_of
 
 HEADS = 64  # looks at workloads before others get a turn
+NO_NOMINATION = {"nomination": None}
 DETAILS = 10.0  # seconds between two explanations of one refusal
 
 log = structlog.get_logger()
@@ -63,7 +64,7 @@ class Scheduler:
         self._recorder = recorder
         self._clock = clock
         self._writes = Writes(cache, spawn=spawn, again=again, clock=clock)
-        self.moves = Moves(cache, moves, self.replace, metrics=metrics, recorder=recorder, clock=clock)
+        self.moves = Moves(cache, moves, self.replace, self.say, metrics=metrics, recorder=recorder, clock=clock)
         self.next_time: float | None = None  # when time alone helps somebody, in seconds since the epoch
 
     def cycle(self) -> bool:
@@ -245,21 +246,24 @@ class Scheduler:
         if entry.admission is not None:
             planned = growth_of(entry.key) in queues.entries or entry.writes.busy  # a write for it says the same
         if entry.observed is not None and entry.observed.nomination is not None and not planned:
-            self._writes.run(entry, partial(self._remove, ()))
+            self._writes.run(entry, partial(self._say, (), NO_NOMINATION))
 
     async def _give_up(self, gone: Waiting, entry: WorkloadEntry) -> None:
         waits = WantedCondition(conditions.QUOTA_RESERVED, False, gone.reason, gone.message)
-        await self._remove(() if gone.grows else (waits,), entry)
+        await self._say(() if gone.grows else (waits,), NO_NOMINATION, entry)
 
-    async def _remove(self, wanted: tuple[WantedCondition, ...], entry: WorkloadEntry) -> None:
+    def say(self, entry: WorkloadEntry, wanted: tuple[WantedCondition, ...]) -> None:
+        """Store conditions of a workload."""
+        self._with(entry.key, partial(self._say, wanted, {}))
+
+    async def _say(self, wanted: tuple[WantedCondition, ...], more: Mapping[str, None], entry: WorkloadEntry) -> None:
         observed: ObservedWorkload | None = None
         try:
             if entry.observed is not None:
-                more = {"nomination": None}
                 observed = await self._writer.conditions(entry.job.namespace, entry.observed, wanted, more)
         except KubeError as error:
             self._again(entry.id, backoff(entry.count_failure()))
-            log.warning("a nomination was not removed", workload=entry.key, error=str(error))
+            log.warning("conditions were not stored", workload=entry.key, error=str(error))
         finally:
             self._writes.written(entry, observed)
 

@@ -81,8 +81,10 @@ def test_the_table_and_what_is_wrong(tmp_path):
     shown = CliRunner().invoke(app, ["defrag", "--dry-run", "-f", str(path)]).stdout
     assert "0 of 2 domains of example.com/rack are whole" in shown
     assert "team/a" in shown
+    assert CliRunner().invoke(app, ["defrag", "-f", str(path)]).stdout == shown, "it only plans unless it is told"
     for args, says in (
-        (["-f", str(path)], "--dry-run"),
+        (["--run", "-f", str(path)], "leave out"),
+        (["--run", "--dry-run"], "leave out"),
         (["--dry-run", "-f", str(path), "--level", "row"], "--level row"),
         (["--dry-run", "-f", str(path), "--flavor", "x"], "--flavor x"),
     ):

@@ -15,6 +15,7 @@ from queueing.moves import MoveRules
 from ungater.metrics import Metrics
 from ungater.model.conditions import EVICTED, MOVING, QUOTA_RESERVED
 from ungater.model.job_view import id_of
+from ungater.model.move_request import MoveRequest, encode
 from ungater.scheduling import moves as moving
 from ungater.scheduling.moves import Moves
 
@@ -54,9 +55,16 @@ class Moving:
         self.moves = self.made(rules)
 
     def made(self, rules=ALLOWED):
-        return Moves(
-            self.world.memory, rules, self.replace, metrics=Metrics(), recorder=self.recorder, clock=self.clock
-        )
+        parts = {"metrics": Metrics(), "recorder": self.recorder, "clock": self.clock}
+        return Moves(self.world.memory, rules, self.replace, self.say, **parts)
+
+    def say(self, entry, wanted):
+        said = [
+            Condition(type=one.type, status=str(one.status), reason=str(one.reason), message=one.message)
+            for one in wanted
+        ]
+        kept = [one for one in entry.observed.conditions if one.type != MOVING]
+        entry.observe(_with(entry.observed, (*kept, *said)))
 
     def replace(self, entry, grant, news):
         memory = self.world.memory
@@ -290,7 +298,7 @@ def test_pods_that_do_not_go_get_their_places_back(cluster):
     (said,) = [one for one in entry.observed.conditions if one.type == MOVING]
     assert (said.status, said.reason) == ("False", str(Reason.EVICTION_BLOCKED))
     again = list(cluster.begun)
-    cluster.look(10 * ALLOWED.rest)
+    cluster.look(ALLOWED.rest / 2)
     assert cluster.begun == again, "it was refused, and is left alone"
 
 
@@ -308,6 +316,109 @@ def test_who_has_many_that_cannot_be_moved_keeps_nobody_waiting(cluster):
     assert order.index(entry) == 2
     assert order[0].key == "a/j10"
     assert order[-1].key == "a/j2"
+
+
+# --- what an administrator asks for --------------------------------------------------------------------------------
+
+
+def ask(cluster, entry, nodes, *, name="r-1", until=NOW + 100.0):
+    text = encode(MoveRequest(name, until, {"main": frozenset(nodes)}))
+    entry.observe(dataclasses.replace(entry.observed, move_to=text))
+
+
+def said(entry):
+    return next((one for one in entry.observed.conditions if one.type == MOVING), None)
+
+
+def test_pods_go_where_an_administrator_says_whatever_they_prefer(cluster):
+    entry = cluster.job(pods=2, request={KEYS.required[0]: "rack"})
+    assert [slot.node for slot in entry.slots.slots] == ["r1-h1"]
+    ask(cluster, entry, ["r2-h1"])
+    cluster.look()
+    assert [slot.node for slot in entry.slots.slots] == ["r2-h1"]
+    assert (said(entry).status, said(entry).reason) == ("True", "Defrag")
+    assert "(request r-1)" in said(entry).message
+    for _ in range(3):
+        cluster.look()
+    assert cluster.begun == [entry.key], "once"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "reason", "why"),
+    [
+        (["r1-h1"], "NothingToMove", "is there already"),
+        (["r9-h9"], "DoesNotFit", "not moved"),
+    ],
+)
+def test_it_is_answered_once_with_the_request_that_it_is_about(cluster, nodes, reason, why):
+    entry = cluster.job(pods=2, request={KEYS.required[0]: "rack"})
+    ask(cluster, entry, nodes)
+    cluster.look()
+    assert cluster.begun == []
+    assert said(entry).reason in {reason, "NeverFits", "NoNodes"}
+    assert why in said(entry).message
+    assert "(request r-1)" in said(entry).message
+    before = said(entry)
+    cluster.look()
+    assert said(entry) is before
+    ask(cluster, entry, ["r2-h1"], name="r-2")
+    cluster.look()
+    assert cluster.begun == [entry.key], "the next one is another"
+
+
+def test_what_is_refused_is_no_move_after_a_restart(cluster):
+    entry = cluster.job(pods=2, request={KEYS.required[0]: "rack"})
+    ask(cluster, entry, ["r1-h1"])
+    cluster.look()
+    stamped = Condition(
+        type=MOVING,
+        status="False",
+        reason=said(entry).reason,
+        message=said(entry).message,
+        last_transition_time="2027-01-15T07:59:00Z",
+    )
+    entry.observe(_with(entry.observed, (stamped,)))
+    again = cluster.made(MoveRules(per_hour=1, rest=600.0))
+    again._remember(cluster.clock.now())
+    assert again._log.left(cluster.clock.now()) == 1
+
+
+def test_the_limit_counts_for_an_administrator_too():
+    cluster = Moving(MoveRules(per_hour=0))
+    entry = cluster.job(pods=2)
+    ask(cluster, entry, ["r2-h1"])
+    cluster.look()
+    assert cluster.begun == []
+    assert said(entry).reason == "MovesUsedUp"
+    assert "no more than 0 moves an hour" in said(entry).message
+
+
+def test_a_budget_counts_for_an_administrator_too(cluster):
+    entry = cluster.job(pods=2)
+    budgets = cluster.world.memory.queues.budgets
+    budgets.take(entry.key, {"ns/keep": 2})
+    budgets.allow("ns/keep", 1)
+    ask(cluster, entry, ["r2-h1"])
+    cluster.look()
+    assert cluster.begun == []
+    assert "PodDisruptionBudget" in said(entry).message
+
+
+def test_a_request_that_is_old_or_no_request_is_passed_over(cluster):
+    entry = cluster.job(pods=2)
+    ask(cluster, entry, ["r2-h1"], until=NOW - 1.0)
+    cluster.look()
+    for text in (
+        "{",
+        "[]",
+        "null",
+        '{"id":"x"}',
+        '{"id":"","until":"2999-01-01T00:00:00Z","nodes":{"main":["r2-h1"]}}',
+    ):
+        entry.observe(dataclasses.replace(entry.observed, move_to=text))
+        cluster.look()
+    assert cluster.begun == []
+    assert said(entry) is None
 
 
 class Entered:

@@ -1,5 +1,6 @@
-"""``topogate defrag --dry-run``: which moves would free the most whole domains."""
+"""``topogate defrag``: which moves would free the most whole domains; ``--run`` has them made."""
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -11,8 +12,10 @@ from rich.table import Table
 from cli.cluster import cluster_snapshot
 from cli.cluster import dump as dumps
 from cli.cluster.dump import Dump
-from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, progress
+from cli.defrag.run import Run, Wanted
+from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, progress, stderr
 from cli.snapshot import objects_of
+from clock import SYSTEM
 from crds.constants import DEFAULT_DOMAIN
 from crds.request import resolve
 from crds.settings import Settings
@@ -20,12 +23,15 @@ from engine.cluster.filters import selects
 from engine.cluster.state import ClusterState
 from engine.model import Flavor, Policy, TopologyRequest
 from kube import objects
+from kube.client import Client
+from kube.errors import KubeError
 from kube.pods import convert
 from simulator.defrag import Movable, Plan, defrag
 from simulator.site import main_flavor
 from simulator.tally import measured
 from ungater.cache.cache import Cache
 from ungater.model.workload_entry import WorkloadEntry
+from ungater.scheduling import relocation
 
 HARMLESS = frozenset({"DaemonSet", "Node"})  # owners of pods that are on every node, and come back where they were
 
@@ -39,6 +45,7 @@ class MoveView(msgspec.Struct, frozen=True):
     priority: int
     before: dict[str, int]
     after: dict[str, int]
+    nodes: dict[str, tuple[str, ...]]  # the same by pod set, without counts
 
 
 class StepView(msgspec.Struct, frozen=True):
@@ -80,9 +87,16 @@ class Tenants:
 
 
 def command(
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what could be done. There is no other way yet.")
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what could be done; the default.")] = False,
+    run: Annotated[
+        bool,
+        typer.Option(
+            "--run", help="Have the controller carry out the plan, move by move; within movesPerHour and budgets."
+        ),
     ] = False,
+    timeout: Annotated[
+        float, typer.Option(min=1.0, help="With --run: seconds until all pods of one move are to run again.")
+    ] = 900.0,
     level: Annotated[
         str, typer.Option(help="Topology level whose domains are to become whole. Default: the one above the nodes.")
     ] = "",
@@ -104,26 +118,51 @@ def command(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Plan which workloads to move (evict, and place again elsewhere) so that the most domains become whole.
+    """Plan which workloads to move so that the most domains become whole, and with --run have them moved.
 
     Fewest pods for each domain that is freed. Every target was checked by the engine: the pods fit there as their
-    request says, with everything else where the plan has it. Only plans: nothing is changed.
+    request says, with everything else where the plan has it. Without --run nothing is changed.
     """
-    if not dry_run:
-        raise Failure("defrag only plans and changes nothing: say --dry-run; docs/simulate.md says how to go on then")
+    if run and (dry_run or files):
+        raise Failure("--run carries out a plan for the live cluster: leave out --dry-run and -f")
     dump = dumps.read(files) if files else dumps.taken(objects_of(kubeconfig, context))
-    emit_plan(report(dump, Settings(domain=domain), flavor, level, max_priority), output)
+    found = report(dump, Settings(domain=domain), flavor, level, max_priority, run=run)
+    emit_plan(found, output)
+    if run and found.steps and not _carried_out(found, kubeconfig, context, timeout):
+        raise Failure("not all of the plan was carried out; plan again when what is named above has changed")
 
 
-def report(dump: Dump, settings: Settings, flavor: str, level: str, max_priority: int | None) -> DefragReport:
-    """The plan for a cluster. Failure where it cannot be read, or there is no such flavor or level."""
+def _carried_out(found: DefragReport, kubeconfig: str | None, context: str | None, timeout: float) -> bool:
+    """Have all moves made; True where they were. Ctrl-C ends it: a move that began is ended by the controller."""
+    steps = [[Wanted(move.workload, move.job, move.nodes) for move in step.moves] for step in found.steps]
+    console = stderr()
+
+    def say(line: str) -> None:
+        console.print(line, markup=False, soft_wrap=True)
+
+    async def carry() -> bool:
+        async with await Client.connect(kubeconfig, context) as client:
+            return await Run(client, say, SYSTEM, timeout).steps(steps)
+
+    try:
+        return asyncio.run(carry())
+    except KeyboardInterrupt:
+        raise Failure("interrupted: nothing more is begun; a move that began is ended by the controller") from None
+    except KubeError as error:
+        raise Failure(str(error)) from error
+
+
+def report(
+    dump: Dump, settings: Settings, flavor: str, level: str, max_priority: int | None, *, run: bool = False
+) -> DefragReport:
+    """The plan for a cluster; ``run``: of what the controller would move. Failure where there is none."""
     memory = cluster_snapshot.memory_of(dump, settings)
     state = memory.state
     chosen = _flavor(state, flavor)
     wanted = level or chosen.levels[-2 if len(chosen.levels) > 1 else -1]
     if wanted not in chosen.levels:
         raise Failure(f"--level {wanted}: flavor {chosen.name} has {', '.join(chosen.levels)}")
-    found = tenants(dump, memory, max_priority)
+    found = tenants(dump, memory, max_priority, run=run)
     try:
         with progress("planning"):
             plan = defrag(state, chosen.name, wanted, found.movable, found.stays)
@@ -142,7 +181,7 @@ def _flavor(state: ClusterState, name: str) -> Flavor:
     return found
 
 
-def tenants(dump: Dump, memory: Cache, max_priority: int | None) -> Tenants:
+def tenants(dump: Dump, memory: Cache, max_priority: int | None, *, run: bool = False) -> Tenants:
     """Who may move."""
     state = memory.state
     movable: dict[str, Movable] = {}
@@ -162,6 +201,8 @@ def tenants(dump: Dump, memory: Cache, max_priority: int | None) -> Tenants:
         priority = max((wires[pod].spec.priority or 0 for pod in pods), default=0)
         made = _movable(memory, record, pods, priority)
         why = made if isinstance(made, str) else _must_stay(dump, [wires[pod] for pod in pods], priority, max_priority)
+        if run and not why and not all(relocation.alone(owned) for owned in record.job.pod_sets):
+            why = "its pods keep together in slices, or with those of another pod set: such are not moved"
         if why or isinstance(made, str):
             left[key] = why
         else:
@@ -227,7 +268,7 @@ def _view(flavor: str, plan: Plan, found: Tenants) -> DefragReport:
             tuple("/".join(path) for path in step.freed),
             step.pods,
             tuple(
-                MoveView(m.workload, found.jobs.get(m.workload, ""), m.pods, m.priority, m.before, m.after)
+                MoveView(m.workload, found.jobs.get(m.workload, ""), m.pods, m.priority, m.before, m.after, m.nodes)
                 for m in step.moves
             ),
         )

@@ -1,0 +1,1 @@
+"""``topogate defrag``: which moves would make the most domains whole, and carrying them out."""

@@ -1,0 +1,169 @@
+"""``topogate defrag --run``: a plan is carried out move by move, by the controller.
+
+Rules
+- This command moves nothing itself: it writes on the Workload where its pods are to go (`ungater.model.move_request`),
+  and the controller reserves the places and evicts, or says why not. So limits and budgets hold as for all moves.
+- One move at a time; the next one begins when all pods of the last one run in their new places.
+- What is written is removed again, however it ends, and counts for two minutes at most. A move that began is the
+  controller's: it ends it, or puts it back.
+- A move that has no room yet is tried again after the others of its step. Where none of them goes on, all of it ends:
+  what follows was planned with the step done.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+
+import msgspec
+
+from clock import Clock
+from crds.constants import MOVE_TO
+from engine.reasons import Reason
+from kube.client import Client
+from kube.errors import KubeError, NotFound
+from kube.objects import Condition, condition, is_true
+from kube.resources import WORKLOADS
+from ungater.model.conditions import MOVING, PODS_READY
+from ungater.model.move_request import MoveRequest, encode
+from ungater.model.workload_object import Workload
+
+POLL = 0.5  # seconds
+ANSWER = 60.0  # seconds in which the controller says whether it moves a workload
+COUNTS = 120.0  # seconds for which a request counts where it was not removed
+
+
+class MoveOutcome(StrEnum):
+    """What became of one move."""
+
+    MOVED = "moved"
+    THERE = "is there already"
+    GONE = "is gone"
+    REFUSED = "is not moved"
+    STAYED = "was put back"
+    LATE = "is not done in time"
+    USED_UP = "has to wait for the next hour"
+
+
+DONE = frozenset({MoveOutcome.MOVED, MoveOutcome.THERE, MoveOutcome.GONE})
+ENDS = frozenset({MoveOutcome.USED_UP, MoveOutcome.LATE})  # nothing more is begun after these
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """One workload (``namespace/name``), and by pod set the nodes that its pods go to."""
+
+    workload: str
+    job: str
+    nodes: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Told:
+    """What became of a move, and what the controller said."""
+
+    outcome: MoveOutcome
+    message: str = ""
+
+
+class Run:
+    """Carries out steps. ``say`` takes a line for a person; ``patience``: seconds for one move, once it began."""
+
+    def __init__(self, client: Client, say: Callable[[str], None], clock: Clock, patience: float) -> None:
+        self._client = client
+        self._say = say
+        self._clock = clock
+        self._patience = patience
+        self._number = 0
+
+    async def steps(self, steps: Sequence[Sequence[Wanted]]) -> bool:
+        """All steps in their order; True where all of it was done. Raises KubeError."""
+        for number, moves in enumerate(steps, 1):
+            if not await self._step(number, moves):
+                self._say(f"step {number} is not done, and nothing after it is begun")
+                return False
+        return True
+
+    async def _step(self, number: int, moves: Sequence[Wanted]) -> bool:
+        left = list(moves)
+        while left:
+            refused: list[Wanted] = []
+            for move in left:
+                told = await self.one(move)
+                text = f": {told.message}" if told.message else ""
+                self._say(f"step {number}: {move.job or move.workload} {told.outcome}{text}")
+                if told.outcome in ENDS:
+                    return False
+                if told.outcome not in DONE:
+                    refused.append(move)
+            if len(refused) == len(left):
+                return False
+            left = refused
+        return True
+
+    async def one(self, move: Wanted) -> Told:
+        """One move, from its request to its end. Raises KubeError."""
+        self._number += 1
+        began = self._clock.now()
+        request = MoveRequest(
+            f"{int(began * 1000):x}-{self._number}",
+            began + COUNTS,
+            {name: frozenset(nodes) for name, nodes in move.nodes.items()},
+        )
+        try:
+            await self._write(move, encode(request))
+            said = await self._answer(move, request)
+        except NotFound:
+            return Told(MoveOutcome.GONE)
+        finally:
+            await asyncio.shield(self._withdraw(move))
+        if isinstance(said, Told):
+            return said
+        return await self._end(move, request, self._clock.now() + self._patience)
+
+    async def _write(self, move: Wanted, text: str | None) -> None:
+        namespace, _, name = move.workload.partition("/")
+        await self._client.patch(WORKLOADS, name, namespace, body={"metadata": {"annotations": {MOVE_TO: text}}})
+
+    async def _withdraw(self, move: Wanted) -> None:
+        with suppress(KubeError):  # it counts no more in a while
+            await self._write(move, None)
+
+    async def _read(self, move: Wanted) -> Workload:
+        namespace, _, name = move.workload.partition("/")
+        return await self._client.get(WORKLOADS, name, namespace, type=Workload)
+
+    async def _answer(self, move: Wanted, request: MoveRequest) -> Condition | Told:
+        """What the controller says to a request: the condition of a move that began, or why none did."""
+        until = self._clock.now() + ANSWER
+        while self._clock.now() < until:
+            said = condition((await self._read(move)).status.conditions, MOVING)
+            if said is None or request.mark not in said.message:
+                await asyncio.sleep(POLL)
+                continue
+            if said.status == "True" or said.reason in {Reason.MOVED, Reason.EVICTION_BLOCKED}:
+                return said
+            if said.reason == Reason.NOTHING_TO_MOVE:
+                return Told(MoveOutcome.THERE)
+            if said.reason == Reason.MOVES_USED_UP:
+                return Told(MoveOutcome.USED_UP, said.message)
+            return Told(MoveOutcome.REFUSED, said.message)
+        return Told(MoveOutcome.LATE, f"the controller did not answer in {ANSWER:g} s; is `topogate ungater` running?")
+
+    async def _end(self, move: Wanted, request: MoveRequest, until: float) -> Told:
+        """Wait until all pods of a move that began run again."""
+        while self._clock.now() < until:
+            try:
+                conditions = (await self._read(move)).status.conditions
+            except NotFound:
+                return Told(MoveOutcome.GONE)
+            said = condition(conditions, MOVING)
+            if said is not None and said.status == "False" and said.reason == Reason.EVICTION_BLOCKED:
+                return Told(MoveOutcome.STAYED, said.message)
+            over = said is None or said.status == "False" or request.mark not in said.message
+            if over and is_true(conditions, PODS_READY):
+                return Told(MoveOutcome.MOVED)
+            await asyncio.sleep(POLL)
+        return Told(
+            MoveOutcome.LATE, f"its pods do not all run after {self._patience:g} s; the controller goes on with it"
+        )
