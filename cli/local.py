@@ -108,7 +108,14 @@ def down(
 
 @app.command()
 def status(name: Name = "default", output: Output = OutputFormat.TABLE) -> None:
-    """Show the components, whether they are ready and what they use."""
+    """Show the components, whether they are ready and what they use.
+
+    Where no cluster `default` is up, and one other is, as one that `topogate demo --keep` left, that is shown.
+    """
+    others = supervisor.names()
+    if name == "default" and name not in others and len(others) == 1:
+        name = others[0]
+        _say(f"cluster {name}:")
     with _failures():
         components = supervisor.statuses(_running(name))
     table = Table("COMPONENT", "STATE", "PID", "PORT", "MEMORY", "CPU", box=None)
@@ -244,7 +251,9 @@ def _running(name: str) -> Path:
     state = supervisor.running(folder)
     option = "" if name == "default" else f" --name {name}"
     if state is None:
-        raise Failure(f"cluster {name} is not up; start it with: topogate local up{option}")
+        others = [f"--name {other}" for other in supervisor.names()]
+        up = f"; there is {', '.join(others)}" if others else ""
+        raise Failure(f"cluster {name} is not up; start it with: topogate local up{option}{up}")
     if state.phase != "Ready":
         raise Failure(f"cluster {name} is not ready yet ({state.message}); try again in a moment")
     return folder
