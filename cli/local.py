@@ -11,8 +11,8 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from cli.output import Failure, Output, OutputFormat, emit, progress, stderr
-from clock import SYSTEM, Clock
+from cli.output import Failure, Output, OutputFormat, emit, messages, progress, stderr
+from clock import SYSTEM
 from localcluster import supervisor
 from localcluster.errors import AlreadyUp, LocalClusterError
 from localcluster.kubelets import service
@@ -23,7 +23,6 @@ from localcluster.options import Options
 
 START_SECONDS = 120.0
 READY_SECONDS = 120.0
-TELL_SECONDS = 15.0  # between two lines about the same work where no terminal is watched
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 app = typer.Typer(
@@ -67,9 +66,10 @@ def up(
         list[str] | None, typer.Option("--feature-gate", metavar="NAME=true|false", help="Kubernetes feature gate.")
     ] = None,
 ) -> None:
-    """Start a control plane; the first time its programs are built, which takes minutes.
+    """Start a control plane; the first time its programs are downloaded, or built (minutes).
 
-    Programs are taken from $KUBEBUILDER_ASSETS or PATH where their version is right, else built with Go into the cache.
+    Programs are taken from $KUBEBUILDER_ASSETS or PATH where their version is right, else from their official releases
+    into the cache, else built with Go. $TOPOGATE_BINARIES decides by hand: build, download, or a folder.
     A cluster that was stopped with `down --keep` goes on with its data.
     """
     folder = _folder(name)
@@ -82,7 +82,7 @@ def up(
         _foreground(name, folder, options)
         return
     began = SYSTEM.monotonic()
-    with _messages() as tell, _failures():
+    with messages() as tell, _failures():
         supervisor.start(folder, options, progress=tell, timeout=START_SECONDS)
     _say(f"cluster {name} is up after {SYSTEM.monotonic() - began:.1f} s")
     _say_how_to_use(name)
@@ -290,26 +290,6 @@ def _failures() -> Iterator[None]:
         raise Failure(f"{error}; topogate local status shows it, topogate local down stops it") from None
     except LocalClusterError as error:
         raise Failure(str(error)) from None
-
-
-@contextmanager
-def _messages(clock: Clock = SYSTEM) -> Iterator[Callable[[str], None]]:
-    """A spinner with the latest message on a terminal; elsewhere lines, rarely where only figures in them change."""
-    console = stderr()
-    if console.is_terminal:
-        with console.status("starting") as spinner:
-            yield spinner.update
-        return
-    last_kind, last_time = "", 0.0
-
-    def tell(message: str) -> None:
-        nonlocal last_kind, last_time
-        kind = message.partition("(")[0]
-        if kind != last_kind or clock.monotonic() - last_time > TELL_SECONDS:
-            last_kind, last_time = kind, clock.monotonic()
-            _say(message)
-
-    yield tell
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from cli.demo.numa import numa
 from cli.demo.queues import teams
 from cli.demo.stage import NAMESPACE, WAIT_SECONDS, Stage, act, make_job, say, syntax, until
 from cli.install import installation, waiting
-from cli.output import Failure, progress, stdout
+from cli.output import Failure, messages, progress, stdout
 from cli.run.components import Components
 from clock import SYSTEM, Clock
 from crds.constants import API_VERSION, Keys
@@ -80,7 +80,8 @@ async def _keep(stage: Stage) -> None:
 async def _set_up(stack: AsyncExitStack, clock: Clock) -> Stage:
     began = clock.monotonic()
     say("Setting up", "bold")
-    binaries = await asyncio.to_thread(Binaries.find, progress=lambda text: say(f"  {text}", "dim"))
+    with messages() as tell:
+        binaries = await asyncio.to_thread(Binaries.find, progress=tell)
     with progress("starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler, KWOK"):
         cluster = LocalCluster(binaries=binaries)
         await asyncio.to_thread(cluster.up)

@@ -10,6 +10,7 @@ Rules
 
 import hashlib
 import http.client
+import sys
 import threading
 import urllib.error
 import urllib.request
@@ -25,6 +26,8 @@ ATTEMPTS: Final = 5  # in a row that bring nothing
 MOST_ATTEMPTS: Final = 50
 MOST_BYTES: Final = 1 << 30
 MOST_TEXT: Final = 1 << 20
+BAR_SECONDS: Final = 0.2
+LOG_SECONDS: Final = 10.0  # where nobody watches
 _BLOCK: Final = 1 << 18
 _BAR: Final = 20
 _NO_RANGE: Final = 416
@@ -175,6 +178,7 @@ class _Bar:
         self._clock = clock
         self._began = clock.monotonic()
         self._told = 0.0
+        self._pause = BAR_SECONDS if sys.stderr.isatty() else LOG_SECONDS
         self._done = self._seen = 0
         self._first: int | None = None
 
@@ -187,7 +191,7 @@ class _Bar:
         """So many bytes are there."""
         now, self._done = self._clock.monotonic(), done
         self._first = done if self._first is None else self._first
-        if now - self._told < 0.2 and done != total:
+        if now - self._told < self._pause and done != total:
             return
         self._told = now
         speed = (done - self._first) / max(now - self._began, 0.001)
