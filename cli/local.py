@@ -11,8 +11,8 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from cli.output import Failure, Output, OutputFormat, emit, progress, stderr
-from clock import SYSTEM, Clock
+from cli.output import Failure, Output, OutputFormat, emit, messages, progress, stderr
+from clock import SYSTEM
 from localcluster import supervisor
 from localcluster.errors import AlreadyUp, LocalClusterError
 from localcluster.kubelets import service
@@ -23,7 +23,6 @@ from localcluster.options import Options
 
 START_SECONDS = 120.0
 READY_SECONDS = 120.0
-TELL_SECONDS = 15.0  # between two lines about the same work where no terminal is watched
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 app = typer.Typer(
@@ -67,9 +66,10 @@ def up(
         list[str] | None, typer.Option("--feature-gate", metavar="NAME=true|false", help="Kubernetes feature gate.")
     ] = None,
 ) -> None:
-    """Start a control plane; the first time its programs are built, which takes minutes.
+    """Start a control plane; the first time its programs are downloaded, or built (minutes).
 
-    Programs are taken from $KUBEBUILDER_ASSETS or PATH where their version is right, else built with Go into the cache.
+    Programs are taken from $KUBEBUILDER_ASSETS or PATH where their version is right, else from their official releases
+    into the cache, else built with Go. $TOPOGATE_BINARIES decides by hand: build, download, or a folder.
     A cluster that was stopped with `down --keep` goes on with its data.
     """
     folder = _folder(name)
@@ -82,7 +82,7 @@ def up(
         _foreground(name, folder, options)
         return
     began = SYSTEM.monotonic()
-    with _messages() as tell, _failures():
+    with messages() as tell, _failures():
         supervisor.start(folder, options, progress=tell, timeout=START_SECONDS)
     _say(f"cluster {name} is up after {SYSTEM.monotonic() - began:.1f} s")
     _say_how_to_use(name)
@@ -108,7 +108,14 @@ def down(
 
 @app.command()
 def status(name: Name = "default", output: Output = OutputFormat.TABLE) -> None:
-    """Show the components, whether they are ready and what they use."""
+    """Show the components, whether they are ready and what they use.
+
+    Where no cluster `default` is up, and one other is, as one that `topogate demo --keep` left, that is shown.
+    """
+    others = supervisor.names()
+    if name == "default" and name not in others and len(others) == 1:
+        name = others[0]
+        _say(f"cluster {name}:")
     with _failures():
         components = supervisor.statuses(_running(name))
     table = Table("COMPONENT", "STATE", "PID", "PORT", "MEMORY", "CPU", box=None)
@@ -244,7 +251,9 @@ def _running(name: str) -> Path:
     state = supervisor.running(folder)
     option = "" if name == "default" else f" --name {name}"
     if state is None:
-        raise Failure(f"cluster {name} is not up; start it with: topogate local up{option}")
+        others = [f"--name {other}" for other in supervisor.names()]
+        up = f"; there is {', '.join(others)}" if others else ""
+        raise Failure(f"cluster {name} is not up; start it with: topogate local up{option}{up}")
     if state.phase != "Ready":
         raise Failure(f"cluster {name} is not ready yet ({state.message}); try again in a moment")
     return folder
@@ -281,26 +290,6 @@ def _failures() -> Iterator[None]:
         raise Failure(f"{error}; topogate local status shows it, topogate local down stops it") from None
     except LocalClusterError as error:
         raise Failure(str(error)) from None
-
-
-@contextmanager
-def _messages(clock: Clock = SYSTEM) -> Iterator[Callable[[str], None]]:
-    """A spinner with the latest message on a terminal; elsewhere lines, rarely where only figures in them change."""
-    console = stderr()
-    if console.is_terminal:
-        with console.status("starting") as spinner:
-            yield spinner.update
-        return
-    last_kind, last_time = "", 0.0
-
-    def tell(message: str) -> None:
-        nonlocal last_kind, last_time
-        kind = message.partition("(")[0]
-        if kind != last_kind or clock.monotonic() - last_time > TELL_SECONDS:
-            last_kind, last_time = kind, clock.monotonic()
-            _say(message)
-
-    yield tell
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """How every command speaks: tables for people, JSON and YAML for programs, errors in one line, progress on stderr."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import Annotated, Any
@@ -10,7 +10,11 @@ import msgspec
 import typer
 import yaml
 from rich.console import Console, RenderableType
+from rich.markup import escape
 
+from clock import SYSTEM, Clock
+
+TELL_SECONDS = 15.0  # between two lines about the same work where no terminal is watched
 WIDTH = 160  # of output that goes to a file or a pipe, where no terminal tells
 
 
@@ -67,3 +71,23 @@ def progress(message: str) -> Iterator[None]:
         return
     with console.status(message):
         yield
+
+
+@contextmanager
+def messages(clock: Clock = SYSTEM) -> Iterator[Callable[[str], None]]:
+    """A spinner with the latest message on a terminal; elsewhere lines, rarely where only figures in them change."""
+    console = stderr()
+    if console.is_terminal:
+        with console.status("starting") as spinner:
+            yield lambda message: spinner.update(escape(message))
+        return
+    last_kind, last_time = "", 0.0
+
+    def tell(message: str) -> None:
+        nonlocal last_kind, last_time
+        kind = message.partition("(")[0]
+        if kind != last_kind or clock.monotonic() - last_time > TELL_SECONDS:
+            last_kind, last_time = kind, clock.monotonic()
+            console.print(message, markup=False, soft_wrap=True)
+
+    yield tell

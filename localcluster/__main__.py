@@ -9,9 +9,21 @@ import sys
 from localcluster.errors import BinariesMissing
 from localcluster.programs.binaries import PROGRAMS, TOOLS, Binaries
 
+UP = "\x1b[A\x1b[K"  # to the line before, and empty it
 
-def _say(message: str) -> None:
-    sys.stderr.write(f"{message}\n")
+
+class _Teller:
+    """Prints what is under way. On a terminal, what goes on with the same work takes the place of the line before."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def say(self, message: str) -> None:
+        """One line."""
+        kind = message.partition("(")[0]
+        up = UP if sys.stderr.isatty() and kind == self._last else ""
+        sys.stderr.write(f"{up}{message}\n")
+        self._last = kind
 
 
 def main() -> None:
@@ -20,7 +32,7 @@ def main() -> None:
     parser.add_argument("--tools", action="store_true", help="helm and kustomize too")
     names = [*PROGRAMS, *(TOOLS if parser.parse_args().tools else ())]
     try:
-        found = Binaries.find(names, progress=_say)
+        found = Binaries.find(names, progress=_Teller().say)
     except BinariesMissing as error:
         sys.exit(f"Error: {error}")
     sys.stdout.writelines(f"{name:24} {path}\n" for name, path in found.paths.items())

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import NoReturn
 
@@ -44,13 +45,17 @@ Progress = Callable[[str], None]
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """What a supervisor tells about itself; ``started`` (clock ticks since boot) tells it from a later process."""
+    """What a supervisor tells about itself; ``started`` (clock ticks since boot) tells it from a later process.
+
+    ``root``: the cluster's folder, where it is another one than that which this stands in.
+    """
 
     pid: int
     started: int
     phase: str = "Preparing"  # Preparing (building, for one), Starting, Ready, Failed
     message: str = ""
     pids: dict[str, int] = {}
+    root: str = ""
 
 
 def directory(name: str) -> Path:
@@ -71,15 +76,39 @@ def running(folder: Path) -> State | None:
     return state if start_time(state.pid) == state.started else None
 
 
+def names() -> list[str]:
+    """The clusters that run, by name."""
+    folder = directory("default").parent
+    found = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    return [name for name in found if NAME.fullmatch(name) and running(folder / name)]
+
+
 def layout(folder: Path) -> Layout:
     """Where things are in the folder of a cluster that runs."""
-    return Layout(folder, {}, json.loads((folder / PORTS_FILE).read_text()))
+    state = running(folder)
+    root = Path(state.root) if state is not None and state.root else folder
+    return Layout(root, {}, json.loads((root / PORTS_FILE).read_text()))
+
+
+@contextmanager
+def shown(name: str, cluster: LocalCluster) -> Iterator[str]:
+    """Let others know of a cluster that this process owns, as if a supervisor did: under this name, or one like it."""
+    free = (directory(f"{name}-{number}" if number > 1 else name) for number in count(1))
+    folder = next(one for one in free if not running(one) and all(path.name == STATE for path in one.glob("*")))
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    pid = os.getpid()
+    state = State(pid=pid, started=start_time(pid) or 0, phase="Ready", pids=cluster.pids, root=str(cluster.directory))
+    write_private(folder / STATE, msgspec.json.encode(state))
+    try:
+        yield folder.name
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def statuses(folder: Path) -> list[health.ComponentStatus]:
     """The state of every component. NotReady where no supervisor runs."""
     state = running(folder)
-    if state is None or not (folder / PORTS_FILE).exists():
+    if state is None or not (Path(state.root or folder) / PORTS_FILE).exists():
         raise NotReady(f"no cluster runs in {folder}")
     return health.statuses(layout(folder), state.pids)
 

@@ -1,6 +1,7 @@
 """``topogate demo``: the main job, on a real control plane on this machine, shown to a person."""
 
 import asyncio
+import signal
 import subprocess
 from contextlib import AsyncExitStack
 from typing import Annotated, Any
@@ -11,14 +12,14 @@ from cli.demo.numa import numa
 from cli.demo.queues import teams
 from cli.demo.stage import NAMESPACE, WAIT_SECONDS, Stage, act, make_job, say, syntax, until
 from cli.install import installation, waiting
-from cli.output import Failure, progress, stdout
+from cli.output import Failure, messages, progress, stdout
 from cli.run.components import Components
 from clock import SYSTEM, Clock
 from crds.constants import API_VERSION, Keys
 from kube.client import Client
 from kube.errors import KubeError
 from kube.resources import EVENTS, JOBS, RESOURCE_FLAVORS
-from localcluster import LocalCluster
+from localcluster import LocalCluster, supervisor
 from localcluster.errors import LocalClusterError
 from localcluster.nodes import Fleet, add_nodes, wait_ready
 from localcluster.programs.binaries import Binaries
@@ -40,8 +41,8 @@ def command(
 
     Starts etcd, kube-apiserver, kube-controller-manager, kube-scheduler and KWOK, installs Topogate, makes 24 nodes
     in 2 blocks of 3 racks, and submits Jobs; then on three machines with NUMA zones, whose kubelets refuse what they
-    cannot align; then through the queues of two teams that share eight machines. The first run builds the control
-    plane from source (about 6 minutes); later ones take about a minute. Everything is gone at the end.
+    cannot align; then through the queues of two teams that share eight machines. The first run downloads the
+    control plane, or builds it where it cannot be had; later ones take half a minute. Everything is gone at the end.
     """
     try:
         asyncio.run(_run(keep=keep))
@@ -61,15 +62,26 @@ async def _run(*, keep: bool, clock: Clock = SYSTEM) -> None:
         seconds = clock.monotonic() - began
         say(f"\nDone in {seconds:.0f} s. All {pods} pods run, each on the host that its Workload names.", "bold green")
         if keep:
-            say(f"\nThe cluster keeps running until Ctrl-C. Try:\n\n  export KUBECONFIG={stage.cluster.kubeconfig}")
-            say(f"  kubectl get nodes -L {BLOCK},{RACK}\n  kubectl topogate explain train\n")
-            await asyncio.Event().wait()
+            await _keep(stage)
+
+
+async def _keep(stage: Stage) -> None:
+    """Leave the cluster to others until Ctrl-C, or until `topogate local down` ends this process."""
+    leave = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leave.set)
+    with supervisor.shown("demo", stage.cluster) as name:
+        say("\nThe cluster keeps running until Ctrl-C. In another terminal, try:\n")
+        say(f"  export KUBECONFIG=$(topogate local kubeconfig --name {name})")
+        say(f"  kubectl get nodes -L {BLOCK},{RACK}\n  kubectl topogate explain train\n  kubectl topogate tree")
+        say(f"  topogate local status\n  topogate local down --name {name}\n")
+        await leave.wait()
 
 
 async def _set_up(stack: AsyncExitStack, clock: Clock) -> Stage:
     began = clock.monotonic()
     say("Setting up", "bold")
-    binaries = await asyncio.to_thread(Binaries.find, progress=lambda text: say(f"  {text}", "dim"))
+    with messages() as tell:
+        binaries = await asyncio.to_thread(Binaries.find, progress=tell)
     with progress("starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler, KWOK"):
         cluster = LocalCluster(binaries=binaries)
         await asyncio.to_thread(cluster.up)

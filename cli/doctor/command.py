@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Group
-from rich.padding import Padding
 from rich.text import Text
 
 from cli.cluster import cluster_snapshot
@@ -67,10 +66,10 @@ def shown(found: list[Finding]) -> Group:
     """Each finding with its remedy below."""
     if not found:
         return Group(Text("Nothing is wrong: installation, certificates, rights, flavors, labels and agents are fine."))
-    lines: list[Text | Padding] = []
+    lines: list[Text] = []
     for one in found:
         lines.append(Text.assemble((f"{one.weight}: ", STYLES[one.weight]), f"{one.about}: {one.message}"))
-        lines.append(Padding(Text(f"-> {one.mend}"), (0, 0, 0, 2)))
+        lines.append(Text(f"  -> {one.mend}"))
     counts = Counter(one.weight for one in found)
     lines.append(Text(", ".join(f"{count} {weight}{'s' * (count != 1)}" for weight, count in counts.items())))
     return Group(*lines)

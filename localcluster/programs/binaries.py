@@ -1,24 +1,30 @@
 """Finds the programs of the control plane, and helm and kustomize, which the tests of manifests run.
 
-They come from KUBEBUILDER_ASSETS, from PATH, from our cache, or are built.
+They come from KUBEBUILDER_ASSETS, from PATH, from our cache, from their official releases, or are built.
 Outside our cache only the exact version counts, as the program itself prints it. What the cache holds was built from
-the pinned modules, under a key made of everything that went into it, so it is taken as it is.
+the pinned modules, under a key made of everything that went into it, or is a release file whose sum was checked; so it
+is taken as it is. ``TOPOGATE_BINARIES`` decides by hand: ``build``, ``download``, or a folder that has them.
 """
 
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
-from localcluster.programs import build
+from localcluster.errors import BinariesMissing
+from localcluster.programs import build, download
+from localcluster.programs.fetch import NotFetched
 
 Progress = Callable[[str], None]
 VERSION_SECONDS = 20
+CHOICE: Final = "TOPOGATE_BINARIES"
+BUILD: Final = "build"
+DOWNLOAD: Final = "download"
 
 # program -> (arguments that print its version, version)
 PROGRAMS: Mapping[str, tuple[tuple[str, ...], str]] = {
@@ -45,16 +51,53 @@ class Binaries:
 
     @classmethod
     def find(cls, names: Collection[str] = PROGRAMS, *, progress: Progress | None = None) -> Self:
-        """Find every program, and build those that are nowhere (minutes, when nothing was compiled before).
+        """Find every program; those that are nowhere are downloaded, or built (minutes, when nothing was compiled).
 
-        Raises BinariesMissing where that is not possible. ``progress`` is told what is being built and how far it is.
+        Raises BinariesMissing where that is not possible. ``progress`` is told what is under way and how far it is.
         """
+        choice = os.environ.get(CHOICE, "")
+        if choice not in {"", BUILD, DOWNLOAD}:
+            return cls(_of_folder(Path(choice), names))
         with ThreadPoolExecutor(4) as pool:
             found = {name: path for name, path in zip(names, pool.map(_existing, names), strict=True) if path}
         missing = [name for name in names if name not in found]
         if missing:
-            found |= build.programs(missing, progress=progress or (lambda _: None))
+            found |= _made(missing, choice, progress or (lambda _: None))
         return cls({name: found[name] for name in names})
+
+
+def _made(names: Sequence[str], choice: str, progress: Progress) -> dict[str, Path]:
+    """From our cache, else from the release, else built. ``choice``: the one of these that is allowed; "": all."""
+    found: dict[str, Path] = {}
+    if choice != BUILD:
+        found |= download.cached(names)
+    if choice != DOWNLOAD:
+        found |= build.built([name for name in names if name not in found])
+    for name in [name for name in names if name not in found and name in PROGRAMS and choice != BUILD]:
+        try:
+            found[name] = download.program(name, progress=progress)
+        except NotFetched as error:
+            if choice == DOWNLOAD:
+                raise BinariesMissing(f"{CHOICE}={DOWNLOAD}: {error}") from error
+            progress(f"{name} is to be built, for its release file cannot be had: {error}")
+            if error.away:
+                break  # nor would the next one be answered
+    missing = [name for name in names if name not in found]
+    return found | (build.programs(missing, progress=progress) if missing else {})
+
+
+def _of_folder(folder: Path, names: Collection[str]) -> dict[str, Path]:
+    """All of them from a folder that somebody named. Raises BinariesMissing."""
+    if not folder.is_dir():
+        raise BinariesMissing(f"{CHOICE}={folder}: expected {BUILD}, {DOWNLOAD}, or a folder that has the programs")
+    wrong = []
+    for name in names:
+        has, wanted = version(name, folder / name), _KNOWN[name][1]
+        if has != wanted:
+            wrong.append(f"{name} {wanted} (it has {has or 'none that runs'})")
+    if wrong:
+        raise BinariesMissing(f"{CHOICE}={folder}: the folder lacks {', '.join(wrong)}")
+    return {name: (folder / name).absolute() for name in names}
 
 
 def _existing(name: str) -> Path | None:

@@ -100,6 +100,16 @@ def cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "topogate"
 
 
+def built(names: Sequence[str]) -> dict[str, Path]:
+    """Those that were built before; none where no Go is there to tell by what they were built."""
+    cache = cache_directory()
+    version = golang.present(cache)
+    if version is None:
+        return {}
+    places = {name: cache / "bin" / target.key(version) / name for target in TARGETS for name in target.packages}
+    return {name: places[name] for name in names if places[name].exists()}
+
+
 def programs(names: Sequence[str], *, progress: Progress, clock: Clock = SYSTEM) -> dict[str, Path]:
     """Paths of the programs in the cache; what is not there is built first.
 
@@ -114,7 +124,7 @@ def programs(names: Sequence[str], *, progress: Progress, clock: Clock = SYSTEM)
         folder = cache / "bin" / target.key(go.version)
         paths |= {name: folder / name for name in wanted}
         if not all(paths[name].exists() for name in wanted):
-            with _alone(cache, progress):
+            with alone(cache, progress):
                 _build(
                     go,
                     target,
@@ -127,7 +137,7 @@ def programs(names: Sequence[str], *, progress: Progress, clock: Clock = SYSTEM)
 
 
 @contextmanager
-def _alone(cache: Path, progress: Progress) -> Iterator[None]:
+def alone(cache: Path, progress: Progress) -> Iterator[None]:
     """Hold the one lock of the cache; says so where another process builds at this moment."""
     with (cache / "build.lock").open("w") as lock:
         try:

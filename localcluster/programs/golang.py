@@ -49,6 +49,15 @@ def find(cache: Path, *, progress: Progress) -> Go:
     return Go(program, version)
 
 
+def present(cache: Path) -> str | None:
+    """The version of the Go that `find` would take, where it is there already."""
+    on_path = shutil.which("go")
+    if on_path and (version := go_version(Path(on_path))) and parse(version) >= MINIMUM:
+        return version
+    program = cache / PACKAGE.replace("==", "-") / "go" / "bin" / "go"
+    return go_version(program) if program.exists() else None
+
+
 def go_version(program: Path) -> str | None:
     """What ``go env GOVERSION`` prints (``go1.26.8``); None where it does not run."""
     try:

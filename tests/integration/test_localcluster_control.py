@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -158,3 +159,28 @@ def test_local_outlives_its_command_and_its_data_survives_the_supervisor(local):
     assert "cluster test is gone" in local("down")
     assert not supervisor.directory("test").exists()
     assert "cluster test is not up" in local("down")
+
+
+def test_a_cluster_that_a_demo_left_is_known_to_local(cluster, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+    def ask(*arguments: str) -> str:
+        result = CliRunner().invoke(app, [*arguments])
+        assert result.exception is None or isinstance(result.exception, Failure), result.exception
+        return result.output + str(result.exception or "")
+
+    with supervisor.shown("demo", cluster) as name, supervisor.shown("demo", cluster) as second:
+        assert (name, second) == ("demo", "demo-2")
+        assert "not up; start it with: topogate local up; there is --name demo, --name demo-2" in ask("status")
+        assert ask("kubeconfig", "--name", "demo").strip() == str(cluster.kubeconfig)
+        shutil.rmtree(supervisor.directory("demo-2"))
+        printed = ask("status")
+        assert "cluster demo:" in printed
+        assert printed.count("Ready") == len(COMPONENTS)
+    assert supervisor.names() == []
+    assert ask("status").endswith("start it with: topogate local up")
+    left = supervisor.directory("demo")
+    left.mkdir()
+    (left / supervisor.STATE).write_text('{"pid": 1, "started": 1}')
+    with supervisor.shown("demo", cluster) as name:
+        assert name == "demo", "what a killed process left is taken over"

@@ -40,6 +40,7 @@ def places(tmp_path, monkeypatch):
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path / "assets"))
     monkeypatch.setenv("PATH", f"{tmp_path / 'path'}:/usr/bin:/bin")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv(binaries.CHOICE, "build")
     return tmp_path
 
 
@@ -123,8 +124,8 @@ def test_two_builds_at_once_wait_for_each_other(places):
 def test_whoever_waits_for_the_lock_says_so(places):
     places.joinpath("cache").mkdir()
     said: list[str] = []
-    with build._alone(places / "cache", said.append):
-        other = threading.Thread(target=lambda: build._alone(places / "cache", said.append).__enter__())
+    with build.alone(places / "cache", said.append):
+        other = threading.Thread(target=lambda: build.alone(places / "cache", said.append).__enter__())
         other.start()
         while not said:
             time.sleep(0.01)
