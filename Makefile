@@ -15,7 +15,7 @@ TAG ?= topogate:$(VERSION)
 BASE ?=
 ENGINE ?=
 
-.PHONY: help demo test unit lint format types bench generate lock image sbom clean
+.PHONY: help demo test unit lint format types bench generate lock page image sbom clean
 
 help:
 	@echo "make demo      a local control plane, Topogate installed, real Jobs placed"
@@ -24,6 +24,7 @@ help:
 	@echo "make lint      format, lint, types, import contracts, generated files"
 	@echo "make bench     placement, ungating, webhook and whole path, as ratios"
 	@echo "make generate  the CRDs from their models, the chart from the manifests, the messages of the kubelet's podresources API"
+	@echo "make page      the page of topogate web, from its TypeScript (needs npm)"
 	@echo "make image     the image, upon a base with a digest (BASE=...@sha256:..., or image/base.txt), and its bill of materials"
 	@echo "make sbom      what is in the image of Topogate's own, as CycloneDX"
 	@echo "make clean     what was built in this folder (the control plane's cache stays)"
@@ -81,3 +82,10 @@ sbom: $(VENV)/.ready
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache benchmarks/results *.egg-info
+
+page: web/page/node_modules
+	@cd web/page && npm run --silent types && npm run --silent build
+
+web/page/node_modules: web/page/package-lock.json
+	@cd web/page && npm ci --silent
+	@touch $@

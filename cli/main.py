@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
         "Run jobs on a cluster in simulated time, and compare policies.",
         "Everyone",
     ),
+    "web": ("cli.web.command", "command", "Show the cluster as a page in the browser.", "Everyone"),
     "defrag": ("cli.defrag.command", "command", "Free the most whole domains by moving workloads.", "Administrators"),
     "snapshot": ("cli.snapshot", "command", "Write what decides placement into one file.", "Everyone"),
     "demo": ("cli.demo.command", "command", "Show the main job on a local control plane.", "Everyone"),

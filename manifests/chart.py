@@ -24,6 +24,7 @@ FOLDERS = (
     "manifests/cert-manager",
     "manifests/monitoring",
     "manifests/metrics-authentication",
+    "manifests/web",
 )
 
 CERT_MANAGER = '(eq .Values.certificates.source "cert-manager")'
@@ -308,6 +309,29 @@ EDITS: Mapping[str, Sequence[Edit]] = {
         swap("path: /var/lib/kubelet", "path: {{ .Values.agent.kubeletDirectory }}"),
         swap("path: /var/lib/kubelet/pod-resources", "path: {{ .Values.agent.kubeletDirectory }}/pod-resources"),
     ],
+    "manifests/web/network.yaml": [
+        _api_server(1),
+        _from("{port: 9444, protocol: TCP} # the page; who sees what is the API server's to say", "webFrom"),
+    ],
+    "manifests/web/deployment.yaml": [
+        *_pods("web", "system-cluster-critical"),
+        swap(
+            "- --allowed-host=topogate-web.{{ .Release.Namespace }}.svc",
+            "- --allowed-host=topogate-web.{{ .Release.Namespace }}.svc\n{{- range .Values.web.hosts }}\n"
+            '- {{ printf "--allowed-host=%s" . | quote }}\n{{- end }}\n{{- if .Values.web.tlsSecret }}\n'
+            "- --tls-certificate=/etc/topogate-tls/tls.crt\n- --tls-key=/etc/topogate-tls/tls.key\n{{- end }}",
+        ),
+        swap(
+            "volumeMounts:",
+            "volumeMounts:\n{{- if .Values.web.tlsSecret }}\n- name: tls\n  mountPath: /etc/topogate-tls\n"
+            "  readOnly: true\n{{- end }}",
+        ),
+        swap(
+            "volumes:",
+            "volumes:\n{{- if .Values.web.tlsSecret }}\n- name: tls\n  secret:\n"
+            "    secretName: {{ .Values.web.tlsSecret }}\n{{- end }}",
+        ),
+    ],
     "manifests/monitoring/services.yaml": [
         swap(
             "port: 8081\ntargetPort: health",
@@ -345,6 +369,8 @@ WHEN: Mapping[str, str] = {
     "manifests/kueue": ".Values.kueue.enabled",
     "manifests/base/network.yaml": ".Values.networkPolicy.enabled",
     "manifests/agent/network.yaml": "and .Values.agent.enabled .Values.networkPolicy.enabled",
+    "manifests/web": ".Values.web.enabled",
+    "manifests/web/network.yaml": "and .Values.web.enabled .Values.networkPolicy.enabled",
     "manifests/cert-manager": CERT_MANAGER,
     "manifests/monitoring": ".Values.monitoring.serviceMonitor.enabled",
     "manifests/metrics-authentication": AUTHENTICATED,

@@ -112,6 +112,19 @@ class Agent(Pods):
     """The kubelet's root directory on the nodes."""
 
 
+class Web(Pods):
+    """The page of topogate web, for everybody who logs in with a token of his own: docs/web.md."""
+
+    enabled: bool = False
+    """Whether it runs."""
+    hosts: list[DnsName] = []
+    """Names that browsers know it by, such as that of your Ingress; its Service and localhost are known."""
+    tls_secret: str = ""
+    """A Secret with tls.crt and tls.key that it serves with; empty: a certificate that signs itself."""
+    affinity: Json = {}
+    """Where it runs."""
+
+
 class CertManager(_Section):
     """How cert-manager makes the certificate."""
 
@@ -150,6 +163,8 @@ class NetworkPolicies(_Section):
     """The only destination."""
     webhook_from: list[Json] = []
     """Peers that may call the webhook, which is the API server; empty: any."""
+    web_from: list[Json] = []
+    """Peers that may open the page; empty: any."""
     metrics_from: list[Json] = [{"namespaceSelector": {"matchLabels": {"metrics": "enabled"}}}]
     """Peers that may read metrics: by default namespaces with the label metrics=enabled; empty: any."""
 
@@ -246,6 +261,8 @@ class Values(_Section):
     """Publishes hardware and the kubelet's allocations, by which pods are placed inside of their nodes."""
     agent_settings: Json = {}
     """Settings of the agent, by the names in docs/api.md."""
+    web: Web = Web(resources=Resources(requests={"cpu": "50m", "memory": "256Mi"}, limits={"memory": "2Gi"}))
+    """The page, off by default."""
     kueue: Kueue = Kueue()
     """Beside Kueue: docs/kueue.md."""
     certificates: Certificates = Certificates()

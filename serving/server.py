@@ -68,7 +68,7 @@ async def serving(
     guarded = _guarded(Access(by_api_server(client), clock.monotonic), metrics)
     async with (
         _listening(address, settings.health_port, health) as port,
-        _listening(address, settings.metrics_port, {"/metrics": guarded}, tls=_own_tls(clock.utc())) as secure,
+        _listening(address, settings.metrics_port, {"/metrics": guarded}, tls=own_tls(clock.utc())) as secure,
     ):
         yield Ports(port, secure)
 
@@ -100,7 +100,8 @@ def _guarded(access: Access, handler: Handler) -> Handler:
     return guarded
 
 
-def _own_tls(now: datetime) -> SSLContext:
+def own_tls(now: datetime) -> SSLContext:
+    """A certificate of its own, for whoever checks no names."""
     from certs.authority import Lifetimes, create  # late: they bring a library that others can do without
     from certs.tls import ServerTls
 

@@ -9,7 +9,7 @@ from support.imports import modules
 
 PACKAGES = (
     *("engine", "queueing", "simulator", "crds", "kube", "webhook", "ungater", "agent", "serving", "certs", "cli"),
-    *("localcluster", "manifests", "image", "clock"),
+    *("localcluster", "manifests", "image", "clock", "web"),
 )
 GENERATED = ("_pb2",)
 

@@ -7,7 +7,7 @@ from support.imports import modules
 
 PACKAGES = (
     *("engine", "queueing", "simulator", "crds", "kube", "webhook", "ungater", "agent", "serving", "certs", "cli"),
-    *("localcluster", "manifests", "image", "clock"),
+    *("localcluster", "manifests", "image", "clock", "web"),
 )
 CLOCK = "clock"
 READ_NO_TIME = frozenset({"time.sleep"})  # of the module time; what converts is in datetime

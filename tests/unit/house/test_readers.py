@@ -23,7 +23,7 @@ from ungater.model import workload_object
 
 PACKAGES = (
     *("engine", "queueing", "simulator", "crds", "kube", "webhook", "ungater", "agent", "serving", "certs", "cli"),
-    "manifests",
+    *("manifests", "web"),
 )
 READ_AS = {ResourceFlavor: objects.ResourceFlavor, ClusterQueue: queues.ClusterQueue, LocalQueue: queues.LocalQueue}
 HANDED_ON = (objects.Toleration,)  # into pod templates

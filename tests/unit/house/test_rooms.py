@@ -8,7 +8,7 @@ from support.imports import circle, classes, imports, modules, rooms
 
 PACKAGES = (
     *("engine", "queueing", "simulator", "crds", "kube", "webhook", "ungater", "agent", "serving", "certs", "cli"),
-    *("localcluster", "manifests", "clock"),
+    *("localcluster", "manifests", "clock", "web"),
 )
 MOST = 16  # modules side by side
 

@@ -7,7 +7,7 @@ from support.imports import modules
 
 PACKAGES = (
     *("engine", "queueing", "simulator", "crds", "kube", "webhook", "ungater", "agent", "serving", "certs", "cli"),
-    *("localcluster", "manifests", "clock"),
+    *("localcluster", "manifests", "clock", "web"),
 )
 LINES = 400  # of a file
 BODY = 60  # lines of a function, from its def to its end

@@ -1,0 +1,162 @@
+"""``topogate web``: the page, for a person at his own machine or for everybody as a component of a cluster."""
+
+import asyncio
+import secrets
+import signal
+from collections.abc import Coroutine
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.output import Context, Failure, Kubeconfig, stderr, stdout
+from cli.settled import HELP, settled
+from crds.settings import Settings
+
+if TYPE_CHECKING:
+    from cli.web.running import Wish
+
+PORT = 8090
+
+
+class Authentication(StrEnum):
+    """Who is let in."""
+
+    KEY = "key"
+    KUBERNETES = "kubernetes"
+
+
+Config = Annotated[Path | None, typer.Option("--config", help=HELP)]
+Files = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-f",
+        "--snapshot",
+        metavar="FILE",
+        help="A snapshot (topogate snapshot, kubectl get -o yaml) instead of the live cluster; repeat for more.",
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        metavar="FILE",
+        help="Write the page with all that it shows into one HTML file, which opens without a server.",
+    ),
+]
+Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port of the page; 0: any free one.")]
+Host = Annotated[str, typer.Option("--host", help="Address to listen on.")]
+Names = Annotated[
+    list[str] | None,
+    typer.Option("--allowed-host", metavar="NAME", help="A name that browsers know the page by; repeat for more."),
+]
+Mode = Annotated[
+    Authentication,
+    typer.Option(
+        help="key: whoever has the link that is printed sees what you may see; kubernetes: everybody logs in with a "
+        "token of his own, and sees what that may."
+    ),
+]
+Certificate = Annotated[
+    Path | None, typer.Option("--tls-certificate", metavar="FILE", help="Serve over TLS: the certificate, PEM.")
+]
+Key = Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key, PEM.")]
+HealthPort = Annotated[
+    int | None, typer.Option("--health-port", min=0, max=65535, help="Also serve /healthz, /readyz and /metrics here.")
+]
+
+
+def command(
+    config: Config = None,
+    snapshot: Files = None,
+    out: Out = None,
+    port: Port = PORT,
+    host: Host = "127.0.0.1",
+    allowed: Names = None,
+    authentication: Mode = Authentication.KEY,
+    certificate: Certificate = None,
+    key: Key = None,
+    health_port: HealthPort = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Show a cluster as a page: what is where, who waits and why, and what if. Changes nothing.
+
+    Beside your kubeconfig it listens on this machine alone, and prints a link that opens it. It takes ClusterRole
+    topogate-inspect.
+    """
+    from web.doors import is_local  # late, so that --help answers at once
+
+    if (certificate is None) != (key is None):
+        raise Failure("--tls-certificate and --tls-key go together")
+    if authentication is Authentication.KEY and not is_local(host):
+        raise Failure(
+            f"--host {host}: others reach it, so let each log in by a token of his own: --authentication kubernetes"
+        )
+    if snapshot and authentication is Authentication.KUBERNETES:
+        raise Failure("--snapshot is for one person: there is nobody who could say what others may see of a file")
+    from cli.web.running import Wish
+
+    wish = Wish(
+        host=host,
+        port=port,
+        names=tuple(allowed or ()),
+        key=secrets.token_urlsafe(24) if authentication is Authentication.KEY else "",
+        certificate=(certificate, key) if certificate is not None and key is not None else None,
+        health_port=health_port,
+        out=out,
+    )
+    if snapshot:
+        _of_files(snapshot, wish)
+    else:
+        _of_cluster(settled(config, {}, kubeconfig, context), wish, kubeconfig, context)
+
+
+def _of_files(snapshot: list[str], wish: "Wish") -> None:
+    from cli.web import running
+
+    settings = Settings()
+    found = running.of_files(snapshot, settings)
+    if wish.out is not None:
+        running.write(wish.out, found, settings)
+        stderr().print(f"open {wish.out} in a browser", markup=False, soft_wrap=True)
+        return
+    _run(running.serve_files(found, settings, wish, _stop_event, _say), wish)
+
+
+def _of_cluster(settings: Settings, wish: "Wish", kubeconfig: str | None, context: str | None) -> None:
+    from cli.web import running
+
+    if wish.out is not None:
+        found = running.taken_now(kubeconfig, context, settings)
+        running.write(wish.out, found, settings)
+        stderr().print(f"open {wish.out} in a browser", markup=False, soft_wrap=True)
+        return
+    from cli import logs  # late: it configures logging, which other commands leave alone
+
+    # Beside a person, only what is wrong.
+    logs.configure(settings if not wish.key else settings.model_copy(update={"log_level": "warning"}))
+    _run(running.serve_cluster(settings, wish, kubeconfig, context, _stop_event, _say), wish)
+
+
+def _run(serving: Coroutine[None, None, None], wish: "Wish") -> None:
+    from kube.errors import KubeError
+
+    try:
+        asyncio.run(serving)
+    except OSError as error:
+        raise Failure(f"port {wish.port} of {wish.host} cannot be served: {error.strerror or error}") from error
+    except KubeError as error:
+        raise Failure(str(error)) from error
+
+
+def _stop_event() -> asyncio.Event:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+def _say(url: str) -> None:
+    stdout().print(f"The page is at\n\n  {url}\n\nuntil Ctrl-C.", markup=False, soft_wrap=True)

@@ -1,0 +1,215 @@
+"""What the page asks, answered by the code of ``topogate queues``, ``explain`` and ``place``; names by what is seen."""
+
+import re
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from cli.cluster import cluster_snapshot, dry_run, live_queues, room_report
+from cli.cluster import required_evictions as reliefs
+from cli.cluster.dump import Dump
+from cli.cluster.manifests import read as read_manifests
+from cli.explain import queue_report
+from cli.output import Failure
+from cli.place import report as place_report
+from cli.queues.report import report as queues_report
+from cli.queues.report import why
+from clock import Clock
+from crds.request import ParsedRequest
+from crds.settings import Settings
+from engine.model import Policy, TopologyRequest
+from kube.workloads import Workload as WholeWorkload
+from ungater.cache.cache import Cache
+from ungater.cache.rules import queue_rules
+from ungater.model.workload_entry import WorkloadEntry
+from web.questions import Json, QuestionError
+from web.sight import Sight
+
+MOST_DOCUMENTS: Final = 32
+MOST_PODS: Final = 20_000  # that a manifest may make
+MOST_EVENTS: Final = 50_000  # of YAML
+PREFIX: Final = "topogate-question-"
+OTHERS: Final = "somebody else's"
+_COUNTS: Final = {
+    name: re.compile(rf"\b{name}[\"']?\s*:\s*[\"']?(\d{{1,9}})") for name in ("replicas", "size", "parallelism")
+}
+_NAME: Final = re.compile(r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
+
+
+class ClusterQuestions:
+    """Answers from one reading of a cluster at a time: ``reading`` gives what is there now."""
+
+    def __init__(
+        self, reading: Callable[[], tuple[Dump, Iterable[WholeWorkload]]], settings: Settings, clock: Clock
+    ) -> None:
+        self._reading = reading
+        self._settings = settings
+        self._clock = clock
+
+    def queues(self, sight: Sight) -> Json:
+        """See `web.questions`."""
+        found = queues_report(self._queues(*self._reading()))
+        made: Json = msgspec.to_builtins(found)
+        kept = [one for queue in made["queues"] if (one := _queue(queue, sight)) is not None]
+        cohorts = made["cohorts"] if sight.queues else []
+        inactive = [key for key in made["inactive"] if sight.names(key.partition("/")[0])]
+        return {"queues": kept, "cohorts": cohorts, "inactive": inactive, "at": self._clock.now()}
+
+    def explain(self, key: str, sight: Sight) -> Json:
+        """See `web.questions`."""
+        dump, workloads = self._reading()
+        memory = self._memory(dump)
+        entry = memory.entries.of_workload(key)
+        if entry is None:
+            raise QuestionError("nothing is known of its owner")
+        reading = self._queues(dump, workloads)
+        made: Json = {"reason": "", "message": "", "queue": None, "room": [], "relief": None}
+        if key in reading.workloads and entry.job.queue:
+            place = queue_report.place(reading, memory.state, key)
+            made["queue"] = msgspec.to_builtins(place)
+            if key in reading.queues.entries:
+                made["reason"], made["message"] = why(reading, key)
+        if entry.admission is not None:
+            return made
+        dry_run.enter(memory, entry, self._clock.now())
+        room = _room(memory, entry, reading, made["queue"])
+        made["room"] = msgspec.to_builtins(room) if sight.hosts else []
+        reason = made["reason"] or (str(entry.refused.reason) if entry.refused is not None else "")
+        relief = reliefs.relief(memory, entry, reason, room) if sight.hosts else None
+        made["relief"] = _relief(msgspec.to_builtins(relief), sight)
+        return _unnamed(made, sight)
+
+    def place(self, text: str, namespace: str, sight: Sight) -> Json:
+        """See `web.questions`."""
+        _check(text, namespace)
+        dump, _ = self._reading()
+        try:
+            found = _manifests(text, namespace)
+            answers = place_report(
+                self._memory(dump), found, namespace, self._clock.now(), require_queue=self._settings.require_queue
+            )
+        except Failure as failure:
+            raise QuestionError(_in_words(failure)) from None
+        made: list[Json] = msgspec.to_builtins(answers)
+        for one in made:
+            one["relief"] = _relief(one.get("relief"), sight)
+            one["victims"] = [_named(victim, sight) for victim in one["victims"]]
+        return {"answers": made}
+
+    def _memory(self, dump: Dump) -> Cache:
+        return cluster_snapshot.memory_of(dump, self._settings, clock=self._clock)
+
+    def _queues(self, dump: Dump, workloads: Iterable[WholeWorkload]) -> live_queues.Reading:
+        return live_queues.build(
+            dump.flavors,
+            dump.namespaces,
+            dump.cluster_queues,
+            dump.local_queues,
+            workloads,
+            rules=queue_rules(self._settings),
+            now=self._clock.now(),
+        )
+
+
+def _manifests(text: str, namespace: str) -> list[Any]:
+    """What can be placed in a text. Raises Failure."""
+    with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
+        path = Path(folder) / "manifest"
+        path.write_text(text, encoding="utf-8")
+        return read_manifests([str(path)], namespace)[0]
+
+
+def _in_words(failure: Failure) -> str:
+    """What is wrong with a manifest, without where it was put for reading."""
+    return re.sub(rf"\S*{PREFIX}\S*/manifest", "the manifest", str(failure))
+
+
+def _check(text: str, namespace: str) -> None:
+    """Raises QuestionError for what would cost more than it looks like: names for repeated parts, very many pods."""
+    if not _NAME.match(namespace):
+        raise QuestionError(f"{namespace[:80]}: no name of a namespace")
+    documents, events = 0, 0
+    try:
+        for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+            events += 1
+            documents += isinstance(event, yaml.DocumentStartEvent)
+            if isinstance(event, yaml.AliasEvent):
+                raise QuestionError("anchors and aliases (&name, *name) are not read here: write the parts out")
+            if documents > MOST_DOCUMENTS or events > MOST_EVENTS:
+                raise QuestionError(f"too much for one question: at most {MOST_DOCUMENTS} objects")
+    except (yaml.YAMLError, RecursionError) as error:
+        raise QuestionError(f"expected YAML or JSON: {str(error)[:400]}") from None
+    if (pods := _pods(text)) > MOST_PODS:
+        raise QuestionError(f"{pods} pods are too many for one question here: at most {MOST_PODS}")
+
+
+def _pods(text: str) -> int:
+    """How many pods it makes at most: what multiplies is multiplied, of each document."""
+    made = 0
+    for document in re.split(r"^---", text, flags=re.MULTILINE):
+        pods = 1
+        for pattern in _COUNTS.values():
+            pods *= max(1, sum(map(int, pattern.findall(document))))
+        made += pods
+    return made
+
+
+def _room(
+    memory: Cache, entry: WorkloadEntry, reading: live_queues.Reading, queue: Json | None
+) -> tuple[room_report.Room, ...]:
+    owned = max(entry.job.pod_sets, key=lambda one: one.count)
+    if not isinstance(owned.request, ParsedRequest):
+        return ()
+    asked = memory.pod_sets.pod_set(entry, owned, TopologyRequest(policy=Policy.UNCONSTRAINED))
+    flavors = reading.flavors_of(queue["cluster_queue"]) if queue is not None else None
+    return room_report.rooms(memory.state, owned.request, asked, flavors)
+
+
+# --- names -----------------------------------------------------------------------------------------------------------
+
+
+def _queue(queue: Json, sight: Sight) -> Json | None:
+    """A cluster queue as it may be seen: those of the viewer's namespaces at least; None where it is not his at all."""
+    local = [one for one in queue["local_queues"] if sight.names(one.partition("/")[0])]
+    if not (sight.queues or local):
+        return None
+    waiting = [one for one in queue["waiting"] if sight.names(one["workload"].partition("/")[0])]
+    for one in waiting:
+        one["victims"] = [v for v in one["victims"] if sight.names(v.partition("/")[0])]
+    return {**queue, "local_queues": local, "waiting": waiting, "others": len(queue["waiting"]) - len(waiting)}
+
+
+def _relief(relief: Json | None, sight: Sight) -> Json | None:
+    if relief is None:
+        return None
+    for part in ("heldBy", "enough"):
+        relief[part] = [one if sight.names(one["namespace"]) else _veiled(one) for one in relief[part]]
+    if sight.namespaces is not None and any(not one["namespace"] for one in relief["enough"]):
+        relief["preemption"] = ""  # it names them
+    return relief
+
+
+def _named(victim: Json, sight: Sight) -> Json:
+    return victim if sight.names(victim["workload"].partition("/")[0]) else _veiled(victim)
+
+
+def _veiled(one: Json) -> Json:
+    """Somebody whom the viewer may not know."""
+    named = {"name": OTHERS, "namespace": "", "workload": "", "job": "", "queue": ""}
+    return {**one, **{key: value for key, value in named.items() if key in one}}
+
+
+def _unnamed(made: Json, sight: Sight) -> Json:
+    """Without what names others in sentences."""
+    place = made["queue"]
+    if place is not None and sight.namespaces is not None:
+        place["victims"] = [
+            one if sight.names(one["workload"].removeprefix("pod ").partition("/")[0]) else _veiled(one)
+            for one in place["victims"]
+        ]
+        place["history"] = [one for one in place["history"] if "behind it wait" not in one]
+    return made

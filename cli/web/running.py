@@ -1,0 +1,218 @@
+"""Running the page: of a cluster that is watched, or of files; and writing it into one file."""
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import structlog
+from aiohttp import web
+from prometheus_client import CollectorRegistry, Gauge
+
+from certs.tls import ServerTls
+from cli import snapshot
+from cli.cluster import dump as dumps
+from cli.cluster.dump import Dump, Found
+from cli.output import Failure
+from cli.web.questions import ClusterQuestions
+from cli.web.snapshot import Snapshot, objects_of
+from clock import SYSTEM, Clock
+from crds.settings import Settings
+from kube.client import Client
+from kube.workloads import Workload as WholeWorkload
+from serving.server import own_tls, serving
+from web import export
+from web.board import Board
+from web.doors import LOCAL, Entrance
+from web.hub import Hub
+from web.live import Live
+from web.rights import KeyRights, ReviewedRights, Rights
+from web.server import Page
+
+LOOK_SECONDS = 60.0  # between two looks at the files of a certificate
+Stop = Callable[[], asyncio.Event]
+Say = Callable[[str], None]
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Wish:
+    """How the page is served. ``key`` opens it; "": everybody logs in. ``certificate``: files of it and of its key."""
+
+    host: str
+    port: int
+    names: tuple[str, ...] = ()
+    key: str = ""
+    certificate: tuple[Path, Path] | None = None
+    health_port: int | None = None
+    out: Path | None = None
+
+
+def of_files(files: Sequence[str], settings: Settings) -> Snapshot:
+    """A cluster of files. Raises Failure."""
+    return Snapshot(objects_of(files), settings, ", ".join(files))
+
+
+def taken_now(kubeconfig: str | None, context: str | None, settings: Settings) -> Snapshot:
+    """The live cluster as it is now. Raises Failure."""
+    bodies = snapshot.objects_of(kubeconfig, context)
+    found = (Found("the cluster", b"", 0, None, body, body["kind"]) for body in bodies)
+    return Snapshot(found, settings, "the cluster")
+
+
+def write(out: Path, found: Snapshot, settings: Settings, clock: Clock = SYSTEM) -> None:
+    """The page with all that it shows, as one file. Raises Failure where that cannot be written."""
+    clock = found.clock(clock)
+    questions = ClusterQuestions(found.reading, settings, clock)
+    hub = Hub(found.board, clock, found.source)
+    hub.history.take(found.board, clock.now())
+    try:
+        out.write_bytes(export.page(hub, questions, found.inside))
+    except OSError as error:
+        raise Failure(f"cannot write {out}: {error.strerror}") from error
+
+
+async def serve_files(
+    found: Snapshot, settings: Settings, wish: Wish, stop: Stop, say: Say, clock: Clock = SYSTEM
+) -> None:
+    """Serve the page of files until ``stop``. Raises OSError where the port is taken."""
+    clock = found.clock(clock)
+    hub = Hub(found.board, clock, found.source)
+    hub.publish()
+    hub.history.take(found.board, clock.now())
+    questions = ClusterQuestions(found.reading, settings, clock)
+    page = Page(hub, KeyRights(wish.key), questions, inside=found.inside, heard=lambda: 0.0, keyed=True, clock=clock)
+    async with AsyncExitStack() as stack:
+        await _open(stack, page, wish, say, clock)
+        await stop().wait()
+
+
+async def serve_cluster(
+    settings: Settings,
+    wish: Wish,
+    kubeconfig: str | None,
+    context: str | None,
+    stop: Stop,
+    say: Say,
+    clock: Clock = SYSTEM,
+) -> None:
+    """Serve the page of a live cluster until ``stop``. Raises OSError where a port is taken; KubeError."""
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(await Client.connect(kubeconfig, context))
+        live = Live(client, settings.keys, clock)
+        rights: Rights = KeyRights(wish.key) if wish.key else ReviewedRights(client, clock.monotonic)
+        questions = ClusterQuestions(partial(_reading, live), settings, clock)
+        ready = asyncio.Event()
+        if wish.health_port is not None:
+            own = settings.model_copy(update={"health_port": wish.health_port, "metrics_port": 0})
+            await stack.enter_async_context(_health(own, client, ready.is_set, clock))
+
+        async def opened(board: Board) -> Hub:
+            hub = Hub(board, clock, client.connection.url)
+            page = Page(hub, rights, questions, inside=live.inside, heard=live.heard, keyed=bool(wish.key), clock=clock)
+            await _open(stack, page, wish, say, clock)
+            ready.set()
+            return hub
+
+        await _until(stop(), live.run(opened))
+
+
+async def _until(stop: asyncio.Event, work: Awaitable[None]) -> None:
+    """Do this until it ends or ``stop`` is set."""
+    tasks = [asyncio.ensure_future(work), asyncio.create_task(stop.wait())]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if tasks[0].done():
+            tasks[0].result()
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _reading(live: Live) -> tuple[Dump, Sequence[WholeWorkload]]:
+    """All that is known of the cluster now."""
+    found = live.informers
+    dump = Dump(
+        flavors=list(found.flavors.store.values()),
+        jobs=list(found.jobs.store.values()),
+        job_sets=list(found.jobsets.store.values()),
+        leaders=list(found.leader_sets.store.values()),
+        revisions=list(found.revisions.store.values()),
+        replicated=[(kind, one) for kind, informer in found.replicated for one in list(informer.store.values())],
+        nodes=list(found.nodes.store.values()),
+        pods=list(found.pods.store.values()),
+        workloads=list(found.workloads.store.values()),
+        topologies=dict(found.topologies.store),
+        flexes=dict(found.flexes.store),
+        cluster_queues=list(found.cluster_queues.store.values()),
+        local_queues=list(found.local_queues.store.values()),
+        namespaces=list(found.namespaces.store.values()),
+        priority_classes=list(found.classes.store.values()),
+        claims=list(found.claims.store.values()),
+        volumes=list(found.volumes.store.values()),
+        storage_classes=list(found.storage_classes.store.values()),
+        csi_nodes=list(found.csi_nodes.store.values()),
+    )
+    return dump, list(live.templates.store.values())
+
+
+def _health(settings: Settings, client: Client, ready: Callable[[], bool], clock: Clock):  # type: ignore[no-untyped-def]  # noqa: ANN202
+    registry = CollectorRegistry()
+    Gauge("topogate_web_ready", "Whether the page is served.", registry=registry).set_function(lambda: float(ready()))
+    return serving(settings, client, registry, ready=ready, clock=clock)
+
+
+async def _open(stack: AsyncExitStack, page: Page, wish: Wish, say: Say, clock: Clock) -> None:
+    """Serve the page for as long as the stack is open."""
+    names = frozenset({*LOCAL, *wish.names})
+    runner = web.AppRunner(page.application(names), access_log=None, keepalive_timeout=30.0, shutdown_timeout=1.0)
+    await runner.setup()
+    entrance = Entrance(runner)
+    stack.push_async_callback(entrance.close)
+    tls = await _tls(stack, wish, clock)
+    await entrance.open(wish.host, wish.port, tls)
+    scheme = "https" if tls is not None else "http"
+    host = f"[{wish.host}]" if ":" in wish.host else wish.host
+    if wish.key:
+        say(f"{scheme}://{host}:{entrance.port}/#key={wish.key}")
+    else:
+        log.info("serving", port=entrance.port, names=sorted(names))
+
+
+async def _tls(stack: AsyncExitStack, wish: Wish, clock: Clock) -> ssl.SSLContext | None:
+    """Plain for a person at his own machine; else with the certificate of the files, or one that signs itself."""
+    if wish.certificate is None:
+        return None if wish.key else own_tls(clock.utc())
+    tls = ServerTls()
+    loaded = _load(tls, wish.certificate, b"")
+    task = asyncio.create_task(_renew(tls, wish.certificate, loaded))
+    stack.callback(task.cancel)
+    return tls.context
+
+
+def _load(tls: ServerTls, certificate: tuple[Path, Path], before: bytes) -> bytes:
+    """Serve with what the files have; returns that. Raises Failure."""
+    try:
+        found, key = (path.read_bytes() for path in certificate)
+        if found + key != before:
+            tls.load(found, key)
+    except (OSError, ssl.SSLError) as error:
+        raise Failure(f"--tls-certificate {certificate[0]}: {error}") from error
+    return found + key
+
+
+async def _renew(tls: ServerTls, certificate: tuple[Path, Path], loaded: bytes) -> None:
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        with suppress(Failure):  # half of a pair is there: what was served before is served on
+            loaded = _load(tls, certificate, loaded)
+
+
+__all__ = ["Snapshot", "Wish", "dumps", "of_files", "serve_cluster", "serve_files", "taken_now", "write"]

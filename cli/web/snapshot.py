@@ -1,0 +1,82 @@
+"""A board from files: what ``topogate snapshot`` and ``kubectl get -o yaml`` write."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+from cli.cluster.dump import LARGE, Dump, Found, objects_in
+from cli.output import Failure, progress
+from clock import Clock
+from crds.constants import GROUP
+from crds.settings import Settings
+from kube import objects
+from kube.topologies import FlexTopo
+from kube.workloads import Workload as WholeWorkload
+from ungater.numa.sources import Described, describe
+from web import facts
+from web.board import Board
+from web.live import Feed, wanted
+
+
+def objects_of(files: Sequence[str]) -> Iterator[Found]:
+    """The objects of files. Raises Failure."""
+    for file in files:
+        large = file != "-" and Path(file).is_file() and Path(file).stat().st_size > LARGE
+        with progress(f"reading {file}") if large else nullcontext():
+            yield from objects_in(file)
+
+
+class Snapshot:
+    """A cluster as it was. Raises Failure where an object cannot be read, or there is no node."""
+
+    def __init__(self, found: Iterable[Found], settings: Settings, source: str) -> None:
+        self.dump = Dump()
+        self.source = source
+        self.workloads: list[WholeWorkload] = []
+        for one in found:
+            self.dump.add(one)
+            if (one.group, one.kind) == (GROUP, "Workload"):
+                self.workloads.append(one.read(WholeWorkload))
+        if not self.dump.nodes:
+            raise Failure(f"{source}: there is no Node, so there is nothing to show")
+        self._nodes = {one.metadata.name: one for one in self.dump.nodes}
+        self.board = Board(facts.main_resource(self.dump.nodes))
+        templates = {objects.key(one): one for one in self.workloads}
+
+        def wants(key: str) -> int | None:
+            return wanted(templates[key], self.board.resource) if key in templates else None
+
+        read = self.dump
+        Feed(self.board, settings.keys, wants).take_all(
+            {
+                "flavor": {one.metadata.name: one for one in read.flavors},
+                "queue": {objects.key(one): one for one in read.local_queues},
+                "node": self._nodes,
+                "flex": read.flexes,
+                "workload": {objects.key(one): one for one in read.workloads},
+                "pod": {objects.key(one): one for one in read.pods},
+            }
+        )
+
+    @property
+    def taken(self) -> float:
+        """When it was taken, in seconds since the epoch: the newest moment that it tells of; 0 where it tells none."""
+        moments = [one.created for one in self.board.holders.values()]
+        moments += [step.at for one in self.board.holders.values() for step in one.steps]
+        return max(moments, default=0.0)
+
+    def clock(self, clock: Clock) -> Clock:
+        """A clock that stands still when it was taken."""
+        taken = self.taken
+        return Clock((lambda: taken) if taken else clock.now, clock.monotonic)
+
+    def inside(self, name: str) -> tuple[Described | None, FlexTopo | None]:
+        """What is known of the inside of a host."""
+        if name not in self._nodes:
+            return None, None
+        flex = self.dump.flexes.get(name)
+        return describe(self._nodes[name], topology=self.dump.topologies.get(name), flex=flex), flex
+
+    def reading(self) -> tuple[Dump, Sequence[WholeWorkload]]:
+        """What questions are answered from."""
+        return self.dump, self.workloads

@@ -1,0 +1,111 @@
+"""What a viewer may see is what the API server says of his token, and stays for a while when that is away."""
+
+import pytest
+
+from kube.errors import KubeTimeout
+from web.rights import EVERYTHING, NO_TOKEN, KeyRights, ReviewedRights
+from web.sight import Sight
+
+
+class Reviews:
+    """An API server that knows tokens and what their users may list: (resource, namespace)."""
+
+    def __init__(self, users):
+        self.users, self.away, self.calls = users, False, []
+
+    async def create(self, resource, body, **_):
+        if self.away:
+            raise KubeTimeout("it is away")
+        spec = body["spec"]
+        self.calls.append((resource.kind, spec))
+        if resource.kind == "TokenReview":
+            known = spec["token"] in self.users
+            return {"status": {"authenticated": known, "user": {"username": spec["token"], "groups": ["g"]}}}
+        asked = spec["resourceAttributes"]
+        assert spec["groups"] == ["g"]
+        assert asked["verb"] == "list"
+        allowed = self.users[spec["user"]]
+        return {"status": {"allowed": (asked["resource"], asked["namespace"]) in allowed}}
+
+
+def everywhere(*resources):
+    return {(one, "") for one in resources}
+
+
+def inside(namespace, *resources):
+    return {(one, namespace) for one in resources}
+
+
+@pytest.fixture
+def now():
+    return [0.0]
+
+
+def made(now, **users):
+    reviews = Reviews(users)
+    return ReviewedRights(reviews, lambda: now[0]), reviews
+
+
+async def test_who_may_list_all_sees_all(now):
+    rights, _ = made(now, admin=everywhere("nodes", "pods", "workloads", "clusterqueues"))
+    assert (await rights.of("Bearer admin", ["a"])).sight == EVERYTHING
+
+
+async def test_a_namespace_is_seen_by_who_may_list_both_pods_and_workloads_there(now):
+    may = inside("a", "pods", "workloads") | inside("b", "pods") | inside("c", "workloads") | everywhere("pods")
+    rights, _ = made(now, tenant=may)
+    assert (await rights.of("Bearer tenant", ["a", "b", "c"])).sight == Sight(False, False, frozenset({"a"}))
+
+
+async def test_who_may_list_nothing_sees_nothing(now):
+    rights, _ = made(now, nobody=set())
+    seen = await rights.of("Bearer nobody", ["a"])
+    assert (seen.status, seen.sight.nothing) == (200, True)
+
+
+@pytest.mark.parametrize("header", [None, "", "Basic abc", "Bearer", "Bearer  ", "Bearer " + "x" * 20_000, "Bearer ü"])
+async def test_without_a_token_nobody_is_asked(now, header):
+    rights, reviews = made(now)
+    assert await rights.of(header, []) == NO_TOKEN
+    assert reviews.calls == []
+
+
+async def test_rights_that_are_taken_away_count_no_longer_than_a_minute(now):
+    rights, reviews = made(now, admin=everywhere("nodes", "pods", "workloads", "clusterqueues"))
+    await rights.of("Bearer admin", [])
+    reviews.users["admin"] = set()
+    now[0] = 59
+    assert (await rights.of("Bearer admin", [])).sight == EVERYTHING
+    now[0] = 61
+    assert (await rights.of("Bearer admin", [])).sight.nothing
+
+
+async def test_where_the_api_server_is_away_a_picture_stays_for_five_minutes_and_nothing_new_is_shown(now):
+    rights, reviews = made(now, admin=everywhere("nodes"), other=everywhere("nodes"))
+    await rights.of("Bearer admin", [])
+    reviews.away = True
+    now[0] = 100
+    assert (await rights.of("Bearer admin", [])).sight.hosts
+    assert (await rights.of("Bearer other", [])).status == 503
+    now[0] = 301
+    assert (await rights.of("Bearer admin", [])).status == 503
+    reviews.away = False
+    assert (await rights.of("Bearer admin", [])).sight.hosts
+
+
+async def test_strangers_cost_the_api_server_a_few_calls_a_second(now):
+    rights, reviews = made(now)
+    found = [(await rights.of(f"Bearer no{number}", [])).status for number in range(200)]
+    assert found.count(401) == 10
+    assert found.count(429) == 190
+    assert len(reviews.calls) == 10
+    now[0] = 1.0
+    assert (await rights.of("Bearer no1", [])).status == 401  # remembered
+    assert len(reviews.calls) == 10
+
+
+async def test_one_key_opens_everything_and_no_other_does():
+    rights = KeyRights("the-key")
+    assert (await rights.of("Bearer the-key", [])).sight == EVERYTHING
+    assert (await rights.of("Bearer the-kez", [])).status == 401
+    assert (await rights.of(None, [])).status == 401

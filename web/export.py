@@ -1,0 +1,69 @@
+"""The page with all that it shows as one HTML file, which opens without a server and asks nobody anything.
+
+The data stand in the file as JSON that no browser runs; script and style are allowed by their hashes alone.
+"""
+
+import base64
+import hashlib
+from importlib.resources import files
+from typing import Any, Final
+
+import msgspec
+
+from web import inside, picture
+from web.hub import Hub
+from web.questions import QuestionError, Questions
+from web.server import Inside
+from web.sight import EVERYTHING
+
+MOST_HOSTS: Final = 20_000  # with their insides
+_encode = msgspec.json.Encoder().encode
+
+
+def page(hub: Hub, questions: Questions | None, known: Inside, *, history: dict[str, Any] | None = None) -> bytes:
+    """The file. ``history``: told instead of the hub's own; where neither has two samples, there are no curves."""
+    board = hub.board
+    told = history if history is not None else hub.history.told()
+    made: dict[str, Any] = {
+        "picture": msgspec.Raw(
+            picture.whole(board, EVERYTHING, version=0, epoch="file", now=hub.now(), cluster=hub.cluster)
+        ),
+        "workloads": {key: inside.workload(board, key) for key in board.all_holders()},
+        "hosts": {},
+        "history": told if len(told["at"]) > 1 else None,
+        "queues": None,
+    }
+    if len(board.hosts) <= MOST_HOSTS:
+        shown = [name for grove in board.groves() for name in grove.hosts]
+        made["hosts"] = {name: inside.machine(board, EVERYTHING, name, *known(name)) for name in shown}
+    if questions is not None:
+        try:
+            made["queues"] = questions.queues(EVERYTHING)
+        except QuestionError:
+            made["queues"] = None
+    return html(_encode(made))
+
+
+def html(data: bytes) -> bytes:
+    """The file of these data."""
+    static = files("web") / "static"
+    script, style = ((static / name).read_bytes() for name in ("page.js", "page.css"))
+    icon = base64.b64encode((static / "icon.svg").read_bytes())
+    shell = (static / "index.html").read_bytes()
+    policy = (
+        f"default-src 'none'; script-src 'sha256-{_hash(script)}'; style-src 'sha256-{_hash(style)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    ).encode()
+    head = b'<meta http-equiv="Content-Security-Policy" content="' + policy + b'">\n'
+    shell = shell.replace(b'<meta charset="utf-8">', b'<meta charset="utf-8">\n' + head)
+    shell = shell.replace(b'<link rel="stylesheet" href="page.css">', b"<style>" + style + b"</style>")
+    shell = shell.replace(b'href="icon.svg"', b'href="data:image/svg+xml;base64,' + icon + b'"')
+    packed = data.replace(b"<", b"\\u003c").replace(b">", b"\\u003e")  # no name ends the element that it stands in
+    block = b'<script type="application/json" id="data">' + packed + b"</script>\n"
+    return shell.replace(b'<script src="page.js" defer></script>', b"").replace(
+        b"</body>", block + b"<script>" + script + b"</script>\n</body>"
+    )
+
+
+def _hash(text: bytes) -> str:
+    return base64.b64encode(hashlib.sha256(text).digest()).decode()

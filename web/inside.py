@@ -1,0 +1,139 @@
+"""One host from inside, and one workload with its pods, as JSON. Pure.
+
+What a viewer may not name is ``holder`` 0 without a name.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from crds.graph import NIC
+from engine.kubelet.devices.links import LEVELS, NVLINK, LinkGraph, bits
+from engine.kubelet.machine import Machine
+from kube.topologies import FlexTopo
+from ungater.numa.sources import Described
+from web.board import Board
+from web.facts import BoundPod
+from web.picture import holder_row
+from web.sight import Sight
+
+Json = dict[str, Any]
+MOST_PODS: Final = 5000  # of one workload
+_LEVELS: Final = {weight: name for name, weight in LEVELS.items()}
+
+
+def machine(board: Board, sight: Sight, name: str, described: Described | None, flex: FlexTopo | None) -> Json:
+    """A host: its zones, devices, links and NICs where they are known, and the pods on it."""
+    found, pods = described.machine if described is not None else None, board.pods_on(name)
+    row = board.row(name)
+    made: Json = {
+        "name": name,
+        "amount": row.amount,
+        "state": row.state,
+        "resource": board.resource,
+        "pods": [_pod(board, sight, pod) for pod in pods],
+        "kept": [
+            [one.holder if sight.names(board.keys[one.holder].partition("/")[0]) else 0, one.promised]
+            for one in row.held
+            if one.promised
+        ],
+        "source": described.source if described is not None else "",
+        "problems": [*described.problems, *described.disagreements] if described is not None else [],
+    }
+    if found is not None:
+        made |= {"policy": found.layout.kubelet.policy, "scope": found.layout.kubelet.scope}
+        made |= {"zones": list(_zones(found)), "devices": _devices(board, found, pods)}
+        made |= {"links": list(_links(found, board.resource)), "nics": list(_nics(flex))}
+    return made
+
+
+def _pod(board: Board, sight: Sight, pod: BoundPod) -> Json:
+    if not sight.names(pod.key.partition("/")[0]):
+        zones = [{"zone": one.zone, "amounts": one.amounts} for one in pod.placement.zones] if pod.placement else []
+        return {"name": "", "holder": 0, "amount": pod.amount, "crosses": board.crosses(pod), "zones": zones}
+    return {
+        "name": pod.key,
+        "holder": board.numbers.get(pod.holder, 0),
+        "amount": pod.amount,
+        "rank": pod.rank,
+        "phase": pod.phase,
+        "reason": pod.reason,
+        "crosses": board.crosses(pod),
+        "observed": pod.observed,
+        "zones": [{"zone": one.zone, "amounts": one.amounts} for one in pod.placement.zones] if pod.placement else [],
+    }
+
+
+def _zones(found: Machine) -> Iterator[Json]:
+    """Of each zone what it has for pods; amounts are milli-CPU, bytes and units."""
+    layout = found.layout
+    for zone, allocatable, free in zip(layout.zones, layout.allocatable, found.state.free, strict=True):
+        have = {name: amount for name, amount in zip(layout.resources, allocatable, strict=True) if amount >= 0}
+        left = {name: amount for name, amount in zip(layout.resources, free, strict=True) if amount >= 0}
+        yield {"zone": zone.id, "socket": zone.socket, "have": have, "free": left}
+
+
+def _devices(board: Board, found: Machine, pods: Iterable[BoundPod]) -> list[Json]:
+    """The devices of the resource: their zones, and the pod that has each, where that is known."""
+    layout = found.layout
+    if board.resource not in layout.resources:
+        return []
+    row, ids = layout.resources.index(board.resource), found.device_ids.get(board.resource, ())
+    known = layout.devices[row] if row < len(layout.devices) else ()
+    of = {device: at for at, pod in enumerate(pods) for device in _ids(pod, board.resource)}
+    graph = layout.links[row] if row < len(layout.links) else None
+    masks = [one.zones for one in known] or (list(graph.zones) if isinstance(graph, LinkGraph) else [])
+    if not masks:  # amounts alone: so many in each zone
+        masks = [1 << at for at, have in enumerate(layout.allocatable) for _ in range(max(0, have[row]))]
+    return [
+        {
+            "id": ids[at] if at < len(ids) else "",
+            "zones": [layout.zones[bit].id for bit in bits(mask) if bit < len(layout.zones)],
+            "healthy": known[at].healthy if at < len(known) else True,
+            "pod": of.get(ids[at], -1) if at < len(ids) else -1,
+        }
+        for at, mask in enumerate(masks)
+    ]
+
+
+def _ids(pod: BoundPod, resource: str) -> Iterator[str]:
+    for use in pod.placement.zones if pod.placement is not None else ():
+        yield from use.devices.get(resource, ())
+
+
+def _links(found: Machine, resource: str) -> Iterator[list[Any]]:
+    """``[device, device, NVLinks, PCIe level]`` of each pair of which something is known."""
+    row = found.layout.resources.index(resource) if resource in found.layout.resources else len(found.layout.links)
+    graph = found.layout.links[row] if row < len(found.layout.links) else None
+    if not isinstance(graph, LinkGraph):
+        return
+    for one in range(graph.size):
+        for other in range(one + 1, graph.size):
+            if weight := graph.weights[one][other]:
+                yield [one, other, graph.nvlinks[one][other], _LEVELS.get(weight % NVLINK, "")]
+
+
+def _nics(flex: FlexTopo | None) -> Iterator[Json]:
+    """Network cards and the zone that each is at."""
+    near = {edge.source: edge.target for edge in (flex.spec.edges or ())} if flex is not None else {}
+    for one in (flex.spec.nodes or ()) if flex is not None else ():
+        if one.type == NIC:
+            yield {"name": (one.attributes or {}).get("names", "") or one.id, "zone": near.get(one.id, "")}
+
+
+def workload(board: Board, key: str) -> Json | None:
+    """A holder: its row, what happened to it, and its pods in rank order; None where nothing of it is left."""
+    row, one = holder_row(board, key), board.holder(key)
+    if row is None or one is None:
+        return None
+    pods = board.pods_of(key)
+    return {
+        "row": row,
+        "message": one.message,
+        "steps": [[s.type, s.status, s.at, s.reason, s.message] for s in one.steps],
+        "slots": list(one.slots),
+        "many": len(pods),
+        "pods": [
+            [p.key.partition("/")[2], p.node, p.rank, p.phase, p.gated, p.amount, board.crosses(p), p.reason]
+            for p in pods[:MOST_PODS]
+        ],
+    }

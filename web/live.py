@@ -1,0 +1,189 @@
+"""A board that follows a cluster: fed by the controller's own informers, published a few times a second at most."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
+
+import structlog
+
+from clock import Clock
+from crds.constants import HOSTNAME_LABEL, Keys
+from kube import objects
+from kube.client import Client
+from kube.informer import Event, Informer
+from kube.pods import convert
+from kube.pods.templates import template_of
+from kube.queues import LocalQueue
+from kube.resources import WORKLOADS
+from kube.topologies import FlexTopo
+from kube.workloads import Workload as WholeWorkload
+from ungater.informers import Informers
+from ungater.model.workload_object import Workload
+from ungater.numa.sources import Described, describe
+from web import facts
+from web.board import Board
+from web.hub import Hub
+
+TICK: Final = 0.25  # seconds between two looks for changes
+log = structlog.get_logger()
+
+
+class Feed:
+    """Turns objects into facts on a board. What of one object cannot be read costs that one alone."""
+
+    def __init__(self, board: Board, keys: Keys, wants: Callable[[str], int | None]) -> None:
+        self.board = board
+        self._keys = keys
+        self._wants = wants  # the amount that all pods of a workload ask for, by its key
+        self.handlers: dict[str, Callable[[Any, str], None]] = {
+            "flavor": self.flavor,
+            "queue": self.queue,
+            "node": self.node,
+            "flex": self.flex,
+            "workload": self.workload,
+            "pod": self.pod,
+        }
+
+    def node(self, node: objects.Node | None, key: str) -> None:
+        """A node is there, or gone."""
+        if node is None:
+            self.board.remove_host(key)
+            return
+        label = (node.metadata.labels or {}).get(HOSTNAME_LABEL, "")
+        self.board.set_host(convert.node(node), facts.host(node, self.board.resource), label)
+
+    def flavor(self, flavor: objects.ResourceFlavor | None, key: str) -> None:
+        """A flavor is there, or gone."""
+        made = convert.flavor(flavor) if flavor is not None else None
+        if made is None:
+            self.board.remove_flavor(key)
+        else:
+            self.board.set_flavor(made)
+
+    def queue(self, queue: LocalQueue | None, key: str) -> None:
+        """A local queue is there, or gone."""
+        self.board.set_queue(key, queue.spec.cluster_queue if queue is not None else None)
+
+    def pod(self, pod: objects.Pod | None, key: str) -> None:
+        """A pod is there, or gone."""
+        made = facts.pod(pod, self.board.resource, self._keys) if pod is not None else None
+        if made is None:
+            self.board.remove_pod(key)
+        else:
+            self.board.set_pod(made)
+
+    def workload(self, workload: Workload | None, key: str) -> None:
+        """A Workload is there, or gone."""
+        made = facts.workload(workload, self.board.resource, self._wants(key)) if workload is not None else None
+        if made is None:
+            self.board.remove_holder(key)
+        else:
+            self.board.set_holder(made)
+
+    def flex(self, flex: FlexTopo | None, key: str) -> None:
+        """What an agent tells of a machine is there, or gone."""
+        self.board.set_sockets(key, facts.sockets(flex) if flex is not None else {})
+
+    def take_all(self, objects: Mapping[str, Mapping[str, Any]]) -> None:
+        """All objects that there are, by kind and key."""
+        for kind in self.handlers:
+            for key, one in tuple(objects.get(kind, {}).items()):
+                self.take(kind, key, one)
+
+    def take(self, kind: str, key: str, one: Any) -> None:
+        """One object as it is now; None where it is gone."""
+        try:
+            self.handlers[kind](one, key)
+        except Exception:
+            log.exception("an object cannot be shown", kind=kind, key=key)
+
+
+def wanted(workload: WholeWorkload, resource: str) -> int:
+    """The amount that all its pods ask for."""
+    return sum(
+        facts.amount_of(resource, convert.pod_requests(template_of(one).spec)) * one.count
+        for one in workload.spec.pod_sets
+    )
+
+
+class Live:
+    """Watches a cluster for as long as `run` runs."""
+
+    def __init__(self, client: Client, keys: Keys, clock: Clock) -> None:
+        self._clock = clock
+        self._keys = keys
+        self.informers = informers = Informers(client, keys, clock)
+        self.templates: Informer[WholeWorkload] = Informer(client, WORKLOADS, WholeWorkload, clock=clock)
+        self._feed: Feed | None = None
+        for kind, informer in self._shown().items():
+            informer.subscribe(partial(self._changed, kind))
+        self.templates.subscribe(
+            lambda event: self._tell("workload", event.key, informers.workloads.store.get(event.key))
+        )
+
+    def _shown(self) -> Mapping[str, Any]:
+        informers = self.informers
+        return {
+            "flavor": informers.flavors,
+            "queue": informers.local_queues,
+            "node": informers.nodes,
+            "flex": informers.flexes,
+            "workload": informers.workloads,
+            "pod": informers.pods,
+        }
+
+    def _changed(self, kind: str, event: Event[Any]) -> None:
+        self._tell(kind, event.key, event.new)
+
+    def _tell(self, kind: str, key: str, one: Any) -> None:
+        if self._feed is not None:  # before, all is still being listed
+            self._feed.take(kind, key, one)
+
+    def inside(self, name: str) -> tuple[Described | None, FlexTopo | None]:
+        """What is known of the inside of a host."""
+        node, flex = self.informers.node(name), self.informers.flexes.get(name)
+        if node is None:
+            return None, None
+        topology = self.informers.topologies.get(name)
+        return describe(node, topology=topology, flex=flex), flex
+
+    def heard(self) -> float:
+        """Seconds since the API server said anything of nodes, pods or workloads."""
+        informers = self.informers
+        heard = min(one.heard for one in (informers.nodes, informers.pods, informers.workloads))
+        return max(0.0, self._clock.now() - heard)
+
+    def _wants(self, resource: str, key: str) -> int | None:
+        found = self.templates.store.get(key)
+        return wanted(found, resource) if found is not None else None
+
+    def _optional(self) -> Iterator[Any]:
+        """Those of kinds that need not be there, without two that neither a picture nor a question needs."""
+        informers = self.informers
+        left_out = (informers.budgets, informers.workload_classes)
+        return (one for one in informers.optional if one not in left_out)
+
+    async def run(self, ready: Callable[[Board], Awaitable[Hub]]) -> None:
+        """List, then follow, until cancelled. ``ready`` opens the page once all is listed."""
+        async with asyncio.TaskGroup() as group:
+            for one in (*self.informers.every, self.templates, *self._optional()):
+                group.create_task(one.run())
+            for one in (*self.informers.every, self.templates):
+                await one.wait_synced()
+            await asyncio.gather(*(one.first() for one in self._optional()))
+            board = Board(facts.main_resource(self.informers.nodes.store.values()))
+            self.fill(board)
+            hub = await ready(board)
+            log.info("watching", hosts=len(board.hosts), pods=len(board.pods), workloads=len(board.holders))
+            while True:
+                hub.publish()
+                with suppress(Exception):
+                    hub.history.take(board, self._clock.now())
+                await asyncio.sleep(TICK)
+
+    def fill(self, board: Board) -> None:
+        """Take in all that was listed, and follow it from here on."""
+        self._feed = Feed(board, self._keys, partial(self._wants, board.resource))
+        self._feed.take_all({kind: one.store for kind, one in self._shown().items()})

@@ -1,0 +1,138 @@
+// The page: one line of facts, five views, and what is open beside them.
+import { render, type JSX } from "preact";
+import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { History } from "./history";
+import { Login } from "./login";
+import { Machine } from "./machine";
+import { MapView } from "./map";
+import { age, Cluster, many, short } from "./model";
+import { useNow, useTheme } from "./parts";
+import { Queues } from "./queues";
+import { go, link, useRoute, type View } from "./route";
+import { Search } from "./search";
+import { FileSource, ServerSource, embedded, type Source } from "./source";
+import { WhatIf } from "./whatif";
+import { WorkloadDrawer } from "./workload";
+import { Workloads } from "./workloads";
+import "uplot/dist/uPlot.min.css";
+import "./page.css";
+
+type Link = { state: "connected" | "lost" | "refused"; text: string; since: number };
+const LABELS: Record<View, string> = { map: "Map", queues: "Queues", workloads: "Workloads", history: "History", whatif: "What if" };
+const NO_RANKS: Map<number, number[]> | null = null;
+const STALE = 90; // seconds of silence of the API server, which says something every minute
+
+function App({ source, refused }: { source: Source; refused: (text: string) => void }): JSX.Element {
+  const cluster = useRef<Cluster | null>(null);
+  const [version, bump] = useState(0), [connection, connect] = useState<Link>({ state: "connected", text: "", since: 0 });
+  const ahead = useRef(0); // how far the server's clock is ahead of this one
+  const [silent, hear] = useState(0), [ranks, setRanks] = useState(NO_RANKS);
+  const theme = useTheme(), now = useNow(), route = useRoute();
+  useEffect(() => source.follow({
+    whole: (picture) => { ahead.current = picture.at - Date.now() / 1000; cluster.current = new Cluster(picture); bump((one) => one + 1); },
+    changes: (changes) => { const good = cluster.current?.apply(changes) ?? false; bump((one) => one + 1); return good; },
+    heard: hear,
+    state: (state, text) => {
+      if (state === "refused") refused(text);
+      connect((old) => (old.state === state && old.text === text ? old : { state, text, since: old.state === state ? old.since : Date.now() / 1000 }));
+    },
+  }), [source]);
+  const set = useCallback((query: Record<string, string | undefined>, replace = false) => {
+    const here = location.hash.split("?")[1] ?? "";
+    go(route.view, { ...Object.fromEntries(new URLSearchParams(here)), ...query }, replace);
+  }, [route.view]);
+  const known = cluster.current;
+  if (!known) return <main class="login"><p class="state" role="status">{connection.state === "lost" ? `${connection.text}; trying again …` : "Reading the cluster …"}</p></main>;
+  const lost = connection.state !== "connected", stale = lost || silent > STALE;
+  // What a file shows is as old as the file; what is live is as old as its last word.
+  const clock = source.live ? now + ahead.current : known.time;
+  const { view, query } = route;
+  const views = (Object.keys(LABELS) as View[]).filter((one) => shows(one, source, known));
+  const shown = views.includes(view) ? view : views[0]!;
+  const drawer = query["workload"] !== undefined || query["host"] !== undefined;
+  return (
+    <div class={`app${stale ? " stale" : ""} on-${shown}`}>
+      <a class="skip" href="#main" onClick={(event) => { event.preventDefault(); document.getElementById("main")?.focus(); }}>To the content</a>
+      <header class="top">
+        <h1>Topogate <span class="dim" title={known.picture.cluster}>{shortCluster(known.picture.cluster)}</span></h1>
+        <nav aria-label="Views">
+          {views.map((one) => <a key={one} href={link(one, one === shown ? query : {})} aria-current={one === shown ? "page" : undefined}>{LABELS[one]}</a>)}
+        </nav>
+        <Search cluster={known} version={version} colour={query["colour"]} />
+      </header>
+      {(lost || silent > STALE) && (
+        <p class="banner" role="alert">
+          {lost ? `Connection lost ${age(now - connection.since)} ago: ${connection.text}. ` : `The API server has said nothing for ${age(silent)}. `}
+          This picture is {age(clock - known.time)} old; trying again.
+        </p>
+      )}
+      {known.picture.sees.hosts && <Facts cluster={known} version={version} />}
+      <main id="main" tabIndex={-1}>
+        {shown === "map" && (known.hosts.length ? <MapView cluster={known} version={version} theme={theme} now={clock} query={query} ranks={ranks} cover={drawer ? covered() : 0} set={set} /> : <p class="state">No node has any {known.resource}.</p>)}
+        {shown === "queues" && <Queues source={source} cluster={known} version={version} query={query} />}
+        {shown === "workloads" && <Workloads cluster={known} version={version} now={clock} query={query} set={set} />}
+        {shown === "history" && <History source={source} cluster={known} now={now} theme={theme} />}
+        {shown === "whatif" && <WhatIf source={source} resource={known.resource} />}
+      </main>
+      {(shown === "map" || shown === "workloads") && query["workload"] && (
+        <WorkloadDrawer key={query["workload"]} source={source} cluster={known} name={query["workload"]} version={version} now={clock} close={() => set({ workload: undefined })} told={setRanks} />
+      )}
+      {shown === "map" && query["host"] && !query["workload"] && source.has("hosts") && (
+        <Machine key={query["host"]} source={source} cluster={known} name={query["host"]} version={version} theme={theme} close={() => set({ host: undefined })} />
+      )}
+    </div>
+  );
+}
+
+/** A view stands in the page only where it has something to show. */
+function shows(view: View, source: Source, cluster: Cluster): boolean {
+  const { hosts } = cluster.picture.sees;
+  if (view === "map") return hosts;
+  if (view === "history") return hosts && source.has("history");
+  if (view === "whatif") return hosts && source.live;
+  if (view === "queues") return source.has("queues");
+  return true;
+}
+
+/** How much of the map a drawer covers; where it covers all, that does not count. */
+function covered(): number {
+  return innerWidth > 900 ? 500 : 0;
+}
+
+function shortCluster(name: string): string {
+  return name.replace(/^https?:\/\//, "").slice(0, 48);
+}
+
+function Facts({ cluster, version }: { cluster: Cluster; version: number }): JSX.Element {
+  const totals = useMemo(() => cluster.totals(), [cluster, version]);
+  const gangs = useMemo(() => cluster.gangs().filter((one) => one.amount > 0), [cluster, version]);
+  const unit = cluster.unit;
+  return (
+    <p class="line">
+      <b>{many(totals.amount)}</b> {unit}<i /> <b>{many(totals.used)}</b> used<i /> <b>{many(totals.promised)}</b> promised<i /> <b>{many(totals.free)}</b> free<i /> <b>{many(totals.out)}</b> out<i />{" "}
+      <a href={link("workloads", { state: "waiting" })}><b>{many(totals.waiting)}</b> {totals.waiting === 1 ? "job waits" : "jobs wait"}{totals.wanted > 0 && ` for ${many(totals.wanted)}`}</a><i />{" "}
+      <span title="The most that whole free hosts of one domain have together">largest gang now: {gangs.length ? gangs.map((one, at) => <span key={one.level}>{at > 0 && ", "}<b>{many(one.amount)}</b> in a {short(one.level)}</span>) : <b>none of whole hosts</b>}</span>
+    </p>
+  );
+}
+
+function Door(): JSX.Element {
+  const file = useMemo(() => embedded(), []);
+  const [token, setToken] = useState(takeKey), [error, setError] = useState(""), [keyed, setKeyed] = useState(false);
+  useEffect(() => {
+    if (!file) fetch("api/login").then((answer) => answer.json()).then((found: { keyed: boolean }) => setKeyed(found.keyed), () => undefined);
+  }, []);
+  const source = useMemo((): Source | null => (file ? new FileSource(file) : token ? new ServerSource(token) : null), [file, token]);
+  if (!source) return <Login keyed={keyed} error={error} enter={(given) => { setError(""); setToken(given); }} />;
+  return <App source={source} refused={(text) => { setError(text); setToken(""); }} />;
+}
+
+/** The key of a process at one's own machine stands behind the #, which no server is sent; it is taken out at once. */
+function takeKey(): string {
+  const found = /^#key=([\w-]+)$/.exec(location.hash);
+  if (!found) return "";
+  history.replaceState(null, "", location.pathname + "#/map");
+  return found[1]!;
+}
+
+render(<Door />, document.getElementById("page")!);

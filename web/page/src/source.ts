@@ -1,0 +1,167 @@
+// Where the page has its data from: a server that is asked with a token which stays in memory, or the page's own file.
+import type { Changes, Picture } from "./model";
+
+export class Refused extends Error {
+  constructor(readonly status: number, text: string) {
+    super(text);
+  }
+}
+
+export interface Follower {
+  whole: (picture: Picture) => void;
+  changes: (changes: Changes) => boolean; // false: a whole picture is due
+  heard: (seconds: number) => void;
+  state: (state: "connected" | "lost" | "refused", text: string) => void;
+}
+
+export interface Source {
+  readonly live: boolean; // whether what-if and explanations can be asked
+  has(what: "queues" | "history" | "hosts"): boolean;
+  follow(to: Follower): () => void;
+  ask<T>(path: string, query?: Record<string, string>, body?: string): Promise<T>;
+}
+
+export interface Embedded {
+  picture: Picture;
+  workloads: Record<string, unknown>;
+  hosts: Record<string, unknown>;
+  history: unknown;
+  queues: unknown;
+}
+
+/** The data in the page's own file; null where it was served. */
+export function embedded(): Embedded | null {
+  const text = document.getElementById("data")?.textContent;
+  return text ? (JSON.parse(text) as Embedded) : null;
+}
+
+export class FileSource implements Source {
+  readonly live = false;
+  constructor(private readonly data: Embedded) {}
+
+  has(what: "queues" | "history" | "hosts"): boolean {
+    if (what === "hosts") return Object.keys(this.data.hosts).length > 0;
+    return this.data[what] !== null;
+  }
+
+  follow(to: Follower): () => void {
+    to.whole(this.data.picture);
+    to.state("connected", "");
+    return () => undefined;
+  }
+
+  ask<T>(path: string, query: Record<string, string> = {}): Promise<T> {
+    const own = (table: Record<string, unknown>, key: string): unknown => (Object.hasOwn(table, key) ? table[key] : null);
+    const found =
+      path === "host" ? own(this.data.hosts, query["name"] ?? "")
+      : path === "workload" ? own(this.data.workloads, query["key"] ?? "")
+      : path === "queues" ? this.data.queues
+      : path === "history" ? this.data.history
+      : null;
+    return found ? Promise.resolve(found as T) : Promise.reject(new Refused(404, "this file does not have that"));
+  }
+}
+
+const AGAIN = [500, 1000, 2000, 4000, 8000];
+
+export class ServerSource implements Source {
+  readonly live = true;
+  #token: string;
+
+  constructor(token: string) {
+    this.#token = token;
+  }
+
+  has(): boolean {
+    return true;
+  }
+
+  async ask<T>(path: string, query: Record<string, string> = {}, body?: string): Promise<T> {
+    const answer = await this.fetch(path, query, body);
+    return (await answer.json()) as T;
+  }
+
+  private async fetch(path: string, query: Record<string, string>, body?: string, signal?: AbortSignal): Promise<Response> {
+    const search = new URLSearchParams(query).toString();
+    const answer = await fetch(`api/${path}${search ? `?${search}` : ""}`, {
+      method: body === undefined ? "GET" : "POST",
+      headers: { Authorization: `Bearer ${this.#token}` },
+      credentials: "omit",
+      cache: "no-store",
+      redirect: "error",
+      ...(body === undefined ? {} : { body }),
+      ...(signal ? { signal } : {}),
+    });
+    if (!answer.ok) throw new Refused(answer.status, (await answer.text()).slice(0, 4000));
+    return answer;
+  }
+
+  follow(to: Follower): () => void {
+    const stop = new AbortController();
+    void this.run(to, stop.signal);
+    return () => stop.abort();
+  }
+
+  private async run(to: Follower, signal: AbortSignal): Promise<void> {
+    let failures = 0, epoch = "", version = -1;
+    while (!signal.aborted) {
+      try {
+        if (version < 0) {
+          const picture = (await (await this.fetch("picture", {}, undefined, signal)).json()) as Picture;
+          epoch = picture.epoch;
+          version = picture.version;
+          to.whole(picture);
+        }
+        const answer = await this.fetch("changes", { since: String(version), epoch }, undefined, signal);
+        to.state("connected", "");
+        for await (const [event, data] of events(answer.body!)) {
+          failures = 0;
+          if (event === "beat") to.heard((JSON.parse(data) as { heard: number }).heard);
+          else if (event === "whole") version = -1;
+          else if (event === "changes") {
+            const changes = JSON.parse(data) as Changes;
+            version = to.changes(changes) ? changes.version : -1;
+          }
+          if (version < 0) break;
+        }
+        if (version < 0 && failures === 0) continue;
+      } catch (error) {
+        if (signal.aborted) return;
+        if (error instanceof Refused && (error.status === 401 || error.status === 403)) {
+          to.state("refused", error.message);
+          return;
+        }
+        to.state("lost", error instanceof Refused ? error.message : "the server does not answer");
+      }
+      const pause = AGAIN[Math.min(failures++, AGAIN.length - 1)]!;
+      await new Promise((go) => setTimeout(go, pause * (0.75 + Math.random() / 2)));
+    }
+  }
+}
+
+const LONGEST = 64 * 1024 * 1024;
+const SILENT = 35_000; // milliseconds: the server says something every ten seconds
+
+/** Server-sent events of a body, as they come. */
+export async function* events(body: ReadableStream<Uint8Array>): AsyncGenerator<[string, string]> {
+  const reader = body.getReader(), decoder = new TextDecoder();
+  let text = "";
+  try {
+    for (;;) {
+      let timer: ReturnType<typeof setTimeout> | undefined;
+      const silence = new Promise<never>((_, fail) => (timer = setTimeout(() => fail(new Error("silent")), SILENT)));
+      const { done, value } = await Promise.race([reader.read(), silence]).finally(() => clearTimeout(timer));
+      if (done) return;
+      text += decoder.decode(value, { stream: true });
+      if (text.length > LONGEST) throw new Error("too long");
+      for (let end = text.indexOf("\n\n"); end >= 0; end = text.indexOf("\n\n")) {
+        const lines = text.slice(0, end).split("\n");
+        text = text.slice(end + 2);
+        const of = (name: string): string => lines.find((line) => line.startsWith(name))?.slice(name.length) ?? "";
+        yield [of("event: "), of("data: ")];
+      }
+    }
+  } finally {
+    void reader.cancel().catch(() => undefined);
+  }
+}

@@ -1,0 +1,226 @@
+"""Who a viewer is, and what he may see: as the API server says of his own token.
+
+Rules
+- A token is looked at by TokenReview, and what its user may list by SubjectAccessReview. Nothing is done with the token
+  but that; of it, only a hash is kept.
+- Nodes are his to see who may list nodes; queues, who may list cluster queues; what is in a namespace, who may list
+  pods and workloads there.
+- What was found counts for a minute, of namespaces for five. Where the API server cannot be asked, nothing new is
+  shown: what was found still counts for five minutes, so that a picture stays while it is away.
+- Who comes with tokens that are none costs the API server a few calls a second at most, all of them together.
+"""
+
+import asyncio
+import hashlib
+import hmac
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, Protocol
+
+import structlog
+
+from kube.client import Client
+from kube.errors import KubeError
+from kube.resources import (
+    CLUSTER_QUEUES,
+    NODES,
+    PODS,
+    SUBJECT_ACCESS_REVIEWS,
+    TOKEN_REVIEWS,
+    WORKLOADS,
+    Resource,
+)
+from web.sight import EVERYTHING, Sight
+
+SECONDS: Final = 60.0
+REFUSED_SECONDS: Final = 10.0
+RETRY_SECONDS: Final = 10.0  # after which the API server is asked again where it gave no answer
+STALE_SECONDS: Final = 300.0
+NAMESPACE_SECONDS: Final = 300.0
+REVIEW_SECONDS: Final = 5.0
+REVIEWS_AT_ONCE: Final = 8
+LOGINS_PER_SECOND: Final = 5.0
+LOGINS_AT_ONCE: Final = 10
+REMEMBERED: Final = 256  # viewers
+MOST_NAMESPACES: Final = 1000  # asked one by one; in a larger cluster rights in all namespaces count
+MOST_TOKEN: Final = 16_384
+_FIELDS: Final = ("groups", "uid", "extra")
+
+log = structlog.get_logger()
+
+
+class Seen(NamedTuple):
+    """Who it is and what he may see; or the HTTP status and text that he gets instead."""
+
+    user: str = ""
+    sight: Sight = Sight()
+    status: int = 200
+    text: str = ""
+
+
+class Rights(Protocol):
+    """Whoever says what a request with this Authorization header may see."""
+
+    async def of(self, header: str | None, namespaces: Collection[str]) -> Seen:
+        """``namespaces``: those in which there is something to see."""
+        ...
+
+
+NO_TOKEN = Seen(status=401, text="a token is needed")
+NOT_KNOWN = Seen(status=401, text="the API server does not know this token, or not any more")
+TOO_MANY = Seen(status=429, text="too many log-ins at once: try again in a moment")
+NOBODY = Seen(status=503, text="the API server cannot be asked who you are: try again in a moment")
+
+
+class KeyRights:
+    """One key that opens everything the process itself may read: for a person at his own machine."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key.encode()
+
+    async def of(self, header: str | None, namespaces: Collection[str]) -> Seen:  # noqa: ARG002 - as `Rights` has it
+        """Everything, for whoever has the key."""
+        token = _token(header)
+        if token is None:
+            return NO_TOKEN
+        same = hmac.compare_digest(token.encode(), self._key)
+        return Seen("you", EVERYTHING) if same else Seen(status=401, text="this is not the key of this process")
+
+
+@dataclass
+class _Known:
+    """What was found of one token. Times are monotonic."""
+
+    seen: Seen
+    at: float
+    tried: float = float("-inf")  # when it could not be asked last
+    user: Mapping[str, Any] = field(default_factory=dict)
+    namespaces: dict[str, tuple[bool, float]] = field(default_factory=dict)
+
+    def counts(self, now: float) -> bool:
+        """Whether nobody needs to be asked."""
+        if now - self.at < (SECONDS if self.seen.status == 200 else REFUSED_SECONDS):
+            return True
+        return self.stays(now) and now - self.tried < RETRY_SECONDS
+
+    def stays(self, now: float) -> bool:
+        """Whether it still counts where the API server gives no answer."""
+        return self.seen.status == 200 and now - self.at < STALE_SECONDS
+
+    def went_unanswered(self, now: float) -> None:
+        """The API server gave no answer."""
+        self.tried = now
+
+    def learn(self, seen: Seen) -> None:
+        """All was asked."""
+        self.seen = seen
+
+    def remember(self, namespaces: Mapping[str, tuple[bool, float]]) -> None:
+        """Which namespaces may be seen, and when that was asked."""
+        self.namespaces = dict(namespaces)
+
+
+class ReviewedRights:
+    """Those that the API server tells of. ``clock`` is monotonic."""
+
+    def __init__(self, client: Client, clock: Callable[[], float]) -> None:
+        self._client = client
+        self._clock = clock
+        self._known: OrderedDict[bytes, _Known] = OrderedDict()
+        self._asking: dict[bytes, asyncio.Task[Seen]] = {}
+        self._few = asyncio.Semaphore(REVIEWS_AT_ONCE)
+        self._left, self._filled = float(LOGINS_AT_ONCE), clock()
+
+    async def of(self, header: str | None, namespaces: Collection[str]) -> Seen:
+        """See `Rights`. Never raises for a client's sake."""
+        token = _token(header)
+        if token is None:
+            return NO_TOKEN
+        key, now = hashlib.sha256(token.encode()).digest(), self._clock()
+        known = self._known.get(key)
+        if known is not None and known.counts(now):
+            self._known.move_to_end(key)
+            return known.seen
+        if (task := self._asking.get(key)) is None:
+            if known is None and not self._may_ask(now):
+                return TOO_MANY
+            task = self._asking[key] = asyncio.create_task(self._ask(key, token, tuple(namespaces)))
+            task.add_done_callback(lambda _: self._asking.pop(key, None))
+        return await asyncio.shield(task)
+
+    def _may_ask(self, now: float) -> bool:
+        self._left = min(float(LOGINS_AT_ONCE), self._left + (now - self._filled) * LOGINS_PER_SECOND)
+        self._filled = now
+        if self._left < 1.0:
+            return False
+        self._left -= 1.0
+        return True
+
+    async def _ask(self, key: bytes, token: str, namespaces: Collection[str]) -> Seen:
+        known = self._known.get(key)
+        try:
+            user = await self._review(token)
+            if user is None:
+                found = _Known(NOT_KNOWN, self._clock())
+            else:
+                before = known.namespaces if known is not None else {}
+                found = _Known(NOT_KNOWN, self._clock(), user=user, namespaces=before)
+                found.learn(Seen(str(user.get("username", "")), await self._sight(found, namespaces)))
+        except KubeError as error:
+            log.warning("nobody could be asked what a viewer may see", error=str(error))
+            if known is None or not known.stays(now := self._clock()):
+                return NOBODY
+            known.went_unanswered(now)
+            return known.seen
+        self._known[key] = found
+        self._known.move_to_end(key)
+        if len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
+        return found.seen
+
+    async def _review(self, token: str) -> Mapping[str, Any] | None:
+        made = {"apiVersion": TOKEN_REVIEWS.api_version, "kind": TOKEN_REVIEWS.kind, "spec": {"token": token}}
+        answer = await self._client.create(TOKEN_REVIEWS, made, timeout=REVIEW_SECONDS)
+        status: Mapping[str, Any] = answer.get("status") or {}
+        return (status.get("user") or {}) if status.get("authenticated") else None
+
+    async def _sight(self, known: _Known, namespaces: Collection[str]) -> Sight:
+        user = known.user
+        hosts, queues, pods, workloads = await asyncio.gather(
+            *(self._may(user, resource, "") for resource in (NODES, CLUSTER_QUEUES, PODS, WORKLOADS))
+        )
+        if pods and workloads:
+            return Sight(hosts, queues, None)
+        if len(namespaces) > MOST_NAMESPACES:
+            return Sight(hosts, queues, frozenset())
+        now = self._clock()
+        asked = [
+            one
+            for one in namespaces
+            if one not in known.namespaces or now - known.namespaces[one][1] > NAMESPACE_SECONDS
+        ]
+        answers = await asyncio.gather(*(self._in(user, one) for one in asked))
+        there = {one: found for one, found in known.namespaces.items() if one in namespaces}
+        there |= {one: (allowed, now) for one, allowed in zip(asked, answers, strict=True)}
+        known.remember(there)
+        return Sight(hosts, queues, frozenset(one for one, (allowed, _) in there.items() if allowed))
+
+    async def _in(self, user: Mapping[str, Any], namespace: str) -> bool:
+        return await self._may(user, WORKLOADS, namespace) and await self._may(user, PODS, namespace)
+
+    async def _may(self, user: Mapping[str, Any], resource: Resource, namespace: str) -> bool:
+        spec: dict[str, Any] = {field: user[field] for field in _FIELDS if user.get(field)}
+        attributes = {"group": resource.group, "resource": resource.plural, "verb": "list", "namespace": namespace}
+        spec |= {"user": user.get("username", ""), "resourceAttributes": attributes}
+        made = {"apiVersion": SUBJECT_ACCESS_REVIEWS.api_version, "kind": SUBJECT_ACCESS_REVIEWS.kind, "spec": spec}
+        async with self._few:
+            answer = await self._client.create(SUBJECT_ACCESS_REVIEWS, made, timeout=REVIEW_SECONDS)
+        return bool((answer.get("status") or {}).get("allowed"))
+
+
+def _token(header: str | None) -> str | None:
+    scheme, _, token = (header or "").strip().partition(" ")
+    token = token.strip()
+    good = scheme.lower() == "bearer" and token and len(token) <= MOST_TOKEN and token.isascii()
+    return token if good else None

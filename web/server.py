@@ -1,0 +1,274 @@
+"""The page over HTTP: static files, one picture, then changes as server-sent events; and questions about one thing.
+
+- ``/``: the page. It asks for a token (or the key of a process at one's own machine), which stays in its memory.
+- ``/api/picture``, ``/api/changes?since=N&epoch=E`` (events ``changes``, ``whole``, ``beat``), ``/api/host``,
+  ``/api/workload``, ``/api/queues``, ``/api/explain``, ``/api/history``; ``POST /api/whatif`` with a manifest as its
+  body, which changes nothing either.
+
+Every request carries the token in its Authorization header: never in a URL, never in a cookie. What is in an answer is
+what that viewer may see (`web.rights`); those who may see the same share one encoding (`web.hub`).
+"""
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable
+from importlib.resources import files
+from typing import Any, Final
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from clock import Clock
+from kube.topologies import FlexTopo
+from ungater.numa.sources import Described
+from web import inside
+from web.doors import HEADERS, door
+from web.hub import Hub
+from web.questions import QuestionError, Questions
+from web.rights import Rights, Seen
+from web.sight import Sight
+
+log = structlog.get_logger()
+
+MOST_VIEWERS: Final = 200  # streams of changes
+MOST_OF_ONE: Final = 16  # of one user
+BEAT_SECONDS: Final = 10.0
+PAUSE_SECONDS: Final = 1.0  # between two pieces for one viewer
+SEND_SECONDS: Final = 20.0  # who has not read what was sent by then is let go
+CHECK_SECONDS: Final = 60.0  # between two looks at what a viewer who stays may see
+MOST_MANIFEST: Final = 256 * 1024
+BODY_SECONDS: Final = 10.0
+MOST_QUESTIONS: Final = 8  # that wait for their turn
+QUESTION_SECONDS: Final = 60.0
+TYPES: Final = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
+FILES: Final = {"/": "index.html", "/page.js": "page.js", "/page.css": "page.css", "/icon.svg": "icon.svg"}
+_encode = msgspec.json.Encoder().encode
+Inside = Callable[[str], tuple[Described | None, FlexTopo | None]]
+Handler = Callable[[web.Request, Seen], Awaitable[web.StreamResponse]]
+
+
+class Page:
+    """The handlers.
+
+    ``inside``: what is known of the inside of a host; ``heard``: seconds since the API server said anything, 0 where
+    nothing is watched; ``keyed``: whether one key opens it, rather than tokens.
+    """
+
+    def __init__(
+        self,
+        hub: Hub,
+        rights: Rights,
+        questions: Questions,
+        *,
+        inside: Inside,
+        heard: Callable[[], float],
+        keyed: bool,
+        clock: Clock,
+    ) -> None:
+        self._hub = hub
+        self._rights = rights
+        self._questions = questions
+        self._inside = inside
+        self._heard = heard
+        self._keyed = keyed
+        self._clock = clock
+        self._turn = asyncio.Semaphore(1)
+        self._asked = 0
+        self._viewers: dict[str, int] = {}
+
+    @property
+    def viewers(self) -> int:
+        """How many streams there are."""
+        return sum(self._viewers.values())
+
+    def application(self, names: frozenset[str]) -> web.Application:
+        """What answers requests for these names."""
+        app = web.Application(middlewares=[door(names)], client_max_size=MOST_MANIFEST)
+        for path, name in FILES.items():
+            app.router.add_get(path, functools.partial(_static, _read(name), TYPES[name.rpartition(".")[2]]))
+        for name, handler in (
+            ("me", self._me),
+            ("picture", self._picture),
+            ("changes", self._changes),
+            ("host", self._host),
+            ("workload", self._workload),
+            ("history", self._history),
+            ("queues", self._queues),
+            ("explain", self._explain),
+        ):
+            app.router.add_get(f"/api/{name}", self._for_viewers(handler))
+        app.router.add_get("/api/login", self._login)
+        app.router.add_post("/api/whatif", self._for_viewers(self._whatif))
+        return app
+
+    def _for_viewers(self, handler: Handler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        async def answer(request: web.Request) -> web.StreamResponse:
+            seen = await self._see(request)
+            if seen.status == 200 and seen.sight.nothing:
+                seen = Seen(seen.user, status=403, text=_nothing(seen.user))
+            if seen.status != 200:
+                headers = {"WWW-Authenticate": "Bearer"} if seen.status == 401 else {}
+                return web.Response(status=seen.status, text=seen.text, headers={**HEADERS, **headers})
+            try:
+                return await handler(request, seen)
+            except QuestionError as error:
+                return web.Response(status=422, text=str(error), headers=HEADERS)
+
+        return answer
+
+    async def _see(self, request: web.Request) -> Seen:
+        board = self._hub.board
+        namespaces = {key.partition("/")[0] for key in board.all_holders()}
+        return await self._rights.of(request.headers.get("Authorization"), namespaces)
+
+    # --- what there is -----------------------------------------------------------------------------------------------
+
+    async def _login(self, _: web.Request) -> web.Response:
+        """What the page asks for before it knows who looks."""
+        return _json({"keyed": self._keyed})
+
+    async def _me(self, _: web.Request, seen: Seen) -> web.Response:
+        return _json({"user": seen.user})
+
+    async def _picture(self, request: web.Request, seen: Seen) -> web.Response:
+        packed = self._hub.picture(seen.sight)
+        if "gzip" not in request.headers.get("Accept-Encoding", ""):
+            return web.Response(status=406, text="gzip is needed", headers=HEADERS)
+        headers = {**HEADERS, "Content-Encoding": "gzip", "Vary": "Authorization, Accept-Encoding"}
+        return web.Response(body=packed, content_type="application/json", headers=headers)
+
+    async def _host(self, request: web.Request, seen: Seen) -> web.Response:
+        name = request.query.get("name", "")
+        if not seen.sight.hosts or name not in self._hub.board.hosts:
+            return _absent()
+        return _json(inside.machine(self._hub.board, seen.sight, name, *self._inside(name)))
+
+    async def _workload(self, request: web.Request, seen: Seen) -> web.Response:
+        key = request.query.get("key", "")
+        found = inside.workload(self._hub.board, key) if seen.sight.names(key.partition("/")[0]) else None
+        return _absent() if found is None else _json(found)
+
+    async def _history(self, _: web.Request, seen: Seen) -> web.Response:
+        return _json(self._hub.history.told()) if seen.sight.hosts else _absent()
+
+    # --- questions ---------------------------------------------------------------------------------------------------
+
+    async def _queues(self, _: web.Request, seen: Seen) -> web.Response:
+        return await self._ask(lambda: self._questions.queues(seen.sight))
+
+    async def _explain(self, request: web.Request, seen: Seen) -> web.Response:
+        key = request.query.get("key", "")
+        if not seen.sight.names(key.partition("/")[0]) or key not in self._hub.board.holders:
+            return _absent()
+        return await self._ask(lambda: self._questions.explain(key, seen.sight))
+
+    async def _whatif(self, request: web.Request, seen: Seen) -> web.Response:
+        if not seen.sight.hosts:
+            return web.Response(status=403, text="where pods would go is for those who may list nodes", headers=HEADERS)
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                body = await request.read()
+        except TimeoutError:
+            return web.Response(status=408, text="the manifest did not come in time", headers=HEADERS)
+        try:
+            text = body.decode()
+        except UnicodeDecodeError:
+            return web.Response(status=422, text="the manifest is no UTF-8 text", headers=HEADERS)
+        namespace = request.query.get("namespace", "") or "default"
+        return await self._ask(lambda: self._questions.place(text, namespace, seen.sight))
+
+    async def _ask(self, question: Callable[[], Any]) -> web.Response:
+        if self._asked >= MOST_QUESTIONS:
+            return web.Response(status=429, text="others ask too: try again in a moment", headers=HEADERS)
+        self._asked += 1
+        try:
+            async with asyncio.timeout(QUESTION_SECONDS), self._turn:
+                # Shielded: a thread does not end with whoever asked, and holds its turn until it does.
+                return _json(await asyncio.shield(asyncio.to_thread(question)))
+        except TimeoutError:
+            return web.Response(status=503, text="it takes too long: try again later", headers=HEADERS)
+        finally:
+            self._asked -= 1
+
+    # --- changes -----------------------------------------------------------------------------------------------------
+
+    async def _changes(self, request: web.Request, seen: Seen) -> web.StreamResponse:
+        if self.viewers >= MOST_VIEWERS or self._viewers.get(seen.user, 0) >= MOST_OF_ONE:
+            return web.Response(status=429, text="too many viewers", headers={**HEADERS, "Retry-After": "30"})
+        since = request.query.get("since", "")
+        version = int(since) if since.isascii() and since.isdigit() and len(since) < 16 else -1
+        if request.query.get("epoch") != self._hub.epoch or version > self._hub.version:
+            version = -1
+        headers = {**HEADERS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
+        stream = web.StreamResponse(headers=headers)
+        await stream.prepare(request)
+        self._viewers[seen.user] = self._viewers.get(seen.user, 0) + 1
+        try:
+            await self._stream(request, stream, seen.sight, version)
+        except (
+            ConnectionError,
+            TimeoutError,
+        ):  # it left, or reads too slowly: it comes again and takes a whole picture
+            if request.transport is not None:
+                request.transport.abort()  # with what it did not read
+        finally:
+            self._viewers[seen.user] -= 1
+            if not self._viewers[seen.user]:
+                del self._viewers[seen.user]
+        return stream
+
+    async def _stream(self, request: web.Request, stream: web.StreamResponse, sight: Sight, version: int) -> None:
+        clock = self._clock.monotonic
+        checked = beat = clock()
+        await _send(stream, "beat", _encode({"heard": self._heard()}))
+        while True:
+            if clock() - checked >= CHECK_SECONDS:
+                checked = clock()
+                seen = await self._see(request)
+                if seen.status != 200 or seen.sight != sight:
+                    return  # it comes again, and is told what it may see now
+            if version < 0 or (version < self._hub.version and self._hub.changes(sight, version) is None):
+                await _send(stream, "whole", b"{}")
+                return
+            if version < self._hub.version and (piece := self._hub.changes(sight, version)) is not None:
+                version = self._hub.version
+                await _send(stream, "changes", piece)
+                await asyncio.sleep(PAUSE_SECONDS)
+                continue
+            if clock() - beat >= BEAT_SECONDS:
+                beat = clock()
+                await _send(stream, "beat", _encode({"heard": self._heard()}))
+            await self._hub.newer(version, BEAT_SECONDS)
+
+
+async def _send(stream: web.StreamResponse, event: str, data: bytes) -> None:
+    """One event; raises TimeoutError where the viewer does not read."""
+    async with asyncio.timeout(SEND_SECONDS):
+        await stream.write(b"event: " + event.encode() + b"\ndata: " + data + b"\n\n")
+
+
+def _read(name: str) -> bytes:
+    return (files("web") / "static" / name).read_bytes()
+
+
+async def _static(body: bytes, kind: str, _: web.Request) -> web.Response:
+    headers = {**HEADERS, "Cache-Control": "no-cache"}
+    return web.Response(body=body, content_type=kind, charset="utf-8", headers=headers)
+
+
+def _json(found: Any) -> web.Response:
+    response = web.Response(body=_encode(found), content_type="application/json", headers=HEADERS)
+    response.enable_compression()
+    return response
+
+
+def _absent() -> web.Response:
+    return web.Response(status=404, text="there is nothing by that name that you may see", headers=HEADERS)
+
+
+def _nothing(user: str) -> str:
+    return (
+        f"{user} may see nothing here: it takes the right to list nodes, or pods and workloads of a namespace; "
+        "ClusterRole topogate-inspect has all of it"
+    )
