@@ -172,6 +172,8 @@ class Judge:
         }
         if uid not in there:
             members |= {other for other, name in there.items() if f"-{name}-" in meta["name"]}
+        within = self.server.within("jobs", meta["namespace"])  # of a JobSet, whatever labels its pods have
+        members |= {job["metadata"]["uid"] for job in within if parent_of(job) in {uid, *members} - {""}}
         for pod in self.server.within("pods", meta["namespace"]):
             if owner_of(pod) in {uid, *members} or pod["metadata"]["uid"] in members or members & set(named_by(pod)):
                 yield pod
