@@ -33,6 +33,8 @@ def render(result: Report) -> RenderableType:
         (result.state, _color(result)), f"  {result.message}" if result.message else "",
     )  # fmt: skip
     parts: list[RenderableType] = [head]
+    if result.moving:
+        parts.append(Text(result.moving))
     if result.queue is not None:
         parts += [*queue_report.render(result.queue), Text("")]
     if result.domains:

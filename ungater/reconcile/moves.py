@@ -26,12 +26,11 @@ def under_way(entry: WorkloadEntry) -> bool:
 def keep_places(slots: PodSetSlots, counted: Tally) -> None:
     """Whoever is still where it was keeps one of the new places from its successor."""
     outside = [pod for pod in counted.moved if slots.of_selector(pod.spec.node_selector) is None]
-    more = sum(max(0, used - slot.count) for slot, used in zip(slots.slots, counted.used, strict=True))
-    for _ in range(len(outside) + more):
-        index = next((at for at, count in enumerate(counted.free(slots)) if count), None)
-        if index is None:
-            return
-        counted.used[index] += 1
+    left = len(outside) + sum(max(0, used - slot.count) for slot, used in zip(slots.slots, counted.used, strict=True))
+    for index, free in enumerate(counted.free(slots)):
+        kept = min(free, left)
+        counted.used[index] += kept
+        left -= kept
 
 
 def steps(entry: WorkloadEntry, counted: Mapping[str, Tally]) -> list[Instruction]:
