@@ -36,6 +36,8 @@ def render(result: Report, most: int = CLOSEST) -> RenderableType:
         (result.state, _color(result)), f"  {message}" if message else "",
     )  # fmt: skip
     parts: list[RenderableType] = [head]
+    if result.moving:
+        parts.append(Text(result.moving))
     if result.queue is not None:
         parts += [*queue_report.render(result.queue), Text("")]
     if result.domains:

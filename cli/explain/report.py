@@ -30,6 +30,7 @@ from ungater.cache.cache import Cache
 from ungater.cache.rules import queue_rules
 from ungater.jobs.job import owner_of
 from ungater.jobs.jobset import parent_of
+from ungater.model.conditions import MOVING
 from ungater.model.job_view import JobView, PodSetView, id_of, identity
 from ungater.model.pod_slots import PodSetSlots, is_gated
 from ungater.model.workload_entry import WorkloadEntry
@@ -116,6 +117,7 @@ class Report(msgspec.Struct, frozen=True):
     relief: Relief | None = None
     kind: str = "Job"
     pod_sets: tuple[AskedPodSet, ...] = ()
+    moving: str = ""  # that it is moved now, or how its last move ended
 
 
 async def report(client: Client, namespace: str, name: str, *, domain: str | None = None) -> Report:
@@ -203,7 +205,15 @@ def _report(
         queue=place,
         relief=freed,
         pod_sets=tuple([_asked(one) for one in owner.pod_sets]),
+        moving=_moving(workload) if state == "Placed" else "",
     )
+
+
+def _moving(workload: Workload | None) -> str:
+    found = objects.condition(workload.status.conditions if workload else None, MOVING)
+    if found is None:
+        return ""
+    return f"it is moved: {found.message}" if found.status == "True" else found.message
 
 
 def _asked(pod_set: PodSetView) -> AskedPodSet:

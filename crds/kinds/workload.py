@@ -264,7 +264,7 @@ class WorkloadStatus(ApiModel):
     """What was decided and what happened."""
 
     conditions: Conditions | None = None
-    """QuotaReserved, Admitted, PodsReady, Evicted, Preempted and Finished."""
+    """QuotaReserved, Admitted, PodsReady, Evicted, Preempted, Moving and Finished."""
     admission: Admission | None = None
     """The decision; absent while the workload waits."""
     nomination: Nomination | None = None

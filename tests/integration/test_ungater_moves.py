@@ -13,6 +13,7 @@ from support.nrt import install_nrt
 from support.published import GI, nrt_body, nrt_zone
 from support.queues import Queued, make_queue, queued
 
+from cli.explain.report import report
 from crds.constants import NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED
 from kube.resources import (
     CLUSTER_QUEUES,
@@ -90,6 +91,7 @@ async def test_a_preferred_job_that_was_spread_comes_together_when_room_appears(
         assert len(stayed) == 2, "those that were there already run on"
         said = await jobs.condition("train", "Moving", "False", "Moved")
         assert "comes together" in said["message"]
+        assert "comes together" in (await report(client, jobs.namespace, "train")).moving
         await jobs.event("train", "PullTogether")
         await jobs.condition("train", "PodsReady", "True")
         assert (await jobs.client.list(PODS, jobs.namespace, label_selector="batch.kubernetes.io/job-name=one"))[0][

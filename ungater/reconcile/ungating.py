@@ -123,16 +123,21 @@ def _keep_places(slots: PodSetSlots, counted: Tally, left: Sequence[Pod]) -> Non
     So do those that are to go and have not gone yet, outside all slots or as too many in theirs: no more pods run than
     were admitted.
     """
-    outside = [pod for pod in counted.moved if slots.of_selector(pod.spec.node_selector) is None]
+    free = counted.free(slots)
+    at = [slots.of_selector(pod.spec.node_selector) for pod in left]
+    outside = sum(slots.of_selector(pod.spec.node_selector) is None for pod in counted.moved)
     surplus = sum(max(0, used - slot.count) for slot, used in zip(slots.slots, counted.used, strict=True))
-    for pod in (*left, *outside, *[None] * surplus):
-        index = slots.of_selector(pod.spec.node_selector) if pod is not None else None
-        free = counted.free(slots)
-        if index is None or not free[index]:
-            index = next((at for at, count in enumerate(free) if count), None)
-        if index is None:
-            return
-        counted.used[index] += 1
+    anywhere = outside + surplus
+    for index in at:
+        if index is not None and free[index]:
+            free[index] -= 1
+            counted.used[index] += 1
+        else:
+            anywhere += 1
+    for index, count in enumerate(free):
+        kept = min(count, anywhere)
+        counted.used[index] += kept
+        anywhere -= kept
 
 
 def _let_go(entry: WorkloadEntry, keys: Keys, now: float) -> tuple[list[Instruction], list[Barred]]:

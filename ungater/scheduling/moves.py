@@ -26,13 +26,14 @@ from ungater.model import conditions, move_request
 from ungater.model.conditions import WantedCondition, moment
 from ungater.model.move_request import MoveRequest
 from ungater.model.pod_slots import PodSetSlots, Slot
-from ungater.model.workload_entry import WorkloadEntry
+from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
 from ungater.scheduling import relocation
 from ungater.writers.events import emit
 
 LOOK = 5.0  # seconds between two looks at who may be moved
-SEARCHES = 8  # workloads for which places are searched at one look
-FORBIDDEN = 60.0  # seconds until one is looked at again whose pods may not go
+LOOKED_AT = 64  # workloads at one look
+SEARCHES = 8  # of them, those for which places are searched
+FORBIDDEN = 60.0  # seconds until one is looked at again whose pods might not go, though nothing was freed
 
 log = structlog.get_logger()
 
@@ -59,7 +60,10 @@ class Move:
 
 @dataclass(frozen=True)
 class _Tried:
-    """When a workload was looked at, and what was free then; ``until``: not again before, as its pods may not go."""
+    """When a workload was looked at, and what was free then. It is looked at again when that changes.
+
+    ``until``: or then, as there was room and its pods might not go; 0: there was none.
+    """
 
     at: float
     free: tuple[int, ...]
@@ -90,6 +94,7 @@ class Moves:
         self._log = MoveLog(rules)
         self._tried: dict[str, _Tried] = {}  # by workload
         self._next = 0.0
+        self._remembered = False
 
     def look(self) -> None:
         """Begin what may begin now."""
@@ -102,7 +107,7 @@ class Moves:
         if not self._log.left(now):
             return
         searches = 0
-        for entry in self._in_turn(now):
+        for entry in self._in_turn(now)[:LOOKED_AT]:
             if searches >= SEARCHES or not self._log.left(now):
                 return
             with self._cache.guard("workload", entry.key):
@@ -113,16 +118,18 @@ class Moves:
         for entry in self._cache.entries.values():
             if entry.observed is None or not entry.observed.move_to or entry.writes.busy:
                 continue
-            request = move_request.parse(entry.observed.move_to)
-            said = condition(entry.observed.conditions, conditions.MOVING)
-            if request is None or request.until < now or (said is not None and request.mark in said.message):
-                continue
             with self._cache.guard("workload", entry.key):
-                move = self._asked_for(entry, request, now)
-                if isinstance(move, Move):
-                    self._begin(entry, move, now)
-                else:
-                    self._say(entry, (move,))
+                self._answer(entry, entry.observed, now)
+
+    def _answer(self, entry: WorkloadEntry, observed: ObservedWorkload, now: float) -> None:
+        request, said = move_request.parse(observed.move_to), condition(observed.conditions, conditions.MOVING)
+        if request is None or request.until < now or (said is not None and request.mark in said.message):
+            return
+        move = self._asked_for(entry, request, now)
+        if isinstance(move, Move):
+            self._begin(entry, move, now)
+        else:
+            self._say(entry, (move,))
 
     def _asked_for(self, entry: WorkloadEntry, request: MoveRequest, now: float) -> Move | WantedCondition:
         """The move, or what is said instead."""
@@ -144,13 +151,16 @@ class Moves:
         return WantedCondition(conditions.MOVING, False, reason, f"it is not moved {request.mark}: {why}")
 
     def _remember(self, now: float) -> None:
-        """Take in what Workloads tell of moves before this process began; forget who is gone."""
+        """Take in what Workloads tell of moves before this process began, once; forget who is gone."""
+        self._tried = {key: seen for key, seen in self._tried.items() if key in self._cache.queues.entries}
+        if self._remembered:
+            return
+        self._remembered = True
         for entry in self._cache.entries.values():
             said = condition(entry.observed.conditions, conditions.MOVING) if entry.observed is not None else None
             at = moment(said.last_transition_time) if said is not None and _counts(said) else None
             if at is not None:
                 self._log.saw(entry.key, min(at, now), now)
-        self._tried = {key: seen for key, seen in self._tried.items() if key in self._cache.queues.entries}
 
     def _in_turn(self, now: float) -> list[WorkloadEntry]:
         """Who wants to be moved: one of each namespace after the other, those first that had fewest moves lately.
@@ -159,8 +169,9 @@ class Moves:
         """
         mine: dict[str, list[WorkloadEntry]] = {}
         for entry in self._cache.entries.values():
-            if self._wants(entry, now):
-                mine.setdefault(entry.job.namespace, []).append(entry)
+            with self._cache.guard("workload", entry.key):
+                if self._wants(entry, now):
+                    mine.setdefault(entry.job.namespace, []).append(entry)
         found: list[tuple[int, float, str, WorkloadEntry]] = []
         for namespace, entries in mine.items():
             recent = self._log.recent(namespace, now)
@@ -177,14 +188,15 @@ class Moves:
             return False
         observed = entry.observed
         since = conditions.since(observed.conditions, conditions.QUOTA_RESERVED) if observed is not None else None
-        if since is None or now - since < self._rules.rest or self._log.resting(entry.key, now) > 0.0:
-            return False
-        return not relocation.hindered(self._cache, entry)
+        return since is not None and now - since >= self._rules.rest and self._log.resting(entry.key, now) <= 0.0
 
     def _try(self, entry: WorkloadEntry, now: float) -> bool:
         """Begin a move of one that wants it; True where places were searched for."""
+        if relocation.hindered(self._cache, entry):
+            self._tried[entry.key] = _Tried(now, ())
+            return False
         free, before = self._cache.queues.freed_so_far(entry.key), self._tried.get(entry.key)
-        if before is not None and (now < before.until or (before.free == free and not before.until)):
+        if before is not None and before.free == free and (not before.until or now < before.until):
             return False
         until = 0.0
         for move in self._found(entry):

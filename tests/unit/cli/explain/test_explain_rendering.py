@@ -59,6 +59,12 @@ def test_a_placed_job_as_a_tree_of_its_domains():
     ]
 
 
+def test_one_that_is_moved_says_so():
+    lines = text(report(message="4 pods in b1", moving="it is moved: it comes together"))
+    assert lines[1:] == ["Placed  4 pods in b1", "it is moved: it comes together"]
+    assert len(text(report(message="4 pods in b1"))) == 2
+
+
 def test_each_pod_set_is_told_with_its_own_requests():
     sets = (
         AskedPodSet("leader", 1, {"cpu": "2"}, "Unconstrained", ""),

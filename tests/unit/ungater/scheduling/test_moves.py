@@ -17,6 +17,7 @@ from ungater.model.conditions import EVICTED, MOVING, QUOTA_RESERVED
 from ungater.model.job_view import id_of
 from ungater.model.move_request import MoveRequest, encode
 from ungater.scheduling import moves as moving
+from ungater.scheduling import relocation
 from ungater.scheduling.moves import Moves
 
 PREFERRED = {KEYS.preferred[0]: "rack"}
@@ -256,6 +257,16 @@ def test_one_that_is_on_its_way_out_stays(cluster):
     assert cluster.begun == []
 
 
+def test_one_that_holds_nothing_is_passed_over_without_an_error(cluster):
+    entry, _ = cluster.spread()
+    cluster.world.memory.admissions.free(entry)
+    cluster.moves._wants = lambda *_: True
+    failed = []
+    cluster.world.memory.guard.failed = lambda *what: failed.append(what)
+    cluster.look()
+    assert (cluster.begun, failed) == ([], [])
+
+
 def test_who_is_nobodys_victim_is_not_moved(cluster):
     entry, _ = cluster.spread()
     cluster.world.memory.queues.holders.non_preemptible[entry.key] = None
@@ -302,6 +313,20 @@ def test_pods_that_do_not_go_get_their_places_back(cluster):
     assert cluster.begun == again, "it was refused, and is left alone"
 
 
+def test_an_error_with_one_keeps_nobody_else_from_it(cluster, monkeypatch):
+    entry, other = cluster.spread()
+    before = relocation.is_spread
+
+    def fails(one):
+        if one is other:
+            raise RuntimeError("nobody foresaw this")
+        return before(one)
+
+    monkeypatch.setattr(relocation, "is_spread", fails)
+    cluster.look()
+    assert cluster.begun == [entry.key]
+
+
 def test_who_has_many_that_cannot_be_moved_keeps_nobody_waiting(cluster):
     """Eight are looked at a time; a tenant has nine that want it and never can, with names that come first."""
     entry, _ = cluster.spread(name="z-train")
@@ -316,6 +341,58 @@ def test_who_has_many_that_cannot_be_moved_keeps_nobody_waiting(cluster):
     assert order.index(entry) == 2
     assert order[0].key == "a/j10"
     assert order[-1].key == "a/j2"
+
+
+# --- pods that lack what they ask for ------------------------------------------------------------------------------
+
+
+def lacking(cluster, *pods):
+    cluster.world.memory.unkept = lambda entry: {pod: "wishes one zone" for pod in pods if pod in entry.pods}
+    for entry in cluster.world.memory.entries.values():
+        entry.mismatches.update({pod: None for pod in pods if pod in entry.pods})
+
+
+def test_a_pod_that_lacks_what_it_asks_for_goes_to_another_node_of_its_rack(cluster):
+    entry = cluster.job(pods=2, request={KEYS.required[0]: "rack"})
+    (slot,) = entry.slots.slots
+    lacking(cluster, "uid-train-r1-h1-0")
+    cluster.look()
+    assert {one.node: one.count for one in entry.slots.slots} == {"r1-h1": 1, "r1-h2": 1}
+    assert slot.count == 2
+    assert said(entry).reason == "Realign"
+    assert "train-r1-h1-0 wishes one zone" in said(entry).message
+
+
+def test_where_its_rack_has_no_other_node_for_it_it_stays(cluster):
+    entry = cluster.job(pods=2, request={KEYS.required[0]: "rack"})
+    cluster.filler("other", "r1-h2")
+    lacking(cluster, "uid-train-r1-h1-0")
+    cluster.look()
+    assert cluster.begun == []
+    assert {one.node for one in entry.slots.slots} == {"r1-h1"}
+
+
+def test_one_that_is_misaligned_time_and_again_is_moved_less_and_less_often(cluster):
+    entry = cluster.job(pods=2, request={KEYS.required[0]: "rack"})
+    begun = []
+    for _ in range(200):
+        lacking(cluster, *entry.pods)
+        over = tuple(one for one in entry.observed.conditions if one.type != MOVING)
+        entry.observe(_with(entry.observed, over))
+        moved_along(cluster, entry)
+        cluster.look(600.0)
+        begun.append(len(cluster.begun))
+    assert begun[0] == 1
+    assert 8 <= len(cluster.begun) <= 5 + 200 // 16 + 1
+
+
+def moved_along(cluster, entry):
+    """Its pods are where its slots are."""
+    places = [slot for slot in entry.slots.slots for _ in range(slot.count)]
+    for pod, slot in zip(sorted(entry.pods.values(), key=lambda pod: pod.metadata.name), places, strict=True):
+        selector = dict(zip(entry.slots.levels, slot.values, strict=True))
+        spec = msgspec.structs.replace(pod.spec, node_selector=selector, node_name=slot.node)
+        cluster.world.put("pod", msgspec.structs.replace(pod, spec=spec))
 
 
 # --- what an administrator asks for --------------------------------------------------------------------------------
@@ -423,6 +500,7 @@ def test_a_request_that_is_old_or_no_request_is_passed_over(cluster):
 
 class Entered:
     def __init__(self, memory, entries):
+        self.guard = memory.guard
         self.entries = {entry.id: entry for entry in entries}
         self.queues = memory.queues
 
