@@ -15,7 +15,7 @@ TAG ?= topogate:$(VERSION)
 BASE ?=
 ENGINE ?=
 
-.PHONY: help demo test unit lint format types bench generate lock page image sbom clean
+.PHONY: help demo test unit lint format types bench generate lock page image sbom chart docs clean
 
 help:
 	@echo "make demo      a local control plane, Topogate installed, real Jobs placed"
@@ -26,6 +26,8 @@ help:
 	@echo "make generate  the CRDs from their models, the chart from the manifests, the messages of the kubelet's podresources API"
 	@echo "make page      the page of topogate web, from its TypeScript (needs npm)"
 	@echo "make image     the image, upon a base with a digest (BASE=...@sha256:..., or image/base.txt), and its bill of materials"
+	@echo "make chart     the Helm chart as a package"
+	@echo "make docs      the documentation as a site, its links checked"
 	@echo "make sbom      what is in the image of Topogate's own, as CycloneDX"
 	@echo "make clean     what was built in this folder (the control plane's cache stays)"
 
@@ -74,6 +76,22 @@ lock: $(VENV)/.ready
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml -o requirements.lock
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml --group dev -c requirements.lock -o requirements-dev.lock
 
+	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --group docs -o requirements-docs.lock
+
+# In an environment of its own: nothing else needs what it takes.
+$(VENV)-docs/.ready: requirements-docs.lock
+	@$(PYTHON) -m venv $(VENV)-docs
+	@$(VENV)-docs/bin/pip install --quiet --require-hashes -r requirements-docs.lock
+	@touch $@
+
+docs: $(VENV)-docs/.ready
+	@$(VENV)-docs/bin/mkdocs build --strict --quiet
+	@echo "dist/docs/index.html"
+
+chart: $(VENV)/.ready
+	@mkdir -p dist
+	@"$$($(BIN)/python -m localcluster helm | awk '{print $$2}')" package manifests/helm/topogate --destination dist
+
 image: sbom
 	@$(BIN)/python -m image.build --tag "$(TAG)" --base "$(BASE)" --engine "$(ENGINE)"
 
@@ -81,7 +99,7 @@ sbom: $(VENV)/.ready
 	@$(BIN)/python -m image.sbom dist/topogate-$(VERSION).cdx.json
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache benchmarks/results *.egg-info
+	rm -rf $(VENV) $(VENV)-docs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache benchmarks/results *.egg-info
 
 page: web/page/node_modules
 	@cd web/page && npm run --silent types && npm run --silent build

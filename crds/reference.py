@@ -35,7 +35,7 @@ def text(kinds: Sequence[type[ApiObject]], schemas: Sequence[Schema]) -> str:
 def _key_rows() -> Iterator[str]:
     keys = Keys()
     for spellings, meaning in (
-        (keys.required, "a level: all pods in one domain of it, or none runs"),
+        (keys.required, "a level, by its label key or its name: all pods in one domain of it, or none runs"),
         (keys.preferred, "a level, or `auto` (the narrowest): as few domains as possible"),
         ((keys.unconstrained,), '`"true"`: anywhere, but counted'),
         ((keys.slice_level,), "a level: each slice of pods in one domain of it"),

@@ -30,7 +30,11 @@ def main() -> None:
     """Exit status 1 where a program can be neither found nor built."""
     parser = argparse.ArgumentParser(prog="python -m localcluster", description=__doc__)
     parser.add_argument("--tools", action="store_true", help="helm and kustomize too")
-    names = [*PROGRAMS, *(TOOLS if parser.parse_args().tools else ())]
+    parser.add_argument("names", nargs="*", metavar="PROGRAM", help="these alone")
+    asked = parser.parse_args()
+    if unknown := set(asked.names) - PROGRAMS.keys() - TOOLS.keys():
+        parser.error(f"there is no program {', '.join(sorted(unknown))}; known are {', '.join([*PROGRAMS, *TOOLS])}")
+    names = asked.names or [*PROGRAMS, *(TOOLS if asked.tools else ())]
     try:
         found = Binaries.find(names, progress=_Teller().say)
     except BinariesMissing as error:

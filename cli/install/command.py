@@ -237,7 +237,7 @@ async def _show(steps: AsyncIterator[Step]) -> None:
 
 def _print_objects(objects: list[render.Json], output: OutputFormat) -> None:
     if output is OutputFormat.YAML:
-        yaml.safe_dump_all(objects, sys.stdout, sort_keys=False)
+        yaml.safe_dump_all(objects, sys.stdout, sort_keys=False, default_flow_style=None, width=150)
     else:
         emit({"apiVersion": "v1", "kind": "List", "items": objects}, output)
 

@@ -21,6 +21,7 @@ from support.reviews import (
 )
 
 from crds.constants import GPU_LINK, NUMA_POLICY, Keys
+from crds.levels import LevelNames
 from webhook.jobsets import mutate_jobset
 from webhook.mutate import UNTOUCHED, Rules
 from webhook.objects import JobSet
@@ -206,3 +207,13 @@ def test_jobs_of_one_are_managed_by_nobody_else():
     message = decide(with_replicas(1, managedBy="example.com/x")).denied.message
     assert message.startswith('spec.replicatedJobs[0].template.spec.managedBy: Forbidden: "example.com/x"')
     assert decide(with_replicas(1, managedBy="kubernetes.io/job-controller")).denied is None
+
+
+def test_levels_by_name_are_stamped_as_they_were_written_into_every_replicated_job():
+    names = LevelNames.read([("tas", FLAVORS["tas"], {"shelf": RACK})])
+    named = Rules(Keys(DOMAIN), FLAVORS, names=names)
+    jobset = make_jobset({REQUIRE: "shelf"})
+    decision = mutate_jobset(decode(jobset), named, "CREATE", None)
+    made = patched(jobset, msgspec.to_builtins(decision.patch))
+    assert [template["metadata"]["annotations"][REQUIRE] for template in templates(made)] == ["shelf", "shelf"]
+    assert 'Unsupported value: "shelf"' in decide(jobset).denied.message

@@ -147,3 +147,17 @@ def test_a_waiting_job_says_how_many_nodes_fail_by_numa_and_what_their_data_lack
     assert "3 nodes refuse more: TopologyAffinityError" in lines[3]
     assert "1 NumaAlignment" in lines[3]
     assert lines[-2:] == ["  n7: Topology Manager scope: differs", "  n7: zones[0].name: bad"]
+
+
+def test_at_host_level_the_ten_closest_of_many_domains_and_the_message_once():
+    message = "4 pods do not fit one kubernetes.io/hostname: the best of 35, h0, takes 2; closest: h0 could take 2"
+    room = tuple(Room("tas", (f"h{at}",), 2 if at < 3 else 0, 1, "nvidia.com/gpu", {}, {}) for at in range(35))
+    found = report(state="Waiting", message=message, room=room)
+    lines = text(found)
+    assert sum(line.startswith("h") for line in lines) == 10
+    assert lines[-1] == "and 25 more domains, none of them closer; --all shows them"
+    assert "could take" not in "".join(lines)
+    console = Console(file=io.StringIO(), width=140, color_system=None)
+    console.print(render(found, 0))
+    assert sum(line.startswith("h") for line in console.file.getvalue().splitlines()) == 35
+    assert "could take" in "".join(text(report(state="Waiting", message=message))), "without a table the message is all"

@@ -1,0 +1,42 @@
+"""The documentation as a site, and the workflows: every page has its place, every command is one of ours."""
+
+import re
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parents[3]
+MAKE = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def pages(nav):
+    for entry in nav:
+        for value in entry.values() if isinstance(entry, dict) else [entry]:
+            yield from pages(value) if isinstance(value, list) else [value]
+
+
+def test_every_page_is_in_the_navigation_once():
+    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+    found = list(pages(site["nav"]))
+    assert sorted(found) == sorted(path.name for path in (ROOT / "docs").glob("*.md"))
+    assert [next(iter(part)) for part in site["nav"]] == ["Start", "Tasks", "Concepts", "Reference"]
+
+
+def test_no_page_links_to_what_the_site_does_not_have():
+    for path in (ROOT / "docs").glob("*.md"):
+        for link in re.findall(r"\]\(([^)#]+)", path.read_text()):
+            assert "://" in link or (path.parent / link).exists(), f"{path.name}: {link}"
+            assert not link.startswith(".."), f"{path.name}: {link}"
+
+
+def test_workflows_call_what_make_knows():
+    called = set()
+    for path in (ROOT / ".github" / "workflows").glob("*.yaml"):
+        for job in yaml.safe_load(path.read_text())["jobs"].values():
+            for step in job["steps"]:
+                if (line := step.get("run", "")).startswith("make "):
+                    called.add(line.split()[1])
+                else:
+                    assert not line or line.startswith("docker push"), line
+    assert called <= MAKE
+    assert {"lint", "unit", "test", "image", "chart", "docs"} <= called
