@@ -7,9 +7,8 @@ Rules
 - Nothing is swallowed: the shell logs every error with its trace, counts it, and tells people (`Failed`).
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Final
 
 from engine.cluster.state import ClusterState
@@ -40,16 +39,15 @@ class Shield:
     now: float
     failed: list[Failed]
 
-    @contextmanager
-    def __call__(self, key: str) -> Iterator[None]:
-        """Do something for a workload."""
-        quotas, depths = self.queues.quotas, (self.state.depth, self.queues.quotas.depth)
-        try:
-            yield
-        except Exception as error:  # noqa: BLE001  (told in full: see the module)
-            self.state.rollback_to(depths[0])
-            quotas.rollback_to(depths[1])
-            self._put_off(key, error)
+    def __call__(self, key: str) -> "_Attempt":
+        """Do something for a workload, as a context."""
+        return _Attempt(self, key, self.state.depth, self.queues.quotas.depth)
+
+    def failed_with(self, key: str, error: Exception, depths: tuple[int, int]) -> None:
+        """What was tried for a workload ended so; ``depths``: of state and quotas, before it was tried."""
+        self.state.rollback_to(depths[0])
+        self.queues.quotas.rollback_to(depths[1])
+        self._put_off(key, error)
 
     def _put_off(self, key: str, error: Exception) -> None:
         queues, entry = self.queues, self.queues.entries.get(key)
@@ -70,6 +68,29 @@ class Shield:
     def _new(self, key: str) -> bool:
         """Whether it was admitted in this cycle, and that is not stored."""
         return key in self.queues.fresh and key not in self.queues.storing
+
+
+class _Attempt:
+    """What is done for one workload. Made several times a look, so no generator: that costs five times as much."""
+
+    __slots__ = ("_key", "_quotas", "_shield", "_state")
+
+    def __init__(self, shield: Shield, key: str, state: int, quotas: int) -> None:
+        self._shield = shield
+        self._key = key
+        self._state = state
+        self._quotas = quotas
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        self._shield.failed_with(self._key, error, (self._state, self._quotas))  # told in full: see the module
+        return True
 
 
 def in_words(error: Exception) -> str:

@@ -276,16 +276,15 @@ class Quotas:
     def missing(self, queue: str, amounts: Quantities, *, non_preemptible: bool = False) -> Iterator[Missing]:
         """Each quota that does not suffice."""
         for key, amount in amounts.items():
-            available = self.available(queue, key, non_preemptible=non_preemptible) if amount > 0 else 0
-            if amount > 0 and amount > available:
+            if amount <= 0:
+                continue
+            left = available = self._available(queue, key)
+            if non_preemptible:
+                available = self.available(queue, key, non_preemptible=True)
+            if amount > available:
                 used, limit = self.used(queue, key), self.limit(queue, key)
-                own_limit = used + amount > limit
-                lasting = (
-                    self._non_preemptible.get(queue, {}).get(key, 0)
-                    if available < self._available(queue, key)
-                    else None
-                )
-                yield Missing(*key, amount - available, amount, used, limit, own_limit, lasting)
+                lasting = self._non_preemptible.get(queue, {}).get(key, 0) if available < left else None
+                yield Missing(*key, amount - available, amount, used, limit, used + amount > limit, lasting)
 
     def borrows(self, queue: str, amounts: Quantities) -> bool:
         """Whether it would use more than its nominal quota of one of these."""
