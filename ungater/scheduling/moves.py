@@ -125,6 +125,8 @@ class Moves:
         request, said = move_request.parse(observed.move_to), condition(observed.conditions, conditions.MOVING)
         if request is None or request.until < now or (said is not None and request.mark in said.message):
             return
+        if said is not None and said.status == "True":
+            return  # what is said of the move under way stays until it is over: its pods go by that
         move = self._asked_for(entry, request, now)
         if isinstance(move, Move):
             self._begin(entry, move, now)
@@ -197,6 +199,7 @@ class Moves:
             return False
         free, before = self._cache.queues.freed_so_far(entry.key), self._tried.get(entry.key)
         if before is not None and before.free == free and (not before.until or now < before.until):
+            self._tried[entry.key] = dataclasses.replace(before, at=now)  # the others come first next time
             return False
         until = 0.0
         for move in self._found(entry):

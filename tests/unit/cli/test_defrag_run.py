@@ -73,6 +73,7 @@ def test_one_after_the_other_and_the_next_when_all_pods_run():
     done, said = carried(server, [A], [B])
     assert done
     assert said == ["step 1: ns/job-a moved", "step 2: ns/job-b moved"]
+    assert server.answers["a"] == [MOVED], "it waited until all pods ran"
     assert [name for name, _ in server.asked] == ["a", "b"]
     assert len({request.id for _, request in server.asked}) == 2
     assert server.asked[0][1].nodes == {"main": frozenset({"n1"})}

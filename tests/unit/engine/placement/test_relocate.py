@@ -143,6 +143,15 @@ def test_one_slot_goes_elsewhere_in_the_required_rack_and_not_back():
     assert isinstance(refused, Refusal)
 
 
+def test_all_of_it_goes_to_other_nodes_than_those_it_leaves():
+    state = racks({"b1/r1": [8, 4]})
+    pod_set = make_pod_set(4)
+    holding(state, pod_set, {"n0": 4})
+    assert nodes_of(relocate(state, "w", pod_set, {path(state, "n0"): 4})) == {"n1": 4}
+    state.set_pod(make_pod("x/y", "n1", 1))
+    assert isinstance(relocate(state, "w", pod_set, {path(state, "n0"): 4}), Refusal)
+
+
 def test_a_preferred_level_is_not_given_up_for_it():
     state = racks({"b1/r1": [8], "b1/r2": [8]})
     holding(state, preferred(4), {"n0": 4})

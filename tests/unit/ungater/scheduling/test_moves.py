@@ -443,6 +443,17 @@ def test_it_is_answered_once_with_the_request_that_it_is_about(cluster, nodes, r
     assert cluster.begun == [entry.key], "the next one is another"
 
 
+def test_a_request_says_nothing_while_a_move_is_under_way(cluster):
+    """What is stored of the move is by what its pods are evicted, and not deleted."""
+    entry, _ = cluster.spread()
+    cluster.look()
+    under_way = said(entry)
+    assert under_way.status == "True"
+    ask(cluster, entry, ["r1-h1"])
+    cluster.look()
+    assert said(entry) is under_way
+
+
 def test_what_is_refused_is_no_move_after_a_restart(cluster):
     entry = cluster.job(pods=2, request={KEYS.required[0]: "rack"})
     ask(cluster, entry, ["r1-h1"])
@@ -496,6 +507,16 @@ def test_a_request_that_is_old_or_no_request_is_passed_over(cluster):
         cluster.look()
     assert cluster.begun == []
     assert said(entry) is None
+
+
+def test_one_that_was_passed_over_comes_after_the_others(cluster):
+    entry, _ = cluster.spread()
+    cluster.moves._wants = lambda *_: True
+    free = cluster.world.memory.queues.freed_so_far(entry.key)
+    cluster.moves._tried[entry.key] = moving._Tried(1.0, free)
+    cluster.look()
+    assert cluster.begun == []
+    assert cluster.moves._tried[entry.key].at == cluster.clock.now()
 
 
 class Entered:
