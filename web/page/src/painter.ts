@@ -129,7 +129,7 @@ function parts(cluster: Cluster, row: HostRow, look: Look, hatch: Hatch): Part[]
       left -= count;
       const holder = row[i] as number;
       const back = look.lit !== null && !look.lit.has(holder);
-      let colour = colourOf(mode, theme, cluster.holders.get(holder), look.queues, look.now);
+      let colour = colourOf(mode, theme, cluster.holders.get(holder), look.queues, cluster.shades, look.now);
       if (wrong) colour = theme.wrong;
       else if (back) colour = theme.back;
       else if (look.lit !== null && (mode === "occupancy" || mode === "problem")) colour = theme.used;
