@@ -52,7 +52,10 @@ class ClusterQuestions:
 
     def queues(self, sight: Sight) -> Json:
         """See `web.questions`."""
-        found = queues_report(self._queues(*self._reading()))
+        try:
+            found = queues_report(self._queues(*self._reading()))
+        except Failure as failure:
+            raise QuestionError(str(failure)) from None
         made: Json = msgspec.to_builtins(found)
         kept = [one for queue in made["queues"] if (one := _queue(queue, sight)) is not None]
         cohorts = made["cohorts"] if sight.queues else []

@@ -33,7 +33,8 @@ VIEWS = {
 def named(made):
     """Names of a workload that runs with several pods, of one that waits, and of a machine with an inside."""
     workloads = [one for one in made if one["kind"] == "Workload"]
-    runs = next(one for one in workloads if "admission" in one["status"] and one["spec"]["podSets"][0]["count"] > 4)
+    running = [one for one in workloads if "admission" in one["status"]]
+    runs = max(running, key=lambda one: one["spec"]["podSets"][0]["count"])
     waits = next(one for one in workloads if "admission" not in one["status"])
     machine = next(one["metadata"]["name"] for one in made if one["kind"] == "FlexTopo")
     key = "{0[namespace]}/{0[name]}".format
@@ -112,12 +113,12 @@ async def test_a_wrong_key_is_told_and_opens_nothing(tab, page):
 
 
 async def test_hover_says_who_and_a_click_opens_the_machine(tab, page):
-    for x in range(200, 400, 7):  # there is a little room between hosts
-        await tab.mouse("mouseMoved", x, 300)
-        await tab.settled()
+    for y in range(180, 400, 13):  # there is a little room between hosts and racks
+        await tab.mouse("mouseMoved", 300, y)
+        await asyncio.sleep(0.1)
         if await tab.js("(document.querySelector('.tip')?.innerText ?? '').includes('of 8 GPUs')"):
             break
-    await tab.click(x, 300)
+    await tab.click(300, y)
     await tab.until("!!document.querySelector('.drawer h2') && location.hash.includes('host=')")
 
 

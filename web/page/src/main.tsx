@@ -131,7 +131,7 @@ function Door(): JSX.Element {
 function takeKey(): string {
   const found = /^#key=([\w-]+)$/.exec(location.hash);
   if (!found) return "";
-  history.replaceState(null, "", location.pathname + "#/map");
+  history.replaceState(null, "", location.pathname + "#/");
   return found[1]!;
 }
 
