@@ -13,7 +13,6 @@ from support.house import house
 from support.web_page import serving
 
 from crds.constants import API_VERSION
-from kube.patches import PatchType
 from kube.resources import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, NAMESPACES, NODES, PODS, RESOURCE_FLAVORS
 from localcluster import Fleet, add_nodes, wait_ready
 from localcluster.kubelets.fleet import Publishing
@@ -102,7 +101,7 @@ async def made(here):
             team,
         )
     for name in ("b3-r4-h7", "b3-r4-h8"):
-        await client.patch(NODES, name, {"spec": {"unschedulable": True}}, patch_type=PatchType.MERGE)
+        await client.patch(NODES, name, body={"spec": {"unschedulable": True}})
     for team, name, pods, gpus, level in JOBS_OF:
         await client.create(JOBS, job(team, name, pods, gpus, level), team)
         await asyncio.sleep(1)
