@@ -116,3 +116,11 @@ async def test_a_person_logs_in_and_the_picture_goes_on_after_the_api_server_was
         await here.submit("after", 1, REQUIRED, gpus=8)
         await tab.until("/24.used/.test(document.querySelector('.line').innerText.replace(/\\s+/g, ' '))")
         assert here.web.returncode is None
+
+
+async def test_who_may_not_read_the_cluster_is_told_so_at_once(here):
+    config = here.cluster.token_kubeconfig(here.tokens["nobody"], "nobody")
+    done = await here.run("web", "--port", "0", "--kubeconfig", str(config))
+    assert done.returncode == 1
+    assert "topogate-inspect" in done.stderr
+    assert "Traceback" not in done.stderr
