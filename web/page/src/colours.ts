@@ -79,9 +79,9 @@ export const AGES: { upTo: number; label: string }[] = [
 ];
 
 export const WRONG: { bit: number; label: string }[] = [
-  { bit: LOST, label: "host is not ready, and somebody holds it" },
-  { bit: OVER, label: "more is held than there is" },
-  { bit: CROSSES, label: "a pod crosses sockets without need" },
+  { bit: LOST, label: "held, though not ready" },
+  { bit: OVER, label: "more held than there is" },
+  { bit: CROSSES, label: "a pod across sockets without need" },
 ];
 
 /** Which colour stands for each queue: in the order of their names, so that neighbours in the legend differ. */

@@ -85,7 +85,7 @@ function paintFrames(ctx: Context, scene: Scene, view: View, look: Look, size: {
     const left0 = Math.round(x), top0 = Math.round(y);
     ctx.strokeRect(left0 + 0.5, top0 + 0.5, Math.floor(x + w) - left0 - 1, Math.floor(y + h) - top0 - 1);
     const head = one.head * view.scale;
-    if (head < 9) continue;
+    if (head < 9 || y + head < 13) continue; // what is left of it is under the frames in it
     const points = Math.min(13, Math.max(9, head - 3.5));
     ctx.font = `${one.depth === 0 ? 600 : 400} ${points}px ${FONT}`;
     ctx.fillStyle = one.depth === 0 ? theme.ink : theme.muted;
