@@ -194,13 +194,18 @@ class Board:
         self._of.get(pod.holder, {}).pop(pod.key, None)
         self.changed_holders.add(pod.holder)
         if pod.node:
-            self._here.get(pod.node, {}).pop(pod.key, None)
+            here = self._here.get(pod.node, {})
+            here.pop(pod.key, None)
+            if not here:
+                self._here.pop(pod.node, None)
             self.changed_hosts.add(pod.node)
 
     def _forget_slots(self, holder: Holder | None) -> None:
         for label, _ in holder.slots if holder is not None else ():
             here = self._slots.get(label, {})
             here.pop(holder.key if holder is not None else "", None)
+            if not here:
+                self._slots.pop(label, None)
             self.changed_hosts.add(self._names.get(label, label))
 
     # --- reading -----------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -179,8 +178,7 @@ class Live:
             log.info("watching", hosts=len(board.hosts), pods=len(board.pods), workloads=len(board.holders))
             while True:
                 hub.publish()
-                with suppress(Exception):
-                    hub.history.take(board, self._clock.now())
+                hub.history.take(board, self._clock.now())
                 await asyncio.sleep(TICK)
 
     def fill(self, board: Board) -> None:

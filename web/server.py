@@ -11,6 +11,7 @@ what that viewer may see (`web.rights`); those who may see the same share one en
 
 import asyncio
 import functools
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from importlib.resources import files
 from typing import Any, Final
@@ -41,6 +42,8 @@ MOST_MANIFEST: Final = 256 * 1024
 BODY_SECONDS: Final = 10.0
 MOST_QUESTIONS: Final = 8  # that wait for their turn
 QUESTION_SECONDS: Final = 60.0
+ANSWER_SECONDS: Final = 5.0  # for which an answer serves whoever asks the same
+ANSWERS: Final = 16
 TYPES: Final = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
 FILES: Final = {"/": "index.html", "/page.js": "page.js", "/page.css": "page.css", "/icon.svg": "icon.svg"}
 _encode = msgspec.json.Encoder().encode
@@ -75,6 +78,7 @@ class Page:
         self._clock = clock
         self._turn = asyncio.Semaphore(1)
         self._asked = 0
+        self._answers: OrderedDict[tuple[str, Sight], tuple[float, bytes]] = OrderedDict()
         self._viewers: dict[str, int] = {}
 
     @property
@@ -155,13 +159,13 @@ class Page:
     # --- questions ---------------------------------------------------------------------------------------------------
 
     async def _queues(self, _: web.Request, seen: Seen) -> web.Response:
-        return await self._ask(lambda: self._questions.queues(seen.sight))
+        return await self._ask(lambda: self._questions.queues(seen.sight), ("", seen.sight))
 
     async def _explain(self, request: web.Request, seen: Seen) -> web.Response:
         key = request.query.get("key", "")
         if not seen.sight.names(key.partition("/")[0]) or key not in self._hub.board.holders:
             return _absent()
-        return await self._ask(lambda: self._questions.explain(key, seen.sight))
+        return await self._ask(lambda: self._questions.explain(key, seen.sight), (key, seen.sight))
 
     async def _whatif(self, request: web.Request, seen: Seen) -> web.Response:
         if not seen.sight.hosts:
@@ -178,16 +182,31 @@ class Page:
         namespace = request.query.get("namespace", "") or "default"
         return await self._ask(lambda: self._questions.place(text, namespace, seen.sight))
 
-    async def _ask(self, question: Callable[[], Any]) -> web.Response:
+    async def _ask(self, question: Callable[[], Any], name: tuple[str, Sight] | None = None) -> web.Response:
+        """The answer; one that is asked for again by its name serves all who see the same for a few seconds."""
+        kept = self._answers.get(name) if name is not None else None
+        if kept is not None and self._clock.monotonic() - kept[0] < ANSWER_SECONDS:
+            return _json_of(kept[1])
         if self._asked >= MOST_QUESTIONS:
             return web.Response(status=429, text="others ask too: try again in a moment", headers=HEADERS)
         self._asked += 1
+        asking = asyncio.create_task(self._in_turn(question))
         try:
-            async with asyncio.timeout(QUESTION_SECONDS), self._turn:
-                # Shielded: a thread does not end with whoever asked, and holds its turn until it does.
-                return _json(await asyncio.shield(asyncio.to_thread(question)))
+            async with asyncio.timeout(QUESTION_SECONDS):
+                # A thread does not end with whoever asked: it keeps its turn until it does.
+                answer = await asyncio.shield(asking)
         except TimeoutError:
             return web.Response(status=503, text="it takes too long: try again later", headers=HEADERS)
+        if name is not None:
+            self._answers[name] = self._clock.monotonic(), answer
+            if len(self._answers) > ANSWERS:
+                self._answers.popitem(last=False)
+        return _json_of(answer)
+
+    async def _in_turn(self, question: Callable[[], Any]) -> bytes:
+        try:
+            async with self._turn:
+                return _encode(await asyncio.to_thread(question))
         finally:
             self._asked -= 1
 
@@ -258,7 +277,11 @@ async def _static(body: bytes, kind: str, _: web.Request) -> web.Response:
 
 
 def _json(found: Any) -> web.Response:
-    response = web.Response(body=_encode(found), content_type="application/json", headers=HEADERS)
+    return _json_of(_encode(found))
+
+
+def _json_of(body: bytes) -> web.Response:
+    response = web.Response(body=body, content_type="application/json", headers=HEADERS)
     response.enable_compression()
     return response
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from cli.demo.numa import numa
+from cli.demo.page import opened
 from cli.demo.queues import teams
 from cli.demo.stage import NAMESPACE, WAIT_SECONDS, Stage, act, make_job, say, syntax, until
 from cli.install import installation, waiting
@@ -101,6 +102,8 @@ async def _set_up(stack: AsyncExitStack, clock: Clock) -> Stage:
         f"kind: ResourceFlavor\nspec:\n  nodeLabels: {{cloud-provider.com/node-group: tas}}\n"
         f"  topology: {{levels: [{BLOCK}, {RACK}, {HOST}]}}"
     )
+    if link := await opened(stack, cluster.kubeconfig):
+        say(f"\nWatch it in a browser on this machine: {link}", "bold")
     return Stage(cluster, client, clock)
 
 

@@ -15,6 +15,8 @@ from cli.simulate.cluster import generated, recorded
 from cli.simulate.jobs import jobs_in
 from cli.simulate.output import table, write_jobs, write_series
 from cli.simulate.policies import DEFAULT, EXAMPLE, policies
+from cli.web import simulated
+from cli.web.simulated import Moment
 from clock import SYSTEM, Clock
 from crds.constants import DEFAULT_DOMAIN, Keys
 from simulator.generate import JobSite, generate
@@ -103,6 +105,15 @@ Picture = Annotated[
     Path | None,
     typer.Option("--pictures", metavar="FOLDER", help="Draw pictures there.", rich_help_panel=RESULTS),
 ]
+Page = Annotated[
+    Path | None,
+    typer.Option(
+        "--web",
+        metavar="FILE",
+        help="Write a page into one HTML file a policy: who had what at the time of --picture-at, and curves.",
+        rich_help_panel=RESULTS,
+    ),
+]
 PictureAt = Annotated[
     str,
     typer.Option(
@@ -144,6 +155,7 @@ def command(
     output: Output = OutputFormat.TABLE,
     out: Out = None,
     picture: Picture = None,
+    page: Page = None,
     picture_at: PictureAt = "",
     formats: Formats = None,
 ) -> None:
@@ -164,9 +176,12 @@ def command(
         site = given.site_of(place) if cluster else made.site()
         wanted = _generated(jobs, place, site, queues, seed=seed, span=span, load=load)
     end, at = _time_or_none("--until", until), _time_or_none("--picture-at", picture_at)
-    results = list(_simulated(place, wanted, chosen, options, end, at))
+    moments = [Moment(at) for _ in chosen]
+    results = list(_simulated(place, wanted, chosen, options, end, at, moments))
     emit([summarise(result) for result in results], output, table=table(results))
     _write(results, out, picture, formats or ["svg"])
+    if page is not None:
+        simulated.write(page, list(zip(results, moments, strict=True)))
 
 
 def _check_folders(out: Path | None, picture: Path | None) -> None:
@@ -231,14 +246,20 @@ def _simulated(
     options: Options,
     until: float | None,
     picture: float | None,
+    moments: Sequence[Moment],
 ) -> Iterator[Result]:
-    for policy in chosen:
+    for policy, moment in zip(chosen, moments, strict=True):
         try:
             simulation = Simulation(cluster, jobs, policy, options)
         except ValueError as error:
             raise Failure(str(error)) from None
         with _bar(policy.name, len(jobs)) as show:
-            yield simulation.run(until, show, picture=picture)
+
+            def watch(step: Simulation, show: Callable[[Simulation], object] = show, taken: Moment = moment) -> None:
+                show(step)
+                taken(step)
+
+            yield simulation.run(until, watch, picture=picture)
 
 
 @contextmanager

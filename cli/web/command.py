@@ -63,7 +63,7 @@ Certificate = Annotated[
 ]
 Key = Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key, PEM.")]
 HealthPort = Annotated[
-    int | None, typer.Option("--health-port", min=0, max=65535, help="Also serve /healthz, /readyz and /metrics here.")
+    int | None, typer.Option("--health-port", min=0, max=65535, help="Also serve /healthz and /readyz here, plain.")
 ]
 
 

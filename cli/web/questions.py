@@ -16,8 +16,8 @@ from cli.cluster.manifests import read as read_manifests
 from cli.explain import queue_report
 from cli.output import Failure
 from cli.place import report as place_report
+from cli.queues.report import MOST_WORDS, why
 from cli.queues.report import report as queues_report
-from cli.queues.report import why
 from clock import Clock
 from crds.request import ParsedRequest
 from crds.settings import Settings
@@ -52,8 +52,16 @@ class ClusterQuestions:
 
     def queues(self, sight: Sight) -> Json:
         """See `web.questions`."""
-        found = queues_report(self._queues(*self._reading()))
+        try:
+            reading = self._queues(*self._reading())
+            found = queues_report(reading)
+        except Failure as failure:
+            raise QuestionError(str(failure)) from None
         made: Json = msgspec.to_builtins(found)
+        if sight.namespaces is not None:
+            for one in (one for queue in made["queues"] for one in queue["waiting"]):
+                stored = reading.condition(one["workload"])
+                one |= {"reason": stored.reason, "message": stored.message, "short": stored.message[:MOST_WORDS]}
         kept = [one for queue in made["queues"] if (one := _queue(queue, sight)) is not None]
         cohorts = made["cohorts"] if sight.queues else []
         inactive = [key for key in made["inactive"] if sight.names(key.partition("/")[0])]
@@ -71,8 +79,11 @@ class ClusterQuestions:
         if key in reading.workloads and entry.job.queue:
             place = queue_report.place(reading, memory.state, key)
             made["queue"] = msgspec.to_builtins(place)
-            if key in reading.queues.entries:
+            if key in reading.queues.entries and sight.namespaces is None:
                 made["reason"], made["message"] = why(reading, key)
+            else:  # in the words that are stored on it, which whoever may read it knows
+                stored = reading.condition(key)
+                made["reason"], made["message"] = stored.reason, stored.message
         if entry.admission is not None:
             return made
         dry_run.enter(memory, entry, self._clock.now())

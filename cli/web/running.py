@@ -10,11 +10,10 @@ from pathlib import Path
 
 import structlog
 from aiohttp import web
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry
 
 from certs.tls import ServerTls
 from cli import snapshot
-from cli.cluster import dump as dumps
 from cli.cluster.dump import Dump, Found
 from cli.output import Failure
 from cli.web.questions import ClusterQuestions
@@ -22,6 +21,7 @@ from cli.web.snapshot import Snapshot, objects_of
 from clock import SYSTEM, Clock
 from crds.settings import Settings
 from kube.client import Client
+from kube.errors import Forbidden, NotFound
 from kube.workloads import Workload as WholeWorkload
 from serving.server import own_tls, serving
 from web import export
@@ -104,12 +104,14 @@ async def serve_cluster(
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(await Client.connect(kubeconfig, context))
         live = Live(client, settings.keys, clock)
+        await _may_read(client, live)
         rights: Rights = KeyRights(wish.key) if wish.key else ReviewedRights(client, clock.monotonic)
         questions = ClusterQuestions(partial(_reading, live), settings, clock)
         ready = asyncio.Event()
         if wish.health_port is not None:
             own = settings.model_copy(update={"health_port": wish.health_port, "metrics_port": 0})
-            await stack.enter_async_context(_health(own, client, ready.is_set, clock))
+            health = serving(own, client, CollectorRegistry(), ready=ready.is_set, clock=clock)
+            await stack.enter_async_context(health)
 
         async def opened(board: Board) -> Hub:
             hub = Hub(board, clock, client.connection.url)
@@ -163,10 +165,16 @@ def _reading(live: Live) -> tuple[Dump, Sequence[WholeWorkload]]:
     return dump, list(live.templates.store.values())
 
 
-def _health(settings: Settings, client: Client, ready: Callable[[], bool], clock: Clock):  # type: ignore[no-untyped-def]  # noqa: ANN202
-    registry = CollectorRegistry()
-    Gauge("topogate_web_ready", "Whether the page is served.", registry=registry).set_function(lambda: float(ready()))
-    return serving(settings, client, registry, ready=ready, clock=clock)
+async def _may_read(client: Client, live: Live) -> None:
+    """Say at once what may not be read, or is not there. Raises Failure, KubeError."""
+    for informer in live.informers.every:
+        try:
+            await client.raw("GET", informer.resource.path(), params={"limit": "1"})
+        except Forbidden as error:
+            text = "this takes a look at the whole cluster: ask for a ClusterRoleBinding to `topogate-inspect`"
+            raise Failure(f"{error}. {text}") from error
+        except NotFound as error:
+            raise Failure(f"{error}: is Topogate installed there? `topogate install` does that") from error
 
 
 async def _open(stack: AsyncExitStack, page: Page, wish: Wish, say: Say, clock: Clock) -> None:
@@ -213,6 +221,3 @@ async def _renew(tls: ServerTls, certificate: tuple[Path, Path], loaded: bytes) 
         await asyncio.sleep(LOOK_SECONDS)
         with suppress(Failure):  # half of a pair is there: what was served before is served on
             loaded = _load(tls, certificate, loaded)
-
-
-__all__ = ["Snapshot", "Wish", "dumps", "of_files", "serve_cluster", "serve_files", "taken_now", "write"]

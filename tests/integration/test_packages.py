@@ -34,6 +34,7 @@ def test_lint_has_nothing_to_say(given):
     [
         ({}, "default", {}),
         ({"agent": {"enabled": True}}, "with-agent", {"agent": True}),
+        ({"web": {"enabled": True}}, "with-web", None),
         (
             {"domain": "topogate.dev", "kueue": {"enabled": True}},
             "under-kueue",
@@ -122,6 +123,7 @@ OTHER = {
     ("certificates", "certManager", "renewBefore"): "1h",
     ("certificates", "certManager", "issuerRef"): {"name": "corp"},
     ("agent", "kubeletDirectory"): "/other",
+    ("web", "hosts"): ["gpus.example.com"],
     ("metrics", "authentication"): "kubernetes",
     ("networkPolicy", "apiServer", "ports"): [1234],
     ("monitoring", "serviceMonitor", "interval"): "7s",
@@ -129,6 +131,7 @@ OTHER = {
 # What has to hold for a value to matter.
 EVERYTHING_ON = {
     "agent": {"enabled": True},
+    "web": {"enabled": True},
     "monitoring": MONITORING,
 }
 ISSUED = {"certificates": {"source": "cert-manager"}}
@@ -162,7 +165,7 @@ def test_every_value_changes_something(path):
     default = values.defaults()
     for part in path:
         default = default[part]
-    if path[-1] == "enabled" and path[0] in {"agent", "monitoring"}:
+    if path[-1] == "enabled" and path[0] in {"agent", "monitoring", "web"}:
         default = True
     after = copy.deepcopy(before)
     put(after, path, other(default, path))

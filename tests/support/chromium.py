@@ -109,12 +109,13 @@ class Tab:
 @asynccontextmanager
 async def tab():
     """A tab of a browser of its own, with nothing stored."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         options = (
             *("--headless=new", "--no-sandbox", "--remote-debugging-port=0", "--no-first-run", "--disable-gpu"),
             *("--disable-extensions", "--disable-background-networking", "--disable-component-update"),
             *(
                 "--disable-dev-shm-usage",
+                "--ignore-certificate-errors",
                 "--hide-scrollbars",
                 "--force-color-profile=srgb",
                 f"--user-data-dir={folder}",

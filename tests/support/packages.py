@@ -21,6 +21,7 @@ NAMESPACE = "topogate-system"
 VALUE_SETS: dict[str, Json] = {
     "defaults": {},
     "with the agent": {"agent": {"enabled": True}, "agentSettings": {"logLevel": "debug", "agentPollSeconds": 5}},
+    "with the page": {"web": {"enabled": True, "hosts": ["gpus.example.com"], "tlsSecret": "gpus-tls"}},
     "beside Kueue": {"domain": "topogate.dev"},
     "cert-manager": {"certificates": {"source": "cert-manager"}},
     "own issuer": {

@@ -22,12 +22,19 @@ const made = await build({
 });
 const files = new Map(made.outputFiles.map((one) => [one.path.split("/").at(-1), Buffer.from(one.contents)]));
 for (const name of ["index.html", "icon.svg"]) files.set(name, await readFile(new URL(`src/${name}`, import.meta.url)));
+const texts = [];
+for (const name of ["preact", "d3-hierarchy", "uplot"]) {
+  const own = JSON.parse(await readFile(`node_modules/${name}/package.json`, "utf8"));
+  texts.push(`${name} ${own.version}\n\n${(await readFile(`node_modules/${name}/LICENSE`, "utf8")).trim()}\n`);
+}
+const licences = "LICENSES.txt"; // goes with the page, and is not served
+files.set(licences, Buffer.from(texts.join(`\n${"-".repeat(80)}\n\n`)));
 
 let total = 0;
 const stale = [];
 for (const [name, bytes] of [...files].sort()) {
   const packed = gzipSync(bytes, { level: 9 }).length;
-  total += packed;
+  if (name !== licences) total += packed;
   console.log(`${name}: ${bytes.length} bytes, ${packed} packed`);
   const there = await readFile(new URL(name, STATIC)).catch(() => null);
   if (there === null || !there.equals(bytes)) stale.push(name);

@@ -43,6 +43,16 @@ def test_nothing_makes_markup_of_text():
     assert found == []
 
 
+def test_the_units_of_the_page():
+    """Layout, painter and changes, in node."""
+    if shutil.which("node") is None or not (ROOT / "page" / "node_modules").exists():
+        pytest.skip("no node, or no npm ci in web/page")
+    done = subprocess.run(
+        ["node", "--test", "test.mjs"], cwd=ROOT / "page", capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout[-4000:]
+
+
 def test_the_bundle_is_what_its_sources_make():
     if shutil.which("node") is None or not (ROOT / "page" / "node_modules").exists():
         pytest.skip("no node, or no npm ci in web/page: the bundle is compared where they are")

@@ -79,18 +79,10 @@ export const AGES: { upTo: number; label: string }[] = [
 ];
 
 export const WRONG: { bit: number; label: string }[] = [
-  { bit: LOST, label: "host is not ready, and somebody holds it" },
-  { bit: OVER, label: "more is held than there is" },
-  { bit: CROSSES, label: "a pod crosses sockets without need" },
+  { bit: LOST, label: "held, though not ready" },
+  { bit: OVER, label: "more held than there is" },
+  { bit: CROSSES, label: "a pod across sockets without need" },
 ];
-
-/** The colour of a holder as a number of a palette, or -1 for nobody in particular. Names decide it, so it stays. */
-export function paletteAt(text: string, size: number): number {
-  let hash = 2166136261;
-  for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 16777619);
-  hash ^= hash >>> 15;
-  return (hash >>> 0) % size;
-}
 
 /** Which colour stands for each queue: in the order of their names, so that neighbours in the legend differ. */
 export function queuesOf(cluster: Cluster): string[] {
@@ -103,7 +95,7 @@ export function queueOf(one: Holder): string {
   return one.clusterQueue || (one.queue ? `${one.namespace}/${one.queue}` : "");
 }
 
-export function colourOf(mode: Mode, theme: Theme, one: Holder | undefined, queues: Map<string, number>, now: number): string {
+export function colourOf(mode: Mode, theme: Theme, one: Holder | undefined, queues: Map<string, number>, shades: Map<number, number>, now: number): string {
   if (mode === "occupancy") return theme.used;
   if (mode === "problem") return theme.back;
   if (!one) return theme.other;
@@ -111,7 +103,7 @@ export function colourOf(mode: Mode, theme: Theme, one: Holder | undefined, queu
     const name = queueOf(one);
     return name === "" ? theme.other : theme.kinds[(queues.get(name) ?? 0) % theme.kinds.length]!;
   }
-  if (mode === "workload") return one.workload ? theme.kinds[paletteAt(one.key, theme.kinds.length)]! : theme.other;
+  if (mode === "workload") return one.workload ? theme.kinds[(shades.get(one.number) ?? 0) % theme.kinds.length]! : theme.other;
   if (!one.admitted) return theme.other;
   const at = AGES.findIndex((each) => now - one.admitted < each.upTo);
   return theme.ages[at < 0 ? AGES.length - 1 : at]!;

@@ -42,29 +42,31 @@ function Curves({ told, unit, theme }: { told: Told; unit: string; theme: Theme 
   const charts = useMemo((): { title: string; says: string; curves: Curve[] }[] => {
     const last = (values: number[]): number => values.at(-1) ?? 0;
     const held = told.used.map((one, at) => one + told.promised[at]!);
+    const top = (values: number[]): number => values.reduce((most, one) => Math.max(most, one), 0);
+    const relative = told.relative === true, some = (values: number[]): boolean => values.some((one) => one > 0);
     const evicted = told.evictions.reduce((sum, one) => sum + one, 0);
     return [
       {
         title: `${unit} in use`,
-        says: `${many(last(told.used))} used, ${many(last(told.promised))} promised, ${many(last(told.out))} out of ${many(last(told.amount))}`,
+        says: relative ? `at most ${many(top(told.used))} of ${many(last(told.amount))}` : `${many(last(told.used))} used, ${many(last(told.promised))} promised, ${many(last(told.out))} out of ${many(last(told.amount))}`,
         curves: [
           { label: "all", values: told.amount, colour: theme.muted, dash: [2, 3] },
-          { label: "in order", values: told.amount.map((one, at) => one - told.out[at]!), colour: theme.outLine },
-          { label: "with promised", values: held, colour: theme.kinds[1]! },
+          ...(some(told.out) ? [{ label: "in order", values: told.amount.map((one, at) => one - told.out[at]!), colour: theme.outLine }] : []),
+          ...(some(told.promised) ? [{ label: "with promised", values: held, colour: theme.kinds[1]! }] : []),
           { label: "used", values: told.used, colour: theme.used, fill: `${theme.used}2e` },
         ],
       },
       {
         title: "Waiting",
-        says: `${many(last(told.waiting))} jobs wait for ${many(last(told.wanted))} ${unit}`,
+        says: relative ? `at most ${many(top(told.waiting))} jobs, for ${many(top(told.wanted))} ${unit}` : `${many(last(told.waiting))} jobs wait for ${many(last(told.wanted))} ${unit}`,
         curves: [{ label: `${unit} wanted`, values: told.wanted, colour: theme.kinds[3]!, fill: `${theme.kinds[3]!}22` }, { label: "jobs", values: told.waiting, colour: theme.ink }],
       },
       {
         title: "Stranded",
-        says: `free, but in no whole domain: ${told.levels.map((level, at) => `${many(last(told.stranded[at] ?? []))} by ${short(level)}`).join(", ") || "no levels"}`,
+        says: relative ? "free, but in no whole domain" : `free, but in no whole domain: ${told.levels.map((level, at) => `${many(last(told.stranded[at] ?? []))} by ${short(level)}`).join(", ") || "no levels"}`,
         curves: [{ label: "free", values: told.free, colour: theme.muted, dash: [2, 3] }, ...told.levels.map((level, at) => ({ label: short(level), values: told.stranded[at] ?? [], colour: theme.kinds[(at * 2 + 4) % theme.kinds.length]! }))],
       },
-      { title: "Evictions", says: `${many(evicted)} in this time`, curves: [{ label: "evictions", values: told.evictions, colour: theme.wrong, bars: true }] },
+      ...(told.evictions.length ? [{ title: "Evictions", says: `${many(evicted)} in this time`, curves: [{ label: "evictions", values: told.evictions, colour: theme.wrong, bars: true }] }] : []),
     ];
   }, [told, unit, theme]);
   return (

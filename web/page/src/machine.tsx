@@ -1,8 +1,8 @@
 // A host from inside: sockets, zones, CPUs, memory, devices with their links, NICs, and which pod has what.
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import { paletteAt, type Theme } from "./colours";
-import { many, stateName, type Cluster } from "./model";
+import type { Theme } from "./colours";
+import { hashed, many, stateName, type Cluster } from "./model";
 import { Name, Waits, useAsked } from "./parts";
 import { link } from "./route";
 import type { Source } from "./source";
@@ -42,14 +42,14 @@ export function Machine({ source, cluster, name, version, theme, close }: { sour
   const index = cluster.at.get(name);
   const place = index === undefined ? [] : (cluster.places[index]?.path ?? []);
   return (
-    <article class="drawer" aria-label={`Host ${name}`}>
+    <aside class="drawer" aria-label={`Host ${name}`}>
       <header>
         <h2><Name text={name} /></h2>
         <p class="dim">{place.length ? <a href={link("map", { at: place.join("/"), host: name })}>{place.join(" / ")}</a> : "in no topology"}</p>
         <button type="button" class="close" onClick={close} aria-label="Close">×</button>
       </header>
       {!found ? <Waits what="Reading the host" error={error} /> : <Body cluster={cluster} found={found} theme={theme} lit={lit} light={light} />}
-    </article>
+    </aside>
   );
 }
 
@@ -81,7 +81,7 @@ function podColours(cluster: Cluster, found: Inside, theme: Theme): string[] {
   return found.pods.map((pod) => {
     const who = cluster.holders.get(pod.holder);
     if (!who) return theme.other;
-    let at = paletteAt(pod.name || who.key, theme.kinds.length);
+    let at = hashed(pod.name || who.key) % theme.kinds.length;
     for (let tries = 0; taken.has(at) && tries < theme.kinds.length; tries++) at = (at + 1) % theme.kinds.length;
     taken.add(at);
     return theme.kinds[at]!;

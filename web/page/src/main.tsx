@@ -108,11 +108,11 @@ function Facts({ cluster, version }: { cluster: Cluster; version: number }): JSX
   const gangs = useMemo(() => cluster.gangs().filter((one) => one.amount > 0), [cluster, version]);
   const unit = cluster.unit;
   return (
-    <p class="line">
+    <section class="line" aria-label="Facts">
       <b>{many(totals.amount)}</b> {unit}<i /> <b>{many(totals.used)}</b> used<i /> <b>{many(totals.promised)}</b> promised<i /> <b>{many(totals.free)}</b> free<i /> <b>{many(totals.out)}</b> out<i />{" "}
       <a href={link("workloads", { state: "waiting" })}><b>{many(totals.waiting)}</b> {totals.waiting === 1 ? "job waits" : "jobs wait"}{totals.wanted > 0 && ` for ${many(totals.wanted)}`}</a><i />{" "}
       <span title="The most that whole free hosts of one domain have together">largest gang now: {gangs.length ? gangs.map((one, at) => <span key={one.level}>{at > 0 && ", "}<b>{many(one.amount)}</b> in a {short(one.level)}</span>) : <b>none of whole hosts</b>}</span>
-    </p>
+    </section>
   );
 }
 
@@ -131,7 +131,7 @@ function Door(): JSX.Element {
 function takeKey(): string {
   const found = /^#key=([\w-]+)$/.exec(location.hash);
   if (!found) return "";
-  history.replaceState(null, "", location.pathname + "#/map");
+  history.replaceState(null, "", location.pathname + "#/");
   return found[1]!;
 }
 

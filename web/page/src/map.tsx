@@ -56,7 +56,7 @@ function Toolbar({ cluster, mode, theme, version, table, set, queue }: { cluster
         {mode === "age" && AGES.map((one, at) => <li key={one.label}><Swatch colour={theme.ages[at]!} theme={theme} /> {one.label}</li>)}
         {mode === "problem" && WRONG.map((one) => {
           const count = cluster.hosts.reduce((sum, row) => sum + ((row[3] as number) & one.bit ? 1 : 0), 0);
-          return <li key={one.bit} class={count ? "bad" : "dim"}><Swatch colour={count ? theme.wrong : theme.back} theme={theme} /> {count} {one.label}</li>;
+          return <li key={one.bit} class={count ? "bad" : "dim"}><Swatch colour={count ? theme.wrong : theme.back} theme={theme} /> {one.label}: {count}</li>;
         })}
         {mode !== "problem" && <li><Swatch colour={mode === "occupancy" ? theme.used : theme.muted} kind="promised" theme={theme} /> promised</li>}
         <li><Swatch colour={theme.free} theme={theme} /> free</li>

@@ -86,6 +86,15 @@ export function holderOf(row: unknown[]): Holder {
   };
 }
 
+export const SHADES = 10;
+
+/** The same number for the same text, whoever asks. */
+export function hashed(text: string): number {
+  let hash = 2166136261;
+  for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 16777619);
+  return (hash ^ (hash >>> 15)) >>> 0;
+}
+
 export interface Place {
   grove: number;
   path: string[]; // values of the levels above the host
@@ -98,7 +107,8 @@ export class Cluster {
   readonly byKey = new Map<string, number>();
   readonly at = new Map<string, number>();
   readonly places: Place[] = [];
-  /** Hosts on which a holder has something. */
+  /** A number for each workload that is on the map, other than its neighbours': its colour. It stays. */
+  readonly shades = new Map<number, number>();
   version: number;
   time: number;
 
@@ -109,6 +119,7 @@ export class Cluster {
     for (const row of picture.holders) this.keep(holderOf(row));
     this.hosts.forEach((row, index) => this.at.set(row[0] as string, index));
     picture.groves.forEach((grove, number) => this.walk(grove.tree, [], number));
+    this.shade();
   }
 
   private walk(domains: Domain[], above: string[], grove: number): void {
@@ -122,6 +133,21 @@ export class Cluster {
   private keep(holder: Holder): void {
     this.holders.set(holder.number, holder);
     this.byKey.set(holder.key, holder.number);
+  }
+
+  private shade(): void {
+    let before = -1, last = -1;
+    for (const row of this.hosts)
+      for (let i = 4; i < row.length; i += 3) {
+        const number = row[i] as number;
+        let shade = this.shades.get(number);
+        if (shade === undefined) {
+          shade = hashed(this.holders.get(number)?.key ?? "") % SHADES;
+          while (shade === last || shade === before) shade = (shade + 3) % SHADES;
+          this.shades.set(number, shade);
+        }
+        if (shade !== last) [before, last] = [last, shade];
+      }
   }
 
   get resource(): string {
@@ -147,6 +173,7 @@ export class Cluster {
       this.holders.delete(number);
     }
     for (const row of changes.holders) this.keep(holderOf(row));
+    this.shade();
     this.version = changes.version;
     this.time = changes.at;
     return true;

@@ -85,7 +85,7 @@ function paintFrames(ctx: Context, scene: Scene, view: View, look: Look, size: {
     const left0 = Math.round(x), top0 = Math.round(y);
     ctx.strokeRect(left0 + 0.5, top0 + 0.5, Math.floor(x + w) - left0 - 1, Math.floor(y + h) - top0 - 1);
     const head = one.head * view.scale;
-    if (head < 9) continue;
+    if (head < 9 || y + head < 13) continue; // what is left of it is under the frames in it
     const points = Math.min(13, Math.max(9, head - 3.5));
     ctx.font = `${one.depth === 0 ? 600 : 400} ${points}px ${FONT}`;
     ctx.fillStyle = one.depth === 0 ? theme.ink : theme.muted;
@@ -129,7 +129,7 @@ function parts(cluster: Cluster, row: HostRow, look: Look, hatch: Hatch): Part[]
       left -= count;
       const holder = row[i] as number;
       const back = look.lit !== null && !look.lit.has(holder);
-      let colour = colourOf(mode, theme, cluster.holders.get(holder), look.queues, look.now);
+      let colour = colourOf(mode, theme, cluster.holders.get(holder), look.queues, cluster.shades, look.now);
       if (wrong) colour = theme.wrong;
       else if (back) colour = theme.back;
       else if (look.lit !== null && (mode === "occupancy" || mode === "problem")) colour = theme.used;

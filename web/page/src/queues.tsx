@@ -87,7 +87,7 @@ function OneQueue({ queue, unit }: { queue: Queue; unit: string }): JSX.Element 
       {first.length > 0 && rest.length > 0 && (
         <details><summary>{rest.length} more {rest.length > 1 ? "quotas" : "quota"}</summary><div class="bars">{rest.map((one) => <QuotaBar key={`${one.flavor}/${one.resource}`} quota={one} cohort={queue.cohort !== ""} />)}</div></details>
       )}
-      {queue.waiting.length > 0 ? <Line waiting={queue.waiting} others={queue.others} unit={unit} /> : <p class="dim">{queue.others ? `${queue.others} of others wait.` : "Nobody waits."}</p>}
+      {queue.waiting.length > 0 ? <Line name={queue.name} waiting={queue.waiting} others={queue.others} unit={unit} /> : <p class="dim">{queue.others ? `${queue.others} of others wait.` : "Nobody waits."}</p>}
     </article>
   );
 }
@@ -112,9 +112,9 @@ function QuotaBar({ quota, cohort }: { quota: Quota; cohort: boolean }): JSX.Ele
   );
 }
 
-function Line({ waiting, others, unit }: { waiting: Waiting[]; others: number; unit: string }): JSX.Element {
+function Line({ name, waiting, others, unit }: { name: string; waiting: Waiting[]; others: number; unit: string }): JSX.Element {
   return (
-    <div class="scroll-x" tabIndex={0} role="region" aria-label="Who waits">
+    <div class="scroll-x" tabIndex={0} role="region" aria-label={`Who waits in ${name}`}>
     <table>
       <caption class="hidden">Who waits, in order</caption>
       <thead><tr><th scope="col" class="n">Place</th><th scope="col">Job</th><th scope="col" class="n">Priority</th><th scope="col">Since</th><th scope="col">Wants</th><th scope="col">Waits for</th></tr></thead>

@@ -2,6 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 
 export const VIEWS = ["map", "queues", "workloads", "history", "whatif"] as const;
+const NARROW = 760; // pixels: a small screen shows the list first
 export type View = (typeof VIEWS)[number];
 
 export interface Route {
@@ -11,7 +12,7 @@ export interface Route {
 
 export function parse(hash: string): Route {
   const [path = "", search = ""] = hash.replace(/^#\/?/, "").split("?");
-  const view = VIEWS.find((one) => one === path) ?? "map";
+  const view = VIEWS.find((one) => one === path) ?? (innerWidth <= NARROW ? "workloads" : "map");
   return { view, query: Object.fromEntries(new URLSearchParams(search)) };
 }
 

@@ -124,7 +124,10 @@ export class ServerSource implements Source {
           }
           if (version < 0) break;
         }
-        if (version < 0 && failures === 0) continue;
+        if (version < 0 && failures === 0) {
+          await new Promise((go) => setTimeout(go, AGAIN[1])); // while hosts come and go, a whole picture a second will do
+          continue;
+        }
       } catch (error) {
         if (signal.aborted) return;
         if (error instanceof Refused && (error.status === 401 || error.status === 403)) {

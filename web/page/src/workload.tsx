@@ -86,7 +86,7 @@ export function WorkloadDrawer({ source, cluster, name, version, now, close, tol
   }, [ranks]);
   const holder = found ? holderOf(found.row) : cluster.holder(name);
   return (
-    <article class="drawer" aria-label={`Workload ${name}`}>
+    <aside class="drawer" aria-label={`Workload ${name}`}>
       <header>
         <h2><Name text={holder ? holder.name : name}>{holder ? holder.name : name}</Name></h2>
         <p class="dim">{holder ? `${holder.kind} in ${holder.namespace}` : ""}</p>
@@ -106,7 +106,7 @@ export function WorkloadDrawer({ source, cluster, name, version, now, close, tol
           <Pods found={found} unit={cluster.unit} />
         </>
       )}
-    </article>
+    </aside>
   );
 }
 

@@ -49,7 +49,7 @@ export function Workloads({ cluster, version, now, query, set }: { cluster: Clus
           </button>
         ))}
       </div>
-      <div class="scroll-x" tabIndex={0} role="region" aria-label="Workloads">
+      <div class="scroll-x" tabIndex={0} role="region" aria-label="List of workloads">
       <table class="list">
         <caption class="hidden">Workloads</caption>
         <thead>

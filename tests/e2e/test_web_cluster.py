@@ -1,0 +1,126 @@
+"""The page of a real cluster, under its own account, seen by people of different rights; it stays and comes back."""
+
+import asyncio
+import json
+
+import aiohttp
+import pytest
+import pytest_asyncio
+from support import chromium
+from support.house import NAMESPACE, REQUIRED, house
+from support.jobs import until
+from support.web_page import serving
+
+from kube.resources import NAMESPACES, SERVICE_ACCOUNTS, Resource
+from localcluster import Fleet
+
+pytestmark = [pytest.mark.cluster, pytest.mark.asyncio(loop_scope="module")]
+
+GROUP = "rbac.authorization.k8s.io"
+FLEET = Fleet(blocks=2, racks=2, hosts=2, gpus=8)
+KINDS = {
+    "ClusterRoleBinding": Resource(GROUP, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
+    "RoleBinding": Resource(GROUP, "v1", "rolebindings", "RoleBinding"),
+    "ClusterRole": Resource(GROUP, "v1", "clusterroles", "ClusterRole", namespaced=False),
+}
+
+
+async def account(here, name, *bindings):
+    """The token of a new service account with these (kind, role, namespace)."""
+    await here.client.create(
+        SERVICE_ACCOUNTS, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}, "people"
+    )
+    for kind, role, namespace in bindings:
+        body = {
+            "apiVersion": f"{GROUP}/v1",
+            "kind": kind,
+            "metadata": {"name": f"{name}-{role}"},
+            "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "people"}],
+        }
+        await here.client.create(KINDS[kind], body, namespace)
+    return await here.client.request_token(name, "people", 3600)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def here():
+    async with house(FLEET) as made:
+        await made.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "people"}})
+        rules = [
+            {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
+            {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]},
+        ]
+        role = {
+            "apiVersion": f"{GROUP}/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": "topogate-web"},
+            "rules": rules,
+        }
+        await made.client.create(KINDS["ClusterRole"], role)
+        everywhere = "ClusterRoleBinding"
+        own = await account(made, "web", (everywhere, "topogate-web", None), (everywhere, "topogate-inspect", None))
+        made.tokens = {
+            "admin": await account(made, "admin", (everywhere, "topogate-inspect", None)),
+            "tenant": await account(made, "tenant", ("RoleBinding", "view", NAMESPACE)),
+            "nobody": await account(made, "nobody"),
+        }
+        config = made.cluster.token_kubeconfig(own, "web")
+        options = ("--authentication", "kubernetes", "--kubeconfig", str(config))
+        async with serving(*options) as (process, link):
+            made.link, made.web = link, process
+            yield made
+
+
+async def asked(here, path, token):
+    headers = {"Authorization": f"Bearer {token}"}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(here.link + path, headers=headers, ssl=False) as answer,
+    ):
+        return answer.status, await answer.text()
+
+
+async def test_everybody_sees_what_his_token_may_list(here):
+    await here.submit("seen", 2, REQUIRED, gpus=8)
+    await until(lambda: _placed(here), "the job on the page of the administrator")
+    status, text = await asked(here, "api/picture", here.tokens["tenant"])
+    seen = json.loads(text)
+    assert (status, seen["hosts"], seen["sees"]["namespaces"]) == (200, [], [NAMESPACE])
+    assert [row[3] for row in seen["holders"]] == ["seen"]
+    assert (await asked(here, "api/picture", here.tokens["nobody"]))[0] == 403
+    for token in ("", "forged", here.tokens["admin"] + "x"):
+        assert (await asked(here, "api/picture", token))[0] == 401
+
+
+async def _placed(here):
+    status, text = await asked(here, "api/picture", here.tokens["admin"])
+    found = json.loads(text) if status == 200 else {"hosts": [], "holders": []}
+    used = sum(row[at + 1] for row in found["hosts"] for at in range(4, len(row), 3))
+    return used == 16 and [row[3] for row in found["holders"] if row[4]] == ["seen"]
+
+
+@pytest.mark.skipif(chromium.found() is None, reason="no Chromium: apt-get install chromium")
+async def test_a_person_logs_in_and_the_picture_goes_on_after_the_api_server_was_away(here):
+    async with chromium.tab() as tab:
+        await tab.open(here.link)
+        await tab.until("!!document.querySelector('#token')")
+        await tab.call("Input.insertText", text=here.tokens["admin"])
+        await tab.key("Enter", text="\r")
+        await tab.until("performance.getEntriesByName('paint').length > 0")
+        await tab.until("/16.used/.test(document.querySelector('.line').innerText.replace(/\\s+/g, ' '))")
+        assert here.tokens["admin"] not in await tab.js("location.href + JSON.stringify({...localStorage})")
+        here.cluster.kill("kube-apiserver")
+        await asyncio.sleep(3)
+        assert await tab.js("document.querySelector('canvas') !== null")
+        await asyncio.to_thread(here.cluster.start, "kube-apiserver")
+        await here.submit("after", 1, REQUIRED, gpus=8)
+        await tab.until("/24.used/.test(document.querySelector('.line').innerText.replace(/\\s+/g, ' '))")
+        assert here.web.returncode is None
+
+
+async def test_who_may_not_read_the_cluster_is_told_so_at_once(here):
+    config = here.cluster.token_kubeconfig(here.tokens["nobody"], "nobody")
+    done = await here.run("web", "--port", "0", "--kubeconfig", str(config))
+    assert done.returncode == 1
+    assert "may not" in done.stderr or "topogate-inspect" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,217 @@
+"""The page in a real Chromium, on made-up clusters; skipped where there is none (Debian's package has it)."""
+
+import asyncio
+import json
+from urllib.parse import quote
+
+import pytest
+from support import chromium
+from support.web_cluster import items
+from support.web_page import AXE, serving, violations
+
+from cli.web.running import of_files, write
+from crds.settings import Settings
+
+pytestmark = pytest.mark.skipif(chromium.found() is None, reason="no Chromium: apt-get install chromium")
+
+DRAWN = "performance.getEntriesByName('paint').length > 0"
+VIEWS = {
+    "map": (DRAWN, "#/map"),
+    "by queue": (DRAWN, "#/map?colour=queue"),
+    "problems": (DRAWN, "#/map?colour=problem"),
+    "table": ("document.querySelectorAll('.scroll tbody tr').length > 4", "#/map?as=table"),
+    "machine": ("!!document.querySelector('.drawer svg.inside')", "#/map?host={machine}"),
+    "workload": ("document.querySelectorAll('.drawer .pods tr').length > 3", "#/map?workload={runs}"),
+    "waits": ("!!document.querySelector('.drawer .relief')", "#/workloads?workload={waits}"),
+    "queues": ("document.querySelectorAll('.queue').length === 4", "#/queues"),
+    "workloads": ("document.querySelectorAll('.list tbody tr').length > 5", "#/workloads"),
+    "history": ("!!document.querySelector('.history canvas, .state')", "#/history"),
+    "what if": ("!!document.querySelector('#manifest')", "#/whatif"),
+}
+
+
+def named(made):
+    """Names of a workload that runs with several pods, of one that waits, and of a machine with an inside."""
+    workloads = [one for one in made if one["kind"] == "Workload"]
+    running = [one for one in workloads if "admission" in one["status"]]
+    runs = max(running, key=lambda one: one["spec"]["podSets"][0]["count"])
+    waits = next(one for one in workloads if "admission" not in one["status"])
+    machine = next(one["metadata"]["name"] for one in made if one["kind"] == "FlexTopo")
+    key = "{0[namespace]}/{0[name]}".format
+    return {"runs": key(runs["metadata"]), "waits": key(waits["metadata"]), "machine": machine}
+
+
+@pytest.fixture(scope="module")
+def snapshot(tmp_path_factory):
+    made = items(4, 4, 8, machines=16)
+    path = tmp_path_factory.mktemp("web") / "cluster.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": made}))
+    return path, named(made)
+
+
+@pytest.fixture
+async def tab():
+    async with chromium.tab() as made:
+        yield made
+
+
+@pytest.fixture
+async def page(snapshot, tab):
+    """The page of the snapshot, opened; its address, and names of what is in it."""
+    path, names = snapshot
+    async with serving("-f", str(path)) as (_, link):
+        await tab.open(link)
+        await tab.until(DRAWN)
+        yield link.partition("#")[0], names
+
+
+async def show(tab, address, ready):
+    await tab.js(f"location.hash = {json.dumps(address)}")
+    await tab.until(ready, f"ready: {address}")
+    await tab.settled()
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+async def test_every_view_is_shown_without_an_error(tab, page, dark):
+    _, names = page
+    await tab.look(dark=dark)
+    for name, (ready, address) in VIEWS.items():
+        await show(tab, address.format(**names), ready)
+        wide = await tab.js("document.documentElement.scrollWidth - innerWidth")
+        assert wide <= 0, f"{name} is wider than the window"
+        if AXE.exists():
+            assert await violations(tab) == [], name
+    assert tab.errors == []
+
+
+async def test_every_view_is_shown_on_a_phone(tab, page):
+    _, names = page
+    await tab.look(390, 844, scale=2, mobile=True)
+    for name, (ready, address) in VIEWS.items():
+        await show(tab, address.format(**names), ready)
+        assert await tab.js("document.documentElement.scrollWidth - innerWidth") <= 0, name
+    assert tab.errors == []
+
+
+async def test_the_key_is_out_of_the_address_at_once_and_stored_nowhere(tab, page):
+    origin, _ = page
+    assert "key" not in await tab.js("location.href")
+    stored = await tab.js("JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie])")
+    assert json.loads(stored) == [{}, {}, ""]
+    await tab.call("Page.reload")
+    await tab.until("!!document.querySelector('#token')", "the door")
+    asked = [request["url"] for request in tab.requests if "/api" in request["url"]]
+    assert {url.partition("api")[0] for url in asked} == {origin}
+    assert not [request["url"] for request in tab.requests if "key=" in request["url"] and "#" not in request["url"]]
+
+
+async def test_a_wrong_key_is_told_and_opens_nothing(tab, page):
+    origin, _ = page
+    await tab.open(f"{origin}#key=wrong")
+    await tab.until("document.body.innerText.includes('not the key')")
+    assert await tab.js("document.querySelector('canvas') === null")
+
+
+async def test_hover_says_who_and_a_click_opens_the_machine(tab, page):
+    for y in range(180, 400, 13):  # there is a little room between hosts and racks
+        await tab.mouse("mouseMoved", 300, y)
+        await asyncio.sleep(0.1)
+        if await tab.js("(document.querySelector('.tip')?.innerText ?? '').includes('of 8 GPUs')"):
+            break
+    await tab.click(300, y)
+    await tab.until("!!document.querySelector('.drawer h2') && location.hash.includes('host=')")
+
+
+async def test_without_a_mouse(tab, page):
+    await tab.js("document.querySelector('canvas').focus()")
+    for key in ("ArrowRight", "ArrowDown", "ArrowDown"):
+        await tab.key(key)
+    said = await tab.until(
+        "[...document.querySelectorAll('[role=status]')].map(one => one.innerText).find(one => /of 8 used/.test(one))"
+    )
+    await tab.key("Enter")
+    await tab.until("!!document.querySelector('.drawer h2')")
+    assert (await tab.js("document.querySelector('.drawer h2').innerText")).strip() == said.split(",")[0]
+    await tab.js("document.querySelector('canvas').focus()")
+    await tab.key("Escape")
+    await tab.until("!document.querySelector('.drawer')")
+
+
+async def test_search_finds_and_lights_up(tab, page):
+    _, names = page
+    await tab.key("/", "Slash", "/")
+    await tab.until("document.activeElement.getAttribute('role') === 'combobox'")
+    await tab.call("Input.insertText", text="b3/r2")
+    await tab.until("document.querySelectorAll('[role=option]').length > 0")
+    await tab.key("Enter")
+    await tab.until("location.hash.includes('at=b3')")
+    await show(tab, f"#/map?workload={names['runs']}", "!!document.querySelector('.drawer .way')")
+
+
+async def test_what_if_says_where_a_job_would_go(tab, page):
+    await show(tab, "#/whatif", "!!document.querySelector('#manifest')")
+    await tab.js("document.querySelector('button.main').click()")
+    await tab.until("document.querySelector('.answer')?.innerText.includes('would be placed')")
+
+
+async def test_a_picture_stays_while_the_server_is_away_and_goes_on_after(snapshot, tab):
+    path, _ = snapshot
+    async with serving("-f", str(path)) as (_, link):
+        port = link.partition("#")[0].rstrip("/").rpartition(":")[2]
+        await tab.open(link)
+        await tab.until(DRAWN)
+    await tab.until("!!document.querySelector('.banner') && document.querySelector('.app').classList.contains('stale')")
+    assert await tab.js("document.querySelector('canvas') !== null")
+    async with serving("-f", str(path), port=int(port)):  # another process has another key: the door opens
+        await tab.until("document.body.innerText.includes('not the key')")
+
+
+EVIL = '<img src=x onerror="window.hacked=1">'
+ENDS = "</script><script>window.hacked=1</script>"
+
+
+def hostile():
+    """A cluster all names, labels and messages of which try to be markup."""
+    made = items(2, 2, 3, machines=2)
+    text = json.dumps(made)
+    for name in ("b1-r1", "pretrain", "chat", "language", "r2"):
+        text = text.replace(name, name + json.dumps(f"{EVIL}{ENDS}'\"`${{1}}&lt;")[1:-1])
+    return json.loads(text.replace("is short", json.dumps(EVIL + ENDS)[1:-1]))
+
+
+@pytest.mark.parametrize("served", [True, False], ids=["served", "file"])
+async def test_names_and_messages_are_text_and_never_markup(tmp_path, tab, served):
+    path, made = tmp_path / "hostile.json", hostile()
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": made}))
+    names = {key: quote(name, safe="") for key, name in named(made).items()}
+    file = tmp_path / "page.html"
+    await asyncio.to_thread(write, file, of_files([str(path)], Settings()), Settings())
+    async with serving("-f", str(path)) as (_, link):
+        await tab.open(link if served else f"file://{file}")
+        await tab.until(DRAWN)
+        views = [address for _, address in VIEWS.values() if served or "whatif" not in address]
+        for address in views:
+            await tab.js(f"location.hash = {json.dumps(address.format(**names))}")
+            await tab.settled()
+            await tab.mouse("mouseMoved", 320, 320)
+        await tab.js("document.querySelector('[role=combobox]').focus()")
+        await tab.call("Input.insertText", text="img")
+        await tab.settled()
+    assert await tab.js("window.hacked") is None
+    assert await tab.js("document.querySelectorAll('#page img').length") == 0
+    assert [error for error in tab.errors if "Content Security" in error or "Error" in error] == []
+
+
+async def test_a_file_opens_without_a_server_and_asks_nobody(tmp_path, snapshot, tab):
+    path, names = snapshot
+    file = tmp_path / "page.html"
+    await asyncio.to_thread(write, file, of_files([str(path)], Settings()), Settings())
+    await tab.open(f"file://{file}")
+    await tab.until(DRAWN)
+    links = await tab.js("[...document.querySelectorAll('nav a')].map(one => one.innerText)")
+    assert links == ["Map", "Queues", "Workloads"]
+    for name in ("machine", "workload", "queues", "table"):
+        ready, address = VIEWS[name]
+        await show(tab, address.format(**names), ready)
+    assert [request["url"] for request in tab.requests if request["url"].startswith("http")] == []
+    assert tab.errors == []
