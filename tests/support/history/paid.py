@@ -61,8 +61,8 @@ class Payers:
             return
         if new is None:
             self.let.pop(old["metadata"]["uid"], None)
-        elif who == CONTROLLER and gated(old) and not gated(new):
-            yield from self._goes(new)
+        elif who == CONTROLLER and not gated(new) and (gated(old) or _said(old, MARK) != _said(new, MARK)):
+            yield from self._goes(new)  # or goes on, for another Workload: one of its own, where its owner let it go
         elif who != CONTROLLER and any(_said(old, name) != _said(new, name) for name in WRITTEN):
             self.let.pop(new["metadata"]["uid"], None)  # it does not say any more by what it runs
 
