@@ -107,8 +107,8 @@ class Quotas:
 
     def sharing(self, queue: str, holders: Iterable[str]) -> list[str]:
         """Those who hold quota within the limits of a queue; that of others changes nothing for it."""
-        pool, held = self.pool(queue), self.held
-        return [key for key in holders if (one := held.get(key)) is not None and self.pool(one.queue) == pool]
+        same, held = self.members(queue) if queue in self.queues else {queue}, self.held
+        return [key for key in holders if (one := held.get(key)) is not None and one.queue in same]
 
     def hold(self, workload: str, held: Held) -> None:
         """Charge a workload to a queue; replaces what it held."""
@@ -171,6 +171,7 @@ class Quotas:
         queue = self.queues.get(name)
         used = self._used.setdefault(name, {})
         taken = self._taken.setdefault(queue.cohort, {}) if queue is not None and queue.cohort else None
+        quotas = self._quota.get(name, {})
         apart: dict[FlavorResource, int] | None = None
         if held.leaving:
             apart = self._leaving.setdefault(name, {})
@@ -182,8 +183,10 @@ class Quotas:
             if apart is not None:
                 _set(apart, key, apart.get(key, 0) + sign * amount)
             if taken is not None:
-                own = self._own(name, key)
-                _set(taken, key, taken.get(key, 0) + max(0, after - own) - max(0, before - own))
+                own = _own(quotas.get(key, _NONE))
+                above = (after - own if after > own else 0) - (before - own if before > own else 0)
+                if above:
+                    _set(taken, key, taken.get(key, 0) + above)
         for amounts in (self._used, self._leaving, self._non_preemptible):
             if name in amounts and not amounts[name]:
                 del amounts[name]
