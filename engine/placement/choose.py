@@ -2,8 +2,8 @@
 
 A *container* is the domain that must hold all pods: one of the requested level, else (preferred) of a wider one, else
 the whole flavor. Inside a container the *steps* are the requested level and each narrower one down to the node. What is
-sought is the least vector (domains used at step 1, at step 2, ..., nodes), first things first; among containers that
-tie, the tightest, then tree order.
+sought is the least vector (domains used at step 1, at step 2, ..., nodes), first things first, then the fewest domains
+of the levels between the container and step 1 (``gather``); among containers that tie, the tightest, then tree order.
 
 The first step is exact by largest first (``largest_first``). Later steps are a knapsack: which of the equally many
 racks leads to fewer nodes. Greedy descents give an answer and bounds often prove it; else ``exact`` searches, within a
@@ -20,16 +20,15 @@ import numpy as np
 from engine.arrays import Ints, ranges
 from engine.cluster.fit_counts import Counts
 from engine.cluster.tree import Tree
-from engine.placement.exact import CHOICES, PRICES, SMALL, Search, Work
-from engine.placement.largest_first import FEW, LOW, Best, cover, cover_few, fewest_in, fewest_of, largest
+from engine.placement.largest_first import FEW, LOW, Best, cover, cover_few, fewest_in, fewest_of, largest, last_of
+from engine.placement.search.exact import CHOICES, PRICES, SMALL, Search, Work
+from engine.placement.search.gather import TRIES, Gathering, Pool, Route, spread
 
 FIRST_LOOK: Final = 16  # containers compared at first, the tightest; more only if none of them is provably the best
 GRID: Final = 1 << 20  # cells of a comparison table at most
 DESCENT: Final = 100_000  # what a greedy descent costs, in cells of work
 WIDE: Final = 64  # and four times as many as are needed: so many domains, the largest, are priced
 _ABOVE: Final = 1 << 31  # puts one number above another in a key
-
-Pool = slice | Ints  # domains of one rank to choose from, ascending
 
 
 class Preference(Protocol):
@@ -44,7 +43,10 @@ class Preference(Protocol):
 
 @dataclass(slots=True)
 class Pick:
-    """``amounts[i]`` > 0 pods on leaf ``leaves[i]`` (ascending); ``cost``: domains used at each step."""
+    """``amounts[i]`` > 0 pods on leaf ``leaves[i]`` (ascending).
+
+    ``cost``: domains used at each step; then, where picks are gathered, at each rank between container and first step.
+    """
 
     leaves: Ints
     amounts: Ints
@@ -60,6 +62,7 @@ class Chooser:
     need: int
     work: Work
     prefer: Preference | None = None
+    gather: bool = True  # of equal choices one in fewer domains of levels wider than the steps; the cost ends with them
 
     # -- containers -------------------------------------------------------------------------------------------
 
@@ -155,7 +158,7 @@ class Chooser:
 
     def _compare(self, rank: int, ties: Ints, steps: tuple[int, ...], best: Pick) -> Pick:
         """Containers that tie at the first step: solve them one by one until none left can be better."""
-        least = (best.cost[0], *(self._least(step) for step in steps[1:]))
+        least = (best.cost[0], *(self._least(step) for step in steps[1:]), *(1 for _ in best.cost[len(steps) :]))
         for domain in ties[1:].tolist():
             if best.cost <= least or self.work.spent:
                 break
@@ -211,15 +214,53 @@ class Chooser:
         if 0 <= rank == self.tree.leaf - 1:
             return self._leaves_of(rank, domain)
         pool = self._pool(rank, domain, steps[0])
-        pick = self._descend(pool, steps, tight=True)
-        if len(steps) == 1 or all(have <= self._least(step) for have, step in zip(pick.cost, steps, strict=True)):
-            return pick
-        if self.tree.size > SMALL:
-            other = self._descend(pool, steps, tight=False)
-            pick = other if other.cost < pick.cost else pick
-        if self.work.left < CHOICES * DESCENT:
-            return pick
-        return self._improved(Search(self.tree, self.counts, self.need, rank, domain, steps), pick)
+        wider = range(rank + 1, steps[0] if self.gather else 0)
+        if len(steps) == 1:
+            pick = self._descend(pool, steps, tight=True)
+            return self._gathered(rank, domain, steps, pick) if wider else pick
+        route = self._route(pool, steps, tight=True)
+        settled = all(have <= self._least(step) for have, step in zip(route.cost, steps, strict=True))
+        if not settled and self.tree.size > SMALL:
+            other = self._route(pool, steps, tight=False, fewest=route.cost[0])
+            route = other if other.cost < route.cost else route
+        if not settled and self.work.left >= CHOICES * DESCENT:
+            search = Search(self.tree, self.counts, self.need, rank, domain, steps)
+            pick = self._improved(search, self._taken(route))
+            return self._gathered(rank, domain, steps, pick) if wider else pick
+        if not wider:
+            return self._taken(route)
+        if self.tree.size <= SMALL:
+            return self._gathered(rank, domain, steps, self._taken(route))
+        pick = self._taken(self._gathering(steps, wider).gathered(route))
+        return Pick(pick.leaves, pick.amounts, (*pick.cost, *spread(self.tree, pick.leaves, wider)))
+
+    def _gathering(self, steps: tuple[int, ...], wider: range) -> Gathering:
+        def down(chosen: Ints, upper: tuple[int, ...]) -> Route:
+            if len(steps) == 1:
+                return self._route(chosen, steps, tight=True)
+            children = self.tree.children[steps[0]]
+            return self._route(ranges(children[chosen], children[chosen + 1]), steps[1:], tight=True, upper=upper)
+
+        tries = self.tree.size if self.tree.size <= SMALL else TRIES
+        return Gathering(self.tree, self.counts, self.need, steps[0], wider, down, tries)
+
+    def _gathered(self, rank: int, domain: int, steps: tuple[int, ...], pick: Pick) -> Pick:
+        """The same or a pick in fewer of the domains between the container and the first step."""
+        wider = range(rank + 1, steps[0])
+        before = spread(self.tree, pick.leaves, wider)
+        if max(before) > 1:
+            route = Route(pick.leaves, pick.cost, int(self.counts.leaf[pick.leaves].min()))
+            found = self._gathering(steps, wider).gathered(route)
+            if found is not route:
+                pick = self._taken(found)
+                before = spread(self.tree, pick.leaves, wider)
+        if max(before) > 1 and self.tree.size <= SMALL:
+            search = Search(self.tree, self.counts, self.need, rank, domain, (*wider, *steps))
+            leaves = search.gathered(before, pick.cost, self.work)
+            if leaves is not None:
+                pick = self._from(leaves, steps, len(steps) - 1)
+                before = spread(self.tree, pick.leaves, wider)
+        return Pick(pick.leaves, pick.amounts, (*pick.cost, *before))
 
     def _improved(self, search: Search, pick: Pick) -> Pick:
         """Search for a better pick until there is none or the budget is spent."""
@@ -260,21 +301,44 @@ class Chooser:
         return slice(first, last)
 
     def _descend(self, pool: Pool, steps: tuple[int, ...], *, tight: bool, upper: tuple[int, ...] = ()) -> Pick:
-        """Greedy: at each step the fewest of the domains below those chosen before.
+        """The pick of a greedy route."""
+        pool, cost = self._down(pool, steps, tight=tight, upper=upper)
+        return self._taken(Route(pool, (*cost, 0), 0))
+
+    def _taken(self, route: Route) -> Pick:
+        """The fewest leaves of a route's pool, the last of them the smallest that suffices."""
+        fits = self.counts.leaf[route.pool]
+        picked, rest = cover(fits, self.need, tight=True, best=self._best_of(route.pool))
+        return _pick(_inside(route.pool, picked), fits[picked], rest, route.cost[:-1])
+
+    def _route(
+        self, pool: Pool, steps: tuple[int, ...], *, tight: bool, upper: tuple[int, ...] = (), fewest: int = 0
+    ) -> Route:
+        """A greedy route, and how many leaves it takes: only the best of several is made a pick."""
+        pool, cost = self._down(pool, steps, tight=tight, upper=upper, fewest=fewest)
+        ranked = largest(self.counts.leaf[pool], self.need)
+        last = int(ranked.cumsum().searchsorted(self.need))
+        return Route(pool, (*cost, last + 1), int(ranked[last]))
+
+    def _down(
+        self, pool: Pool, steps: tuple[int, ...], *, tight: bool, upper: tuple[int, ...], fewest: int = 0
+    ) -> tuple[Pool, tuple[int, ...]]:
+        """Greedy: at each step the fewest of the domains below those chosen before; (leaves, what the steps cost).
 
         ``tight``: the largest, the last one the smallest that suffices. Otherwise the ones worth most to the next step.
-        At the leaves it is always the former.
+        ``fewest``: how many the first step takes, where that is known and it is not to be tight.
         """
         cost = list(upper)
         for step in steps[:-1]:
-            picked = cover(self.counts.at(step)[pool], self.need, tight=tight)[0]
-            chosen = _inside(pool, picked) if tight else self._dearest(pool, step, len(picked))
+            if fewest and step == steps[0]:
+                chosen = self._dearest(pool, step, fewest)
+            else:
+                picked = cover(self.counts.at(step)[pool], self.need, tight=tight)[0]
+                chosen = _inside(pool, picked) if tight else self._dearest(pool, step, len(picked))
             cost.append(len(chosen))
             children = self.tree.children[step]
             pool = ranges(children[chosen], children[chosen + 1])
-        fits = self.counts.leaf[pool]
-        picked, rest = cover(fits, self.need, tight=True, best=self._best_of(pool))
-        return _pick(_inside(pool, picked), fits[picked], rest, tuple(cost))
+        return pool, tuple(cost)
 
     def _dearest(self, pool: Pool, step: int, count: int) -> Ints:
         """The ``count`` domains of the pool that suffice and have most in large domains of the next step.
@@ -282,12 +346,16 @@ class Chooser:
         What a domain has is the sum of what its children take above a price (as in ``Search.promising``). The price is
         what the last of the fewest children takes if the step before did not matter, or half of that, or nothing.
         """
-        first = self.tree.children[step]
+        first, grid = self.tree.children[step], self.counts.grid if step == self.tree.leaf - 1 else None
         totals = self.counts.at(step)[pool]
         if len(totals) > 4 * count + WIDE:
-            pool = _inside(pool, np.sort(totals.argpartition(-4 * count - WIDE)[-4 * count - WIDE :]))
+            most = np.sort(totals.argpartition(-4 * count - WIDE)[-4 * count - WIDE :])
+            pool, totals = _inside(pool, most), totals[most]
         chosen = np.arange(pool.start, pool.stop) if isinstance(pool, slice) else pool
-        if isinstance(pool, slice):
+        if grid is not None:
+            fits = grid[pool].reshape(-1)
+            starts = np.arange(0, len(fits), grid.shape[1])
+        elif isinstance(pool, slice):
             starts = first[pool.start : pool.stop + 1]
             fits = self.counts.at(step + 1)[starts[0] : starts[-1]]
             starts = starts[:-1] - starts[0]
@@ -295,12 +363,9 @@ class Chooser:
             sizes = first[pool + 1] - first[pool]
             fits = self.counts.at(step + 1)[ranges(first[pool], first[pool + 1])]
             starts = sizes.cumsum() - sizes
-        ranked = largest(fits, self.need)
-        edge = int(ranked[min(int(ranked.cumsum().searchsorted(self.need)), len(ranked) - 1)])
-        prices = np.array([[max(edge - 1, 0)], [edge >> 1], [0]])
-        worth = np.add.reduceat(np.maximum(fits - prices, 0), starts, axis=1)
-        totals = worth[2]
-        for row in worth:
+        edge = last_of(fits, self.need)
+        for price in (max(edge - 1, 0), edge >> 1, 0):
+            row = np.add.reduceat(np.maximum(fits - price, 0), starts) if price else totals
             best = (row * _ABOVE + totals).argpartition(-count)[-count:]
             if int(totals[best].sum()) >= self.need:
                 break
@@ -316,6 +381,6 @@ def _inside(pool: Pool, positions: Ints) -> Ints:
 def _pick(leaves: Ints, amounts: Ints, rest: int, cost: tuple[int, ...]) -> Pick:
     amounts[-1] = rest
     if len(leaves) > 1:
-        order = leaves.argsort()
+        order = leaves.argsort(kind="stable")  # ascending runs, which it merges
         leaves, amounts = leaves[order], amounts[order]
     return Pick(leaves, amounts, (*cost, len(leaves)))

@@ -13,9 +13,9 @@ from engine.cluster.state import ClusterState
 from engine.cluster.tree import Tree
 from engine.model import PodSet, Policy
 from engine.placement.choose import Chooser, Pick
-from engine.placement.exact import SMALL, Work
 from engine.placement.numa.alignment import Alignment
 from engine.placement.numa.numa_preference import Inner
+from engine.placement.search.exact import SMALL, Work
 from engine.placement.slices import Layer, SlicedCounts, Slicer, Unfit, layers_of
 from engine.reasons import Reason
 from engine.results import Refusal

@@ -13,6 +13,7 @@ import numpy as np
 
 from engine.arrays import Ints
 
+TALLIED: Final = 256  # more values than this, all smaller than this, are tallied instead of sorted
 FEW: Final = 48  # up to so many values, plain Python beats numpy
 LOW: Final = (1 << 32) - 1  # the lower number of a key that has two
 
@@ -94,6 +95,18 @@ def largest(values: Ints, need: int) -> Ints:
         ranked = ranked[-need:]
     ranked.sort()
     return ranked[::-1]
+
+
+def last_of(values: Ints, need: int) -> int:
+    """The last value that is taken, largest first; the smallest that counts where all do not suffice."""
+    if len(values) > TALLIED and int(values.max()) < TALLIED:
+        tally = np.bincount(values)[::-1]
+        below = (tally * np.arange(len(tally))[::-1]).cumsum()
+        place = int(below.searchsorted(need))
+        if place < len(tally):
+            return len(tally) - 1 - place
+    ranked = largest(values, need)
+    return int(ranked[min(int(ranked.cumsum().searchsorted(need)), len(ranked) - 1)])
 
 
 def _first(positions: Ints, count: int, ties: tuple[Ints, Ints] | None, best: Best | None) -> Ints:

@@ -16,8 +16,8 @@ from engine.arrays import Ints
 from engine.cluster.fit_counts import Counts
 from engine.cluster.tree import Tree
 from engine.placement.choose import Pick, Preference
-from engine.placement.exact import OPERATION, Work
 from engine.placement.largest_first import cover
+from engine.placement.search.exact import OPERATION, Work
 
 _BITS: Final = 60
 _NEVER: Final = np.int64(1 << _BITS)

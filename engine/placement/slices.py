@@ -21,7 +21,7 @@ from engine.cluster.fit_counts import Counts
 from engine.cluster.tree import Tree
 from engine.model import TopologyRequest
 from engine.placement.choose import DESCENT, FIRST_LOOK, Chooser, Pick, Preference
-from engine.placement.exact import OutOfWork, Work
+from engine.placement.search.exact import OutOfWork, Work
 from engine.placement.slice_split import Split
 
 _FEWEST: Final = 5_000_000  # cells of work that a pod set with slices may take at least
@@ -177,7 +177,8 @@ class Slicer:
         """A question about slices of ``size`` in domains of ``rank``."""
         tree = self.tree.cut(rank)
         counts = Counts(tree, self.counts.at(rank) // size)
-        return Chooser(tree, counts, need // size, self.work, self.prefer if tree is self.tree else None)
+        prefer = self.prefer if tree is self.tree else None
+        return Chooser(tree, counts, need // size, self.work, prefer, gather=False)
 
     # -- inside one container ---------------------------------------------------------------------------------
 

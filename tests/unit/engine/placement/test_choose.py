@@ -20,9 +20,9 @@ from support.engine_factories import (
 )
 
 from engine.model import Policy
-from engine.placement.exact import Work
 from engine.placement.fit import Fit
 from engine.placement.largest_first import cover, cover_few
+from engine.placement.search.exact import Work
 from engine.results import Placement
 
 rooms = st.lists(st.integers(0, 6), min_size=1, max_size=4)

@@ -19,6 +19,7 @@ _Joined = tuple[int, Ints, Ints, Ints]  # a child, its table, the useful entries
 SMALL = 400  # leaves of a tree that is searched to the end
 CHOICES = 4  # choices by price that are followed up
 PRICES = 12
+GATHER = 20_000_000  # cells of a search for fewer wider domains
 _NEVER = -(1 << 40)
 OPERATION = 2_000  # what one small numpy call costs, in cells
 
@@ -134,6 +135,16 @@ class Search:
             self._settled = i + 1
         return None
 
+    def gathered(self, wider: tuple[int, ...], cost: tuple[int, ...], work: Work) -> Ints | None:
+        """Leaves in fewer domains of the first steps than ``wider``, within ``cost`` at the others; None: no such."""
+        budget = Work(min(work.left, GATHER))
+        try:
+            return _Stage(self, (*wider, *cost), budget).gathered(len(wider))
+        except OutOfWork:
+            return None
+        finally:
+            work.spend(min(work.left, GATHER) - budget.left)
+
 
 class _Stage:
     """One step: the least domains of it within ``most`` (a limit for each step up to this one)."""
@@ -157,6 +168,18 @@ class _Stage:
             return None
         chosen: list[int] = []
         self._trace(rank, history, (*self.most[:-1], least), int(fits[least]), chosen)
+        return np.sort(np.array(chosen, np.int64))
+
+    def gathered(self, wider: int) -> Ints | None:
+        """Leaves that suffice in the fewest domains of the first ``wider`` steps, if below the most."""
+        rank, domain = self.search.rank, self.search.domain
+        table, history = self._combined(rank, domain)
+        least = np.argwhere(table[(slice(None),) * wider + self.most[wider:]] >= self.search.need)
+        first = tuple(least[0].tolist()) if len(least) else self.most[:wider]
+        if first >= self.most[:wider]:
+            return None
+        at, chosen = (*first, *self.most[wider:]), list[int]()
+        self._trace(rank, history, at, int(table[at]), chosen)
         return np.sort(np.array(chosen, np.int64))
 
     def _children(self, rank: int, domain: int) -> range:

@@ -1,0 +1,132 @@
+"""Fewer wider domains: where racks were asked for and those of a choice lie in several blocks, the fewest blocks.
+
+Rules
+- A choice takes the place of another only where it uses no more domains at any step and no more nodes.
+- The widest level counts first: of as many zones, the fewest blocks.
+- A wider domain is worth what its best domains of the first step have above the price of one of them; those worth most
+  are tried, fewer and fewer by halves. The price of a node is what the last node takes; it keeps the nodes few. The
+  bound of Lagrangian duality (as in `exact`) says how few domains may do, and often that there is
+  nothing to try.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from engine.arrays import Ints, ranges
+from engine.cluster.fit_counts import Counts
+from engine.cluster.tree import Tree
+
+TRIES: Final = 1  # routes followed to the nodes on large trees, for each wider level
+
+Pool = slice | Ints  # domains of one rank to choose from, ascending
+
+
+@dataclass(slots=True)
+class Route:
+    """Leaves to choose from, what the fewest of them cost at each step, and what the last of these could take."""
+
+    pool: Pool
+    cost: tuple[int, ...]
+    edge: int
+
+
+Down = Callable[[Ints, tuple[int, ...]], Route]  # the route below chosen domains, given what the steps so far cost
+
+
+def distinct(owners: Ints) -> Ints:
+    """The values of an ascending array."""
+    first = np.empty(len(owners), np.bool_)
+    first[:1] = True
+    np.not_equal(owners[1:], owners[:-1], out=first[1:])
+    return owners[first]
+
+
+def spread(tree: Tree, leaves: Ints, ranks: range) -> tuple[int, ...]:
+    """How many domains of each rank ascending leaves lie in."""
+    return tuple(len(distinct(tree.owners[rank][leaves])) for rank in ranks)
+
+
+@dataclass(slots=True)
+class Gathering:
+    """``need`` pods over domains of rank ``step``; ``wider``: the ranks between that one and the container."""
+
+    tree: Tree
+    counts: Counts
+    need: int
+    step: int
+    wider: range
+    down: Down
+    tries: int
+
+    def gathered(self, route: Route) -> Route:
+        """The same or a route in fewer wider domains; its pool has no leaves but those below chosen domains."""
+        for rank in self.wider:
+            owners = self.tree.owners[rank]
+            used = distinct(owners[route.pool])
+            if len(used) > 1:
+                route = self._in_fewer(rank, used, route)
+        return route
+
+    def _in_fewer(self, rank: int, used: Ints, route: Route) -> Route:
+        """By halves: in how few of the ``used`` domains of ``rank`` there is a route that costs no more."""
+        first, last = self._below(rank, used)
+        domains, sizes = ranges(first, last), last - first
+        values, enough = self._values(domains, route)
+        count = route.cost[0]
+        price = int(np.partition(values, -count)[-count])
+        surplus = np.add.reduceat(np.maximum(values - price, 0), sizes.cumsum() - sizes)
+        order = (-surplus).argsort(kind="stable")
+        low = int((surplus[order].cumsum() + count * price).searchsorted(enough)) + 1
+        place = np.empty(len(used), np.int64)
+        place[order] = np.arange(len(used))
+        places, high, tries = np.repeat(place, sizes), len(used), self.tries
+        while low < high and tries:
+            middle = (low + high) // 2
+            chosen = self._chosen(domains, np.where(places < middle, values, -1), count, enough)
+            if chosen is not None:
+                tries -= 1
+                found = self.down(chosen, (count,))
+                if all(new <= old for new, old in zip(found.cost, route.cost, strict=True)):
+                    route, high = found, middle
+                    continue
+            low = middle + 1
+        return route
+
+    def _chosen(self, domains: Ints, values: Ints, count: int, enough: int) -> Ints | None:
+        """The domains worth most, if their sum is ``enough`` and they hold all; values of -1 are left out."""
+        best = values.argpartition(-count)[-count:]
+        worth = values[best]
+        if int(worth.sum()) < enough or int(worth.min()) < 0:
+            return None
+        chosen = domains[best]
+        if int(self.counts.at(self.step)[chosen].sum()) < self.need:
+            return None
+        chosen.sort()
+        return chosen
+
+    def _below(self, rank: int, used: Ints) -> tuple[Ints, Ints]:
+        """The ranges of domains of the step below the used ones."""
+        first, last = used, used + 1
+        for between in range(rank, self.step):
+            children = self.tree.children[between]
+            first, last = children[first], children[last]
+        return first, last
+
+    def _values(self, domains: Ints, route: Route) -> tuple[Ints, int]:
+        """What each domain is worth above the price of its nodes, and the least sum for as few nodes as the route's."""
+        if self.step == self.tree.leaf:
+            return self.counts.leaf[domains], self.need
+        price = route.edge
+        if self.counts.grid is not None and self.step == self.tree.leaf - 1:
+            fits = self.counts.grid[domains].reshape(-1)
+            starts = np.arange(0, len(fits), self.counts.grid.shape[1])
+        else:
+            bounds = self.tree.bounds[self.step]
+            first, last = bounds[domains], bounds[domains + 1]
+            fits, sizes = self.counts.leaf[ranges(first, last)], last - first
+            starts = sizes.cumsum() - sizes
+        worth = np.add.reduceat(np.maximum(fits - price, 0), starts)
+        return worth, self.need - price * route.cost[-1]

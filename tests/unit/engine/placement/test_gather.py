@@ -1,0 +1,103 @@
+"""Of equally few racks and nodes the fewest blocks: against every possible choice, and never at the cost of a rack."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.engine_factories import HOST, RACK, ask, make_node, make_pod_set, make_state, nodes_of, placed, racks
+
+from engine.model import Policy
+from engine.placement.choose import Chooser
+from engine.placement.fit import Fit
+from engine.placement.largest_first import largest, last_of
+from engine.results import Placement
+
+rooms = st.lists(st.integers(1, 5), min_size=1, max_size=3)
+small_trees = st.dictionaries(
+    st.sampled_from(["b1/r1", "b1/r2", "b2/r1", "b2/r2", "b3/r1", "b3/r2"]), rooms, min_size=2, max_size=6
+).filter(lambda tree: sum(map(len, tree.values())) <= 10)
+
+
+def counted(paths, level):
+    """(domains at the level and below, then at each wider level) of the racks of some hosts, one path a host."""
+    used_racks, blocks = set(paths), {path.split("/")[0] for path in paths}
+    below = (len(used_racks), len(paths)) if level == RACK else (len(paths),)
+    return (*below, len(blocks)) if level == RACK else (*below, len(blocks), len(used_racks))
+
+
+def least_anywhere(tree, count, level):
+    """The least of ``counted`` over all choices of hosts; None where one block holds all."""
+    hosts = [(path, room) for path in sorted(tree) for room in tree[path]]
+    best = None
+    for used in product((False, True), repeat=len(hosts)):
+        chosen = [host for host, on in zip(hosts, used, strict=True) if on]
+        if sum(room for _, room in chosen) >= count:
+            cost = counted([path for path, _ in chosen], level)
+            best = cost if best is None else min(best, cost)
+    return best
+
+
+def cost_of(answer, level):
+    return counted(["/".join(part.values[:2]) for part in placed(answer).assignments[0].slices], level)
+
+
+@settings(max_examples=150, deadline=None)
+@given(small_trees, st.integers(2, 30), st.sampled_from([RACK, HOST]))
+def test_first_few_racks_then_few_nodes_then_few_blocks(tree, count, level):
+    blocks = {path.split("/")[0]: 0 for path in tree}
+    for path, hosts in tree.items():
+        blocks[path.split("/")[0]] += sum(hosts)
+    if max(blocks.values()) >= count:
+        return  # one block holds all
+    answer = ask(racks(tree), make_pod_set(count, Policy.PREFERRED, level))
+    best = least_anywhere(tree, count, level)
+    assert isinstance(answer, Placement) is (best is not None)
+    if best is not None:
+        assert cost_of(answer, level) == best
+
+
+def test_equally_few_racks_lie_in_the_fewest_blocks():
+    state = racks({"b1/r1": [8], "b2/r1": [7], "b2/r2": [7], "b3/r1": [8], "b3/r2": [7], "b3/r3": [6]})
+    answer = ask(state, make_pod_set(28, Policy.PREFERRED))
+    assert cost_of(answer, RACK) == (4, 4, 2)
+    assert nodes_of(answer) == {"n0": 8, "n3": 8, "n4": 7, "n5": 5}
+
+
+def test_a_block_less_is_not_worth_a_node_more():
+    state = racks({"b1/r1": [8], "b2/r1": [8], "b3/r1": [8], "b3/r2": [4, 4], "b3/r3": [1]})
+    assert cost_of(ask(state, make_pod_set(24, Policy.PREFERRED)), RACK) == (3, 3, 3)
+
+
+def large_state(seed):
+    dice = np.random.default_rng(seed)
+    return make_state(
+        [make_node(f"n{i}", f"b{i // 160}", f"r{i // 16}", gpu=int(dice.integers(1, 9))) for i in range(1600)]
+    )
+
+
+@pytest.mark.parametrize("count", [1500, 2500, 4000])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_on_large_trees_no_more_racks_and_nodes_than_without_and_fewer_blocks_as_a_rule(seed, count):
+    fit = Fit.of(large_state(seed), "tas", make_pod_set(count, Policy.PREFERRED))
+    chooser = fit.chooser(-1)
+    assert isinstance(chooser, Chooser)
+    gathered = chooser.anywhere(1)
+    chooser.gather = False
+    plain = chooser.anywhere(1)
+    assert all(new <= old for new, old in zip(gathered.cost, plain.cost, strict=False))
+    blocks = [len(set((pick.leaves // 160).tolist())) for pick in (gathered, plain)]
+    assert blocks[0] <= blocks[1]
+    assert gathered.cost[2] == blocks[0]
+    assert int(gathered.amounts.sum()) == count
+    assert (gathered.amounts <= fit.room.counts.leaf[gathered.leaves]).all()
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=600), st.integers(1, 5000))
+def test_the_last_value_taken_is_found_by_a_tally_as_by_sorting(values, need):
+    array = np.array(values * 2)
+    ranked = largest(array, need)
+    if int(array.sum()) >= need:
+        assert last_of(array, need) == ranked[int(ranked.cumsum().searchsorted(need))]
