@@ -84,7 +84,7 @@ class Payers:
         named = set(named_by(pod))
         if named and not named & {each["metadata"]["uid"] for each in self.server.objects.values()}:
             return  # sent before it was seen that its owner is gone: it is charged once it is seen to have gone
-        self.let[meta["uid"]] = Let(name_of(workload), queue, cpu, tuple(named_by(pod)))
+        self.let[meta["uid"]] = Let(name_of(workload), queue, cpu, _whose(pod))
         if not queue or meta.get("deletionTimestamp"):
             return
         most = max(
@@ -109,7 +109,7 @@ class Payers:
     def taken_away(self, pod: Json) -> bool:
         """Whether somebody took a tenant's pod away from its owner since it was let go: another one has its slot."""
         let = self.let.get(pod["metadata"]["uid"])
-        return pod["metadata"]["namespace"] == HOSTILE and let is not None and tuple(named_by(pod)) != let.owners
+        return pod["metadata"]["namespace"] == HOSTILE and let is not None and _whose(pod) != let.owners
 
     def _runs_by(self, workload: Json, queue: str) -> int:
         """What pods take that run by a Workload, but for those that were taken from its owner since."""
@@ -117,10 +117,7 @@ class Payers:
         return sum(
             let.cpu
             for pod, let in self._going()
-            if let[:2] == by
-            and not self._judge.astray(pod)
-            and owner_of(pod) == owner
-            and tuple(named_by(pod)) == let.owners
+            if let[:2] == by and not self._judge.astray(pod) and owner_of(pod) == owner and _whose(pod) == let.owners
         )
 
     def runs_for(self, namespace: str, mark: str) -> bool:
@@ -152,6 +149,12 @@ class Payers:
         for (_, queue), cpu in (admitted | self.running()).items():
             used[queue] += cpu
         return used
+
+
+def _whose(pod: Json) -> tuple[str, ...]:
+    """All whom a pod names as its owners, by kind too: one of another kind is another owner, whatever uid it says."""
+    kinds = sorted({str(ref.get("kind")) for ref in pod["metadata"].get("ownerReferences") or ()})
+    return *named_by(pod), *kinds
 
 
 def believed(pod: Json, queue: str) -> int:
