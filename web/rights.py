@@ -128,6 +128,7 @@ class ReviewedRights:
         self._client = client
         self._clock = clock
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
+        self._strangers: OrderedDict[bytes, _Known] = OrderedDict()  # tokens that are none: they forget no viewer
         self._asking: dict[bytes, asyncio.Task[Seen]] = {}
         self._few = asyncio.Semaphore(REVIEWS_AT_ONCE)
         self._left, self._filled = float(LOGINS_AT_ONCE), clock()
@@ -138,9 +139,10 @@ class ReviewedRights:
         if token is None:
             return NO_TOKEN
         key, now = hashlib.sha256(token.encode()).digest(), self._clock()
-        known = self._known.get(key)
+        known = self._known.get(key) or self._strangers.get(key)
         if known is not None and known.counts(now):
-            self._known.move_to_end(key)
+            if known.seen.status == 200:
+                self._known.move_to_end(key)
             return known.seen
         if (task := self._asking.get(key)) is None:
             if known is None and not self._may_ask(now):
@@ -173,10 +175,12 @@ class ReviewedRights:
                 return NOBODY
             known.went_unanswered(now)
             return known.seen
-        self._known[key] = found
-        self._known.move_to_end(key)
-        if len(self._known) > REMEMBERED:
-            self._known.popitem(last=False)
+        for table in (self._known, self._strangers):
+            table.pop(key, None)
+        table = self._known if found.seen.status == 200 else self._strangers
+        table[key] = found
+        if len(table) > REMEMBERED:
+            table.popitem(last=False)
         return found.seen
 
     async def _review(self, token: str) -> Mapping[str, Any] | None:

@@ -3,7 +3,7 @@
 import pytest
 
 from kube.errors import KubeTimeout
-from web.rights import EVERYTHING, NO_TOKEN, KeyRights, ReviewedRights
+from web.rights import EVERYTHING, NO_TOKEN, REMEMBERED, KeyRights, ReviewedRights
 from web.sight import Sight
 
 
@@ -102,6 +102,30 @@ async def test_strangers_cost_the_api_server_a_few_calls_a_second(now):
     now[0] = 1.0
     assert (await rights.of("Bearer no1", [])).status == 401  # remembered
     assert len(reviews.calls) == 10
+
+
+async def test_strangers_make_no_viewer_forgotten(now):
+    rights, reviews = made(now, admin=everywhere("nodes", "pods", "workloads", "clusterqueues"))
+    await rights.of("Bearer admin", [])
+    for number in range(3 * REMEMBERED):
+        now[0] += 0.1 if number % 4 else 0.0
+        await rights.of(f"Bearer no{number}", [])
+    asked = len(reviews.calls)
+    assert asked > REMEMBERED
+    now[0] = 59.0
+    assert (await rights.of("Bearer admin", [])).sight == EVERYTHING
+    assert len(reviews.calls) == asked
+
+
+async def test_a_token_that_counts_no_more_is_a_strangers(now):
+    rights, reviews = made(now, admin=everywhere("nodes"))
+    assert (await rights.of("Bearer admin", [])).status == 200
+    del reviews.users["admin"]
+    now[0] = 61.0
+    assert [(await rights.of("Bearer admin", [])).status for _ in range(2)] == [401, 401]
+    reviews.users["admin"] = everywhere("nodes")
+    now[0] = 72.0
+    assert (await rights.of("Bearer admin", [])).status == 200
 
 
 async def test_one_key_opens_everything_and_no_other_does():
