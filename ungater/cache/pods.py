@@ -109,7 +109,9 @@ class PodEvents:
             self._enqueue(entry.id, READY_AFTER)  # no owner tells how many of them are ready
         if not gated and uid in entry.expectations:
             sent = entry.expectations.pop(uid)  # our own patch, seen at last
-            if not self._stands(entry, sent.values):
+            # Where the watch was cut, it is first seen to be let go when it is done already, or on its way out.
+            ends = finished(new) or new.metadata.deletion_timestamp is not None
+            if ends or not self._stands(entry, sent.values):
                 self._enqueue(entry.id, 0.0)
             return
         if old is not None and _same_to_slots(old, new, self._keys.gate):

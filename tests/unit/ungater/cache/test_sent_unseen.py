@@ -125,3 +125,17 @@ def test_one_that_left_is_another_workloads_once_it_was_let_go_for_that(world):
     again = make_pod("p", owner=other.job, at=("b", "r2", "r2-h2"), node="r2-h2", phase="Running")
     world.put("pod", orphaned(again))
     assert not record.left_of("main")
+
+
+@pytest.mark.parametrize(("phase", "ending"), [("Running", False), ("Succeeded", False), ("Running", True)])
+def test_one_that_is_first_seen_to_go_when_it_is_done_or_ends_is_looked_at(world, phase, ending):
+    job = queued(world, "train")
+    slots, record = world.admit(job), entry_of(world, job)
+    values = slots.slots[0].values
+    world.put("pod", make_pod("p", owner=record.job))
+    record.expectations["uid-p"] = Expectation(values, 9.0)
+    world.waits.clear()
+    seen = make_pod("p", owner=record.job, at=values, node=values[-1], phase=phase, terminating=ending)
+    world.put("pod", seen)
+    assert "uid-p" not in record.expectations
+    assert ((record.id, 0.0) in world.waits) == (phase != "Running" or ending)
