@@ -185,6 +185,8 @@ class Moves:
         return self._tried[key].at if key in self._tried else 0.0
 
     def _wants(self, entry: WorkloadEntry, now: float) -> bool:
+        if not relocation.movable(entry):
+            return False
         misaligned = self._rules.misaligned and entry.mismatches and self._cache.unkept(entry)
         if not misaligned and not (self._rules.together and relocation.is_spread(entry)):
             return False

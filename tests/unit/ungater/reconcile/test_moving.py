@@ -1,5 +1,8 @@
 """A workload that is moved: who is evicted, who waits for whom, and when it is over."""
 
+import dataclasses
+
+import msgspec
 from support.owned import KEYS, LEVELS, make_known, make_owner, make_pod, make_record, slot_map
 
 from engine.reasons import Reason
@@ -51,6 +54,31 @@ def test_pods_in_old_places_are_evicted_and_never_deleted():
     assert "it comes together" in evict.pods[0][1]
     assert of(i.Delete, found) == []
     assert ends(found) == []
+
+
+def test_pods_of_a_job_go_at_once_and_those_of_a_service_when_the_last_successor_is_ready():
+    slots = slot_map(("b/r1/n1", 3))
+    pods = [at(f"go-{number}", "r2", "n3") for number in range(3)]
+    (evict,) = of(i.EvictMoved, run(workload(slots, *pods)))
+    assert (len(evict.pods), evict.one) == (3, False)
+    service = [of_a_service(pod) for pod in pods]
+    (evict,) = of(i.EvictMoved, run(ready(workload(slots, *service), 3)))
+    assert evict.one
+    assert of(i.EvictMoved, run(ready(workload(slots, *service[1:]), 2))) == [], "one is not there yet"
+    going = of_a_service(at("go-0", "r2", "n3", terminating=True))
+    assert of(i.EvictMoved, run(ready(workload(slots, going, *service[1:]), 3))) == [], "one ends yet"
+
+
+def of_a_service(pod):
+    refs = tuple(
+        msgspec.structs.replace(one, kind="StatefulSet", api_version="apps/v1") for one in pod.metadata.owner_references
+    )
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, owner_references=refs))
+
+
+def ready(record, count):
+    record.view(record.job, dataclasses.replace(record.job, ready=count))
+    return record
 
 
 def test_without_a_move_a_pod_in_no_slot_is_deleted():

@@ -229,6 +229,37 @@ def test_one_that_nobody_makes_anew_stays(cluster):
     assert cluster.begun == []
 
 
+@pytest.mark.parametrize(
+    ("kind", "api", "moved"),
+    [
+        ("Job", "batch.volcano.sh/v1alpha1", False),
+        ("StatefulSet", "apps.kruise.io/v1beta1", False),
+        ("ReplicaSet", "apps/v1", False),
+        ("StatefulSet", "apps/v1", True),
+    ],
+)
+def test_only_controllers_that_are_known_make_pods_anew_whatever_others_are_called(cluster, kind, api, moved):
+    entry, _ = cluster.spread()
+    for pod in list(entry.pods.values()):
+        refs = tuple(msgspec.structs.replace(one, kind=kind, api_version=api) for one in pod.metadata.owner_references)
+        meta = msgspec.structs.replace(pod.metadata, owner_references=refs)
+        entry.pods[pod.metadata.uid] = msgspec.structs.replace(pod, metadata=meta)
+    cluster.look()
+    assert bool(cluster.begun) is moved
+
+
+@pytest.mark.parametrize("change", [{"open_ended": True}, {"kind": "LeaderWorkerSet"}])
+def test_owners_stay_that_make_more_pods_meanwhile_or_all_of_them_anew(cluster, change):
+    entry, _ = cluster.spread()
+    entry.view(entry.job, dataclasses.replace(entry.job, **change))
+    assert "makes its pods anew" in relocation.hindered(cluster.world.memory, entry)
+    cluster.look()
+    assert cluster.begun == []
+    ask(cluster, entry, ["r2-h1"])
+    cluster.look()
+    assert cluster.begun == []
+
+
 def test_a_budget_counts_for_the_pods_that_would_go(cluster):
     entry, _ = cluster.spread()
     budgets = cluster.world.memory.queues.budgets
