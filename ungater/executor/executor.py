@@ -252,9 +252,10 @@ class Executor:
     async def _evict_moved(self, entry: WorkloadEntry, evict: EvictMoved) -> bool:
         """Have pods of one that is moved go; where a budget refuses for long, they stay where they are."""
         blocked = self._lifecycle.evict_each(entry, evict.pods[:1] if evict.one else evict.pods, reclaims=False)
-        if blocked is not None:
+        if blocked is not None and self._scheduler.moves.put_back(
+            entry, [pod for pod, _ in evict.pods], blocked.message
+        ):
             self._evictor.forget(entry.id)
-            self._scheduler.moves.put_back(entry, [pod for pod, _ in evict.pods], blocked.message)
         return False
 
     async def _shrink(self, entry: WorkloadEntry, shrink: Shrink) -> bool:

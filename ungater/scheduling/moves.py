@@ -2,7 +2,8 @@
 
 A move is stored like any change of an admission, before its first pod goes: from then on the new places are the
 workload's, and the old ones are taken by the pods that are still there. `ungater.reconcile.moves` has those evicted.
-Where a budget refuses for too long after all, the pods that did not go get their old places back (`put_back`).
+Where a budget refuses for too long after all, the pods that did not go get their old places back (`put_back`), unless
+the workload would be spread wider then than it was, or a pod would get none: then the budget is asked on and on.
 """
 
 import dataclasses
@@ -13,6 +14,7 @@ from functools import partial
 import structlog
 
 from clock import Clock
+from engine.cluster.assignment import Assignment
 from engine.placement.relocate import spread
 from engine.reasons import Reason
 from engine.results import Refusal
@@ -24,8 +26,9 @@ from ungater.cache.cache import Cache
 from ungater.metrics import Metrics
 from ungater.model import conditions, move_request
 from ungater.model.conditions import WantedCondition, moment
+from ungater.model.job_view import PodSetView
 from ungater.model.move_request import MoveRequest
-from ungater.model.pod_slots import PodSetSlots, Slot
+from ungater.model.pod_slots import Expectation, PodSetSlots, Slot, finished
 from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
 from ungater.scheduling import relocation
 from ungater.writers.events import emit
@@ -93,6 +96,7 @@ class Moves:
         self._clock = clock
         self._log = MoveLog(rules)
         self._tried: dict[str, _Tried] = {}  # by workload
+        self._before: dict[str, tuple[Assignment, ...]] = {}  # by workload that is moved: where it was
         self._next = 0.0
         self._remembered = False
 
@@ -154,12 +158,14 @@ class Moves:
 
     def _remember(self, now: float) -> None:
         """Take in what Workloads tell of moves before this process began, once; forget who is gone."""
-        self._tried = {key: seen for key, seen in self._tried.items() if key in self._cache.queues.entries}
+        known = self._cache.queues.entries
+        self._tried = {key: seen for key, seen in self._tried.items() if key in known}
+        self._before = {key: parts for key, parts in self._before.items() if key in known}
         if self._remembered:
             return
         self._remembered = True
         for entry in self._cache.entries.values():
-            said = condition(entry.observed.conditions, conditions.MOVING) if entry.observed is not None else None
+            said = _said(entry)
             at = moment(said.last_transition_time) if said is not None and _counts(said) else None
             if at is not None:
                 self._log.saw(entry.key, min(at, now), now)
@@ -226,23 +232,38 @@ class Moves:
     def _begin(self, entry: WorkloadEntry, move: Move, now: float) -> None:
         self._log.begin(entry.key, now)
         self._tried.pop(entry.key, None)
+        if entry.grant is not None:
+            self._before[entry.key] = entry.grant.assignments
         wanted = (WantedCondition(conditions.MOVING, True, move.reason, move.message),)
         told = partial(self._tell, entry, move.reason, move.message, "begun")
         self._replace(entry, move.grant, News(wanted, told))
 
-    def put_back(self, entry: WorkloadEntry, pods: Iterable[Pod], why: str) -> None:
-        """These pods of one that is moved do not go: they get the places back where they are."""
-        text = f"it was to be moved, and pods that did not go stay where they are: {why}"
+    def put_back(self, entry: WorkloadEntry, pods: Iterable[Pod], why: str) -> bool:
+        """These pods of one that is moved do not go: they get the places back where they are. False: they cannot.
+
+        After a restart nobody knows where it was: it may be spread no wider then than it is to be.
+        """
+        grant, said = _with_old_places(self._cache, entry, pods), _said(entry)
+        if grant is None or entry.grant is None or said is None:
+            return False
+        if _wider(entry, (self._before.get(entry.key, ()), entry.grant.assignments), grant.assignments):
+            return False
+        mark = move_request.mark_in(said.message)
+        text = f"it was to be moved{mark and ' '}{mark}, and pods that did not go stay where they are: {why}"
         wanted = (WantedCondition(conditions.MOVING, False, Reason.EVICTION_BLOCKED, text),)
-        grant = _with_old_places(self._cache, entry, pods)
-        if grant is not None:
-            told = partial(self._tell, entry, Reason.EVICTION_BLOCKED, text, "blocked")
-            self._replace(entry, grant, News(wanted, told))
+        told = partial(self._tell, entry, Reason.EVICTION_BLOCKED, text, "blocked")
+        self._replace(entry, grant, News(wanted, told))
+        return True
 
     def _tell(self, entry: WorkloadEntry, reason: Reason, message: str, outcome: str) -> None:
         self._metrics.moves.labels(str(reason), outcome).inc()
         emit(self._recorder, entry, "Normal", reason, "Move", message=message)
         log.info("moves" if outcome == "begun" else "moves no more", workload=entry.key, message=message)
+
+
+def _said(entry: WorkloadEntry) -> Condition | None:
+    """What its Workload tells of its last move."""
+    return condition(entry.observed.conditions, conditions.MOVING) if entry.observed is not None else None
 
 
 def _counts(said: Condition) -> bool:
@@ -260,7 +281,7 @@ def _fewer(entry: WorkloadEntry, grant: AssumedAdmission) -> str:
         part, old = next((one for one in grant.assignments if one.pod_set == owned.name), None), before.get(owned.name)
         if part is None or old is None or part == old or owned.request is None:
             continue
-        level = part.levels[-1] if owned.request.auto else owned.request.level
+        level = _level(owned, part)
         gains += [
             f"{now} instead of {then} domains of {part.levels[depth]}"
             for depth, (then, now) in enumerate(zip(spread(old, level), spread(part, level), strict=True))
@@ -269,8 +290,31 @@ def _fewer(entry: WorkloadEntry, grant: AssumedAdmission) -> str:
     return f"{gone} of its {total} pods go elsewhere, for {', '.join(gains)}"
 
 
+def _level(owned: PodSetView, part: Assignment) -> str | None:
+    """The level that a pod set asks for, in the flavor that it is in; None: none."""
+    if owned.request is None:
+        return None
+    return part.levels[-1] if owned.request.auto else owned.request.level
+
+
+def _wider(entry: WorkloadEntry, before: Sequence[Sequence[Assignment]], after: Sequence[Assignment]) -> bool:
+    """Whether a pod set would use more domains than in any of ``before``, of a level down to what it asks for."""
+    most: dict[str, list[tuple[int, ...]]] = {}
+    owners = {owned.name: owned for owned in entry.job.pod_sets}
+    for part in (part for parts in before for part in parts if part.pod_set in owners):
+        most.setdefault(part.pod_set, []).append(spread(part, _level(owners[part.pod_set], part)))
+    for part in after:
+        if part.pod_set not in most:
+            continue
+        now = spread(part, _level(owners[part.pod_set], part))
+        allowed = [max(counts) for counts in zip(*most[part.pod_set], strict=True)]
+        if any(many > limit for many, limit in zip(now, allowed, strict=True)):
+            return True
+    return False
+
+
 def _with_old_places(cache: Cache, entry: WorkloadEntry, pods: Iterable[Pod]) -> AssumedAdmission | None:
-    """What it holds, with the places of these pods instead of as many that nobody uses."""
+    """What it holds, with the places of these pods instead of as many that nobody uses; None where too few are."""
     grant, admission = entry.grant, entry.admission
     if grant is None or admission is None:
         return None
@@ -285,17 +329,29 @@ def _with_old_places(cache: Cache, entry: WorkloadEntry, pods: Iterable[Pod]) ->
             parts.append(held)
             continue
         mine = [pod for pod in entry.pods.values() if entry.pod_set_of(pod) == held.pod_set]
-        parts.append(cache.reservations.assignment(entry, part, _exchanged(slots, there, mine)))
+        exchanged = _exchanged(slots, there, mine, entry.on_its_way)
+        if exchanged is None:
+            return None
+        parts.append(cache.reservations.assignment(entry, part, exchanged))
     return dataclasses.replace(grant, assignments=tuple(parts))
 
 
-def _exchanged(slots: PodSetSlots, back: Sequence[Pod], pods: Iterable[Pod]) -> PodSetSlots:
-    """The slots with those where some pods are, for as many that no other pod is in; in the order of their names."""
+def _exchanged(
+    slots: PodSetSlots, back: Sequence[Pod], pods: Iterable[Pod], sent: Callable[[str], Expectation | None]
+) -> PodSetSlots | None:
+    """The slots with those where some pods are, for as many that no other pod is in, or was ``sent`` to.
+
+    In the order of their names; None where there are fewer.
+    """
     counts = {slot.values: slot.count for slot in slots.slots}
     used = dict.fromkeys(counts, 0)
     uids = {pod.metadata.uid for pod in back}
     for pod in pods:
-        index = slots.of_selector(pod.spec.node_selector)
+        if finished(pod):
+            continue
+        index, on_its_way = slots.of_selector(pod.spec.node_selector), sent(pod.metadata.uid)
+        if on_its_way is not None:
+            index = slots.index(on_its_way.values)
         if index is not None and pod.metadata.uid not in uids:
             used[slots.slots[index].values] += 1
     nodes = {slot.values: slot.node for slot in slots.slots}
@@ -303,7 +359,7 @@ def _exchanged(slots: PodSetSlots, back: Sequence[Pod], pods: Iterable[Pod]) -> 
         values = tuple((pod.spec.node_selector or {}).get(level, "") for level in slots.levels)
         free = next((one for one in reversed(slots.slots) if counts[one.values] > used[one.values]), None)
         if free is None:
-            break
+            return None
         counts[free.values] -= 1
         counts[values] = counts.get(values, 0) + 1
         used[values] = used.get(values, 0) + 1

@@ -344,6 +344,78 @@ def test_pods_that_do_not_go_get_their_places_back(cluster):
     assert cluster.begun == again, "it was refused, and is left alone"
 
 
+def away(entry):
+    return [pod for pod in entry.pods.values() if entry.slots.of_selector(pod.spec.node_selector) is None]
+
+
+def test_a_gang_that_requires_a_rack_is_never_left_in_two(cluster):
+    entry = cluster.job(pods=4, request={KEYS.required[0]: "rack"})
+    (rack,) = racks(entry)
+    ask(cluster, entry, ["r2-h1", "r2-h2"] if rack == "r1" else ["r1-h1", "r1-h2"])
+    cluster.look()
+    assert cluster.begun == [entry.key]
+    moved = entry.admission
+    gone, *stay = away(entry)
+    successor = make_pod("new", owner=entry.job, at=entry.slots.slots[0].values, node=entry.slots.slots[0].node)
+    cluster.world.drop("pod", gone)
+    cluster.world.put("pod", successor)
+    assert not cluster.moves.put_back(entry, stay, "a budget refuses")
+    assert entry.admission is moved
+    assert said(entry).status == "True", "it is asked on and on"
+    cluster.world.drop("pod", successor)
+    assert not cluster.moves.put_back(entry, stay, "a budget refuses"), "the one that is to come would be in the other"
+
+
+def test_one_that_nobody_left_gets_all_its_places_back_and_the_request_is_told(cluster):
+    entry = cluster.job(pods=4, request={KEYS.required[0]: "rack"})
+    before = [(slot.values, slot.count) for slot in entry.slots.slots]
+    (rack,) = racks(entry)
+    ask(cluster, entry, ["r2-h1", "r2-h2"] if rack == "r1" else ["r1-h1", "r1-h2"])
+    cluster.look()
+    cluster.moves = cluster.made()
+    assert cluster.moves.put_back(entry, away(entry), "a budget refuses")
+    assert [(slot.values, slot.count) for slot in entry.slots.slots] == before
+    assert (said(entry).status, said(entry).reason) == ("False", "EvictionBlocked")
+    assert "(request r-1)" in said(entry).message
+    cluster.look()
+    assert cluster.begun == [entry.key] * 2, "moved and put back: the same request begins nothing any more"
+
+
+def test_after_a_restart_it_is_put_back_only_where_it_is_spread_no_wider(cluster):
+    entry, _ = cluster.spread()
+    cluster.look()
+    cluster.moves = cluster.made()
+    assert not cluster.moves.put_back(entry, away(entry), "a budget refuses")
+    assert said(entry).status == "True"
+
+
+def test_pods_that_finished_have_no_place_that_another_could_get_back(cluster):
+    entry, _ = cluster.spread()
+    cluster.look()
+    astray = away(entry)
+    for number in range(2):  # successors that have ended already
+        slot = next(slot for slot in entry.slots.slots if slot.count > number)
+        done = make_pod(f"done-{number}", owner=entry.job, at=slot.values, node=slot.node, phase="Failed")
+        cluster.world.put("pod", done)
+    assert cluster.moves.put_back(entry, astray, "a budget refuses")
+    assert not {pod.metadata.uid for pod in astray} & {pod.metadata.uid for pod in away(entry)}
+
+
+def test_where_one_of_them_gets_no_place_nothing_is_put_back(cluster):
+    entry, _ = cluster.spread()
+    cluster.look()
+    held, astray = entry.admission, away(entry)
+    places = {slot.values: slot for slot in entry.slots.slots}
+    used = [entry.slots.of_selector(pod.spec.node_selector) for pod in entry.pods.values()]
+    free = [slot for at, slot in enumerate(places.values()) for _ in range(slot.count - used.count(at))]
+    for number, slot in enumerate(free):
+        pod = make_pod(f"new-{number}", owner=entry.job, at=slot.values, node=slot.node, phase="Running")
+        cluster.world.put("pod", pod)
+    assert not cluster.moves.put_back(entry, astray, "a budget refuses")
+    assert entry.admission is held
+    assert said(entry).status == "True"
+
+
 def test_an_error_with_one_keeps_nobody_else_from_it(cluster, monkeypatch):
     entry, other = cluster.spread()
     before = relocation.is_spread
