@@ -7,13 +7,15 @@ Rules
   when the successor of the last one is ready: a service goes on meanwhile, whether it has a budget or not.
 - A pod that is still where it was keeps one of the new places from its successor, as any that is to go does
   (`ungater.reconcile.ungating`): no more pods run than are admitted.
-- It ends when nobody is anywhere else.
+- It ends when nobody is anywhere else, and all its pods are on their nodes and ready.
+- One whose Workload is written again is moved too, where pods of it are in no slot: they may have been on their way.
 """
 
 from collections.abc import Mapping
 
 from engine.reasons import Reason
 from kube.objects import condition, controller_of, is_true
+from ungater.jobs.leaderworkerset import KIND as LEADER_SETS
 from ungater.model import conditions as names
 from ungater.model.actions import EvictMoved, Instruction, WriteConditions
 from ungater.model.conditions import WantedCondition
@@ -28,7 +30,7 @@ def under_way(entry: WorkloadEntry) -> bool:
 
 
 def steps(entry: WorkloadEntry, counted: Mapping[str, Tally]) -> list[Instruction]:
-    """Evict who is to go; nobody is left: say that it is over. ``counted``: by pod set."""
+    """Evict who is to go; nobody is left and all are up: say that it is over. ``counted``: by pod set."""
     pods = [pod for count in counted.values() for pod in count.moved if pod.spec.node_name]
     if pods:
         one = not all(is_job(controller_of(pod.metadata)) for pod in pods)
@@ -38,7 +40,37 @@ def steps(entry: WorkloadEntry, counted: Mapping[str, Tally]) -> list[Instructio
         return [EvictMoved(tuple([(pod, why) for pod in sorted(pods, key=lambda pod: pod.metadata.name)]), one)]
     if any(count.ending or _crowded(entry.slots_in[name], count) for name, count in counted.items()):
         return []
+    if any(count.waiting or sum(count.unbound) for count in counted.values()) or not _all_ready(entry):
+        return []
     return [WriteConditions((WantedCondition(names.MOVING, False, Reason.MOVED, f"it was moved: {_why(entry)}"),))]
+
+
+def movable(entry: WorkloadEntry) -> bool:
+    """Whether its owner makes pods anew one for one, and says how many there are."""
+    return not entry.job.open_ended and entry.job.kind != LEADER_SETS
+
+
+def again(entry: WorkloadEntry, mark: str) -> tuple[WantedCondition, ...]:
+    """What is said of a move where its Workload is written again: budgets hold for pods that are elsewhere."""
+    if not movable(entry) or not astray(entry, mark):
+        return ()
+    text = "pods of it are in places that it had before its Workload was written again"
+    return (WantedCondition(names.MOVING, True, Reason.SLOT_MOVED, text),)
+
+
+def astray(entry: WorkloadEntry, mark: str) -> bool:
+    """Whether pods of it run in no slot that it has, or too many in one. ``mark``: what our ungating patch writes."""
+    left: dict[tuple[str, int], int] = {}
+    for pod in entry.pods.values():
+        ours, slots = (pod.metadata.annotations or {}).get(mark) == entry.job.workload, entry.slots_of(pod)
+        if not ours or slots is None or not pod.spec.node_name or finished(pod):
+            continue
+        index = slots.of_selector(pod.spec.node_selector)
+        if index is None:
+            return True
+        at = (entry.pod_set_of(pod), index)
+        left[at] = left.get(at, slots.slots[index].count) - 1
+    return any(count < 0 for count in left.values())
 
 
 def ended(entry: WorkloadEntry) -> list[Instruction]:

@@ -7,14 +7,13 @@ the workload would be spread wider then than it was, or a pod would get none: th
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
 import structlog
 
 from clock import Clock
-from engine.cluster.assignment import Assignment
 from engine.placement.relocate import spread
 from engine.reasons import Reason
 from engine.results import Refusal
@@ -26,11 +25,10 @@ from ungater.cache.cache import Cache
 from ungater.metrics import Metrics
 from ungater.model import conditions, move_request
 from ungater.model.conditions import WantedCondition, moment
-from ungater.model.job_view import PodSetView
 from ungater.model.move_request import MoveRequest
-from ungater.model.pod_slots import Expectation, PodSetSlots, Slot, finished
 from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
-from ungater.scheduling import relocation
+from ungater.reconcile.moves import movable
+from ungater.scheduling import old_places, relocation
 from ungater.writers.events import emit
 
 LOOK = 5.0  # seconds between two looks at who may be moved
@@ -96,7 +94,7 @@ class Moves:
         self._clock = clock
         self._log = MoveLog(rules)
         self._tried: dict[str, _Tried] = {}  # by workload
-        self._before: dict[str, tuple[Assignment, ...]] = {}  # by workload that is moved: where it was
+        self._before: dict[str, AssumedAdmission] = {}  # by workload that is moved: what it held
         self._next = 0.0
         self._remembered = False
 
@@ -160,7 +158,7 @@ class Moves:
         """Take in what Workloads tell of moves before this process began, once; forget who is gone."""
         known = self._cache.queues.entries
         self._tried = {key: seen for key, seen in self._tried.items() if key in known}
-        self._before = {key: parts for key, parts in self._before.items() if key in known}
+        self._before = {key: held for key, held in self._before.items() if key in known}
         if self._remembered:
             return
         self._remembered = True
@@ -191,7 +189,7 @@ class Moves:
         return self._tried[key].at if key in self._tried else 0.0
 
     def _wants(self, entry: WorkloadEntry, now: float) -> bool:
-        if not relocation.movable(entry):
+        if not movable(entry):
             return False
         misaligned = self._rules.misaligned and entry.mismatches and self._cache.unkept(entry)
         if not misaligned and not (self._rules.together and relocation.is_spread(entry)):
@@ -233,7 +231,7 @@ class Moves:
         self._log.begin(entry.key, now)
         self._tried.pop(entry.key, None)
         if entry.grant is not None:
-            self._before[entry.key] = entry.grant.assignments
+            self._before[entry.key] = entry.grant
         wanted = (WantedCondition(conditions.MOVING, True, move.reason, move.message),)
         told = partial(self._tell, entry, move.reason, move.message, "begun")
         self._replace(entry, move.grant, News(wanted, told))
@@ -243,10 +241,11 @@ class Moves:
 
         After a restart nobody knows where it was: it may be spread no wider then than it is to be.
         """
-        grant, said = _with_old_places(self._cache, entry, pods), _said(entry)
+        grant, said = old_places.restored(self._cache, entry, pods), _said(entry)
         if grant is None or entry.grant is None or said is None:
             return False
-        if _wider(entry, (self._before.get(entry.key, ()), entry.grant.assignments), grant.assignments):
+        before = self._before.get(entry.key, entry.grant)
+        if old_places.wider(entry, (before.assignments, entry.grant.assignments), grant.assignments):
             return False
         mark = move_request.mark_in(said.message)
         text = f"it was to be moved{mark and ' '}{mark}, and pods that did not go stay where they are: {why}"
@@ -281,88 +280,10 @@ def _fewer(entry: WorkloadEntry, grant: AssumedAdmission) -> str:
         part, old = next((one for one in grant.assignments if one.pod_set == owned.name), None), before.get(owned.name)
         if part is None or old is None or part == old or owned.request is None:
             continue
-        level = _level(owned, part)
+        level = old_places.level(owned, part)
         gains += [
             f"{now} instead of {then} domains of {part.levels[depth]}"
             for depth, (then, now) in enumerate(zip(spread(old, level), spread(part, level), strict=True))
             if now < then
         ]
     return f"{gone} of its {total} pods go elsewhere, for {', '.join(gains)}"
-
-
-def _level(owned: PodSetView, part: Assignment) -> str | None:
-    """The level that a pod set asks for, in the flavor that it is in; None: none."""
-    if owned.request is None:
-        return None
-    return part.levels[-1] if owned.request.auto else owned.request.level
-
-
-def _wider(entry: WorkloadEntry, before: Sequence[Sequence[Assignment]], after: Sequence[Assignment]) -> bool:
-    """Whether a pod set would use more domains than in any of ``before``, of a level down to what it asks for."""
-    most: dict[str, list[tuple[int, ...]]] = {}
-    owners = {owned.name: owned for owned in entry.job.pod_sets}
-    for part in (part for parts in before for part in parts if part.pod_set in owners):
-        most.setdefault(part.pod_set, []).append(spread(part, _level(owners[part.pod_set], part)))
-    for part in after:
-        if part.pod_set not in most:
-            continue
-        now = spread(part, _level(owners[part.pod_set], part))
-        allowed = [max(counts) for counts in zip(*most[part.pod_set], strict=True)]
-        if any(many > limit for many, limit in zip(now, allowed, strict=True)):
-            return True
-    return False
-
-
-def _with_old_places(cache: Cache, entry: WorkloadEntry, pods: Iterable[Pod]) -> AssumedAdmission | None:
-    """What it holds, with the places of these pods instead of as many that nobody uses; None where too few are."""
-    grant, admission = entry.grant, entry.admission
-    if grant is None or admission is None:
-        return None
-    back: dict[str, list[Pod]] = {}
-    for pod in pods:
-        back.setdefault(entry.pod_set_of(pod), []).append(pod)
-    parts = []
-    for held in grant.assignments:
-        part, slots = admission.part(held.pod_set), entry.slots_in.get(held.pod_set)
-        there = back.get(held.pod_set)
-        if part is None or slots is None or not there:
-            parts.append(held)
-            continue
-        mine = [pod for pod in entry.pods.values() if entry.pod_set_of(pod) == held.pod_set]
-        exchanged = _exchanged(slots, there, mine, entry.on_its_way)
-        if exchanged is None:
-            return None
-        parts.append(cache.reservations.assignment(entry, part, exchanged))
-    return dataclasses.replace(grant, assignments=tuple(parts))
-
-
-def _exchanged(
-    slots: PodSetSlots, back: Sequence[Pod], pods: Iterable[Pod], sent: Callable[[str], Expectation | None]
-) -> PodSetSlots | None:
-    """The slots with those where some pods are, for as many that no other pod is in, or was ``sent`` to.
-
-    In the order of their names; None where there are fewer.
-    """
-    counts = {slot.values: slot.count for slot in slots.slots}
-    used = dict.fromkeys(counts, 0)
-    uids = {pod.metadata.uid for pod in back}
-    for pod in pods:
-        if finished(pod):
-            continue
-        index, on_its_way = slots.of_selector(pod.spec.node_selector), sent(pod.metadata.uid)
-        if on_its_way is not None:
-            index = slots.index(on_its_way.values)
-        if index is not None and pod.metadata.uid not in uids:
-            used[slots.slots[index].values] += 1
-    nodes = {slot.values: slot.node for slot in slots.slots}
-    for pod in back:
-        values = tuple((pod.spec.node_selector or {}).get(level, "") for level in slots.levels)
-        free = next((one for one in reversed(slots.slots) if counts[one.values] > used[one.values]), None)
-        if free is None:
-            return None
-        counts[free.values] -= 1
-        counts[values] = counts.get(values, 0) + 1
-        used[values] = used.get(values, 0) + 1
-        nodes.setdefault(values, pod.spec.node_name if free.node else "")
-    made = [Slot(values, count, nodes[values]) for values, count in sorted(counts.items()) if count > 0]
-    return PodSetSlots(slots.levels, made, slots.flavor)

@@ -29,11 +29,11 @@ from ungater.model import conditions
 from ungater.model.job_view import PodSetView
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
+from ungater.reconcile.moves import movable
 from ungater.reconcile.partial_eviction import SAFE_TO_EVICT
 from ungater.scheduling.replacement import pod_set_in
 
 MADE_ANEW = frozenset({("Job", "batch/v1"), ("StatefulSet", "apps/v1")})  # controllers; others may be called so too
-WHOLE = "LeaderWorkerSet"  # kind of those that make all their pods anew
 MOST_GRACE = 600  # seconds
 DEFAULT_GRACE = 30  # what Kubernetes gives a pod that does not say
 
@@ -62,11 +62,6 @@ def _hindered(cache: Cache, entry: WorkloadEntry, observed: ObservedWorkload) ->
     if not _steady(cache, entry):
         return "not all of its pods run in their slots and are ready"
     return moves.hindered(cache.queues, entry.key)
-
-
-def movable(entry: WorkloadEntry) -> bool:
-    """Whether its owner makes pods anew one for one, and says how many there are."""
-    return not entry.job.open_ended and entry.job.kind != WHOLE
 
 
 def _steady(cache: Cache, entry: WorkloadEntry) -> bool:

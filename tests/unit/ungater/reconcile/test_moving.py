@@ -9,6 +9,7 @@ from engine.reasons import Reason
 from kube.objects import Condition
 from ungater.model import actions as i
 from ungater.model.conditions import MOVING
+from ungater.reconcile import moves
 from ungater.reconcile.reconcile import reconcile
 
 RULES = i.ReconcileContext(KEYS, {"gpu": LEVELS})
@@ -121,10 +122,40 @@ def test_of_a_slice_that_has_fewer_places_those_go_whose_wishes_are_not_kept():
 
 def test_it_is_over_when_nobody_is_anywhere_else():
     slots = slot_map(("b/r1/n1", 2))
-    stay = at("stay", "r1", "n1")
-    assert ends(run(workload(slots, stay, at("old", "r2", "n3", terminating=True)))) == []
-    assert ends(run(workload(slots, stay))) == [(False, Reason.MOVED)]
-    assert ends(run(workload(slots, stay, conditions=()))) == []
+    stay, new = at("stay", "r1", "n1"), at("new", "r1", "n1")
+    assert ends(run(ready(workload(slots, stay, at("old", "r2", "n3", terminating=True)), 2))) == []
+    assert ends(run(ready(workload(slots, stay, new), 2))) == [(False, Reason.MOVED)]
+    assert ends(run(ready(workload(slots, stay, new, conditions=()), 2))) == []
+
+
+def test_it_is_not_over_before_all_its_pods_are_up():
+    slots = slot_map(("b/r1/n1", 2))
+    stay, new = at("stay", "r1", "n1"), at("new", "r1", "n1")
+    assert ends(run(ready(workload(slots, stay, new), 1))) == [], "one is not ready"
+    assert ends(run(ready(workload(slots, stay), 1))) == [], "one is not made yet"
+    assert ends(run(ready(workload(slots, stay, make_pod("new")), 2))) == [], "one is gated; who counts is late"
+    assert ends(run(ready(workload(slots, stay, make_pod("new", at=("b", "r1", "n1"))), 2))) == [], "on no node yet"
+
+
+def test_one_whose_workload_is_written_again_is_moved_on_so_that_budgets_hold():
+    slots = slot_map(("b/r1/n1", 2))
+    there, elsewhere = at("there", "r1", "n1"), at("elsewhere", "r2", "n3")
+    (told,) = moves.again(record := workload(slots, there, elsewhere), KEYS.workload)
+    assert (told.type, told.status, told.reason) == (MOVING, True, Reason.SLOT_MOVED)
+    record.view(record.job, dataclasses.replace(record.job, open_ended=True))
+    assert moves.again(record, KEYS.workload) == ()
+    assert moves.again(workload(slots, there), KEYS.workload) == ()
+
+
+def test_pods_that_run_in_no_slot_are_told_from_others():
+    slots = slot_map(("b/r1/n1", 2))
+    there, elsewhere = at("there", "r1", "n1"), at("elsewhere", "r2", "n3")
+    assert not moves.astray(workload(slots, there, make_pod("gated")), KEYS.workload)
+    assert moves.astray(workload(slots, there, elsewhere), KEYS.workload)
+    assert moves.astray(workload(slots, *(at(f"many-{number}", "r1", "n1") for number in range(3))), KEYS.workload)
+    assert not moves.astray(workload(slots, at("theirs", "r2", "n3", marked=False)), KEYS.workload)
+    done = make_pod("done", at=("b", "r2", "n3"), node="n3", phase="Failed")
+    assert not moves.astray(workload(slots, done), KEYS.workload)
 
 
 def test_one_that_holds_nothing_any_more_is_not_moved():
