@@ -77,8 +77,8 @@ def ended(entry: WorkloadEntry) -> list[Instruction]:
     """One that holds nothing is not moved any more."""
     if not under_way(entry):
         return []
-    text = "it gave back what it held while it was moved"
-    return [WriteConditions((WantedCondition(names.MOVING, False, Reason.PENDING, text),))]
+    text = f"it gave back what it held while it was moved: {_why(entry)}"
+    return [WriteConditions((WantedCondition(names.MOVING, False, Reason.EVICTED, text),))]
 
 
 def _all_ready(entry: WorkloadEntry) -> bool:

@@ -125,7 +125,8 @@ class Moves:
 
     def _answer(self, entry: WorkloadEntry, observed: ObservedWorkload, now: float) -> None:
         request, said = move_request.parse(observed.move_to), condition(observed.conditions, conditions.MOVING)
-        if request is None or request.until < now or (said is not None and request.mark in said.message):
+        told = (said, condition(observed.conditions, conditions.MOVE_REFUSED))
+        if request is None or request.until < now or any(one and request.mark in one.message for one in told):
             return
         if said is not None and said.status == "True":
             return  # what is said of the move under way stays until it is over: its pods go by that
@@ -149,10 +150,8 @@ class Moves:
         if not why and isinstance(found, AssumedAdmission):
             return Move(found, Reason.DEFRAGMENTED, f"an administrator has it moved {request.mark}")
         if not why:
-            return WantedCondition(
-                conditions.MOVING, False, Reason.NOTHING_TO_MOVE, f"it is there already {request.mark}"
-            )
-        return WantedCondition(conditions.MOVING, False, reason, f"it is not moved {request.mark}: {why}")
+            reason, why = Reason.NOTHING_TO_MOVE, "it is there already"
+        return WantedCondition(conditions.MOVE_REFUSED, True, reason, f"it is not moved {request.mark}: {why}")
 
     def _remember(self, now: float) -> None:
         """Take in what Workloads tell of moves before this process began, once; forget who is gone."""
@@ -266,8 +265,8 @@ def _said(entry: WorkloadEntry) -> Condition | None:
 
 
 def _counts(said: Condition) -> bool:
-    """Whether a condition tells of a move that began, and not of one that was refused."""
-    return said.status == "True" or said.reason in {Reason.MOVED, Reason.EVICTION_BLOCKED}
+    """Whether a condition tells of a move that began: all do but those of versions that told of refusals there."""
+    return said.status == "True" or said.reason in {Reason.MOVED, Reason.EVICTION_BLOCKED, Reason.EVICTED}
 
 
 def _fewer(entry: WorkloadEntry, grant: AssumedAdmission) -> str:

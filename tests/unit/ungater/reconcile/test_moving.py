@@ -161,4 +161,4 @@ def test_pods_that_run_in_no_slot_are_told_from_others():
 def test_one_that_holds_nothing_any_more_is_not_moved():
     owner = make_owner()
     record = make_record(owner, observed=make_known(owner, conditions=(moving(),)))
-    assert ends(run(record)) == [(False, Reason.PENDING)]
+    assert ends(run(record)) == [(False, Reason.EVICTED)], "it counts as a move"

@@ -13,7 +13,7 @@ from kube.events import EventRecorder
 from kube.objects import Condition
 from queueing.moves import MoveRules
 from ungater.metrics import Metrics
-from ungater.model.conditions import EVICTED, MOVING, QUOTA_RESERVED
+from ungater.model.conditions import EVICTED, MOVE_REFUSED, MOVING, QUOTA_RESERVED
 from ungater.model.job_view import id_of
 from ungater.model.move_request import MoveRequest, encode
 from ungater.scheduling import moves as moving
@@ -61,10 +61,11 @@ class Moving:
 
     def say(self, entry, wanted):
         said = [
-            Condition(type=one.type, status=str(one.status), reason=str(one.reason), message=one.message)
+            Condition(type=one.type, status=str(bool(one.status)), reason=str(one.reason), message=one.message)
             for one in wanted
         ]
-        kept = [one for one in entry.observed.conditions if one.type != MOVING]
+        types = {one.type for one in wanted}
+        kept = [one for one in entry.observed.conditions if one.type not in types]
         entry.observe(_with(entry.observed, (*kept, *said)))
 
     def replace(self, entry, grant, news):
@@ -506,8 +507,12 @@ def ask(cluster, entry, nodes, *, name="r-1", until=NOW + 100.0):
     entry.observe(dataclasses.replace(entry.observed, move_to=text))
 
 
-def said(entry):
-    return next((one for one in entry.observed.conditions if one.type == MOVING), None)
+def said(entry, type_=MOVING):
+    return next((one for one in entry.observed.conditions if one.type == type_), None)
+
+
+def refused(entry):
+    return said(entry, MOVE_REFUSED)
 
 
 def test_pods_go_where_an_administrator_says_whatever_they_prefer(cluster):
@@ -535,12 +540,12 @@ def test_it_is_answered_once_with_the_request_that_it_is_about(cluster, nodes, r
     ask(cluster, entry, nodes)
     cluster.look()
     assert cluster.begun == []
-    assert said(entry).reason in {reason, "NeverFits", "NoNodes"}
-    assert why in said(entry).message
-    assert "(request r-1)" in said(entry).message
-    before = said(entry)
+    assert refused(entry).reason in {reason, "NeverFits", "NoNodes"}
+    assert why in refused(entry).message
+    assert "(request r-1)" in refused(entry).message
+    before = refused(entry)
     cluster.look()
-    assert said(entry) is before
+    assert refused(entry) is before
     ask(cluster, entry, ["r2-h1"], name="r-2")
     cluster.look()
     assert cluster.begun == [entry.key], "the next one is another"
@@ -557,18 +562,28 @@ def test_a_request_says_nothing_while_a_move_is_under_way(cluster):
     assert said(entry) is under_way
 
 
+def test_a_refusal_leaves_what_is_told_of_the_last_move(cluster):
+    entry = cluster.job(pods=2, request={KEYS.required[0]: "rack"})
+    for reason in ("Moved", "EvictionBlocked", "Evicted"):
+        last = Condition(
+            type=MOVING, status="False", reason=reason, message="m", last_transition_time="2027-01-15T07:59:00Z"
+        )
+        kept = [one for one in entry.observed.conditions if one.type not in {MOVING, MOVE_REFUSED}]
+        entry.observe(_with(entry.observed, (*kept, last)))
+        ask(cluster, entry, ["r1-h1"])
+        cluster.look()
+        assert said(entry) is last
+        assert refused(entry).reason == "NothingToMove"
+        again = cluster.made(MoveRules(per_hour=1, rest=600.0))
+        again._remember(cluster.clock.now())
+        assert again._log.left(cluster.clock.now()) == 0
+
+
 def test_what_is_refused_is_no_move_after_a_restart(cluster):
     entry = cluster.job(pods=2, request={KEYS.required[0]: "rack"})
     ask(cluster, entry, ["r1-h1"])
     cluster.look()
-    stamped = Condition(
-        type=MOVING,
-        status="False",
-        reason=said(entry).reason,
-        message=said(entry).message,
-        last_transition_time="2027-01-15T07:59:00Z",
-    )
-    entry.observe(_with(entry.observed, (stamped,)))
+    assert (said(entry), refused(entry).status) == (None, "True")
     again = cluster.made(MoveRules(per_hour=1, rest=600.0))
     again._remember(cluster.clock.now())
     assert again._log.left(cluster.clock.now()) == 1
@@ -580,8 +595,8 @@ def test_the_limit_counts_for_an_administrator_too():
     ask(cluster, entry, ["r2-h1"])
     cluster.look()
     assert cluster.begun == []
-    assert said(entry).reason == "MovesUsedUp"
-    assert "no more than 0 moves an hour" in said(entry).message
+    assert refused(entry).reason == "MovesUsedUp"
+    assert "no more than 0 moves an hour" in refused(entry).message
 
 
 def test_a_budget_counts_for_an_administrator_too(cluster):
@@ -592,7 +607,7 @@ def test_a_budget_counts_for_an_administrator_too(cluster):
     ask(cluster, entry, ["r2-h1"])
     cluster.look()
     assert cluster.begun == []
-    assert "PodDisruptionBudget" in said(entry).message
+    assert "PodDisruptionBudget" in refused(entry).message
 
 
 def test_a_request_that_is_old_or_no_request_is_passed_over(cluster):
