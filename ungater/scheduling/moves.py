@@ -140,7 +140,7 @@ class Moves:
         """The move, or what is said instead."""
         cache, reason = self._cache, Reason.PENDING
         why = relocation.hindered(cache, entry)
-        if not self._log.left(now):
+        if not self._log.left(now, asked=True):
             reason, why = Reason.MOVES_USED_UP, f"no more than {self._rules.per_hour} moves an hour (movesPerHour)"
         found = None if why else relocation.moved_to(cache, entry, request.nodes)
         if isinstance(found, Refusal):
@@ -227,7 +227,7 @@ class Moves:
             yield Move(grant, Reason.TOGETHER, f"it comes together: {_fewer(entry, grant)}")
 
     def _begin(self, entry: WorkloadEntry, move: Move, now: float) -> None:
-        self._log.begin(entry.key, now)
+        self._log.begin(entry.key, now, asked=move.reason == Reason.DEFRAGMENTED)
         self._tried.pop(entry.key, None)
         if entry.grant is not None:
             self._before[entry.key] = entry.grant

@@ -315,7 +315,7 @@ def test_what_another_process_moved_counts(cluster):
     cluster.moves = cluster.made(MoveRules(per_hour=1, rest=1.0))
     cluster.look()
     assert cluster.begun == [], "the one of this hour was used before this process began"
-    cluster.moves = cluster.made(MoveRules(per_hour=2, rest=1.0))
+    cluster.moves = cluster.made(MoveRules(per_hour=4, rest=1.0))
     cluster.look()
     assert cluster.begun == [entry.key]
 
@@ -597,6 +597,16 @@ def test_the_limit_counts_for_an_administrator_too():
     assert cluster.begun == []
     assert refused(entry).reason == "MovesUsedUp"
     assert "no more than 0 moves an hour" in refused(entry).message
+
+
+def test_an_administrator_has_moves_left_when_tenants_used_up_theirs():
+    cluster = Moving(MoveRules(per_hour=2, rest=600.0))
+    entry = cluster.job(pods=2)
+    cluster.moves._log.begin("tenant/one", NOW)
+    assert cluster.moves._log.left(NOW) == 0
+    ask(cluster, entry, ["r2-h1"])
+    cluster.look()
+    assert cluster.begun == [entry.key]
 
 
 def test_a_budget_counts_for_an_administrator_too(cluster):
