@@ -6,7 +6,6 @@ Where a budget refuses for too long after all, the pods that did not go get thei
 the workload would be spread wider then than it was, or a pod would get none: then the budget is asked on and on.
 """
 
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -170,12 +169,13 @@ class Moves:
     def _in_turn(self, now: float) -> list[WorkloadEntry]:
         """Who wants to be moved: one of each namespace after the other, those first that had fewest moves lately.
 
+        Without those for whom nothing changed since they were looked at: they would take the place of others.
         Within a namespace those come first that were looked at longest ago: who has many cannot keep others waiting.
         """
         mine: dict[str, list[WorkloadEntry]] = {}
         for entry in self._cache.entries.values():
             with self._cache.guard("workload", entry.key):
-                if self._wants(entry, now):
+                if self._wants(entry, now) and not self._unchanged(entry, now):
                     mine.setdefault(entry.job.namespace, []).append(entry)
         found: list[tuple[int, float, str, WorkloadEntry]] = []
         for namespace, entries in mine.items():
@@ -197,16 +197,19 @@ class Moves:
         since = conditions.since(observed.conditions, conditions.QUOTA_RESERVED) if observed is not None else None
         return since is not None and now - since >= self._rules.rest and self._log.resting(entry.key, now) <= 0.0
 
+    def _unchanged(self, entry: WorkloadEntry, now: float) -> bool:
+        """Whether it was looked at, and what it would find is the same still."""
+        before = self._tried.get(entry.key)
+        if before is None or entry.key not in self._cache.queues.entries:
+            return False
+        return before.free == self._cache.queues.freed_so_far(entry.key) and (not before.until or now < before.until)
+
     def _try(self, entry: WorkloadEntry, now: float) -> bool:
         """Begin a move of one that wants it; True where places were searched for."""
         if relocation.hindered(self._cache, entry):
             self._tried[entry.key] = _Tried(now, ())
             return False
-        free, before = self._cache.queues.freed_so_far(entry.key), self._tried.get(entry.key)
-        if before is not None and before.free == free and (not before.until or now < before.until):
-            self._tried[entry.key] = dataclasses.replace(before, at=now)  # the others come first next time
-            return False
-        until = 0.0
+        free, until = self._cache.queues.freed_so_far(entry.key), 0.0
         for move in self._found(entry):
             if not (why := relocation.kept(self._cache, entry, move.grant)):
                 self._begin(entry, move, now)

@@ -637,14 +637,24 @@ def test_a_request_that_is_old_or_no_request_is_passed_over(cluster):
     assert said(entry) is None
 
 
-def test_one_that_was_passed_over_comes_after_the_others(cluster):
-    entry, _ = cluster.spread()
+def test_those_for_whom_nothing_changed_take_nobodys_place(cluster, monkeypatch):
+    entry, other = cluster.spread()
+    monkeypatch.setattr(moving, "LOOKED_AT", 1)
     cluster.moves._wants = lambda *_: True
+    cluster.moves._tried[other.key] = moving._Tried(-1.0, cluster.world.memory.queues.freed_so_far(other.key))
+    cluster.look()
+    assert cluster.begun == [entry.key]
+
+
+def test_one_for_whom_nothing_changed_is_looked_at_again_when_something_did(cluster):
+    entry, _ = cluster.spread()
     free = cluster.world.memory.queues.freed_so_far(entry.key)
     cluster.moves._tried[entry.key] = moving._Tried(1.0, free)
     cluster.look()
     assert cluster.begun == []
-    assert cluster.moves._tried[entry.key].at == cluster.clock.now()
+    cluster.moves._tried[entry.key] = moving._Tried(1.0, (*free, 1))
+    cluster.look()
+    assert cluster.begun == [entry.key]
 
 
 class Entered:
