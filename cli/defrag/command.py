@@ -31,6 +31,7 @@ from simulator.site import main_flavor
 from simulator.tally import measured
 from ungater.cache.cache import Cache
 from ungater.model.workload_entry import WorkloadEntry
+from ungater.reconcile.moves import movable as may_move
 from ungater.scheduling import relocation
 
 HARMLESS = frozenset({"DaemonSet", "Node"})  # owners of pods that are on every node, and come back where they were
@@ -201,8 +202,7 @@ def tenants(dump: Dump, memory: Cache, max_priority: int | None, *, run: bool = 
         priority = max((wires[pod].spec.priority or 0 for pod in pods), default=0)
         made = _movable(memory, record, pods, priority)
         why = made if isinstance(made, str) else _must_stay(dump, [wires[pod] for pod in pods], priority, max_priority)
-        if run and not why and not all(relocation.alone(owned) for owned in record.job.pod_sets):
-            why = "its pods keep together in slices, or with those of another pod set: such are not moved"
+        why = why or (_never_moved(record) if run else "")
         if why or isinstance(made, str):
             left[key] = why
         else:
@@ -228,6 +228,15 @@ def _movable(memory: Cache, record: WorkloadEntry, pods: tuple[str, ...], priori
         pod_sets.append(memory.pod_sets.pod_set(record, owned, topology, now.count))
         flavors.append(now.flavor)
     return Movable(tuple(pod_sets), tuple(flavors), pods, priority)
+
+
+def _never_moved(record: WorkloadEntry) -> str:
+    """Why the controller would refuse to move it whenever it is asked; "" where it may not."""
+    if not all(relocation.alone(owned) for owned in record.job.pod_sets):
+        return "its pods keep together in slices, or with those of another pod set: such are not moved"
+    if not may_move(record):
+        return f"a {record.job.kind} like this makes its pods anew in a way that no move goes with"
+    return ""
 
 
 def _must_stay(dump: Dump, pods: Sequence[objects.Pod], priority: int, max_priority: int | None) -> str:

@@ -25,7 +25,7 @@ from kube.client import Client
 from kube.errors import KubeError, NotFound
 from kube.objects import Condition, condition, is_true
 from kube.resources import WORKLOADS
-from ungater.model.conditions import MOVING, PODS_READY
+from ungater.model.conditions import MOVE_REFUSED, MOVING, PODS_READY
 from ungater.model.move_request import MoveRequest, encode
 from ungater.model.workload_object import Workload
 
@@ -137,12 +137,14 @@ class Run:
         """What the controller says to a request: the condition of a move that began, or why none did."""
         until = self._clock.now() + ANSWER
         while self._clock.now() < until:
-            said = condition((await self._read(move)).status.conditions, MOVING)
+            conditions = (await self._read(move)).status.conditions
+            begun = condition(conditions, MOVING)
+            if begun is not None and request.mark in begun.message:
+                return begun
+            said = condition(conditions, MOVE_REFUSED)
             if said is None or request.mark not in said.message:
                 await asyncio.sleep(POLL)
                 continue
-            if said.status == "True" or said.reason in {Reason.MOVED, Reason.EVICTION_BLOCKED}:
-                return said
             if said.reason == Reason.NOTHING_TO_MOVE:
                 return Told(MoveOutcome.THERE)
             if said.reason == Reason.MOVES_USED_UP:
@@ -160,6 +162,8 @@ class Run:
             said = condition(conditions, MOVING)
             if said is not None and said.status == "False" and said.reason == Reason.EVICTION_BLOCKED:
                 return Told(MoveOutcome.STAYED, said.message)
+            if said is not None and said.status == "False" and said.reason == Reason.EVICTED:
+                return Told(MoveOutcome.REFUSED, said.message)
             over = said is None or said.status == "False" or request.mark not in said.message
             if over and is_true(conditions, PODS_READY):
                 return Told(MoveOutcome.MOVED)

@@ -50,7 +50,7 @@ from ungater.model.pod_slots import Slot
 from ungater.model.workload_entry import LastEvent, WorkloadEntry
 from ungater.model.workload_object import unhealthy_nodes
 from ungater.numa.predictions import Predictions
-from ungater.reconcile import granted
+from ungater.reconcile import granted, moves
 from ungater.reconcile.resize import SHRINK_AFTER
 from ungater.scheduling.admission_conditions import admitted_as, pending
 from ungater.scheduling.replacement import reclaimed
@@ -242,7 +242,8 @@ class Executor:
     async def _readmit(self, entry: WorkloadEntry, _: RestoreAdmission) -> bool:
         if entry.admission is not None:
             checks = self._cache.admissions.checks_of(entry) if entry.job.suspended else ()  # who runs has passed them
-            wanted = admitted_as(entry.observed, "the admission was written again", checks)
+            again = moves.again(entry, self._cache.keys.workload)
+            wanted = (*admitted_as(entry.observed, "the admission was written again", checks), *again)
             more = {"admissionChecks": pending(checks, self._clock.now())} if checks else None
             if (evict := self._cache.reservations.awaited(entry.key)) is not None:
                 entry.evict_for(evict)  # its Workload said so that is gone
@@ -251,10 +252,11 @@ class Executor:
 
     async def _evict_moved(self, entry: WorkloadEntry, evict: EvictMoved) -> bool:
         """Have pods of one that is moved go; where a budget refuses for long, they stay where they are."""
-        blocked = self._lifecycle.evict_each(entry, evict.pods, reclaims=False)
-        if blocked is not None:
+        blocked = self._lifecycle.evict_each(entry, evict.pods[:1] if evict.one else evict.pods, reclaims=False)
+        if blocked is not None and self._scheduler.moves.put_back(
+            entry, [pod for pod, _ in evict.pods], blocked.message
+        ):
             self._evictor.forget(entry.id)
-            self._scheduler.moves.put_back(entry, [pod for pod, _ in evict.pods], blocked.message)
         return False
 
     async def _shrink(self, entry: WorkloadEntry, shrink: Shrink) -> bool:

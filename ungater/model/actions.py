@@ -104,9 +104,13 @@ class EvictSome(_Instruction, frozen=True):
 
 
 class EvictMoved(_Instruction, frozen=True):
-    """Evict these pods of a workload that is moved; where a budget refuses for long, they stay where they are."""
+    """Evict these pods of a workload that is moved; where a budget refuses for long, they stay where they are.
+
+    ``one``: only the first of them now.
+    """
 
     pods: tuple[tuple[Pod, str], ...]
+    one: bool = False
 
 
 class Start(_Instruction, frozen=True):

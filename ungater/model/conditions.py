@@ -16,6 +16,7 @@ FINISHED = "Finished"
 EVICTED = "Evicted"
 PREEMPTED = "Preempted"
 REQUEUED = "Requeued"
+MOVE_REFUSED = "MoveRefused"  # what an administrator asked for begins no move, and why: apart from the last move
 MOVING = "Moving"  # its pods go to other places, one move at a time; False: how the last move ended
 HOLDING = (QUOTA_RESERVED, ADMITTED)  # of one that holds something
 MAX_MESSAGE = 1024  # for people: the API server takes 32 kB

@@ -37,6 +37,13 @@ class _Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     nodes: dict[str, tuple[str, ...]]
 
 
+def mark_in(text: str) -> str:
+    """The mark of the request that a text is about; "" where it is about none."""
+    _, found, rest = text.partition("(request ")
+    name, closed, _ = rest.partition(")")
+    return f"{found}{name}{closed}" if found and closed else ""
+
+
 @lru_cache(maxsize=256)
 def parse(text: str) -> MoveRequest | None:
     """The request; None where there is none that can be read."""

@@ -1,21 +1,26 @@
-"""A workload that is moved: its admission names the new places already, and its pods go there one by one.
+"""A workload that is moved: its admission names the new places already, and its pods go there.
 
 Rules
 - That it is moved is stored with the new places (condition Moving), so a restart goes on with it.
 - Pods that run are evicted, so that PodDisruptionBudgets hold; what their owner makes anew goes to the new places.
+- Pods of Jobs go all at once, as none of them gets on without the others. Those of a StatefulSet go one at a time, each
+  when the successor of the last one is ready: a service goes on meanwhile, whether it has a budget or not.
 - A pod that is still where it was keeps one of the new places from its successor, as any that is to go does
   (`ungater.reconcile.ungating`): no more pods run than are admitted.
-- It ends when nobody is anywhere else.
+- It ends when nobody is anywhere else, and all its pods are on their nodes and ready.
+- One whose Workload is written again is moved too, where pods of it are in no slot: they may have been on their way.
 """
 
 from collections.abc import Mapping
 
 from engine.reasons import Reason
-from kube.objects import condition, is_true
+from kube.objects import condition, controller_of, is_true
+from ungater.jobs.leaderworkerset import KIND as LEADER_SETS
 from ungater.model import conditions as names
 from ungater.model.actions import EvictMoved, Instruction, WriteConditions
 from ungater.model.conditions import WantedCondition
-from ungater.model.pod_slots import PodSetSlots, Tally
+from ungater.model.job_view import is_job
+from ungater.model.pod_slots import PodSetSlots, Tally, finished
 from ungater.model.workload_entry import WorkloadEntry
 
 
@@ -25,22 +30,62 @@ def under_way(entry: WorkloadEntry) -> bool:
 
 
 def steps(entry: WorkloadEntry, counted: Mapping[str, Tally]) -> list[Instruction]:
-    """Evict who is to go; nobody is left: say that it is over. ``counted``: by pod set."""
+    """Evict who is to go; nobody is left and all are up: say that it is over. ``counted``: by pod set."""
     pods = [pod for count in counted.values() for pod in count.moved if pod.spec.node_name]
     if pods:
+        one = not all(is_job(controller_of(pod.metadata)) for pod in pods)
+        if one and not _all_ready(entry):
+            return []  # the last one's successor is not there yet
         why = f"workload {entry.job.workload} is moved: {_why(entry)}"
-        return [EvictMoved(tuple([(pod, why) for pod in sorted(pods, key=lambda pod: pod.metadata.name)]))]
+        return [EvictMoved(tuple([(pod, why) for pod in sorted(pods, key=lambda pod: pod.metadata.name)]), one)]
     if any(count.ending or _crowded(entry.slots_in[name], count) for name, count in counted.items()):
         return []
+    if any(count.waiting or sum(count.unbound) for count in counted.values()) or not _all_ready(entry):
+        return []
     return [WriteConditions((WantedCondition(names.MOVING, False, Reason.MOVED, f"it was moved: {_why(entry)}"),))]
+
+
+def movable(entry: WorkloadEntry) -> bool:
+    """Whether its owner makes pods anew one for one, and says how many there are."""
+    return not entry.job.open_ended and entry.job.kind != LEADER_SETS
+
+
+def again(entry: WorkloadEntry, mark: str) -> tuple[WantedCondition, ...]:
+    """What is said of a move where its Workload is written again: budgets hold for pods that are elsewhere."""
+    if not movable(entry) or not astray(entry, mark):
+        return ()
+    text = "pods of it are in places that it had before its Workload was written again"
+    return (WantedCondition(names.MOVING, True, Reason.SLOT_MOVED, text),)
+
+
+def astray(entry: WorkloadEntry, mark: str) -> bool:
+    """Whether pods of it run in no slot that it has, or too many in one. ``mark``: what our ungating patch writes."""
+    left: dict[tuple[str, int], int] = {}
+    for pod in entry.pods.values():
+        ours, slots = (pod.metadata.annotations or {}).get(mark) == entry.job.workload, entry.slots_of(pod)
+        if not ours or slots is None or not pod.spec.node_name or finished(pod):
+            continue
+        index = slots.of_selector(pod.spec.node_selector)
+        if index is None:
+            return True
+        at = (entry.pod_set_of(pod), index)
+        left[at] = left.get(at, slots.slots[index].count) - 1
+    return any(count < 0 for count in left.values())
 
 
 def ended(entry: WorkloadEntry) -> list[Instruction]:
     """One that holds nothing is not moved any more."""
     if not under_way(entry):
         return []
-    text = "it gave back what it held while it was moved"
-    return [WriteConditions((WantedCondition(names.MOVING, False, Reason.PENDING, text),))]
+    text = f"it gave back what it held while it was moved: {_why(entry)}"
+    return [WriteConditions((WantedCondition(names.MOVING, False, Reason.EVICTED, text),))]
+
+
+def _all_ready(entry: WorkloadEntry) -> bool:
+    """Whether as many pods as it is to have are ready, and none of them ends."""
+    wanted = sum(min(entry.wanted(one), entry.admitted(one.name)) for one in entry.job.pod_sets)
+    ends = any(pod.metadata.deletion_timestamp is not None for pod in entry.pods.values() if not finished(pod))
+    return not ends and entry.job.ready >= wanted
 
 
 def _why(entry: WorkloadEntry) -> str:

@@ -2,11 +2,11 @@
 
 A move is stored like any change of an admission, before its first pod goes: from then on the new places are the
 workload's, and the old ones are taken by the pods that are still there. `ungater.reconcile.moves` has those evicted.
-Where a budget refuses for too long after all, the pods that did not go get their old places back (`put_back`).
+Where a budget refuses for too long after all, the pods that did not go get their old places back (`put_back`), unless
+the workload would be spread wider then than it was, or a pod would get none: then the budget is asked on and on.
 """
 
-import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -25,9 +25,9 @@ from ungater.metrics import Metrics
 from ungater.model import conditions, move_request
 from ungater.model.conditions import WantedCondition, moment
 from ungater.model.move_request import MoveRequest
-from ungater.model.pod_slots import PodSetSlots, Slot
 from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
-from ungater.scheduling import relocation
+from ungater.reconcile.moves import movable
+from ungater.scheduling import old_places, relocation
 from ungater.writers.events import emit
 
 LOOK = 5.0  # seconds between two looks at who may be moved
@@ -93,6 +93,7 @@ class Moves:
         self._clock = clock
         self._log = MoveLog(rules)
         self._tried: dict[str, _Tried] = {}  # by workload
+        self._before: dict[str, AssumedAdmission] = {}  # by workload that is moved: what it held
         self._next = 0.0
         self._remembered = False
 
@@ -123,7 +124,8 @@ class Moves:
 
     def _answer(self, entry: WorkloadEntry, observed: ObservedWorkload, now: float) -> None:
         request, said = move_request.parse(observed.move_to), condition(observed.conditions, conditions.MOVING)
-        if request is None or request.until < now or (said is not None and request.mark in said.message):
+        told = (said, condition(observed.conditions, conditions.MOVE_REFUSED))
+        if request is None or request.until < now or any(one and request.mark in one.message for one in told):
             return
         if said is not None and said.status == "True":
             return  # what is said of the move under way stays until it is over: its pods go by that
@@ -137,7 +139,7 @@ class Moves:
         """The move, or what is said instead."""
         cache, reason = self._cache, Reason.PENDING
         why = relocation.hindered(cache, entry)
-        if not self._log.left(now):
+        if not self._log.left(now, asked=True):
             reason, why = Reason.MOVES_USED_UP, f"no more than {self._rules.per_hour} moves an hour (movesPerHour)"
         found = None if why else relocation.moved_to(cache, entry, request.nodes)
         if isinstance(found, Refusal):
@@ -147,19 +149,19 @@ class Moves:
         if not why and isinstance(found, AssumedAdmission):
             return Move(found, Reason.DEFRAGMENTED, f"an administrator has it moved {request.mark}")
         if not why:
-            return WantedCondition(
-                conditions.MOVING, False, Reason.NOTHING_TO_MOVE, f"it is there already {request.mark}"
-            )
-        return WantedCondition(conditions.MOVING, False, reason, f"it is not moved {request.mark}: {why}")
+            reason, why = Reason.NOTHING_TO_MOVE, "it is there already"
+        return WantedCondition(conditions.MOVE_REFUSED, True, reason, f"it is not moved {request.mark}: {why}")
 
     def _remember(self, now: float) -> None:
         """Take in what Workloads tell of moves before this process began, once; forget who is gone."""
-        self._tried = {key: seen for key, seen in self._tried.items() if key in self._cache.queues.entries}
+        known = self._cache.queues.entries
+        self._tried = {key: seen for key, seen in self._tried.items() if key in known}
+        self._before = {key: held for key, held in self._before.items() if key in known}
         if self._remembered:
             return
         self._remembered = True
         for entry in self._cache.entries.values():
-            said = condition(entry.observed.conditions, conditions.MOVING) if entry.observed is not None else None
+            said = _said(entry)
             at = moment(said.last_transition_time) if said is not None and _counts(said) else None
             if at is not None:
                 self._log.saw(entry.key, min(at, now), now)
@@ -167,12 +169,13 @@ class Moves:
     def _in_turn(self, now: float) -> list[WorkloadEntry]:
         """Who wants to be moved: one of each namespace after the other, those first that had fewest moves lately.
 
+        Without those for whom nothing changed since they were looked at: they would take the place of others.
         Within a namespace those come first that were looked at longest ago: who has many cannot keep others waiting.
         """
         mine: dict[str, list[WorkloadEntry]] = {}
         for entry in self._cache.entries.values():
             with self._cache.guard("workload", entry.key):
-                if self._wants(entry, now):
+                if self._wants(entry, now) and not self._unchanged(entry, now):
                     mine.setdefault(entry.job.namespace, []).append(entry)
         found: list[tuple[int, float, str, WorkloadEntry]] = []
         for namespace, entries in mine.items():
@@ -185,6 +188,8 @@ class Moves:
         return self._tried[key].at if key in self._tried else 0.0
 
     def _wants(self, entry: WorkloadEntry, now: float) -> bool:
+        if not movable(entry):
+            return False
         misaligned = self._rules.misaligned and entry.mismatches and self._cache.unkept(entry)
         if not misaligned and not (self._rules.together and relocation.is_spread(entry)):
             return False
@@ -192,16 +197,19 @@ class Moves:
         since = conditions.since(observed.conditions, conditions.QUOTA_RESERVED) if observed is not None else None
         return since is not None and now - since >= self._rules.rest and self._log.resting(entry.key, now) <= 0.0
 
+    def _unchanged(self, entry: WorkloadEntry, now: float) -> bool:
+        """Whether it was looked at, and what it would find is the same still."""
+        before = self._tried.get(entry.key)
+        if before is None or entry.key not in self._cache.queues.entries:
+            return False
+        return before.free == self._cache.queues.freed_so_far(entry.key) and (not before.until or now < before.until)
+
     def _try(self, entry: WorkloadEntry, now: float) -> bool:
         """Begin a move of one that wants it; True where places were searched for."""
         if relocation.hindered(self._cache, entry):
             self._tried[entry.key] = _Tried(now, ())
             return False
-        free, before = self._cache.queues.freed_so_far(entry.key), self._tried.get(entry.key)
-        if before is not None and before.free == free and (not before.until or now < before.until):
-            self._tried[entry.key] = dataclasses.replace(before, at=now)  # the others come first next time
-            return False
-        until = 0.0
+        free, until = self._cache.queues.freed_so_far(entry.key), 0.0
         for move in self._found(entry):
             if not (why := relocation.kept(self._cache, entry, move.grant)):
                 self._begin(entry, move, now)
@@ -222,20 +230,31 @@ class Moves:
             yield Move(grant, Reason.TOGETHER, f"it comes together: {_fewer(entry, grant)}")
 
     def _begin(self, entry: WorkloadEntry, move: Move, now: float) -> None:
-        self._log.begin(entry.key, now)
+        self._log.begin(entry.key, now, asked=move.reason == Reason.DEFRAGMENTED)
         self._tried.pop(entry.key, None)
+        if entry.grant is not None:
+            self._before[entry.key] = entry.grant
         wanted = (WantedCondition(conditions.MOVING, True, move.reason, move.message),)
         told = partial(self._tell, entry, move.reason, move.message, "begun")
         self._replace(entry, move.grant, News(wanted, told))
 
-    def put_back(self, entry: WorkloadEntry, pods: Iterable[Pod], why: str) -> None:
-        """These pods of one that is moved do not go: they get the places back where they are."""
-        text = f"it was to be moved, and pods that did not go stay where they are: {why}"
+    def put_back(self, entry: WorkloadEntry, pods: Iterable[Pod], why: str) -> bool:
+        """These pods of one that is moved do not go: they get the places back where they are. False: they cannot.
+
+        After a restart nobody knows where it was: it may be spread no wider then than it is to be.
+        """
+        grant, said = old_places.restored(self._cache, entry, pods), _said(entry)
+        if grant is None or entry.grant is None or said is None:
+            return False
+        before = self._before.get(entry.key, entry.grant)
+        if old_places.wider(entry, (before.assignments, entry.grant.assignments), grant.assignments):
+            return False
+        mark = move_request.mark_in(said.message)
+        text = f"it was to be moved{mark and ' '}{mark}, and pods that did not go stay where they are: {why}"
         wanted = (WantedCondition(conditions.MOVING, False, Reason.EVICTION_BLOCKED, text),)
-        grant = _with_old_places(self._cache, entry, pods)
-        if grant is not None:
-            told = partial(self._tell, entry, Reason.EVICTION_BLOCKED, text, "blocked")
-            self._replace(entry, grant, News(wanted, told))
+        told = partial(self._tell, entry, Reason.EVICTION_BLOCKED, text, "blocked")
+        self._replace(entry, grant, News(wanted, told))
+        return True
 
     def _tell(self, entry: WorkloadEntry, reason: Reason, message: str, outcome: str) -> None:
         self._metrics.moves.labels(str(reason), outcome).inc()
@@ -243,9 +262,14 @@ class Moves:
         log.info("moves" if outcome == "begun" else "moves no more", workload=entry.key, message=message)
 
 
+def _said(entry: WorkloadEntry) -> Condition | None:
+    """What its Workload tells of its last move."""
+    return condition(entry.observed.conditions, conditions.MOVING) if entry.observed is not None else None
+
+
 def _counts(said: Condition) -> bool:
-    """Whether a condition tells of a move that began, and not of one that was refused."""
-    return said.status == "True" or said.reason in {Reason.MOVED, Reason.EVICTION_BLOCKED}
+    """Whether a condition tells of a move that began: all do but those of versions that told of refusals there."""
+    return said.status == "True" or said.reason in {Reason.MOVED, Reason.EVICTION_BLOCKED, Reason.EVICTED}
 
 
 def _fewer(entry: WorkloadEntry, grant: AssumedAdmission) -> str:
@@ -258,53 +282,10 @@ def _fewer(entry: WorkloadEntry, grant: AssumedAdmission) -> str:
         part, old = next((one for one in grant.assignments if one.pod_set == owned.name), None), before.get(owned.name)
         if part is None or old is None or part == old or owned.request is None:
             continue
-        level = part.levels[-1] if owned.request.auto else owned.request.level
+        level = old_places.level(owned, part)
         gains += [
             f"{now} instead of {then} domains of {part.levels[depth]}"
             for depth, (then, now) in enumerate(zip(spread(old, level), spread(part, level), strict=True))
             if now < then
         ]
     return f"{gone} of its {total} pods go elsewhere, for {', '.join(gains)}"
-
-
-def _with_old_places(cache: Cache, entry: WorkloadEntry, pods: Iterable[Pod]) -> AssumedAdmission | None:
-    """What it holds, with the places of these pods instead of as many that nobody uses."""
-    grant, admission = entry.grant, entry.admission
-    if grant is None or admission is None:
-        return None
-    back: dict[str, list[Pod]] = {}
-    for pod in pods:
-        back.setdefault(entry.pod_set_of(pod), []).append(pod)
-    parts = []
-    for held in grant.assignments:
-        part, slots = admission.part(held.pod_set), entry.slots_in.get(held.pod_set)
-        there = back.get(held.pod_set)
-        if part is None or slots is None or not there:
-            parts.append(held)
-            continue
-        mine = [pod for pod in entry.pods.values() if entry.pod_set_of(pod) == held.pod_set]
-        parts.append(cache.reservations.assignment(entry, part, _exchanged(slots, there, mine)))
-    return dataclasses.replace(grant, assignments=tuple(parts))
-
-
-def _exchanged(slots: PodSetSlots, back: Sequence[Pod], pods: Iterable[Pod]) -> PodSetSlots:
-    """The slots with those where some pods are, for as many that no other pod is in; in the order of their names."""
-    counts = {slot.values: slot.count for slot in slots.slots}
-    used = dict.fromkeys(counts, 0)
-    uids = {pod.metadata.uid for pod in back}
-    for pod in pods:
-        index = slots.of_selector(pod.spec.node_selector)
-        if index is not None and pod.metadata.uid not in uids:
-            used[slots.slots[index].values] += 1
-    nodes = {slot.values: slot.node for slot in slots.slots}
-    for pod in back:
-        values = tuple((pod.spec.node_selector or {}).get(level, "") for level in slots.levels)
-        free = next((one for one in reversed(slots.slots) if counts[one.values] > used[one.values]), None)
-        if free is None:
-            break
-        counts[free.values] -= 1
-        counts[values] = counts.get(values, 0) + 1
-        used[values] = used.get(values, 0) + 1
-        nodes.setdefault(values, pod.spec.node_name if free.node else "")
-    made = [Slot(values, count, nodes[values]) for values, count in sorted(counts.items()) if count > 0]
-    return PodSetSlots(slots.levels, made, slots.flavor)

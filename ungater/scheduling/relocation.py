@@ -2,8 +2,11 @@
 
 Rules
 - Only who is steady is moved: every pod runs in its slot and is ready, and nothing else is about to happen.
-- Only pods that somebody makes anew: those of Jobs, ReplicaSets and StatefulSets. None that says that it is not safe to
-  evict, or may take more than ten minutes to stop: it would hold two places for so long.
+- Only pods that somebody makes anew: those of Jobs and StatefulSets. None that says that it is not safe to evict, or
+  may take more than ten minutes to stop: it would hold two places for so long.
+- Only of owners that say how many pods they have. Else a successor beside a pod that still ends would count as growth,
+  and one that is not made yet as fewer pods: so no ReplicaSet is moved, which makes them at once.
+- No group of a LeaderWorkerSet: that makes all of a group anew when one of its pods goes.
 - Budgets that would not let all of them go now forbid it.
 - Room that is kept for somebody who waits is not used.
 - Pod sets with slices, and those that share a domain with another, stay: their ranks belong together.
@@ -25,11 +28,12 @@ from ungater.cache.cache import Cache
 from ungater.model import conditions
 from ungater.model.job_view import PodSetView
 from ungater.model.pod_slots import finished, is_gated
-from ungater.model.workload_entry import WorkloadEntry
+from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
+from ungater.reconcile.moves import movable
 from ungater.reconcile.partial_eviction import SAFE_TO_EVICT
 from ungater.scheduling.replacement import pod_set_in
 
-MADE_ANEW = frozenset({"Job", "ReplicaSet", "StatefulSet"})  # kinds of controllers
+MADE_ANEW = frozenset({("Job", "batch/v1"), ("StatefulSet", "apps/v1")})  # controllers; others may be called so too
 MOST_GRACE = 600  # seconds
 DEFAULT_GRACE = 30  # what Kubernetes gives a pod that does not say
 
@@ -47,6 +51,12 @@ def hindered(cache: Cache, entry: WorkloadEntry) -> str:
         return "its places are changing"
     if is_true(observed.conditions, conditions.EVICTED) or not observed.active:
         return "it is on its way out"
+    if not movable(entry):
+        return f"a {entry.job.kind} like this makes its pods anew in a way that no move goes with"
+    return _hindered(cache, entry, observed)
+
+
+def _hindered(cache: Cache, entry: WorkloadEntry, observed: ObservedWorkload) -> str:
     if is_true(observed.conditions, conditions.MOVING):
         return "it is moved already"
     if not _steady(cache, entry):
@@ -178,7 +188,7 @@ def kept(cache: Cache, entry: WorkloadEntry, grant: AssumedAdmission) -> str:
         return f"a PodDisruptionBudget does not let {count} of its pods go now"
     for pod in pods:
         meta, owner = pod.metadata, controller_of(pod.metadata)
-        if owner is None or owner.kind not in MADE_ANEW:
+        if owner is None or (owner.kind, owner.api_version) not in MADE_ANEW:
             return f"nobody would make pod {meta.name} anew"
         if (meta.annotations or {}).get(SAFE_TO_EVICT) == "false":
             return f"pod {meta.name} is not safe to evict ({SAFE_TO_EVICT})"

@@ -9,7 +9,7 @@ from cli.defrag.run import MoveOutcome, Run, Wanted
 from crds.constants import MOVE_TO
 from kube.errors import NotFound
 from kube.objects import Condition, ObjectMeta
-from ungater.model.conditions import MOVING, PODS_READY
+from ungater.model.conditions import MOVE_REFUSED, MOVING, PODS_READY
 from ungater.model.move_request import parse
 from ungater.model.workload_object import Status
 
@@ -44,8 +44,11 @@ class Server:
         answers = self.answers[name]
         status, reason, message, ready = answers[0] if len(answers) == 1 else answers.pop(0)
         mark = next(request.mark for asked, request in reversed(self.asked) if asked == name)
+        refused = reason in {"DoesNotFit", "MovesUsedUp", "NothingToMove"}
         found = (
-            Condition(type=MOVING, status=status, reason=reason, message=f"{message} {mark}"),
+            Condition(
+                type=MOVE_REFUSED if refused else MOVING, status=status, reason=reason, message=f"{message} {mark}"
+            ),
             Condition(type=PODS_READY, status=ready, reason="x", message="m"),
         )
         return decoded_as["type"](metadata=ObjectMeta(name=name), status=Status(conditions=found))
@@ -65,7 +68,7 @@ def carried(server, *steps, patience=100.0):
 
 BEGUN, MOVED = ("True", "Defrag", "it is moved", "False"), ("False", "Moved", "it was moved", "True")
 WAITS = ("False", "Moved", "it was moved", "False")
-REFUSED = ("False", "DoesNotFit", "no room", "True")
+REFUSED = ("True", "DoesNotFit", "no room", "True")
 
 
 def test_one_after_the_other_and_the_next_when_all_pods_run():
@@ -98,7 +101,7 @@ def test_where_nothing_of_a_step_goes_on_nothing_after_it_is_begun():
 @pytest.mark.parametrize(
     ("answer", "outcome"),
     [
-        (("False", "MovesUsedUp", "no more", "True"), MoveOutcome.USED_UP),
+        (("True", "MovesUsedUp", "no more", "True"), MoveOutcome.USED_UP),
         (("True", "Defrag", "it is moved", "False"), MoveOutcome.LATE),
     ],
 )
@@ -117,8 +120,14 @@ def test_one_that_a_budget_put_back_is_told_as_that():
     assert said[0].startswith("step 1: ns/job-a was put back: a budget refuses")
 
 
+def test_one_that_was_evicted_meanwhile_is_not_told_as_moved():
+    done, said = carried(Server(a=[BEGUN, ("False", "Evicted", "it gave back what it held", "True")]), [A])
+    assert not done
+    assert said[0].startswith("step 1: ns/job-a is not moved: it gave back")
+
+
 def test_one_that_is_gone_or_there_already_is_done():
-    done, said = carried(Server(b=[("False", "NothingToMove", "there", "True")]), [A, B])
+    done, said = carried(Server(b=[("True", "NothingToMove", "there", "True")]), [A, B])
     assert done
     assert said == ["step 1: ns/job-a is gone", "step 1: ns/job-b is there already"]
 

@@ -10,10 +10,33 @@ RULES = MoveRules(per_hour=3, rest=600.0)
 def test_so_many_an_hour_and_no_more():
     log = MoveLog(RULES)
     for number in range(3):
-        assert log.left(100.0) == 3 - number
+        assert log.left(100.0, asked=True) == 3 - number
+        log.begin(f"ns/{number}", 100.0, asked=True)
+    assert log.left(100.0 + HOUR - 1.0, asked=True) == 0
+    assert log.left(100.0 + HOUR, asked=True) == 3
+
+
+@pytest.mark.parametrize(("per_hour", "own"), [(0, 0), (1, 1), (2, 1), (5, 2), (6, 3)])
+def test_half_of_them_are_kept_for_administrators(per_hour, own):
+    log = MoveLog(MoveRules(per_hour=per_hour))
+    for number in range(own):
+        assert log.left(100.0) == own - number
         log.begin(f"ns/{number}", 100.0)
-    assert log.left(100.0 + HOUR - 1.0) == 0
-    assert log.left(100.0 + HOUR) == 3
+    assert log.left(100.0) == 0
+    assert log.left(100.0, asked=True) == per_hour - own
+    for number in range(per_hour - own):
+        log.begin(f"asked/{number}", 100.0, asked=True)
+    assert log.left(100.0, asked=True) == 0
+    assert log.left(100.0 + HOUR) == own
+
+
+def test_what_administrators_asked_for_takes_nothing_from_the_others_half():
+    log = MoveLog(MoveRules(per_hour=4))
+    log.begin("ns/a", 100.0, asked=True)
+    log.begin("ns/b", 100.0, asked=True)
+    assert log.left(100.0) == 2
+    log.begin("ns/c", 100.0, asked=True)
+    assert log.left(100.0) == 1, "more than half, where nobody else wants them: the limit is one"
 
 
 def test_none_where_nobody_allows_any():
@@ -44,7 +67,7 @@ def test_what_workloads_tell_counts_after_a_restart_once():
     for _ in range(2):
         log.saw("ns/w", now - 60.0, now)
         log.saw("ns/old", now - 3 * HOUR, now)
-    assert log.left(now) == 2
+    assert log.left(now, asked=True) == 2
     assert log.resting("ns/w", now) == 540.0
     assert log.resting("ns/old", now) == 0.0
 
@@ -53,7 +76,7 @@ def test_what_is_known_is_not_counted_again_when_its_workload_tells_of_it():
     log = MoveLog(RULES)
     log.begin("ns/w", 100.0)
     log.saw("ns/w", 130.0, 140.0)
-    assert log.left(140.0) == 2
+    assert log.left(140.0, asked=True) == 2
 
 
 def test_namespaces_are_counted_apart():

@@ -1,11 +1,15 @@
 """A workload that is moved: who is evicted, who waits for whom, and when it is over."""
 
+import dataclasses
+
+import msgspec
 from support.owned import KEYS, LEVELS, make_known, make_owner, make_pod, make_record, slot_map
 
 from engine.reasons import Reason
 from kube.objects import Condition
 from ungater.model import actions as i
 from ungater.model.conditions import MOVING
+from ungater.reconcile import moves
 from ungater.reconcile.reconcile import reconcile
 
 RULES = i.ReconcileContext(KEYS, {"gpu": LEVELS})
@@ -53,6 +57,31 @@ def test_pods_in_old_places_are_evicted_and_never_deleted():
     assert ends(found) == []
 
 
+def test_pods_of_a_job_go_at_once_and_those_of_a_service_when_the_last_successor_is_ready():
+    slots = slot_map(("b/r1/n1", 3))
+    pods = [at(f"go-{number}", "r2", "n3") for number in range(3)]
+    (evict,) = of(i.EvictMoved, run(workload(slots, *pods)))
+    assert (len(evict.pods), evict.one) == (3, False)
+    service = [of_a_service(pod) for pod in pods]
+    (evict,) = of(i.EvictMoved, run(ready(workload(slots, *service), 3)))
+    assert evict.one
+    assert of(i.EvictMoved, run(ready(workload(slots, *service[1:]), 2))) == [], "one is not there yet"
+    going = of_a_service(at("go-0", "r2", "n3", terminating=True))
+    assert of(i.EvictMoved, run(ready(workload(slots, going, *service[1:]), 3))) == [], "one ends yet"
+
+
+def of_a_service(pod):
+    refs = tuple(
+        msgspec.structs.replace(one, kind="StatefulSet", api_version="apps/v1") for one in pod.metadata.owner_references
+    )
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, owner_references=refs))
+
+
+def ready(record, count):
+    record.view(record.job, dataclasses.replace(record.job, ready=count))
+    return record
+
+
 def test_without_a_move_a_pod_in_no_slot_is_deleted():
     slots = slot_map(("b/r1/n1", 2), ("b/r1/n2", 2))
     for conditions in ((), (moving("False"),)):
@@ -93,13 +122,43 @@ def test_of_a_slice_that_has_fewer_places_those_go_whose_wishes_are_not_kept():
 
 def test_it_is_over_when_nobody_is_anywhere_else():
     slots = slot_map(("b/r1/n1", 2))
-    stay = at("stay", "r1", "n1")
-    assert ends(run(workload(slots, stay, at("old", "r2", "n3", terminating=True)))) == []
-    assert ends(run(workload(slots, stay))) == [(False, Reason.MOVED)]
-    assert ends(run(workload(slots, stay, conditions=()))) == []
+    stay, new = at("stay", "r1", "n1"), at("new", "r1", "n1")
+    assert ends(run(ready(workload(slots, stay, at("old", "r2", "n3", terminating=True)), 2))) == []
+    assert ends(run(ready(workload(slots, stay, new), 2))) == [(False, Reason.MOVED)]
+    assert ends(run(ready(workload(slots, stay, new, conditions=()), 2))) == []
+
+
+def test_it_is_not_over_before_all_its_pods_are_up():
+    slots = slot_map(("b/r1/n1", 2))
+    stay, new = at("stay", "r1", "n1"), at("new", "r1", "n1")
+    assert ends(run(ready(workload(slots, stay, new), 1))) == [], "one is not ready"
+    assert ends(run(ready(workload(slots, stay), 1))) == [], "one is not made yet"
+    assert ends(run(ready(workload(slots, stay, make_pod("new")), 2))) == [], "one is gated; who counts is late"
+    assert ends(run(ready(workload(slots, stay, make_pod("new", at=("b", "r1", "n1"))), 2))) == [], "on no node yet"
+
+
+def test_one_whose_workload_is_written_again_is_moved_on_so_that_budgets_hold():
+    slots = slot_map(("b/r1/n1", 2))
+    there, elsewhere = at("there", "r1", "n1"), at("elsewhere", "r2", "n3")
+    (told,) = moves.again(record := workload(slots, there, elsewhere), KEYS.workload)
+    assert (told.type, told.status, told.reason) == (MOVING, True, Reason.SLOT_MOVED)
+    record.view(record.job, dataclasses.replace(record.job, open_ended=True))
+    assert moves.again(record, KEYS.workload) == ()
+    assert moves.again(workload(slots, there), KEYS.workload) == ()
+
+
+def test_pods_that_run_in_no_slot_are_told_from_others():
+    slots = slot_map(("b/r1/n1", 2))
+    there, elsewhere = at("there", "r1", "n1"), at("elsewhere", "r2", "n3")
+    assert not moves.astray(workload(slots, there, make_pod("gated")), KEYS.workload)
+    assert moves.astray(workload(slots, there, elsewhere), KEYS.workload)
+    assert moves.astray(workload(slots, *(at(f"many-{number}", "r1", "n1") for number in range(3))), KEYS.workload)
+    assert not moves.astray(workload(slots, at("theirs", "r2", "n3", marked=False)), KEYS.workload)
+    done = make_pod("done", at=("b", "r2", "n3"), node="n3", phase="Failed")
+    assert not moves.astray(workload(slots, done), KEYS.workload)
 
 
 def test_one_that_holds_nothing_any_more_is_not_moved():
     owner = make_owner()
     record = make_record(owner, observed=make_known(owner, conditions=(moving(),)))
-    assert ends(run(record)) == [(False, Reason.PENDING)]
+    assert ends(run(record)) == [(False, Reason.EVICTED)], "it counts as a move"

@@ -13,7 +13,7 @@ from kube.events import EventRecorder
 from kube.objects import Condition
 from queueing.moves import MoveRules
 from ungater.metrics import Metrics
-from ungater.model.conditions import EVICTED, MOVING, QUOTA_RESERVED
+from ungater.model.conditions import EVICTED, MOVE_REFUSED, MOVING, QUOTA_RESERVED
 from ungater.model.job_view import id_of
 from ungater.model.move_request import MoveRequest, encode
 from ungater.scheduling import moves as moving
@@ -61,10 +61,11 @@ class Moving:
 
     def say(self, entry, wanted):
         said = [
-            Condition(type=one.type, status=str(one.status), reason=str(one.reason), message=one.message)
+            Condition(type=one.type, status=str(bool(one.status)), reason=str(one.reason), message=one.message)
             for one in wanted
         ]
-        kept = [one for one in entry.observed.conditions if one.type != MOVING]
+        types = {one.type for one in wanted}
+        kept = [one for one in entry.observed.conditions if one.type not in types]
         entry.observe(_with(entry.observed, (*kept, *said)))
 
     def replace(self, entry, grant, news):
@@ -229,6 +230,37 @@ def test_one_that_nobody_makes_anew_stays(cluster):
     assert cluster.begun == []
 
 
+@pytest.mark.parametrize(
+    ("kind", "api", "moved"),
+    [
+        ("Job", "batch.volcano.sh/v1alpha1", False),
+        ("StatefulSet", "apps.kruise.io/v1beta1", False),
+        ("ReplicaSet", "apps/v1", False),
+        ("StatefulSet", "apps/v1", True),
+    ],
+)
+def test_only_controllers_that_are_known_make_pods_anew_whatever_others_are_called(cluster, kind, api, moved):
+    entry, _ = cluster.spread()
+    for pod in list(entry.pods.values()):
+        refs = tuple(msgspec.structs.replace(one, kind=kind, api_version=api) for one in pod.metadata.owner_references)
+        meta = msgspec.structs.replace(pod.metadata, owner_references=refs)
+        entry.pods[pod.metadata.uid] = msgspec.structs.replace(pod, metadata=meta)
+    cluster.look()
+    assert bool(cluster.begun) is moved
+
+
+@pytest.mark.parametrize("change", [{"open_ended": True}, {"kind": "LeaderWorkerSet"}])
+def test_owners_stay_that_make_more_pods_meanwhile_or_all_of_them_anew(cluster, change):
+    entry, _ = cluster.spread()
+    entry.view(entry.job, dataclasses.replace(entry.job, **change))
+    assert "makes its pods anew" in relocation.hindered(cluster.world.memory, entry)
+    cluster.look()
+    assert cluster.begun == []
+    ask(cluster, entry, ["r2-h1"])
+    cluster.look()
+    assert cluster.begun == []
+
+
 def test_a_budget_counts_for_the_pods_that_would_go(cluster):
     entry, _ = cluster.spread()
     budgets = cluster.world.memory.queues.budgets
@@ -283,7 +315,7 @@ def test_what_another_process_moved_counts(cluster):
     cluster.moves = cluster.made(MoveRules(per_hour=1, rest=1.0))
     cluster.look()
     assert cluster.begun == [], "the one of this hour was used before this process began"
-    cluster.moves = cluster.made(MoveRules(per_hour=2, rest=1.0))
+    cluster.moves = cluster.made(MoveRules(per_hour=4, rest=1.0))
     cluster.look()
     assert cluster.begun == [entry.key]
 
@@ -311,6 +343,78 @@ def test_pods_that_do_not_go_get_their_places_back(cluster):
     again = list(cluster.begun)
     cluster.look(ALLOWED.rest / 2)
     assert cluster.begun == again, "it was refused, and is left alone"
+
+
+def away(entry):
+    return [pod for pod in entry.pods.values() if entry.slots.of_selector(pod.spec.node_selector) is None]
+
+
+def test_a_gang_that_requires_a_rack_is_never_left_in_two(cluster):
+    entry = cluster.job(pods=4, request={KEYS.required[0]: "rack"})
+    (rack,) = racks(entry)
+    ask(cluster, entry, ["r2-h1", "r2-h2"] if rack == "r1" else ["r1-h1", "r1-h2"])
+    cluster.look()
+    assert cluster.begun == [entry.key]
+    moved = entry.admission
+    gone, *stay = away(entry)
+    successor = make_pod("new", owner=entry.job, at=entry.slots.slots[0].values, node=entry.slots.slots[0].node)
+    cluster.world.drop("pod", gone)
+    cluster.world.put("pod", successor)
+    assert not cluster.moves.put_back(entry, stay, "a budget refuses")
+    assert entry.admission is moved
+    assert said(entry).status == "True", "it is asked on and on"
+    cluster.world.drop("pod", successor)
+    assert not cluster.moves.put_back(entry, stay, "a budget refuses"), "the one that is to come would be in the other"
+
+
+def test_one_that_nobody_left_gets_all_its_places_back_and_the_request_is_told(cluster):
+    entry = cluster.job(pods=4, request={KEYS.required[0]: "rack"})
+    before = [(slot.values, slot.count) for slot in entry.slots.slots]
+    (rack,) = racks(entry)
+    ask(cluster, entry, ["r2-h1", "r2-h2"] if rack == "r1" else ["r1-h1", "r1-h2"])
+    cluster.look()
+    cluster.moves = cluster.made()
+    assert cluster.moves.put_back(entry, away(entry), "a budget refuses")
+    assert [(slot.values, slot.count) for slot in entry.slots.slots] == before
+    assert (said(entry).status, said(entry).reason) == ("False", "EvictionBlocked")
+    assert "(request r-1)" in said(entry).message
+    cluster.look()
+    assert cluster.begun == [entry.key] * 2, "moved and put back: the same request begins nothing any more"
+
+
+def test_after_a_restart_it_is_put_back_only_where_it_is_spread_no_wider(cluster):
+    entry, _ = cluster.spread()
+    cluster.look()
+    cluster.moves = cluster.made()
+    assert not cluster.moves.put_back(entry, away(entry), "a budget refuses")
+    assert said(entry).status == "True"
+
+
+def test_pods_that_finished_have_no_place_that_another_could_get_back(cluster):
+    entry, _ = cluster.spread()
+    cluster.look()
+    astray = away(entry)
+    for number in range(2):  # successors that have ended already
+        slot = next(slot for slot in entry.slots.slots if slot.count > number)
+        done = make_pod(f"done-{number}", owner=entry.job, at=slot.values, node=slot.node, phase="Failed")
+        cluster.world.put("pod", done)
+    assert cluster.moves.put_back(entry, astray, "a budget refuses")
+    assert not {pod.metadata.uid for pod in astray} & {pod.metadata.uid for pod in away(entry)}
+
+
+def test_where_one_of_them_gets_no_place_nothing_is_put_back(cluster):
+    entry, _ = cluster.spread()
+    cluster.look()
+    held, astray = entry.admission, away(entry)
+    places = {slot.values: slot for slot in entry.slots.slots}
+    used = [entry.slots.of_selector(pod.spec.node_selector) for pod in entry.pods.values()]
+    free = [slot for at, slot in enumerate(places.values()) for _ in range(slot.count - used.count(at))]
+    for number, slot in enumerate(free):
+        pod = make_pod(f"new-{number}", owner=entry.job, at=slot.values, node=slot.node, phase="Running")
+        cluster.world.put("pod", pod)
+    assert not cluster.moves.put_back(entry, astray, "a budget refuses")
+    assert entry.admission is held
+    assert said(entry).status == "True"
 
 
 def test_an_error_with_one_keeps_nobody_else_from_it(cluster, monkeypatch):
@@ -403,8 +507,12 @@ def ask(cluster, entry, nodes, *, name="r-1", until=NOW + 100.0):
     entry.observe(dataclasses.replace(entry.observed, move_to=text))
 
 
-def said(entry):
-    return next((one for one in entry.observed.conditions if one.type == MOVING), None)
+def said(entry, type_=MOVING):
+    return next((one for one in entry.observed.conditions if one.type == type_), None)
+
+
+def refused(entry):
+    return said(entry, MOVE_REFUSED)
 
 
 def test_pods_go_where_an_administrator_says_whatever_they_prefer(cluster):
@@ -432,12 +540,12 @@ def test_it_is_answered_once_with_the_request_that_it_is_about(cluster, nodes, r
     ask(cluster, entry, nodes)
     cluster.look()
     assert cluster.begun == []
-    assert said(entry).reason in {reason, "NeverFits", "NoNodes"}
-    assert why in said(entry).message
-    assert "(request r-1)" in said(entry).message
-    before = said(entry)
+    assert refused(entry).reason in {reason, "NeverFits", "NoNodes"}
+    assert why in refused(entry).message
+    assert "(request r-1)" in refused(entry).message
+    before = refused(entry)
     cluster.look()
-    assert said(entry) is before
+    assert refused(entry) is before
     ask(cluster, entry, ["r2-h1"], name="r-2")
     cluster.look()
     assert cluster.begun == [entry.key], "the next one is another"
@@ -454,18 +562,28 @@ def test_a_request_says_nothing_while_a_move_is_under_way(cluster):
     assert said(entry) is under_way
 
 
+def test_a_refusal_leaves_what_is_told_of_the_last_move(cluster):
+    entry = cluster.job(pods=2, request={KEYS.required[0]: "rack"})
+    for reason in ("Moved", "EvictionBlocked", "Evicted"):
+        last = Condition(
+            type=MOVING, status="False", reason=reason, message="m", last_transition_time="2027-01-15T07:59:00Z"
+        )
+        kept = [one for one in entry.observed.conditions if one.type not in {MOVING, MOVE_REFUSED}]
+        entry.observe(_with(entry.observed, (*kept, last)))
+        ask(cluster, entry, ["r1-h1"])
+        cluster.look()
+        assert said(entry) is last
+        assert refused(entry).reason == "NothingToMove"
+        again = cluster.made(MoveRules(per_hour=1, rest=600.0))
+        again._remember(cluster.clock.now())
+        assert again._log.left(cluster.clock.now()) == 0
+
+
 def test_what_is_refused_is_no_move_after_a_restart(cluster):
     entry = cluster.job(pods=2, request={KEYS.required[0]: "rack"})
     ask(cluster, entry, ["r1-h1"])
     cluster.look()
-    stamped = Condition(
-        type=MOVING,
-        status="False",
-        reason=said(entry).reason,
-        message=said(entry).message,
-        last_transition_time="2027-01-15T07:59:00Z",
-    )
-    entry.observe(_with(entry.observed, (stamped,)))
+    assert (said(entry), refused(entry).status) == (None, "True")
     again = cluster.made(MoveRules(per_hour=1, rest=600.0))
     again._remember(cluster.clock.now())
     assert again._log.left(cluster.clock.now()) == 1
@@ -477,8 +595,18 @@ def test_the_limit_counts_for_an_administrator_too():
     ask(cluster, entry, ["r2-h1"])
     cluster.look()
     assert cluster.begun == []
-    assert said(entry).reason == "MovesUsedUp"
-    assert "no more than 0 moves an hour" in said(entry).message
+    assert refused(entry).reason == "MovesUsedUp"
+    assert "no more than 0 moves an hour" in refused(entry).message
+
+
+def test_an_administrator_has_moves_left_when_tenants_used_up_theirs():
+    cluster = Moving(MoveRules(per_hour=2, rest=600.0))
+    entry = cluster.job(pods=2)
+    cluster.moves._log.begin("tenant/one", NOW)
+    assert cluster.moves._log.left(NOW) == 0
+    ask(cluster, entry, ["r2-h1"])
+    cluster.look()
+    assert cluster.begun == [entry.key]
 
 
 def test_a_budget_counts_for_an_administrator_too(cluster):
@@ -489,7 +617,7 @@ def test_a_budget_counts_for_an_administrator_too(cluster):
     ask(cluster, entry, ["r2-h1"])
     cluster.look()
     assert cluster.begun == []
-    assert "PodDisruptionBudget" in said(entry).message
+    assert "PodDisruptionBudget" in refused(entry).message
 
 
 def test_a_request_that_is_old_or_no_request_is_passed_over(cluster):
@@ -509,14 +637,24 @@ def test_a_request_that_is_old_or_no_request_is_passed_over(cluster):
     assert said(entry) is None
 
 
-def test_one_that_was_passed_over_comes_after_the_others(cluster):
-    entry, _ = cluster.spread()
+def test_those_for_whom_nothing_changed_take_nobodys_place(cluster, monkeypatch):
+    entry, other = cluster.spread()
+    monkeypatch.setattr(moving, "LOOKED_AT", 1)
     cluster.moves._wants = lambda *_: True
+    cluster.moves._tried[other.key] = moving._Tried(-1.0, cluster.world.memory.queues.freed_so_far(other.key))
+    cluster.look()
+    assert cluster.begun == [entry.key]
+
+
+def test_one_for_whom_nothing_changed_is_looked_at_again_when_something_did(cluster):
+    entry, _ = cluster.spread()
     free = cluster.world.memory.queues.freed_so_far(entry.key)
     cluster.moves._tried[entry.key] = moving._Tried(1.0, free)
     cluster.look()
     assert cluster.begun == []
-    assert cluster.moves._tried[entry.key].at == cluster.clock.now()
+    cluster.moves._tried[entry.key] = moving._Tried(1.0, (*free, 1))
+    cluster.look()
+    assert cluster.begun == [entry.key]
 
 
 class Entered:
