@@ -133,7 +133,7 @@ def less(entry: WorkloadEntry, pod_set: PodSetView) -> Amounts | None:
     if granted is None or entry.job.suspendable or not exceeds(granted, pod_requests(pod_set.template.spec)):
         return None
     found: Amounts = {}
-    for pod in entry.pods_of(pod_set):
+    for pod in (*entry.pods_of(pod_set), *entry.left_of(pod_set.name)):  # those that left run on by what was granted
         if not finished(pod):
             found = at_least(found, pod_requests(pod.spec, pod.status))
     return found if found and exceeds(granted, found) and not exceeds(found, granted) else None

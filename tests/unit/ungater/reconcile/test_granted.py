@@ -31,6 +31,7 @@ from ungater.model.actions import (
 from ungater.model.conditions import HOLDING, WantedCondition, merge
 from ungater.model.pod_slots import Expectation
 from ungater.model.workload_object import Status
+from ungater.reconcile import granted
 from ungater.reconcile.granted import as_admitted
 from ungater.reconcile.reconcile import reconcile
 
@@ -292,6 +293,19 @@ def test_as_long_as_one_pod_asks_for_it_nothing_is_given_back(world):
     world.pod("db-1", "500m")
     world.record.shrink_at = 1.0
     assert not any(isinstance(one, Shrink) for one in world.told())
+
+
+def test_one_that_left_runs_on_by_what_was_granted_so_nothing_is_given_back(world):
+    running(world, "2", "2")
+    left = world.stores["pod"]["ns/db-1"]
+    for name in ("db-0", "db-1"):
+        world.drop("pod", world.stores["pod"][f"ns/{name}"])
+    world.pod("db-0", "500m")
+    world.record.left[left.metadata.uid] = ("main", left)
+    (pod_set,) = world.record.job.pod_sets
+    assert granted.less(world.record, pod_set) is None
+    del world.record.left[left.metadata.uid]
+    assert granted.less(world.record, pod_set) == {"cpu": 500}
 
 
 def test_pods_of_a_group_that_switch_their_requests_after_the_first_do_not_go(world):
