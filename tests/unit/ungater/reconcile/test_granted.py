@@ -302,6 +302,7 @@ def test_one_that_left_runs_on_by_what_was_granted_so_nothing_is_given_back(worl
         world.drop("pod", world.stores["pod"][f"ns/{name}"])
     world.pod("db-0", "500m")
     world.record.left[left.metadata.uid] = ("main", left)
+    world.told()  # the view is that of the pods that there are
     (pod_set,) = world.record.job.pod_sets
     assert granted.less(world.record, pod_set) is None
     del world.record.left[left.metadata.uid]
