@@ -172,12 +172,12 @@ class PodGroups:
     ) -> JobView | None:
         """The view of an owner that is known by its pods; None where what describes them was not seen yet."""
         found = list(pods)
-        if not key.startswith(LEADERS) or not found:
+        whole = self._leader_set(set_of(key)) if key.startswith(LEADERS) else None
+        if whole is None and key.startswith(LEADERS):  # its Workload goes with it; pods that it left behind run on
+            return replace(before, over="Deleted") if before is not None else None
+        if whole is None or not found:
             told = self._wholes.told.get(key) if key in self._wholes.ids else None
             return owner_of_pods(key, found, self._keys, before, stored, told) if found or before is not None else None
-        whole = self._leader_set(set_of(key))
-        if whole is None:  # its Workload goes with it, though pods that it left behind run on
-            return replace(before, over="Deleted") if before is not None else None
         return owner_of_group(key, found, whole, self._keys, before, lambda *named: self._revisions.get(named))
 
     def _maybe_gone(self, entry: WorkloadEntry, own: JobView) -> JobView:

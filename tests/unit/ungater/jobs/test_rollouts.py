@@ -231,6 +231,18 @@ def test_of_a_set_that_is_gone_no_workload_is_made_for_pods_that_it_left_behind(
     assert not world.restarted().entries
 
 
+def test_what_a_group_gave_back_as_its_set_went_is_not_held_again_when_its_pods_go(world):
+    """Somebody else may have it by then; its Workload, which still names it, goes with the set."""
+    gone = world.leader_sets.pop("ns/l")
+    world.memory.pod_groups.on_leaders(Event(EventKind.DELETED, "ns/l", gone, None))
+    record = world.record
+    assert {type(one) for one in world.look(record)} == {Dequeue, Free}
+    for pod in tuple(world.stores["pod"].values()):
+        world.drop("pod", pod)
+    assert {type(one) for one in world.look(record)} == {Dequeue, Free}
+    assert record.job.over == "Deleted"
+
+
 # --- queues ----------------------------------------------------------------------------------------------------------
 
 
