@@ -54,6 +54,7 @@ from support.history.stored import (
     last_of,
     name_of,
     nominal_of,
+    pod_set_of,
     slice_of,
     slices_of,
     taken,
@@ -201,7 +202,8 @@ class Judge:
         """What its slots take: node, and amounts by resource.
 
         A Workload keeps the templates that it was admitted with, and those of a set may be edited: a pod in a slot
-        takes what it asks for, and an empty slot the least of what was granted, was asked for and is asked for now.
+        takes what it asks for, and an empty slot the least of what was granted, was asked for and is asked for now. A
+        slot whose pod waits because it asks for more than that is free: the pod is placed anew, and never goes there.
         """
         if not is_set(job):
             yield from taken(workload)
@@ -218,9 +220,17 @@ class Judge:
         inside: dict[int | None, list[dict[str, int]]] = defaultdict(list)
         for pod in self._holders(workload):
             inside[slice_of(pod, slices)].append(requests(pod["spec"]))
+        larger = Counter(
+            name
+            for pod in self._named(workload)
+            if gated(pod)
+            and requests(pod["spec"])["cpu"] > least.get(name := pod_set_of(pod, slices), {"cpu": 0})["cpu"]
+        )
         for index, each in enumerate(slices):
             there = inside[index][: each.count]
-            for amounts in (*there, *[least[each.pod_set]] * (each.count - len(there))):
+            left = min(larger[each.pod_set], each.count - len(there))
+            larger[each.pod_set] -= left
+            for amounts in (*there, *[least[each.pod_set]] * (each.count - len(there) - left)):
                 yield each.labels[HOSTNAME], amounts
 
     def _note_lost(self) -> None:

@@ -45,12 +45,17 @@ def taken(workload: Json) -> Iterator[tuple[str, dict[str, int]]]:
         yield labels[HOSTNAME], {name: amount * count for name, amount in amounts[pod_set].items()}
 
 
+def pod_set_of(pod: Json, slices: Slices) -> str:
+    """The pod set that a pod is of, in a Workload that has these slices."""
+    labels = pod["metadata"].get("labels", {})
+    if any(each.pod_set in {"leader", "workers"} for each in slices):
+        return "leader" if labels.get(WORKER_INDEX) == "0" else "workers"
+    return labels.get(ROLE, MAIN)
+
+
 def slice_of(pod: Json, slices: Slices) -> int | None:
     """The slice that a pod was sent to."""
-    selector, labels = pod["spec"].get("nodeSelector") or {}, pod["metadata"].get("labels", {})
-    pod_set = labels.get(ROLE, MAIN)
-    if any(each.pod_set in {"leader", "workers"} for each in slices):
-        pod_set = "leader" if labels.get(WORKER_INDEX) == "0" else "workers"
+    selector, pod_set = pod["spec"].get("nodeSelector") or {}, pod_set_of(pod, slices)
     return next(
         (
             index
