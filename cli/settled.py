@@ -13,10 +13,12 @@ import structlog
 import yaml
 
 from cli.output import Failure
+from clock import SYSTEM
 from crds.settings import CONFIG_PATH, Settings, SettingsError, from_mapping, load
 
 CONFIG_MAP, KEY = "topogate-config", "config.yaml"
 AGAIN_SECONDS = 1.0
+FORBIDDEN_SECONDS = 15.0  # an API server that starts knows no roles for a moment, and forbids everything meanwhile
 HELP = "Settings file; default /etc/topogate/config.yaml; where there is none, the ConfigMap topogate-config counts."
 
 log = structlog.get_logger()
@@ -49,12 +51,16 @@ async def _installed(kubeconfig: str | None, context: str | None) -> Settings:
     except ConfigError as error:
         raise Failure(str(error)) from error
     async with client:
+        began = SYSTEM.monotonic()
         while True:
             try:
                 found = await client.get(CONFIG_MAPS, CONFIG_MAP, namespace)
             except NotFound:
                 return load()
             except Forbidden as error:
+                if SYSTEM.monotonic() - began < FORBIDDEN_SECONDS:
+                    await asyncio.sleep(AGAIN_SECONDS)
+                    continue
                 hint = "let it be read, or give the same settings with --config FILE"
                 raise Failure(
                     f"the settings are in {name}, which this account may not read: {error}; {hint}"

@@ -90,7 +90,7 @@ class Components:
         """The process id of a running component."""
         pid = self._running[name].pid
         if pid is None:
-            raise ProcessLookupError(f"{name} is not running")
+            raise ProcessLookupError(f"{name} is not running:\n{log_tail(self._running[name].log)}")
         return pid
 
     def cpu_seconds(self, name: str) -> float:

@@ -8,7 +8,7 @@ import pytest
 from cli.output import Failure
 from cli.settled import CONFIG_MAP, KEY, settled
 from crds.constants import DEFAULT_DOMAIN
-from kube.resources import CONFIG_MAPS
+from kube.resources import CONFIG_MAPS, ROLE_BINDINGS, ROLES
 
 pytestmark = pytest.mark.cluster
 
@@ -71,3 +71,20 @@ async def test_who_may_not_read_them_does_not_start_with_other_ones(cluster, cli
     assert b"may not read" in said
     assert b"--config FILE" in said
     assert b"Traceback" not in said
+
+
+async def test_who_may_read_them_a_moment_later_starts(cluster, client, namespace, monkeypatch):
+    """An API server that has just started forbids everything until it knows the roles."""
+    monkeypatch.setenv("TOPOGATE_NAMESPACE", namespace)
+    await install(client, namespace, "queuePatienceSeconds: 7")
+    token = await client.request_token("default", namespace, 600)
+    kubeconfig = str(cluster.token_kubeconfig(token, "soon"))
+    reading = asyncio.create_task(asyncio.to_thread(settled, None, {}, kubeconfig, None))
+    await asyncio.sleep(1)
+    assert not reading.done()
+    rule = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}
+    await client.create(ROLES, {"metadata": {"name": "reads"}, "rules": [rule]}, namespace)
+    who = [{"kind": "ServiceAccount", "name": "default", "namespace": namespace}]
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reads"}
+    await client.create(ROLE_BINDINGS, {"metadata": {"name": "reads"}, "subjects": who, "roleRef": role}, namespace)
+    assert (await reading).queue_patience_seconds == 7

@@ -109,10 +109,11 @@ class NodeEvents:
             del self._missing[name]
 
     def look_at_changed(self) -> None:
-        """Have those looked at with slots on nodes that changed: they may be lost, or not lost any more.
+        """Have those looked at with slots on nodes that changed or are overdrawn: they may be lost, or not any more.
 
         All nodes that changed meanwhile cost one pass over the slots.
         """
+        self._changed |= self._charges.overdrawn()
         if not self._changed:
             return
         changed, self._changed = self._changed | {""}, set()

@@ -37,12 +37,13 @@ class Charges:
         self._mismatches = core.inside.mismatches
         self._class_rules = class_rules
         self._volumes = volumes
+        self._overdrawn: set[str] = set()  # nodes of which pods took more than there was beside the slots
 
     def charge(self, pod: objects.Pod) -> None:
         """Charge a pod that has not finished where it is bound, with its claim, or heads for; others take nothing."""
         if not pod.spec.node_name:
             if node := self._heads_for(pod):
-                self._state.set_pod(convert.pod(_bound(pod, node), attached=self._volumes.attached(pod)))
+                self._take(convert.pod(_bound(pod, node), attached=self._volumes.attached(pod)))
             elif objects.key(pod) in self._state.pods:
                 self.give_back(pod)
             return
@@ -50,26 +51,42 @@ class Charges:
             self.give_back(pod)
             return
         node = pod.spec.node_name
-        before = self._state.free(node) if self._core.live and node in self._state.nodes else {}
         unrecorded = self._state.unrecorded(node)
         try:
             shape, placement = self._topologies.of_pod(pod, self._placement_sent(pod))
             observed = placement is not None and self._topologies.observed(pod)
             claim, attached = self._claim(pod), self._volumes.attached(pod)
-            self._state.set_pod(
-                convert.pod(pod, claim, shape=shape, placement=placement, observed=observed, attached=attached)
-            )
+            made = convert.pod(pod, claim, shape=shape, placement=placement, observed=observed, attached=attached)
+            less = self._take(made)
         except Exception as error:  # noqa: BLE001  (told by the guard)
             self._guard.failed("pod", objects.key(pod), error)
-            self._state.set_pod(Pod(key=objects.key(pod), node=node, requests={}))  # one pod, at least
-        after = self._state.free(node) if before else {}
-        known = self._state.unrecorded(node) < unrecorded
-        if known or any(after.get(name, 0) > amount for name, amount in before.items()):  # it takes less than its slot
+            less = self._take(Pod(key=objects.key(pod), node=node, requests={}))  # one pod, at least
+        if less or self._state.unrecorded(node) < unrecorded:
             self._core.queue_inadmissible(self._state.flavors_on(node))
         entry = self._entries.of_pod(pod)
         if entry is not None and entry.job.queue:
             self._queues.bind(objects.key(pod), entry.key)
         self.note_outside(pod)
+
+    def _take(self, pod: Pod) -> bool:
+        """Charge a node; whether it has more of something now, as a pod takes less than its slot.
+
+        One that lost its workload on its way comes to a node that was given to somebody else meanwhile: those with
+        slots there are to be looked at.
+        """
+        known = self._core.live and pod.node in self._state.nodes
+        before = self._state.free(pod.node) if known else {}
+        self._state.set_pod(pod)
+        after = self._state.free(pod.node) if known else {}
+        if any(amount < min(0, before.get(name, 0)) for name, amount in after.items()):
+            self._overdrawn.add(pod.node)
+            self._core.signal()
+        return any(after.get(name, 0) > amount for name, amount in before.items())
+
+    def overdrawn(self) -> set[str]:
+        """The nodes of which pods took more than there was beside the slots; each is told once."""
+        found, self._overdrawn = self._overdrawn, set()
+        return found
 
     def _heads_for(self, pod: objects.Pod) -> str:
         """The node that a pod was sent to which no workload has slots for any more, as it was orphaned on its way."""

@@ -139,3 +139,26 @@ def test_one_that_is_first_seen_to_go_when_it_is_done_or_ends_is_looked_at(world
     world.put("pod", seen)
     assert "uid-p" not in record.expectations
     assert ((record.id, 0.0) in world.waits) == (phase != "Running" or ending)
+
+
+def test_those_with_slots_on_a_node_that_such_a_pod_comes_to_after_all_are_looked_at(world):
+    """Its workload gave the place back, and somebody else has it: who is there too many finds another."""
+    job = queued(world, "train")
+    slot = world.admit(job).slots[0]
+    world.memory.nodes.look_at_changed()
+    world.asked.clear()
+    room = world.memory.state.free(slot.node)["cpu"]
+    other = make_owner("elsewhere")
+    asks = {"containers": [{"name": "c", "resources": {"requests": {"cpu": f"{room}m"}}}]}
+    world.put("pod", make_pod("small", owner=other, node=slot.node, phase="Running", spec=asks))
+    world.memory.nodes.look_at_changed()
+    assert not world.asked, "there is room beside the slots"
+    asks = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}
+    world.put("pod", make_pod("late", owner=other, at=slot.values, spec=asks))
+    world.memory.nodes.look_at_changed()
+    assert world.asked == [entry_of(world, job).id]
+    world.asked.clear()
+    bound = asks | {"nodeName": slot.node}
+    world.put("pod", make_pod("late", owner=other, at=slot.values, phase="Running", spec=bound))
+    world.memory.nodes.look_at_changed()
+    assert not world.asked, "that is known"
