@@ -64,7 +64,7 @@ def command(
 ) -> None:
     """Write what decides placement into one file, for topogate simulate and defrag.
 
-    Nodes, pods, jobs, queues, flavors, workloads, budgets, volumes and the insides of nodes, without what programs are
+    Nodes, pods, jobs, queues, flavors, workloads, budgets, volumes, device classes and the insides of nodes, without what programs are
     told (env, command, args). Reads the cluster, changes nothing.
     """
     if out != "-" and Path(out.removesuffix(".gz")).suffix not in {".yaml", ".yml", ".json"}:
