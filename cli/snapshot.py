@@ -64,8 +64,8 @@ def command(
 ) -> None:
     """Write what decides placement into one file, for topogate simulate and defrag.
 
-    Nodes, pods, jobs, queues, flavors, workloads, budgets, volumes, device classes and the insides of nodes, without what programs are
-    told (env, command, args). Reads the cluster, changes nothing.
+    Nodes, pods, jobs, queues, flavors, workloads, budgets, volumes, device classes and the insides of nodes, without
+    what programs are told (env, command, args). Reads the cluster, changes nothing.
     """
     if out != "-" and Path(out.removesuffix(".gz")).suffix not in {".yaml", ".yml", ".json"}:
         raise Failure(f"--out {out}: expected a name that ends in .yaml or .json, or in one of these and .gz")
