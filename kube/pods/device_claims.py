@@ -9,7 +9,7 @@ and of ``k8s.io/dynamic-resource-allocation`` the ExtendedResourceCache, of Kube
   then the one with the lowest name. Each class has one more such name, `CLASS_PREFIX` and its own.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Final
 
 from kube.objects import Object, PodSpec, Struct
@@ -30,41 +30,44 @@ class DeviceClass(Object, frozen=True):
 
 
 class DeviceClasses:
-    """All DeviceClasses, by the extended resources that they stand for."""
+    """All DeviceClasses, by the extended resources that they stand for: by what they name, and by their own name."""
 
     def __init__(self) -> None:
         self._named: dict[str, tuple[str, str]] = {}  # the resource that it names, "" for none, and when it was made
         self._by_resource: dict[str, set[str]] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._named)
+    def asked_by(self, spec: PodSpec) -> set[str]:
+        """The extended resources in a pod's requests and limits, of whatever amount, for which a class stands."""
+        return named_in(spec, self._by_resource) if self._by_resource else set()
 
     def of_resource(self, resource: str) -> str | None:
         """The name of the class that stands for an extended resource; None where there is none."""
-        if resource.startswith(CLASS_PREFIX):
-            name = resource.removeprefix(CLASS_PREFIX)
-            return name if name in self._named else None
         names = self._by_resource.get(resource)
         if not names:
             return None
+        if (own := resource.removeprefix(CLASS_PREFIX)) != resource and own in names:
+            return own
         newest = max(self._named[name][1] for name in names)
         return min(name for name in names if self._named[name][1] == newest)
 
     def note(self, name: str, found: DeviceClass | None) -> set[str]:
         """A class is there as it is ``found``, or no longer: the resources of which it may say something else now."""
         before, now = self._named.pop(name, None), None
-        if before is not None and before[0]:
-            self._by_resource[before[0]].discard(name)
-            if not self._by_resource[before[0]]:
-                del self._by_resource[before[0]]
+        stood = _stands_for(name, before)
+        for resource in stood:
+            self._by_resource[resource].discard(name)
+            if not self._by_resource[resource]:
+                del self._by_resource[resource]
         if found is not None:
-            now = found.spec.extended_resource_name or "", found.metadata.creation_timestamp or ""
-            self._named[name] = now
-            if now[0]:
-                self._by_resource.setdefault(now[0], set()).add(name)
-        if before == now:
-            return set()
-        return {CLASS_PREFIX + name, *(one[0] for one in (before, now) if one is not None and one[0])}
+            now = self._named[name] = found.spec.extended_resource_name or "", found.metadata.creation_timestamp or ""
+        stands = _stands_for(name, now)
+        for resource in stands:
+            self._by_resource.setdefault(resource, set()).add(name)
+        return stood | stands if before != now else set()
+
+
+def _stands_for(name: str, known: tuple[str, str] | None) -> set[str]:
+    return {CLASS_PREFIX + name, known[0]} - {""} if known is not None else set()
 
 
 def claims_in_words(spec: PodSpec) -> str:
@@ -88,11 +91,11 @@ def _used(spec: PodSpec) -> Iterator[str]:
             yield from (one.name for one in container.resources.claims or ())
 
 
-def resource_names(spec: PodSpec) -> set[str]:
-    """The names of all extended resources in a pod's requests and limits, of whatever amount."""
+def named_in(spec: PodSpec, names: Container[str]) -> set[str]:
+    """Those of these resources that a pod's requests and limits name, of whatever amount."""
     found: set[str] = set()
-    for container in (*(spec.init_containers or ()), *(spec.containers or ())):
-        if (resources := container.resources) is not None:
-            found.update(resources.requests or ())
-            found.update(resources.limits or ())
-    return {name for name in found if "/" in name}
+    for one in (*(spec.init_containers or ()), *(spec.containers or ())):
+        if (resources := one.resources) is not None:
+            found.update([name for name in resources.requests or () if name in names])
+            found.update([name for name in resources.limits or () if name in names])
+    return found

@@ -9,12 +9,12 @@ Rules
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from crds.constants import Keys
 from engine.model import Node
 from kube import objects
-from kube.pods.device_claims import DeviceClass, DeviceClasses, claims_in_words, resource_names
+from kube.pods.device_claims import DeviceClass, DeviceClasses, claims_in_words, named_in
 from kube.pods.requests import pod_requests
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
@@ -42,6 +42,8 @@ class DeviceClaims:
                 return f"the pods of pod set {owned.name} {why}"
         first: tuple[str, str] | None = None
         for pod in entry.pods.values():
+            if pod.spec.resource_claims is None and not self._classes.asked_by(pod.spec):
+                continue  # there may be thousands
             name = pod.metadata.name
             waits = is_gated(pod, self._keys.gate) and not finished(pod) and pod.metadata.deletion_timestamp is None
             if waits and (first is None or name < first[0]) and (why := self._why(job.id, pod.spec)) is not None:
@@ -62,20 +64,16 @@ class DeviceClaims:
         """What pods of this spec ask for that is not counted; None where there is nothing."""
         if claims := claims_in_words(spec):
             return f"have {claims}: {NOT_COUNTED}"
-        classes = {name: found for name in self._given(spec) if (found := self._classes.of_resource(name)) is not None}
-        asked = pod_requests(spec) if classes else {}
-        wanted = sorted(name for name in classes if asked.get(name, 0) > 0)
+        named = self._classes.asked_by(spec)
+        asked = pod_requests(spec) if named else {}
+        wanted = sorted(name for name in named if asked.get(name, 0) > 0)
         if wanted:
             self._asking[uid] = self._asking.get(uid, frozenset()).union(wanted)
         missing = next((name for name in wanted if not self._nodes[name]), None)
         if missing is None:
             return None
-        return (
-            f'ask for {missing}, which no node publishes and DeviceClass "{classes[missing]}" stands for: {NOT_COUNTED}'
-        )
-
-    def _given(self, spec: objects.PodSpec) -> Collection[str]:
-        return resource_names(spec) if self._classes else ()
+        one = self._classes.of_resource(missing)
+        return f'ask for {missing}, which no node publishes and DeviceClass "{one}" stands for: {NOT_COUNTED}'
 
     # --- what changes it -----------------------------------------------------------------------------------------
 
@@ -83,7 +81,7 @@ class DeviceClaims:
         """A DeviceClass came, changed or went: the ids of those that wait and ask for what it stands, or stood, for."""
         names = self._classes.note(name, found)
         waiting = ((uid, entry) for uid, entry in entries.items() if names and entry.admission is None)
-        return [uid for uid, entry in waiting if any(names & resource_names(spec) for spec in _specs(entry))]
+        return [uid for uid, entry in waiting if any(named_in(spec, names) for spec in _specs(entry))]
 
     def set_node(self, before: Node | None, now: Node | None) -> list[str]:
         """A node came, changed or went: the ids of jobs that ask for what some node publishes now, or none any more."""
