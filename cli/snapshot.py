@@ -23,6 +23,7 @@ from kube.replicas import REPLICATED
 from kube.resources import (
     CLUSTER_QUEUES,
     CSI_NODES,
+    DEVICE_CLASSES,
     FLEX_TOPOS,
     JOB_SETS,
     JOBS,
@@ -45,7 +46,7 @@ from kube.resources import (
 KINDS: Final = (
     *(NODES, NAMESPACES, PRIORITY_CLASSES, RESOURCE_FLAVORS, CLUSTER_QUEUES, LOCAL_QUEUES),
     *(FLEX_TOPOS, NODE_RESOURCE_TOPOLOGIES, POD_DISRUPTION_BUDGETS, JOB_SETS, LEADER_WORKER_SETS),
-    *(STORAGE_CLASSES, CSI_NODES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS),
+    *(STORAGE_CLASSES, CSI_NODES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS, DEVICE_CLASSES),
     *(JOBS, WORKLOADS, PODS),
 )
 PRIVATE: Final = frozenset({"env", "envFrom", "command", "args"})
@@ -63,8 +64,8 @@ def command(
 ) -> None:
     """Write what decides placement into one file, for topogate simulate and defrag.
 
-    Nodes, pods, jobs, queues, flavors, workloads, budgets, volumes and the insides of nodes, without what programs are
-    told (env, command, args). Reads the cluster, changes nothing.
+    Nodes, pods, jobs, queues, flavors, workloads, budgets, volumes, device classes and the insides of nodes, without
+    what programs are told (env, command, args). Reads the cluster, changes nothing.
     """
     if out != "-" and Path(out.removesuffix(".gz")).suffix not in {".yaml", ".yml", ".json"}:
         raise Failure(f"--out {out}: expected a name that ends in .yaml or .json, or in one of these and .gz")

@@ -37,6 +37,7 @@ class Reason(StrEnum):
     WAITS_FOR_ARRIVALS = "WaitsForArrivals"  # pods on their way to a node come first: their kubelet might refuse one
     SLOT_OCCUPIED = "SlotOccupied"  # a pod that terminates still holds the slot of its replacement
     VOLUME_NOT_READY = "VolumeNotReady"  # a claim is not there, not bound yet, lost, on its way out or in use
+    RESOURCE_CLAIMS_NOT_COUNTED = "ResourceClaimsNotCounted"  # its pods ask for devices that no count here knows
 
     ASKS_FOR_MORE = "AsksForMore"  # a pod asks for more than its workload was admitted with
     OTHER_QUEUE = "OtherQueue"  # a pod names another queue than the one that its workload was admitted in

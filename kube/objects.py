@@ -197,11 +197,18 @@ class Node(Object, frozen=True):
 # --- pods -----------------------------------------------------------------------------------------------------------
 
 
+class ContainerClaim(Struct, frozen=True):
+    """A resource claim of its pod, by the name that it has there, whose devices a container uses."""
+
+    name: str = ""
+
+
 class ResourceRequirements(Struct, frozen=True):
-    """Requests and limits of a container or a pod."""
+    """Requests and limits of a container or a pod; ``claims``: devices that it has from its pod's resource claims."""
 
     requests: Quantities | None = None
     limits: Quantities | None = None
+    claims: tuple[ContainerClaim, ...] | None = None
 
 
 class ContainerPort(Struct, frozen=True):
@@ -271,6 +278,14 @@ class Volume(Struct, frozen=True):
     ephemeral: EphemeralSource | None = None
 
 
+class PodResourceClaim(Struct, frozen=True):
+    """Devices that a pod has: of a ResourceClaim that is there, or of one that is made for it of a template."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
 class PodSpec(Struct, frozen=True):
     """Pod spec, as far as placement reads it; of its volumes those that have a claim."""
 
@@ -292,6 +307,7 @@ class PodSpec(Struct, frozen=True):
     host_network: bool = False
     termination_grace_period_seconds: int | None = None
     volumes: tuple[Volume, ...] | None = None
+    resource_claims: tuple[PodResourceClaim, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.volumes is not None:

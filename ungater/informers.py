@@ -16,6 +16,7 @@ from kube.client import Client
 from kube.informer import Event, Informer
 from kube.objects import Job, Namespace, Node, OwnerReference, Pod, PriorityClass, ResourceFlavor
 from kube.parents import ControllerRevision, JobSet, LeaderWorkerSet
+from kube.pods.device_claims import DeviceClass
 from kube.pods.volumes import claims_of
 from kube.queues import ClusterQueue, LocalQueue
 from kube.replicas import REPLICATED, Replicated
@@ -23,6 +24,7 @@ from kube.resources import (
     CLUSTER_QUEUES,
     CONTROLLER_REVISIONS,
     CSI_NODES,
+    DEVICE_CLASSES,
     FLEX_TOPOS,
     JOB_SETS,
     JOBS,
@@ -106,6 +108,8 @@ class Informers:
         newest, *older = WORKLOAD_CLASSES
         self.workload_classes: OptionalInformer[PriorityClass] = optional(newest, PriorityClass, older=older)
         self.budgets: OptionalInformer[PodDisruptionBudget] = optional(POD_DISRUPTION_BUDGETS, PodDisruptionBudget)
+        # Servers before 1.34 have no class that stands for an extended resource, and none of this version.
+        self.device_classes: OptionalInformer[DeviceClass] = optional(DEVICE_CLASSES, DeviceClass, asks=True)
         # Without these owners, what their workloads hold would be given to others: they are waited for like all else.
         self.jobsets: OptionalInformer[JobSet] = optional(JOB_SETS, JobSet, first_seconds=SYNC_SECONDS)
         self.leader_sets: OptionalInformer[LeaderWorkerSet] = optional(
@@ -134,7 +138,7 @@ class Informers:
         """Those of kinds that a cluster may serve or not, in the order in which they are first listed."""
         return (
             *(self.topologies, self.flexes, self.workload_classes, self.budgets, self.jobsets, self.leader_sets),
-            self.revisions,
+            *(self.revisions, self.device_classes),
             *(one for _, one in self.replicated),
             *self._foreign,
         )
@@ -195,6 +199,7 @@ class Informers:
         self.topologies.subscribe(guarded("topology", cache.nodes.on_topology))
         self.flexes.subscribe(guarded("topology", cache.nodes.on_flex))
         self.workload_classes.subscribe(guarded("class", cache.classes.on_workload_class))
+        self.device_classes.subscribe(guarded("device class", cache.devices.on_class))
         self.budgets.subscribe(guarded("budget", budgets.on_budget))
         self.jobsets.subscribe(guarded("jobset", cache.jobs.on_jobset))
         self.leader_sets.subscribe(guarded("leaders", cache.pod_groups.on_leaders))

@@ -22,6 +22,7 @@ from kube.client import Client
 from kube.errors import Forbidden, KubeError, NotFound
 from kube.informer import Event, EventKind
 from kube.parents import ControllerRevision, JobSet, LeaderWorkerSet
+from kube.pods.device_claims import DeviceClass
 from kube.pods.volumes import claims_of
 from kube.queues import ClusterQueue, LocalQueue
 from kube.replicas import REPLICATED, Replicated
@@ -29,6 +30,7 @@ from kube.resources import (
     CLUSTER_QUEUES,
     CONTROLLER_REVISIONS,
     CSI_NODES,
+    DEVICE_CLASSES,
     FLEX_TOPOS,
     JOB_SETS,
     JOBS,
@@ -89,6 +91,7 @@ async def read(client: Client) -> Dump:
             volumes = group.create_task(client.list(PERSISTENT_VOLUMES, type=PersistentVolume))
             storage_classes = group.create_task(client.list(STORAGE_CLASSES, type=StorageClass))
             csi_nodes = group.create_task(client.list(CSI_NODES, type=CsiNode))
+            device_classes = group.create_task(_served(client, DeviceClass, DEVICE_CLASSES))
     except ExceptionGroup as errors:
         error = errors.exceptions[0]
         if isinstance(error, Forbidden):
@@ -116,6 +119,7 @@ async def read(client: Client) -> Dump:
         volumes=volumes.result(),
         storage_classes=storage_classes.result(),
         csi_nodes=csi_nodes.result(),
+        device_classes=device_classes.result(),
     )
 
 
@@ -248,6 +252,8 @@ def memory_of(found: Dump, settings: Settings, *, whole: bool = False, clock: Cl
         memory.pod_groups.on_replicated(resource, came(owner))
     for one in found.workload_classes:
         memory.classes.on_workload_class(came(one))
+    for device_class in found.device_classes:
+        memory.devices.on_class(came(device_class))
     memory.load(
         found.nodes,
         found.flavors,

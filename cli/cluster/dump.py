@@ -21,6 +21,7 @@ from crds.constants import GROUP
 from kube import objects
 from kube.budgets import PodDisruptionBudget
 from kube.parents import ControllerRevision, JobSet, LeaderWorkerSet
+from kube.pods.device_claims import DeviceClass
 from kube.queues import ClusterQueue, LocalQueue
 from kube.replicas import REPLICATED, Replicated
 from kube.resources import Resource
@@ -41,6 +42,7 @@ KINDS: Final[dict[tuple[str, str], tuple[str, type[objects.Object]]]] = {  # (gr
     ("", "PersistentVolume"): ("volumes", PersistentVolume),
     ("storage.k8s.io", "StorageClass"): ("storage_classes", StorageClass),
     ("storage.k8s.io", "CSINode"): ("csi_nodes", CsiNode),
+    ("resource.k8s.io", "DeviceClass"): ("device_classes", DeviceClass),
     ("batch", "Job"): ("jobs", objects.Job),
     ("jobset.x-k8s.io", "JobSet"): ("job_sets", JobSet),
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): ("leaders", LeaderWorkerSet),
@@ -89,6 +91,7 @@ class Dump:
     volumes: list[PersistentVolume] = field(default_factory=list)
     storage_classes: list[StorageClass] = field(default_factory=list)
     csi_nodes: list[CsiNode] = field(default_factory=list)
+    device_classes: list[DeviceClass] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
 
     def add(self, one: "Found") -> None:

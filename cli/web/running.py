@@ -161,6 +161,7 @@ def _reading(live: Live) -> tuple[Dump, Sequence[WholeWorkload]]:
         volumes=list(found.volumes.store.values()),
         storage_classes=list(found.storage_classes.store.values()),
         csi_nodes=list(found.csi_nodes.store.values()),
+        device_classes=list(found.device_classes.store.values()),
     )
     return dump, list(live.templates.store.values())
 

@@ -8,7 +8,7 @@ What counts
   required pod affinity and anti-affinity, and each spread constraint that must hold, with one more for each label,
   expression and key in their selectors; each toleration; each host port. What is only preferred is not read here, and
   does not count.
-- *Claims*: the volumes that have one, or have one made for them.
+- *Claims*: the volumes that have one, or have one made for them; and the resource claims, as many again.
 - *Values*: those of one expression, and the namespaces of one pod (anti-)affinity term.
 """
 
@@ -78,6 +78,8 @@ def over_limits(template: PodTemplate | Pod, path: str = "") -> Iterator[TooMany
         yield TooMany(at, found, MOST_REQUIREMENTS, what)
     if len(spec.volumes or ()) > MOST_CLAIMS:
         yield TooMany(f"{at}.volumes", len(spec.volumes or ()), MOST_CLAIMS, "volumes with a claim")
+    if len(spec.resource_claims or ()) > MOST_CLAIMS:
+        yield TooMany(f"{at}.resourceClaims", len(spec.resource_claims or ()), MOST_CLAIMS, "resource claims")
 
 
 def too_many_parts(spec: PodSpec) -> bool:

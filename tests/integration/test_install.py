@@ -395,6 +395,7 @@ RIGHTS = {
         spread(WATCH, "persistentvolumes"),
         spread(WATCH, "storageclasses.storage.k8s.io"),
         spread(WATCH, "csinodes.storage.k8s.io"),
+        spread(WATCH, "deviceclasses.resource.k8s.io"),
         spread("create patch", "events.events.k8s.io"),
     ),
     "agent": spread("get create patch", "flextopos.topogate.dev").union(

@@ -50,7 +50,10 @@ FORGET = (130.0, 130.0, 260.0, 520.0)  # after these nobody remembers anything
 SOONER = 300.0  # seconds, where the product takes an hour
 SHORT = 0.01  # seconds that most steps take at most
 CLOCK = time.perf_counter
-MORE = (resources.NODE_RESOURCE_TOPOLOGIES, resources.FLEX_TOPOS, resources.POD_DISRUPTION_BUDGETS, mutants.CLASSES)
+MORE = (
+    *(resources.NODE_RESOURCE_TOPOLOGIES, resources.FLEX_TOPOS, resources.POD_DISRUPTION_BUDGETS),
+    *(resources.DEVICE_CLASSES, mutants.CLASSES),
+)
 HONEST = "honest"  # namespace, queue, flavor, pool and taint of those who do nothing wrong
 RACK, HOST = "honest/rack", mutants.HOST
 LEAVES = frozenset({str, int, float, bool, bytes, type(None)})

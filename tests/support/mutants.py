@@ -47,6 +47,7 @@ KINDS = {
     resources.PERSISTENT_VOLUMES: 5,
     resources.STORAGE_CLASSES: 2,
     resources.CSI_NODES: 2,
+    resources.DEVICE_CLASSES: 2,
 }
 TENANTS = (
     *(resources.JOBS, resources.PODS, resources.JOB_SETS, resources.LEADER_WORKER_SETS, resources.WORKLOADS),
@@ -65,7 +66,10 @@ QUANTITIES = (
     *("9" * 64, "0." + "0" * 61 + "1", "1e18", "999999999999999999999999999999999999999999999Ei", "0e0", "00", "-0"),
 )
 NAMES = ("cpu", "cpu", "cpu", "memory", "memory", "pods", "nvidia.com/gpu", "nvidia.com/gpu", "ephemeral-storage")
-RARE_NAMES = ("hugepages-2Mi", "hugepages-1Gi", "example.com/x", "kunlunxin.com/xpu", "a.b/" + "c" * 63, "requests.cpu")
+RARE_NAMES = (
+    *("hugepages-2Mi", "hugepages-1Gi", "example.com/x", "kunlunxin.com/xpu", "a.b/" + "c" * 63, "requests.cpu"),
+    "deviceclass.resource.kubernetes.io/",
+)
 LABELS = (
     *(
         "",
@@ -311,6 +315,7 @@ class _Maker:
             resources.PERSISTENT_VOLUMES: self.volume,
             resources.STORAGE_CLASSES: self.storage_class,
             resources.CSI_NODES: self.csi_node,
+            resources.DEVICE_CLASSES: self.device_class,
         }
         dice = self.dice
         body = makers[self.resource]()
@@ -408,6 +413,8 @@ class _Maker:
         names = [dice.choice(NAMES) for _ in range(dice.randint(0, 3))]
         if dice.maybe(0.1):
             names.append(dice.choice(RARE_NAMES))
+        if dice.maybe(0.03):
+            names.append(f"deviceclass.resource.kubernetes.io/{self.near(resources.DEVICE_CLASSES)}")
         if dice.maybe(0.01):
             names += [f"example.com/r{self.number}-{each}" for each in range(dice.one(10, 70, 1000))]
         return {name: dice.quantity() for name in names}
@@ -419,6 +426,8 @@ class _Maker:
             found["requests"] = self.amounts()
         if dice.maybe(0.4):
             found["limits"] = self.amounts()
+        if dice.maybe(0.02):
+            found["claims"] = [{"name": dice.text()} for _ in range(dice.many(2, 1000))]
         return found
 
     def container(self, name):
@@ -489,7 +498,25 @@ class _Maker:
             spec["hostNetwork"] = True
         if dice.maybe(0.1):
             spec["terminationGracePeriodSeconds"] = dice.one(0, 1, MOST, 2**63 - 1, -1)
-        return spec | self.pod_volumes()
+        return spec | self.pod_volumes() | self.pod_claims()
+
+    # --- devices -------------------------------------------------------------------------------------------------
+
+    def pod_claims(self):
+        dice = self.dice
+        if not dice.maybe(0.05):
+            return {}
+        sources = ({}, {"resourceClaimName": dice.text()}, {"resourceClaimTemplateName": dice.one("x", "t" * 253)})
+        names = (dice.one("gpu", "c" * 63, dice.text()) for _ in range(1 + dice.many(2, 10_000)))
+        return {"resourceClaims": [{"name": name, **dice.choice(sources)} for name in names]}
+
+    def device_class(self):
+        dice = self.dice
+        name = dice.one(
+            *NAMES, *RARE_NAMES, "n" * 5000, dice.text(), f"deviceclass.resource.kubernetes.io/{dice.text()}"
+        )
+        spec = {"selectors": [{"cel": {"expression": dice.text()}}]}
+        return {"spec": {**spec, **dice.one({}, {"extendedResourceName": name}, {"extendedResourceName": name})}}
 
     # --- volumes -------------------------------------------------------------------------------------------------
 

@@ -64,7 +64,7 @@ class World:
         self.mismatches = []
         self.reads = False  # whether owners are read that tell how many pods they make
         kinds = ("node", "flavor", "class", "job", "workload", "pod", "namespace", "cluster_queue", "local_queue")
-        self.stores = {kind: {} for kind in (*kinds, *VOLUMES)}
+        self.stores = {kind: {} for kind in (*kinds, *VOLUMES, "device_class")}
         self.asked: list[str] = []
         self.waits: list[tuple[str, float]] = []  # the same, with the seconds until they are to be looked at
         self.memory = self.make()
@@ -183,6 +183,7 @@ def told_of(memory, kind):
         "claim": memory.volumes.on_claim,
         "volume": memory.volumes.on_volume,
         "storage_class": memory.volumes.on_class,
+        "device_class": memory.devices.on_class,
         "csi_node": memory.volumes.on_csi_node,
     }[kind]
 

@@ -7,7 +7,7 @@ Rules
 - `load` rebuilds everything from lists in a fixed order, so a restart ends in the same state as having been there.
 
 What an event changes is said in one file a kind: `jobs`, `pod_groups`, `pods`, `workloads`, `nodes`, `config`,
-`volumes`, `pdb`.
+`volumes`, `devices`, `pdb`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,9 +28,11 @@ from queueing.lifecycle import LifeRules
 from queueing.queues.queues import Queues
 from ungater.cache.config import ClassEvents, ConfigEvents, PriorityClasses
 from ungater.cache.core import Core, NodeInsides
+from ungater.cache.devices import DeviceEvents
 from ungater.cache.entries import Entries
 from ungater.cache.held.admissions import Admissions
 from ungater.cache.held.charges import Charges
+from ungater.cache.held.device_claims import DeviceClaims
 from ungater.cache.held.left_pods import LeftPods
 from ungater.cache.held.pod_sets import RequestedPodSets, anywhere
 from ungater.cache.held.pod_volumes import PodVolumes
@@ -46,7 +48,7 @@ from ungater.cache.workloads import WorkloadEvents
 from ungater.guard import Guard
 from ungater.model.actions import MissingPods, ReconcileContext
 from ungater.model.class_rules import ClassRules
-from ungater.model.conditions import ADMITTED
+from ungater.model.conditions import ADMITTED, QUOTA_RESERVED
 from ungater.model.pod_slots import finished
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.numa.in_flight import InFlightPods
@@ -56,6 +58,7 @@ from ungater.numa.notices import Notices, Silent
 from ungater.reconcile.missing_pods import Doubts
 
 T = TypeVar("T", bound=objects.Object)
+_REASONS = frozenset(map(str, Reason))
 
 
 class Cache:
@@ -88,12 +91,11 @@ class Cache:
         broken, unreported = self.topologies.broken, self.topologies.unreported
         self.mismatches = PlacementMismatches(enqueue, broken, unreported, notices.mismatch, clock.monotonic)
         self.in_flight = InFlightPods(self.state, self.topologies, enqueue, self.entries.of_workload, clock=clock)
-        self.priorities = PriorityClasses(class_rules := ClassRules())
+        self.priorities = priorities = PriorityClasses(classes := ClassRules())
         self.pod_volumes = volumes = PodVolumes(stores.storage, stores.pods_with, self.state, keys)
-        kept_apart = partial(anywhere, self.priorities, volumes)
-        self.reservations = Reservations(
-            self.state, queueing, self.priorities.of_pods, kept_apart, clock.now, classes=class_rules
-        )
+        self.device_claims = devices = DeviceClaims(keys)
+        apart = partial(anywhere, priorities, volumes)
+        self.reservations = Reservations(self.state, queueing, priorities.of_pods, apart, clock.now, classes=classes)
         self._core = core = Core(
             keys,
             stores,
@@ -106,18 +108,19 @@ class Cache:
             guard=self.guard,
             clock=clock.monotonic,
         )
-        self.pod_sets = RequestedPodSets(core, self.priorities, volumes)
-        self._charges = charges = Charges(core, class_rules, volumes)
+        self.pod_sets = RequestedPodSets(core, priorities, volumes)
+        self._charges = charges = Charges(core, classes, volumes)
         self.left_pods = left = LeftPods(core)
         self.admissions = Admissions(core, self.reservations, self.pod_sets, charges, left)
-        self.views = JobViews(core, self.admissions, volumes, view)
+        self.views = JobViews(core, self.admissions, volumes, devices, view)
         self.pod_groups = groups = PodGroups(core, self.views, batch_seconds)
         self.pods = PodEvents(core, groups, charges, left, batch_seconds)
         self.jobs = JobEvents(core, self.views, groups, self.pods, charges=charges, left_pods=left)
-        self.nodes = NodeEvents(core, charges, left, volumes)
+        self.nodes = NodeEvents(core, charges, left, volumes, devices)
         self.volumes = VolumeEvents(core, self.nodes, charges, volumes, self.pods.delay)
+        self.devices = DeviceEvents(core, devices)
         self.workloads = WorkloadEvents(core, self.admissions, groups)
-        self.classes = ClassEvents(core, class_rules, self.reservations.class_changed, charges.note_outside)
+        self.classes = ClassEvents(core, classes, self.reservations.class_changed, charges.note_outside)
         self.config = ConfigEvents(core, self.reservations.forget_namespace, self.views.review_all)
         self.doubts = Doubts(clock.monotonic)
         self.rules = self._context(life or LifeRules(), missing_pods or MissingPods(), require_queue=require_queue)
@@ -140,6 +143,7 @@ class Cache:
             losing=lambda entry: self.reservations.losing(entry.key),
             outsiders=self.admissions.outsiders,
             unkept=self.unkept,
+            uncounted=self.device_claims.hindrance,
             unready=self.pod_volumes.hindrance,
             choices=self.pod_volumes.choices,
         )
@@ -202,9 +206,17 @@ class Cache:
         counts: dict[str, int] = {}
         for entry in self.entries.values():
             if entry.admission is None and not entry.job.over:
-                reason = str(entry.refused.reason if entry.refused else Reason.PENDING)
+                reason = self._why(entry)
                 counts[reason] = counts.get(reason, 0) + 1
         return counts
+
+    def _why(self, entry: WorkloadEntry) -> str:
+        """Why a job waits: what was found in its queue, or what its Workload says of one that is in none."""
+        if entry.key not in self.queues.entries and entry.observed is not None:
+            said = objects.condition(entry.observed.conditions, QUOTA_RESERVED)
+            if said is not None and said.status == "False" and said.reason in _REASONS:
+                return said.reason
+        return str(entry.refused.reason if entry.refused else Reason.PENDING)
 
     # --- rebuilding ----------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from kube.pods import convert
 from kube.topologies import FlexTopo, NodeResourceTopology
 from ungater.cache.core import Core
 from ungater.cache.held.charges import Charges
+from ungater.cache.held.device_claims import DeviceClaims
 from ungater.cache.held.left_pods import LeftPods
 from ungater.cache.held.pod_volumes import PodVolumes
 from ungater.numa.node_topologies import worth_a_look
@@ -15,7 +16,9 @@ from ungater.numa.node_topologies import worth_a_look
 class NodeEvents:
     """See the module."""
 
-    def __init__(self, core: Core, charges: Charges, left_pods: LeftPods, volumes: PodVolumes) -> None:
+    def __init__(
+        self, core: Core, charges: Charges, left_pods: LeftPods, volumes: PodVolumes, devices: DeviceClaims
+    ) -> None:
         self._core = core
         self._state = core.state
         self._stores = core.stores
@@ -29,18 +32,23 @@ class NodeEvents:
         self._charges = charges
         self._left_pods = left_pods
         self._volumes = volumes
+        self._devices = devices
         self._missing: dict[str, float] = {}  # deleted nodes: since when, on the monotonic clock
         self._changed: set[str] = set()  # nodes, since it was looked who has slots there
 
     def load(self, node: objects.Node) -> None:
         """A node that is there at a start."""
+        name = node.metadata.name
+        before = self._state.nodes.get(name)
         self._state.set_node(convert.node(node, self._volumes.attachable(node)))
-        self._topologies.refresh(node.metadata.name)
+        self._devices.set_node(before, self._state.nodes[name])
+        self._topologies.refresh(name)
 
     def on_node(self, event: Event[objects.Node]) -> None:
         """A node came, changed or went."""
         if not self._core.live:
             return
+        before = self._state.nodes.get(event.key)
         if event.new is None:
             self._missing[event.key] = self._clock()
             changed = self._state.remove_node(event.key)
@@ -53,6 +61,8 @@ class NodeEvents:
         if event.new is None or event.old is None or worth_a_look(event.old, event.new):
             self._look_inside(event.key)
         if changed:
+            for uid in self._devices.set_node(before, self._state.nodes.get(event.key)):
+                self._enqueue(uid, 0.0)
             self._core.layout_changed()
             self._changed.add(event.key)
             self._signal()

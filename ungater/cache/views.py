@@ -7,6 +7,7 @@ from engine.model import Node
 from kube import objects
 from ungater.cache.core import Core
 from ungater.cache.held.admissions import Admissions
+from ungater.cache.held.device_claims import DeviceClaims
 from ungater.cache.held.pod_volumes import PodVolumes
 from ungater.jobs.pod_group import GONE
 from ungater.model.job_view import JobView
@@ -20,7 +21,9 @@ View = Callable[[JobView, WorkloadEntry | None, Mapping[str, Node]], JobView]  #
 class JobViews:
     """See the module. ``view``: how everything here is to look at a job; None: as it is."""
 
-    def __init__(self, core: Core, admissions: Admissions, volumes: PodVolumes, view: View | None) -> None:
+    def __init__(
+        self, core: Core, admissions: Admissions, volumes: PodVolumes, devices: DeviceClaims, view: View | None
+    ) -> None:
         self._state = core.state
         self._stores = core.stores
         self._queues = core.queues
@@ -29,6 +32,7 @@ class JobViews:
         self._enqueue = core.enqueue
         self._admissions = admissions
         self._volumes = volumes
+        self._devices = devices
         self._gated_orphans = core.entries.gated_orphans
         self._names = core.level_names
         self._guard = core.guard
@@ -108,6 +112,7 @@ class JobViews:
         """A job is gone, or is no workload of its own: all that is held for it is given back."""
         entry = self._entries.drop(uid)
         self._volumes.forget(uid)
+        self._devices.forget(uid)
         if entry is not None:
             self._admissions.free(entry)
 

@@ -279,6 +279,7 @@ class ReconcileContext:
         lambda _entry: ()
     )  # pods that are to make room for it
     unkept: Callable[[WorkloadEntry], Mapping[str, str]] = lambda _entry: {}  # by uid: what of a pod's wishes is not so
+    uncounted: Callable[[WorkloadEntry], str | None] = lambda _entry: None  # what its pods ask for that is not counted
     unready: Callable[[WorkloadEntry], str | None] = lambda _entry: None  # why it waits for its volumes
     # By uid of those gated pods whose volumes do not let them go to all of the slots: to which.
     choices: Callable[[WorkloadEntry, PodSetSlots, Collection[Pod]], Mapping[str, PodChoice]] = lambda *_: {}

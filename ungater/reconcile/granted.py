@@ -11,6 +11,9 @@ Rules
 - Where it is known what pods will ask for that are to come, those before them wait too: of a LeaderWorkerSet's group
   none goes to a place where the others do not fit. A workload of which none runs, and that finds neither room nor quota
   for more beside what it has, gives that back and waits for all of it: two that each keep a part would wait for ever.
+- Nothing was granted of devices that are not counted (`ungater.cache.held.device_claims`): a pod with resource claims
+  stays gated, and so do those before it where it is known that it is to come. A workload of which none runs gives its
+  place back, and waits; a Job whose template has no claims would be admitted again, so that one keeps its place.
 - Of pods that a Job makes, its template when it was admitted tells what they take; a quota or default that is added to
   the pods alone counts like any other difference.
 """
@@ -23,6 +26,7 @@ from engine.model import Amounts
 from engine.quantity import format_quantity
 from engine.reasons import Reason
 from kube.objects import Pod
+from kube.pods.device_claims import claims_in_words
 from kube.pods.requests import pod_requests
 from queueing.model import at_least, exceeds
 from ungater.model.conditions import WantedCondition, nothing_held
@@ -46,18 +50,24 @@ class Barred:
     """A pod that is not let go, though there is a place for it: it is not what was admitted.
 
     ``asks``: what it asks for, where that is more, or pods of ``pod_set`` that are to come after it; {} where it names
-    another queue.
+    another queue, or has ``claims`` to devices, in words, or those have that are to come.
     """
 
     pod: Pod
     pod_set: str
     asks: Amounts
+    claims: str = ""
 
     @classmethod
     def of(
         cls, entry: WorkloadEntry, pod_set: str, pod: Pod, keys: Keys, more: Mapping[str, Amounts]
     ) -> "Barred | None":
         """None for a pod that may go. ``more``: `to_come`."""
+        if claims := claims_in_words(pod.spec):
+            return cls(pod, pod_set, {}, claims)
+        for one in entry.job.pod_sets if entry.job.foretold else ():
+            if claims := claims_in_words(one.template.spec):
+                return cls(pod, one.name, {}, claims)
         granted, observed = entry.granted(pod_set), entry.observed
         asks = pod_requests(pod.spec) if granted is not None else {}
         if granted is not None and exceeds(asks, granted):
@@ -119,12 +129,29 @@ def elsewhere(entry: WorkloadEntry, barred: Sequence[Barred], gate: str) -> tupl
 
     Only where it would wait for something else then: what is admitted in the same queue again is barred again.
     """
-    first, observed = next((one for one in barred if not one.asks), None), entry.observed
+    first, observed = next((one for one in barred if not one.asks and not one.claims), None), entry.observed
     other = observed is not None and (entry.job.queue != observed.queue or entry.job.wrong is not None)
     if first is None or not other or not _none_runs(entry, gate):
         return ()
     message = f"pod {first.pod.metadata.name} and all others name another queue than the one it was admitted in"
     return nothing_held(Reason.OTHER_QUEUE, message)
+
+
+def given_back(entry: WorkloadEntry, barred: Sequence[Barred], gate: str) -> tuple[WantedCondition, ...]:
+    """What is said of a workload that waits anew, as what its pods ask for now is not what it was admitted for.
+
+    () where it goes on: some of them run still, or it would be admitted again as it was.
+    """
+    first = next((one for one in barred if one.claims), None)
+    if first is None or entry.job.suspendable or not _none_runs(entry, gate):
+        return elsewhere(entry, barred, gate)
+    message = f"pod {first.pod.metadata.name} and all others wait: {_uncounted(entry, first)}"
+    return nothing_held(Reason.RESOURCE_CLAIMS_NOT_COUNTED, message)
+
+
+def _uncounted(entry: WorkloadEntry, bar: Barred) -> str:
+    whose = "it has" if entry.pod_set_of(bar.pod) == bar.pod_set else f"what is to come after it ({bar.pod_set}) has"
+    return f"{whose} {bar.claims}, whose devices are not counted yet: workload {entry.job.workload} was given none"
 
 
 def less(entry: WorkloadEntry, pod_set: PodSetView) -> Amounts | None:
@@ -150,11 +177,13 @@ def as_admitted(entry: WorkloadEntry) -> JobView:
 
 def told(entry: WorkloadEntry, barred: Sequence[Barred]) -> tuple[Reason, str] | None:
     """Why pods that are not what was admitted stay gated; None where there are none."""
-    first = min(barred, key=lambda one: (not one.asks, one.pod.metadata.name), default=None)
+    first = min(barred, key=lambda one: (not one.claims, not one.asks, one.pod.metadata.name), default=None)
     if first is None:
         return None
     workload, others = entry.job.workload, f" (and {len(barred) - 1} more)" if len(barred) > 1 else ""
     pod = f"pod {first.pod.metadata.name}{others}"
+    if first.claims:
+        return Reason.RESOURCE_CLAIMS_NOT_COUNTED, f"{pod} stays gated: {_uncounted(entry, first)}"
     if not first.asks:
         queue = f"queue {entry.observed.queue}" if entry.observed is not None and entry.observed.queue else "no queue"
         return Reason.OTHER_QUEUE, (

@@ -64,7 +64,7 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
     """Pods go to their slots, those that are astray are replaced, and what is missing is asked for."""
     if not entry.slots_in:
         gone, barred = _let_go(entry, rules.keys, now)
-        if elsewhere := granted.elsewhere(entry, barred, rules.keys.gate):
+        if elsewhere := granted.given_back(entry, barred, rules.keys.gate):
             return [Dequeue(), Release(elsewhere)]
         told = _say_why(entry, barred, rules, now) or pods_ready.ready(entry)
         return [*gone, *resize(entry, {}, granted.asked(entry, barred), now, rules.outsiders(entry)), *told]
@@ -92,7 +92,7 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
     ]
     gone, barred = _let_go(entry, keys, now)
     barred += (one for look in looks for one in look.barred)
-    if elsewhere := granted.elsewhere(entry, barred, keys.gate):
+    if elsewhere := granted.given_back(entry, barred, keys.gate):
         return [Dequeue(), Release(elsewhere)]
     asked = granted.asked(entry, barred)
     if anew := granted.anew(entry, asked, keys.gate):

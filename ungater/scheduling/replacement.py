@@ -184,6 +184,8 @@ def refused_text(cache: Cache, entry: WorkloadEntry, refusal: Refusal) -> str:
         text = reason_text(cache.state, refusal, pod_set, [flavor])
     if refusal.reason in COUNTED and (left_out := cache.mismatches.listed(entry)):
         text += f"; left out for now, because their kubelets refused such a pod: {left_out}"
+    if refusal.reason in COUNTED and (given := cache.device_claims.given(entry.id)):
+        text += f"; {given}"
     if flavor and refusal.reason in {*COUNTED, Reason.NO_NODES} and (found := helpful(cache.state, flavor, pod_set)):
         text += f"; {in_words(found)}, and could take such pods"
     return text

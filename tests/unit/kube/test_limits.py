@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from kube.objects import PodTemplate
-from kube.pods.limits import MOST_CONTAINERS, MOST_REQUIREMENTS, MOST_RESOURCES, MOST_VALUES, over_limits
+from kube.pods.limits import MOST_CLAIMS, MOST_CONTAINERS, MOST_REQUIREMENTS, MOST_RESOURCES, MOST_VALUES, over_limits
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -155,3 +155,13 @@ def test_the_values_of_each_requirement_are_counted(spec, field):
     assert found.message == (
         f"spec.template.spec.{field}: Too many: 1025 values of one requirement: at most 1024 can be taken into account"
     )
+
+
+def test_resource_claims_are_counted_by_themselves():
+    spec = {
+        "resourceClaims": [{"name": f"c{number}"} for number in range(MOST_CLAIMS)],
+        "volumes": [{"name": f"v{n}", "persistentVolumeClaim": {"claimName": "c"}} for n in range(MOST_CLAIMS)],
+    }
+    assert over(spec) == []
+    (found,) = over({"resourceClaims": [*spec["resourceClaims"], {"name": "more"}]})
+    assert (found.field, found.found, found.most) == ("spec.template.spec.resourceClaims", 129, MOST_CLAIMS)

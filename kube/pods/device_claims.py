@@ -1,0 +1,101 @@
+"""Devices that pods ask for by resource claims (Dynamic Resource Allocation), and DeviceClasses that stand for others.
+
+A request for an extended resource is one for devices of a class where a DeviceClass says so. Source: of kube-scheduler,
+``shouldDelegateResourceToDRA`` (noderesources/fit.go) and ``filterExtendedResources`` (extendeddynamicresources.go),
+and of ``k8s.io/dynamic-resource-allocation`` the ExtendedResourceCache, of Kubernetes 1.36:
+
+- A node whose allocatable has more than 0 of a resource gives it by its device plugin, whatever classes say.
+- On all other nodes the class counts that has the resource for its ``extendedResourceName``: of several the newest,
+  then the one with the lowest name. Each class has one more such name, `CLASS_PREFIX` and its own.
+"""
+
+from collections.abc import Container, Iterator
+from typing import Final
+
+from kube.objects import Object, PodSpec, Struct
+
+CLASS_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
+
+
+class DeviceClassSpec(Struct, frozen=True):
+    """Of a DeviceClass the extended resource that it stands for."""
+
+    extended_resource_name: str | None = None
+
+
+class DeviceClass(Object, frozen=True):
+    """A DeviceClass."""
+
+    spec: DeviceClassSpec = DeviceClassSpec()
+
+
+class DeviceClasses:
+    """All DeviceClasses, by the extended resources that they stand for: by what they name, and by their own name."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, tuple[str, str]] = {}  # the resource that it names, "" for none, and when it was made
+        self._by_resource: dict[str, set[str]] = {}
+
+    def asked_by(self, spec: PodSpec) -> set[str]:
+        """The extended resources in a pod's requests and limits, of whatever amount, for which a class stands."""
+        return named_in(spec, self._by_resource) if self._by_resource else set()
+
+    def of_resource(self, resource: str) -> str | None:
+        """The name of the class that stands for an extended resource; None where there is none."""
+        names = self._by_resource.get(resource)
+        if not names:
+            return None
+        if (own := resource.removeprefix(CLASS_PREFIX)) != resource and own in names:
+            return own
+        newest = max(self._named[name][1] for name in names)
+        return min(name for name in names if self._named[name][1] == newest)
+
+    def note(self, name: str, found: DeviceClass | None) -> set[str]:
+        """A class is there as it is ``found``, or no longer: the resources of which it may say something else now."""
+        before, now = self._named.pop(name, None), None
+        stood = _stands_for(name, before)
+        for resource in stood:
+            self._by_resource[resource].discard(name)
+            if not self._by_resource[resource]:
+                del self._by_resource[resource]
+        if found is not None:
+            now = self._named[name] = found.spec.extended_resource_name or "", found.metadata.creation_timestamp or ""
+        stands = _stands_for(name, now)
+        for resource in stands:
+            self._by_resource.setdefault(resource, set()).add(name)
+        return stood | stands if before != now else set()
+
+
+def _stands_for(name: str, known: tuple[str, str] | None) -> set[str]:
+    return {CLASS_PREFIX + name, known[0]} - {""} if known is not None else set()
+
+
+def claims_in_words(spec: PodSpec) -> str:
+    """The resource claims of a pod, the first by its name; "" where it has none."""
+    claims = spec.resource_claims or ()
+    if claims:
+        first = claims[0]
+        what = f'resource claim "{first.name}"'
+        if first.resource_claim_template_name:
+            what += f' (of template "{first.resource_claim_template_name}")'
+        elif first.resource_claim_name:
+            what += f' (ResourceClaim "{first.resource_claim_name}")'
+        return what + (f" and {len(claims) - 1} more" if len(claims) > 1 else "")
+    used = next(_used(spec), "")  # the API server refuses what its pod does not name; a file may have it
+    return f'resource claim "{used}"' if used else ""
+
+
+def _used(spec: PodSpec) -> Iterator[str]:
+    for container in (*(spec.init_containers or ()), *(spec.containers or ())):
+        if container.resources is not None:
+            yield from (one.name for one in container.resources.claims or ())
+
+
+def named_in(spec: PodSpec, names: Container[str]) -> set[str]:
+    """Those of these resources that a pod's requests and limits name, of whatever amount."""
+    found: set[str] = set()
+    for one in (*(spec.init_containers or ()), *(spec.containers or ())):
+        if (resources := one.resources) is not None:
+            found.update([name for name in resources.requests or () if name in names])
+            found.update([name for name in resources.limits or () if name in names])
+    return found

@@ -1,0 +1,93 @@
+"""`topogate place --dry-run` of pods that ask for devices which are not counted, on snapshots."""
+
+import json
+
+import pytest
+import yaml
+from support.snapshots import DOMAIN, FLAVOR, RACK, container, node
+from typer.testing import CliRunner
+
+from cli.main import app
+
+GPU = "nvidia.com/gpu"
+REQUIRED = {f"{DOMAIN}/podset-required-topology": RACK}
+NODES = [node(f"r{rack}h{host}", f"r{rack}") for rack in (1, 2) for host in (1, 2)]
+CLAIMS = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]}
+CLASS = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "DeviceClass",
+    "metadata": {"name": "gpu.example.com", "creationTimestamp": "2026-11-21T00:00:00Z"},
+    "spec": {"extendedResourceName": "example.com/gpu"},
+}
+WHY = "devices of such are not counted yet, and pods would be sent to nodes on which none may be left"
+
+
+def written(tmp_path, *more):
+    items = [FLAVOR, *NODES, *more]
+    path = tmp_path / "cluster.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    return str(path)
+
+
+def ask(tmp_path, *manifests, cluster=(), status=3):
+    command = ["place", "-f", "-", "--dry-run", "--cluster", written(tmp_path, *cluster), "-o", "json"]
+    result = CliRunner().invoke(app, command, input=yaml.safe_dump_all(manifests))
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == status, result.output
+    return json.loads(result.stdout)
+
+
+def made(kind, api, spec, **meta):
+    meta = {"name": "train", "namespace": "team", "uid": "u-train", **meta}
+    return {"apiVersion": api, "kind": kind, "metadata": meta, "spec": spec}
+
+
+def template(**more):
+    return {"metadata": {"annotations": REQUIRED}, "spec": {"containers": [container(1)], **CLAIMS, **more}}
+
+
+def a_job(spec, **meta):
+    pods = {"parallelism": 2, "completions": 2, "template": {"spec": {"restartPolicy": "Never", **spec}}}
+    return made("Job", "batch/v1", pods, annotations=REQUIRED, **meta)
+
+
+OWNERS = {
+    "Job": a_job({"containers": [container(1)], **CLAIMS}),
+    "Pod": made("Pod", "v1", template()["spec"], annotations=REQUIRED),
+    "Deployment": made("Deployment", "apps/v1", {"replicas": 2, "template": template()}),
+    "StatefulSet": made("StatefulSet", "apps/v1", {"replicas": 2, "template": template()}),
+    "JobSet": made(
+        "JobSet",
+        "jobset.x-k8s.io/v1alpha2",
+        {"replicatedJobs": [{"name": "main", "template": {"spec": {"template": template(restartPolicy="Never")}}}]},
+        annotations=REQUIRED,
+    ),
+    "LeaderWorkerSet": made(
+        "LeaderWorkerSet",
+        "leaderworkerset.x-k8s.io/v1",
+        {"replicas": 1, "leaderWorkerTemplate": {"size": 2, "workerTemplate": template()}},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", OWNERS)
+def test_pods_with_claims_of_any_owner_are_placed_nowhere(tmp_path, kind):
+    (answer,) = ask(tmp_path, OWNERS[kind])
+    assert (answer["state"], answer["reason"]) == ("Waits", "ResourceClaimsNotCounted")
+    assert answer["message"] == (f'the pods of pod set main have resource claim "gpu" (of template "one-gpu"): {WHY}')
+
+
+def test_a_class_of_the_snapshot_counts(tmp_path):
+    asks = {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"example.com/gpu": "1"}}}]}
+    (answer,) = ask(tmp_path, a_job(asks), cluster=[CLASS])
+    assert answer["reason"] == "ResourceClaimsNotCounted"
+    assert 'ask for example.com/gpu, which no node publishes and DeviceClass "gpu.example.com"' in answer["message"]
+    (answer,) = ask(tmp_path, a_job(asks))
+    assert answer["reason"] == "NeverFits"
+
+
+def test_what_nodes_publish_is_placed_whatever_class_there_is(tmp_path):
+    of_nodes = {**CLASS, "spec": {"extendedResourceName": GPU}}
+    (answer,) = ask(tmp_path, a_job({"containers": [container(1)]}), cluster=[of_nodes], status=0)
+    assert answer["state"] == "Placed"

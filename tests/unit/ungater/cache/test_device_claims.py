@@ -1,0 +1,457 @@
+"""Workloads whose pods ask for devices of resource claims, or of DeviceClasses: they wait, and say for what."""
+
+import msgspec
+import pytest
+from support.looked_at import LookedAt
+from support.owned import KEYS, make_job
+from support.world import FLAVOR, make_node
+
+from crds.constants import WORKER_INDEX
+from engine.reasons import Reason
+from kube.informer import Event, EventKind
+from kube.objects import Pod, key
+from kube.parents import JobSet, LeaderWorkerSet
+from kube.pods.device_claims import CLASS_PREFIX, DeviceClass
+from kube.pods.limits import MOST_CLAIMS
+from ungater.jobs import leaderworkerset
+from ungater.model.actions import EmitEvent, Ungate, WriteConditions
+from ungater.model.job_view import id_of
+from ungater.reconcile.reconcile import hindered
+from ungater.scheduling import relocation
+from ungater.scheduling.replacement import refused_text
+
+GPU = "nvidia.com/gpu"
+NOT_COUNTED = Reason.RESOURCE_CLAIMS_NOT_COUNTED
+ONE = [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]
+WHY = "devices of such are not counted yet, and pods would be sent to nodes on which none may be left"
+SET = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "u-db", "controller": True}
+
+
+def read(kind, body):
+    return msgspec.json.decode(msgspec.json.encode(body), type=kind)
+
+
+def spec(amounts=None, claims=None, used=(), gated=True):
+    """Of a pod (template) with one container."""
+    resources = {"requests": {"cpu": "1", **(amounts or {})}}
+    resources |= {"claims": [{"name": name} for name in used]} if used else {}
+    found = {"containers": [{"name": "c", "resources": resources}]}
+    found |= {"schedulingGates": [{"name": KEYS.gate}]} if gated else {}
+    return found | ({"resourceClaims": claims} if claims is not None else {})
+
+
+def a_pod(name="p", *, owner=None, labels=None, total=None, **asks):
+    annotations = {KEYS.unconstrained: "true", **({KEYS.pod_group_total: str(total)} if total else {})}
+    meta = {"name": name, "namespace": "ns", "uid": f"u-{name}", "labels": labels or {}, "annotations": annotations}
+    meta |= {"ownerReferences": [owner]} if owner else {}
+    meta |= {"creationTimestamp": "2026-11-21T00:00:00Z"}
+    return read(Pod, {"metadata": meta, "spec": spec(**asks), "status": {"phase": "Pending"}})
+
+
+def a_class(name, resource=None, made="2026-11-21T00:00:00Z"):
+    body = {"metadata": {"name": name, "creationTimestamp": made}, "spec": {"selectors": []}}
+    return read(
+        DeviceClass, {**body, "spec": {**body["spec"], **({"extendedResourceName": resource} if resource else {})}}
+    )
+
+
+def publishing(node, amount="4", resource=GPU):
+    """The node, with what its device plugin has."""
+    status = msgspec.structs.replace(node.status, allocatable={**node.status.allocatable, resource: amount})
+    return msgspec.structs.replace(node, status=status)
+
+
+class Devices(LookedAt):
+    """Two racks of two hosts with 4 CPUs each."""
+
+    def __init__(self):
+        super().__init__()
+        self.put("flavor", FLAVOR)
+        self.nodes = [make_node(rack, host, cpu="4") for rack in ("r1", "r2") for host in ("h1", "h2")]
+        for node in self.nodes:
+            self.put("node", node)
+
+    def job(self, name="train", count=2, **asks):
+        self.put("job", made := make_job(name, parallelism=count, spec=spec(**asks)))
+        return self.memory.entries[id_of(made)]
+
+    def group(self, name, owner=SET, **asks):
+        """The workload of a pod, with others of its owner."""
+        self.put("pod", pod := a_pod(name, owner=owner, **asks))
+        self.settle()
+        return next(one for one in self.memory.entries.values() if pod.metadata.uid in one.pods)
+
+    def jobset(self, workers):
+        template = {"metadata": {"annotations": {KEYS.required[0]: "rack"}}}
+        roles = [
+            {
+                "name": name,
+                "replicas": 1,
+                "template": {"spec": {"parallelism": 1, "template": {**template, "spec": one}}},
+            }
+            for name, one in (("leader", spec()), ("workers", workers))
+        ]
+        meta = {"name": "js", "namespace": "ns", "uid": "u-js", "creationTimestamp": "2026-11-21T00:00:00Z"}
+        made = read(JobSet, {"metadata": meta, "spec": {"replicatedJobs": roles}})
+        self.jobsets[key(made)] = made
+        self.memory.jobs.on_jobset(Event(EventKind.ADDED, key(made), None, made))
+        return self.memory.entries[id_of(made)]
+
+    def leaders(self, workers):
+        template = {"metadata": {"annotations": {KEYS.required[0]: "rack", KEYS.group: "all"}}}
+        whole = {
+            "size": 2,
+            "leaderTemplate": {**template, "spec": spec()},
+            "workerTemplate": {**template, "spec": workers},
+        }
+        meta = {"name": "l", "namespace": "ns", "uid": "u-l", "creationTimestamp": "2026-11-21T00:00:00Z"}
+        made = read(LeaderWorkerSet, {"metadata": meta, "spec": {"replicas": 1, "leaderWorkerTemplate": whole}})
+        old, self.leader_sets["ns/l"] = self.leader_sets.get("ns/l"), made
+        self.memory.pod_groups.on_leaders(Event(EventKind.MODIFIED, "ns/l", old, made))
+        labels = {leaderworkerset.NAME: "l", leaderworkerset.GROUP: "0", WORKER_INDEX: "0"}
+        owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "l", "uid": "u-s", "controller": True}
+        return self.group("l-0", owner, labels=labels)
+
+    def why(self, record):
+        return hindered(record, self.memory.rules)
+
+
+@pytest.fixture
+def world():
+    return Devices()
+
+
+# -- resource claims ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("claims", "words"),
+    [
+        (ONE, '"gpu" (of template "one-gpu")'),
+        ([{"name": "gpu", "resourceClaimName": "shared"}], '"gpu" (ResourceClaim "shared")'),
+        (
+            [*ONE, {"name": "nic", "resourceClaimName": "nic"}, {"name": "x"}],
+            '"gpu" (of template "one-gpu") and 2 more',
+        ),
+        ([{"name": "any"}], '"any"'),
+        ([{}], '""'),
+        ([{"name": "\u0000\n" * 9}], '"' + "\u0000\n" * 9 + '"'),
+    ],
+)
+def test_a_job_whose_pods_have_claims_waits_and_names_them(world, claims, words):
+    record = world.job(claims=claims)
+    world.settle()
+    assert record.admission is None
+    assert world.why(record) == (NOT_COUNTED, f"the pods of pod set main have resource claim {words}: {WHY}")
+
+
+def test_it_is_told_as_a_condition_and_as_an_event(world):
+    record = world.job(claims=ONE)
+    world.settle()
+    steps = world.look(record)
+    wanted = [one.wanted[0] for one in steps if isinstance(one, WriteConditions)]
+    assert [(one.type, one.status, one.reason) for one in wanted] == [("QuotaReserved", False, NOT_COUNTED)]
+    assert [(one.type, one.reason) for one in steps if isinstance(one, EmitEvent)] == [("Warning", NOT_COUNTED)]
+
+
+def test_what_a_container_alone_names_counts_as_a_claim(world):
+    """The API server refuses such a pod; a file may have one."""
+    assert world.why(world.job(used=["gpu"])) == (
+        NOT_COUNTED,
+        f'the pods of pod set main have resource claim "gpu": {WHY}',
+    )
+
+
+@pytest.mark.parametrize("claims", [None, []])
+def test_a_job_without_claims_is_placed(world, claims):
+    record = world.job(claims=claims)
+    world.settle()
+    assert record.admission is not None
+
+
+def test_others_are_placed_meanwhile(world):
+    waits, goes = world.job("waits", claims=ONE), world.job("goes")
+    world.settle()
+    assert (waits.admission, goes.admission is not None) == (None, True)
+
+
+def test_so_many_claims_are_too_many(world):
+    many = [{"name": f"c{number}"} for number in range(MOST_CLAIMS)]
+    assert world.why(world.job("at-most", claims=many))[1].startswith(
+        f'the pods of pod set main have resource claim "c0" and {MOST_CLAIMS - 1} more: '
+    )
+    reason, message = world.why(world.job("more", claims=[*many, {"name": "one-more"}] * 100))
+    assert (reason, "spec.resourceClaims: Too many: 12900 resource claims" in message) == (Reason.TOO_LARGE, True)
+
+
+def test_a_pod_set_of_a_jobset_is_named(world):
+    record = world.jobset(spec(claims=ONE))
+    world.settle()
+    assert world.why(record)[0] is NOT_COUNTED
+    assert world.why(record)[1].startswith("the pods of pod set workers have")
+
+
+def test_a_leader_waits_as_its_workers_have_claims(world):
+    record = world.leaders(spec(claims=ONE))
+    assert record.admission is None
+    assert world.why(record)[1].startswith("the pods of pod set workers have")
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [
+        SET,
+        {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-1", "uid": "u-rs", "controller": True},
+        {"apiVersion": "example.com/v1", "kind": "Thing", "name": "t", "uid": "u-t", "controller": True},
+        None,
+    ],
+)
+def test_pods_of_any_owner_and_of_none_wait(world, owner):
+    record = world.group("p", owner, claims=ONE)
+    assert (record.admission, world.why(record)[0]) == (None, NOT_COUNTED)
+    assert world.let_go(record) == []
+
+
+def test_one_pod_of_a_group_is_enough(world):
+    world.group("a", total=2, owner=None, labels={KEYS.pod_group: "g"}, claims=ONE)
+    record = world.group("b", total=2, owner=None, labels={KEYS.pod_group: "g"})
+    assert record.admission is None
+    assert world.why(record) == (
+        NOT_COUNTED,
+        f'its pods, such as a, have resource claim "gpu" (of template "one-gpu"): {WHY}',
+    )
+
+
+def test_a_restart_says_the_same(world):
+    record = world.job(claims=ONE)
+    world.settle()
+    again = world.restarted().entries[record.id]
+    assert hindered(again, world.memory.rules) == world.why(record)
+
+
+# -- pods that have claims of which their workload was not admitted with --------------------------------------------
+
+
+def test_a_pod_of_a_workload_that_runs_stays_gated(world):
+    record = world.group("db-0", labels={"apps.kubernetes.io/pod-index": "0"})
+    assert world.let_go(record) == ["db-0"]
+    record = world.group("db-1", labels={"apps.kubernetes.io/pod-index": "1"}, claims=ONE)
+    assert (world.let_go(record), record.admission is not None) == ([], True)
+    assert world.said(record) == (
+        'ResourceClaimsNotCounted: pod db-1 stays gated: it has resource claim "gpu" (of template "one-gpu"), whose '
+        f"devices are not counted yet: workload {record.job.workload} was given none"
+    )
+
+
+def test_one_of_which_none_runs_gives_its_place_back_and_waits(world):
+    record = world.group("db-0")
+    assert record.admission is not None
+    for pod in tuple(world.stores["pod"].values()):
+        world.drop("pod", pod)
+    world.put("pod", a_pod("db-0", owner=SET, claims=ONE))
+    world.settle()
+    (record,) = world.memory.entries.values()
+    assert (record.admission, world.why(record)[0]) == (None, NOT_COUNTED)
+    world.drop("pod", world.stores["pod"]["ns/db-0"])
+    world.put("pod", a_pod("db-0", owner=SET))
+    world.settle()
+    (record,) = world.memory.entries.values()
+    assert world.let_go(record) == ["db-0"]
+
+
+def test_a_job_keeps_its_place_as_its_template_would_be_admitted_again(world):
+    record = world.job(count=1)
+    world.settle()
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": record.job.uid, "controller": True}
+    world.put("pod", a_pod("train-x", owner=owner, claims=ONE))
+    for _ in range(3):
+        world.settle()
+        assert record.admission is not None
+        assert not [one for one in world.look(record) if isinstance(one, Ungate)]
+    assert world.said(record).startswith("ResourceClaimsNotCounted: pod train-x stays gated: it has resource claim")
+
+
+def test_a_leader_is_held_back_once_its_workers_are_to_have_claims(world):
+    record = world.leaders(spec())
+    assert record.admission is not None
+    record = world.leaders(spec(claims=ONE))
+    assert world.let_go(record) == []
+    world.settle()
+    assert (record.admission, world.why(record)[0]) == (None, NOT_COUNTED)
+
+
+def test_one_with_claims_that_was_admitted_before_is_not_moved(world):
+    record = world.job(count=1)
+    world.settle()
+    world.put("job", make_job(parallelism=1, spec=spec(claims=ONE)))
+    assert record.admission is not None
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": record.job.uid, "controller": True}
+    pod = a_pod("train-x", owner=owner, claims=ONE)
+    world.put("pod", pod)
+    world.run(record, pod, record.slots.slots[0])
+    world.put("job", make_job(parallelism=1, spec=spec(claims=ONE), status={"ready": 1}))
+    assert "devices that are not counted" in relocation.hindered(world.memory, record)
+
+
+# -- extended resources for which a DeviceClass stands --------------------------------------------------------------
+
+
+def test_a_resource_that_a_class_stands_for_is_waited_for_and_the_class_named(world):
+    world.put("device_class", a_class("gpu.nvidia.com", GPU))
+    record = world.job(amounts={GPU: "1"})
+    world.settle()
+    assert record.admission is None
+    what = f'ask for {GPU}, which no node publishes and DeviceClass "gpu.nvidia.com" stands for'
+    assert world.why(record) == (NOT_COUNTED, f"the pods of pod set main {what}: {WHY}")
+
+
+def test_without_a_class_nothing_is_said_of_one(world):
+    record = world.job(amounts={GPU: "1"})
+    world.settle()
+    assert (world.why(record), record.refused.reason) == (None, Reason.NEVER_FITS)
+    assert "DeviceClass" not in refused_text(world.memory, record, record.refused)
+
+
+@pytest.mark.parametrize("asks", [{GPU: "0"}, {"example.com/other": "0"}, {}])
+def test_who_asks_for_none_of_it_is_placed(world, asks):
+    world.put("device_class", a_class("gpu.nvidia.com", GPU))
+    record = world.job(amounts=asks)
+    world.settle()
+    assert record.admission is not None
+
+
+def test_the_implicit_name_of_a_class_counts_as_long_as_it_is_there(world):
+    record = world.job(amounts={CLASS_PREFIX + "gpu": "2"})
+    assert world.why(record) is None
+    world.asked.clear()
+    world.put("device_class", a_class("gpu", "example.com/x"))
+    assert world.asked == [record.id]
+    assert 'DeviceClass "gpu"' in world.why(record)[1]
+    world.asked.clear()
+    world.drop("device_class", a_class("gpu"))
+    assert world.asked == [record.id]
+    assert world.why(record) is None
+
+
+def test_who_waits_is_looked_at_when_a_class_comes_or_goes_and_nobody_else(world):
+    record, other = world.job("train", amounts={GPU: "1"}), world.job("other")
+    world.settle()
+    world.asked.clear()
+    world.put("device_class", a_class("a", GPU))
+    world.put("device_class", a_class("a", GPU))
+    world.put("device_class", a_class("b"))
+    assert world.asked == [record.id]
+    assert other.id not in world.asked
+    assert world.why(record)[0] is NOT_COUNTED
+    world.asked.clear()
+    world.put("device_class", a_class("a"))
+    assert (world.asked, world.why(record)) == ([record.id], None)
+
+
+def test_of_several_classes_the_newest_is_named_then_the_first_by_name(world):
+    record = world.job(amounts={GPU: "1"})
+    for name, made in (("old", "2026-01-01T00:00:00Z"), ("c", "2026-02-01T00:00:00Z"), ("b", "2026-02-01T00:00:00Z")):
+        world.put("device_class", a_class(name, GPU, made))
+    named = []
+    for gone in ("b", "c", "old"):
+        named.append(world.why(record)[1].split('"')[1])
+        world.drop("device_class", a_class(gone))
+    assert (named, world.why(record)) == (["b", "c", "old"], None)
+
+
+def test_where_a_node_publishes_the_resource_nodes_count(world):
+    world.put("device_class", a_class("gpu.nvidia.com", GPU))
+    record = world.job(amounts={GPU: "2"})
+    world.settle()
+    world.asked.clear()
+    world.put("node", publishing(world.nodes[0]))
+    assert record.id in world.asked
+    world.settle()
+    assert {slot.node for slot in record.slots.slots} == {"r1-h1"}
+
+
+def test_a_node_that_publishes_none_of_it_is_no_such_node(world):
+    world.put("device_class", a_class("gpu.nvidia.com", GPU))
+    record = world.job(amounts={GPU: "1"})
+    world.settle()
+    world.put("node", publishing(world.nodes[0], "0"))
+    assert world.why(record)[0] is NOT_COUNTED
+    world.put("node", publishing(world.nodes[0], "1"))
+    world.put("node", publishing(world.nodes[1], "1"))
+    assert world.why(record) is None
+    world.put("node", publishing(world.nodes[0], "0"))
+    assert world.why(record) is None
+    world.asked.clear()
+    world.drop("node", world.nodes[1])
+    assert record.id in world.asked
+    assert world.why(record)[0] is NOT_COUNTED
+
+
+def test_who_does_not_fit_where_nodes_publish_it_is_told_that_classes_do_not_count(world):
+    world.put("device_class", a_class("gpu.nvidia.com", GPU))
+    world.put("node", publishing(world.nodes[0], "1"))
+    record = world.job(amounts={GPU: "2"})
+    world.settle()
+    refusal = world.memory.queues.entries[record.key].refusal
+    assert refusal.reason is Reason.NEVER_FITS
+    told = f'; of {GPU} no devices of DeviceClass "gpu.nvidia.com" are counted'
+    assert refused_text(world.memory, record, refusal).endswith(told)
+
+
+def test_nodes_that_are_there_at_a_start_count(world):
+    world.put("device_class", a_class("gpu.nvidia.com", GPU))
+    world.put("node", publishing(world.nodes[0]))
+    world.job(amounts={GPU: "1"})
+    again = world.restarted()
+    again.devices.on_class(Event(EventKind.ADDED, "gpu.nvidia.com", None, a_class("gpu.nvidia.com", GPU)))
+    (record,) = again.entries.values()
+    assert hindered(record, again.rules) is None
+    again.nodes.on_node(Event(EventKind.DELETED, "r1-h1", world.nodes[0], None))
+    assert hindered(record, again.rules)[0] is NOT_COUNTED
+
+
+def test_pods_that_ask_for_it_beyond_their_template_wait_too(world):
+    world.put("device_class", a_class("gpu.nvidia.com", GPU))
+    record = world.job(count=1)
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": record.job.uid, "controller": True}
+    world.put("pod", a_pod("train-x", owner=owner, amounts={GPU: "1"}))
+    assert world.why(record)[0] is NOT_COUNTED
+    assert world.why(record)[1].startswith(f"its pods, such as train-x, ask for {GPU}")
+
+
+@pytest.mark.parametrize("amount", ["9223372036854775807", "1E9999", 2**63, "1n"])
+def test_amounts_of_any_size_are_amounts(world, amount):
+    world.put("device_class", a_class("gpu.nvidia.com", GPU))
+    assert world.why(world.job(amounts={GPU: amount}))[0] is NOT_COUNTED
+
+
+@pytest.mark.parametrize("name", ["", "/", CLASS_PREFIX, "x" * 5000, "\u0000"])
+def test_names_that_no_api_server_takes_harm_nobody(world, name):
+    world.put("device_class", a_class(name or "c", name))
+    world.put("device_class", a_class("d", CLASS_PREFIX + name))
+    record = world.job()
+    world.settle()
+    assert record.admission is not None
+
+
+def test_a_job_that_is_gone_is_not_remembered(world):
+    world.put("device_class", a_class("gpu.nvidia.com", GPU))
+    record = world.job(amounts={GPU: "1"})
+    world.settle()
+    world.drop("job", world.stores["job"]["ns/train"])
+    world.asked.clear()
+    world.put("node", publishing(world.nodes[0]))
+    assert record.id not in world.asked
+
+
+# -- metrics ------------------------------------------------------------------------------------------------------
+
+
+def test_waiting_workloads_are_counted_by_what_is_said_of_them(world):
+    waits = world.job("waits", claims=ONE)
+    world.job("large", count=100)
+    world.settle()
+    assert world.memory.pending() == {"Pending": 1, "NeverFits": 1}
+    steps = [one for one in world.look(waits) if isinstance(one, WriteConditions)]
+    world._store(waits, None, steps[0].wanted)
+    assert world.memory.pending() == {"ResourceClaimsNotCounted": 1, "NeverFits": 1}
