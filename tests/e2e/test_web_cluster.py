@@ -9,6 +9,7 @@ import pytest_asyncio
 from support import chromium
 from support.house import NAMESPACE, REQUIRED, house
 from support.jobs import until
+from support.prometheus_server import prometheus_server
 from support.web_page import serving, violations
 
 from kube.resources import EVENTS, NAMESPACES, SERVICE_ACCOUNTS, Resource
@@ -189,6 +190,43 @@ async def test_what_an_event_says_is_text(here):
         assert await tab.js("window.hacked") is None
         assert await violations(tab) == []
         assert [error for error in tab.errors if "Content Security" in error] == []
+
+
+def waves(low, high):
+    return lambda at: str(low + (high - low) * (at // 3600 % 6) / 6)
+
+
+@pytest.mark.skipif(chromium.found() is None, reason="no Chromium: apt-get install chromium")
+async def test_history_is_of_prometheus_where_there_is_one(here):
+    async with prometheus_server() as past, chromium.tab() as tab:
+        past.series = {
+            "flavor_allocatable": [({}, lambda _: "4096")],
+            "flavor_free": [({}, waves(200, 1800))],
+            "largest_free": [({"level": "x/block"}, waves(64, 512)), ({"level": MARKUP}, waves(8, 64))],
+            "pending": [({}, lambda at: None if at // 3600 % 9 == 0 else "7")],
+            "evicted": [({}, waves(0, 3))],
+        }
+        options = ("--kubeconfig", str(here.cluster.kubeconfig), "--prometheus", past.url)
+        async with serving(*options) as (_, link):
+            await tab.open(link)
+            await tab.until("performance.getEntriesByName('paint').length > 0")
+            await tab.js("location.hash = '#/history'")
+            await tab.until("document.querySelectorAll('.history .chart canvas').length === 4")
+            said = await tab.js("document.querySelector('.history').innerText")
+            assert "7 jobs wait" in said
+            assert "From Prometheus, one sample every 5 minutes" in said
+            assert "by block" in said
+            assert await tab.js("document.querySelectorAll('#page img').length") == 0
+            assert await violations(tab) == []
+            assert tab.errors == []
+        past.answers = 422, json.dumps({"status": "error", "errorType": "execution", "error": MARKUP}).encode()
+        async with serving(*options) as (_, link):
+            await tab.open(link)
+            await tab.until("performance.getEntriesByName('paint').length > 0")
+            await tab.js("location.hash = '#/history'")
+            await tab.until("/answers 422: <img src=x/.test(document.querySelector('.history')?.innerText ?? '')")
+            assert "This is what the page saw itself" in await tab.js("document.querySelector('.history').innerText")
+        assert await tab.js("window.hacked") is None
 
 
 async def test_who_may_not_read_the_cluster_is_told_so_at_once(here):

@@ -42,7 +42,7 @@ export function History({ source, cluster, now, theme }: { source: Source; clust
   const { found, error } = useAsked<Told>(source, "history", {}, Math.floor(now / 30), 10_000);
   if (!found) return <Waits what="Reading the last day" error={error} />;
   return (
-    <section class="page history" aria-label="History">
+    <section class="page history" aria-label="History" tabIndex={0}>
       {found.why && <p class="wrong" role="status">{found.why}. This is what the page saw itself.</p>}
       {found.at.length < 2
         ? <p class="state" role="status">The page has watched for less than a minute: curves begin with the second sample, one every 30 seconds, for a day.</p>
@@ -110,6 +110,12 @@ function shownOf(told: Told, unit: string, theme: Theme): Shown[] {
 const DASHES = [[], [7, 3], [3, 3], [9, 3, 2, 3]]; // so that no two curves are told apart by colour alone
 const SYNC = "history";
 
+/** A curve's dashes, as the border of its mark in the legend. */
+function border(dash: number[] | undefined): string {
+  if (!dash?.length) return "solid";
+  return dash.length > 2 ? "double" : dash[0]! > 3 ? "dashed" : "dotted";
+}
+
 function Chart({ title, says, curves, at, theme, relative }: { title: string; says: string; curves: Curve[]; at: number[]; theme: Theme; relative: boolean }): JSX.Element {
   const box = useRef<HTMLDivElement>(null), plot = useRef<uPlot | null>(null);
   const shape = curves.map((one) => one.label).join();
@@ -120,7 +126,7 @@ function Chart({ title, says, curves, at, theme, relative }: { title: string; sa
     const options: uPlot.Options = {
       width: element.clientWidth, height: 132,
       cursor: { sync: { key: SYNC, setSeries: false }, points: { size: 5 }, drag: { x: true, y: false } },
-      legend: { live: true },
+      legend: { live: true, markers: { dash: (_, at) => border(curves[at - 1]?.dash) } },
       scales: { x: { time: !relative }, y: { range: (_, __, high) => [0, Math.max(1, high * 1.05)] } },
       axes: [{ ...axis, ...(relative ? { values: (_: uPlot, values: number[]) => days(values) } : {}) }, { ...axis, size: 56, values: (_, values) => values.map((one) => (Number.isInteger(one) ? many(one) : "")) }],
       series: [
