@@ -1,9 +1,11 @@
 """Makes crds/bases/*.yaml and docs/api.md from the models: ``python -m crds.generate`` writes, ``--check`` compares.
 
 pydantic speaks JSON Schema, Kubernetes a structural subset of it: references are inlined, absent stands for null,
-titles and null defaults go, exclusive bounds and unions other than int-or-string do not occur.
+titles and null defaults go, exclusive bounds and unions other than int-or-string do not occur. A file leaves out what
+the API server holds without it (`_slim`), for people apply and read these files.
 """
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +16,7 @@ import yaml
 from crds import reference
 from crds.constants import GROUP, VERSION
 from crds.kinds.cluster_queue import ClusterQueue
-from crds.kinds.common import CEL, ApiObject, Column, Schema
+from crds.kinds.common import CEL, LIST_TYPE, ApiObject, Column, Schema
 from crds.kinds.flex_topo import FlexTopo
 from crds.kinds.local_queue import LocalQueue
 from crds.kinds.resource_flavor import ResourceFlavor
@@ -26,8 +28,6 @@ KINDS: tuple[type[ApiObject], ...] = (ResourceFlavor, ClusterQueue, LocalQueue, 
 CATEGORY = "topogate"
 
 _HEADER = "# Generated from the models in crds/ by `make generate`. Do not edit.\n"
-_API_VERSION_TEXT = "Version of the API: topogate.dev/v1alpha1."
-_KIND_TEXT = "The kind of the object."
 
 
 def definition(kind: type[ApiObject]) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def definition(kind: type[ApiObject]) -> dict[str, Any]:
                     "served": True,
                     "storage": True,
                     "additionalPrinterColumns": [_column(column) for column in names.columns],
-                    "schema": {"openAPIV3Schema": schema(kind)},
+                    "schema": {"openAPIV3Schema": _slim(schema(kind))},
                     "subresources": {"status": {}},
                 }
             ],
@@ -66,11 +66,8 @@ def schema(kind: type[ApiObject]) -> Schema:
     """The structural schema of a kind. ``metadata`` is checked by the API server itself."""
     raw = kind.model_json_schema(by_alias=True, mode="validation")
     whole = _structural(raw, raw.get("$defs", {}))
-    whole["properties"] |= {
-        "apiVersion": {"type": "string", "description": _API_VERSION_TEXT},
-        "kind": {"type": "string", "description": _KIND_TEXT},
-        "metadata": {"type": "object"},
-    }
+    for known in ("apiVersion", "kind", "metadata"):  # the API server has its own schema and texts for them
+        del whole["properties"][known]
     return whole
 
 
@@ -98,10 +95,30 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
+def _slim(node: Schema) -> Schema:
+    """The node without what the API server holds anyway, all the way down.
+
+    Lists are atomic where nothing else is said, an int-or-string is either of both, a pattern that refuses the empty
+    text needs no least length, and what a list or map is says what its entries are.
+    """
+    slim = {key: value for key, value in node.items() if (key, value) != (LIST_TYPE, "atomic")}
+    if "x-kubernetes-int-or-string" in slim:
+        del slim["anyOf"]
+    if slim.get("minLength") == 1 and not re.search(slim.get("pattern", ""), ""):
+        del slim["minLength"]
+    if "properties" in slim:
+        slim["properties"] = {name: _slim(child) for name, child in slim["properties"].items()}
+    for word in ("items", "additionalProperties"):
+        if isinstance(slim.get(word), dict):
+            child = _slim(slim[word])
+            slim[word] = {key: value for key, value in child.items() if key != "description" or key not in slim}
+    if "description" in slim:
+        slim["description"] = " ".join(slim["description"].split())
+    return slim
+
+
 def _column(column: Column) -> dict[str, Any]:
     entry: dict[str, Any] = {"name": column.name, "type": column.type, "jsonPath": column.path}
-    if column.description:
-        entry["description"] = column.description
     if column.priority:
         entry["priority"] = column.priority
     return entry

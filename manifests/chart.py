@@ -312,6 +312,13 @@ EDITS: Mapping[str, Sequence[Edit]] = {
     "manifests/web/network.yaml": [
         _api_server(1),
         _from("{port: 9444, protocol: TCP} # the page; who sees what is the API server's to say", "webFrom"),
+        swap(
+            'egress:\n{{- include "topogate.apiServer" . | nindent 0 }}',
+            'egress:\n{{- include "topogate.apiServer" . | nindent 0 }}\n{{- with .Values.web.prometheus }}\n'
+            '{{- $url := urlParse . }}\n{{- $port := regexFind "[0-9]+$" (regexFind ":[0-9]+$" $url.host) }}\n'
+            '- ports: # Prometheus\n  - port: {{ $port | default (eq $url.scheme "https" | ternary "443" "80") }}\n'
+            "    protocol: TCP\n{{- end }}",
+        ),
     ],
     "manifests/web/deployment.yaml": [
         *_pods("web", "system-cluster-critical"),
@@ -319,7 +326,8 @@ EDITS: Mapping[str, Sequence[Edit]] = {
             "- --allowed-host=topogate-web.{{ .Release.Namespace }}.svc",
             "- --allowed-host=topogate-web.{{ .Release.Namespace }}.svc\n{{- range .Values.web.hosts }}\n"
             '- {{ printf "--allowed-host=%s" . | quote }}\n{{- end }}\n{{- if .Values.web.tlsSecret }}\n'
-            "- --tls-certificate=/etc/topogate-tls/tls.crt\n- --tls-key=/etc/topogate-tls/tls.key\n{{- end }}",
+            "- --tls-certificate=/etc/topogate-tls/tls.crt\n- --tls-key=/etc/topogate-tls/tls.key\n{{- end }}\n"
+            '{{- with .Values.web.prometheus }}\n- {{ printf "--prometheus=%s" . | quote }}\n{{- end }}',
         ),
         swap(
             "volumeMounts:",

@@ -121,6 +121,8 @@ class Web(Pods):
     """Names that browsers know it by, such as that of your Ingress; its Service and localhost are known."""
     tls_secret: str = ""
     """A Secret with tls.crt and tls.key that it serves with; empty: a certificate that signs itself."""
+    prometheus: Annotated[str, Field(pattern=r"^(https?://[^\s/?#]+[^\s?#]*)?$")] = ""
+    """URL of a Prometheus that has the metrics, such as http://prometheus-operated.monitoring:9090, for History."""
     affinity: Json = {}
     """Where it runs."""
 

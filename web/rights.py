@@ -4,7 +4,7 @@ Rules
 - A token is looked at by TokenReview, and what its user may list by SubjectAccessReview. Nothing is done with the token
   but that; of it, only a hash is kept.
 - Nodes are his to see who may list nodes; queues, who may list cluster queues; what is in a namespace, who may list
-  pods and workloads there.
+  pods and workloads there; events there, who may list these too.
 - What was found counts for a minute, of namespaces for five. Where the API server cannot be asked, nothing new is
   shown: what was found still counts for five minutes, so that a picture stays while it is away.
 - Who comes with tokens that are none costs the API server a few calls a second at most, all of them together.
@@ -24,6 +24,7 @@ from kube.client import Client
 from kube.errors import KubeError
 from kube.resources import (
     CLUSTER_QUEUES,
+    EVENTS,
     NODES,
     PODS,
     SUBJECT_ACCESS_REVIEWS,
@@ -45,6 +46,7 @@ LOGINS_AT_ONCE: Final = 10
 REMEMBERED: Final = 256  # viewers
 MOST_NAMESPACES: Final = 1000  # asked one by one; in a larger cluster rights in all namespaces count
 MOST_TOKEN: Final = 16_384
+_EVENTS: Final = Resource("", "v1", EVENTS.plural, EVENTS.kind)
 _FIELDS: Final = ("groups", "uid", "extra")
 
 log = structlog.get_logger()
@@ -64,6 +66,10 @@ class Rights(Protocol):
 
     async def of(self, header: str | None, namespaces: Collection[str]) -> Seen:
         """``namespaces``: those in which there is something to see."""
+        ...
+
+    async def no_events(self, header: str | None, namespace: str) -> str:
+        """Why somebody whom `of` let in sees no events of a namespace; "" where he does."""
         ...
 
 
@@ -87,6 +93,10 @@ class KeyRights:
         same = hmac.compare_digest(token.encode(), self._key)
         return Seen("you", EVERYTHING) if same else Seen(status=401, text="this is not the key of this process")
 
+    async def no_events(self, header: str | None, namespace: str) -> str:  # noqa: ARG002 - as `Rights` has it
+        """Nothing forbids them."""
+        return ""
+
 
 @dataclass
 class _Known:
@@ -97,6 +107,7 @@ class _Known:
     tried: float = float("-inf")  # when it could not be asked last
     user: Mapping[str, Any] = field(default_factory=dict)
     namespaces: dict[str, tuple[bool, float]] = field(default_factory=dict)
+    events: dict[str, tuple[bool, float]] = field(default_factory=dict)
 
     def counts(self, now: float) -> bool:
         """Whether nobody needs to be asked."""
@@ -119,6 +130,12 @@ class _Known:
     def remember(self, namespaces: Mapping[str, tuple[bool, float]]) -> None:
         """Which namespaces may be seen, and when that was asked."""
         self.namespaces = dict(namespaces)
+
+    def remember_events(self, namespace: str, *, allowed: bool, at: float) -> None:
+        """Whether events of a namespace may be seen."""
+        if len(self.events) >= MOST_NAMESPACES:
+            self.events.clear()
+        self.events[namespace] = allowed, at
 
 
 class ReviewedRights:
@@ -150,6 +167,21 @@ class ReviewedRights:
             task = self._asking[key] = asyncio.create_task(self._ask(key, token, tuple(namespaces)))
             task.add_done_callback(lambda _: self._asking.pop(key, None))
         return await asyncio.shield(task)
+
+    async def no_events(self, header: str | None, namespace: str) -> str:
+        """See `Rights`. Events are one thing under two groups, and who may list them by either may see them."""
+        token = _token(header)
+        known = self._known.get(hashlib.sha256((token or "").encode()).digest())
+        if known is None:
+            return NOT_KNOWN.text
+        allowed, at = known.events.get(namespace, (False, float("-inf")))
+        if self._clock() - at > SECONDS:
+            try:
+                allowed = any([await self._may(known.user, one, namespace) for one in (_EVENTS, EVENTS)])
+            except KubeError:
+                return "the API server cannot be asked whether you may list events: try again in a moment"
+            known.remember_events(namespace, allowed=allowed, at=self._clock())
+        return "" if allowed else f"you may not list events in namespace {namespace}"
 
     def _may_ask(self, now: float) -> bool:
         self._left = min(float(LOGINS_AT_ONCE), self._left + (now - self._filled) * LOGINS_PER_SECOND)

@@ -2,8 +2,8 @@
 
 - ``/``: the page. It asks for a token (or the key of a process at one's own machine), which stays in its memory.
 - ``/api/picture``, ``/api/changes?since=N&epoch=E`` (events ``changes``, ``whole``, ``beat``), ``/api/host``,
-  ``/api/workload``, ``/api/queues``, ``/api/explain``, ``/api/history``; ``POST /api/whatif`` with a manifest as its
-  body, which changes nothing either.
+  ``/api/workload``, ``/api/events``, ``/api/queues``, ``/api/explain``, ``/api/history``; ``POST /api/whatif`` with a
+  manifest as its body, which changes nothing either.
 
 Every request carries the token in its Authorization header: never in a URL, never in a cookie. What is in an answer is
 what that viewer may see (`web.rights`); those who may see the same share one encoding (`web.hub`).
@@ -24,8 +24,11 @@ from clock import Clock
 from kube.topologies import FlexTopo
 from ungater.numa.sources import Described
 from web import inside
+from web.board import Board
 from web.doors import HEADERS, door
+from web.events import Reader, Subject, Told
 from web.hub import Hub
+from web.prometheus import Prometheus, PrometheusError
 from web.questions import QuestionError, Questions
 from web.rights import Rights, Seen
 from web.sight import Sight
@@ -55,7 +58,8 @@ class Page:
     """The handlers.
 
     ``inside``: what is known of the inside of a host; ``heard``: seconds since the API server said anything, 0 where
-    nothing is watched; ``keyed``: whether one key opens it, rather than tokens.
+    nothing is watched; ``keyed``: whether one key opens it, rather than tokens; ``events``: reads those of a workload;
+    ``past``: whoever knows the last day better than the hub.
     """
 
     def __init__(
@@ -68,6 +72,8 @@ class Page:
         heard: Callable[[], float],
         keyed: bool,
         clock: Clock,
+        events: Reader | None = None,
+        past: Prometheus | None = None,
     ) -> None:
         self._hub = hub
         self._rights = rights
@@ -76,6 +82,8 @@ class Page:
         self._heard = heard
         self._keyed = keyed
         self._clock = clock
+        self._events_of = events
+        self._past = past
         self._turn = asyncio.Semaphore(1)
         self._asked = 0
         self._answers: OrderedDict[tuple[str, Sight], tuple[float, bytes]] = OrderedDict()
@@ -97,6 +105,7 @@ class Page:
             ("changes", self._changes),
             ("host", self._host),
             ("workload", self._workload),
+            ("events", self._events),
             ("history", self._history),
             ("queues", self._queues),
             ("explain", self._explain),
@@ -153,8 +162,27 @@ class Page:
         found = inside.workload(self._hub.board, key) if seen.sight.names(key.partition("/")[0]) else None
         return _absent() if found is None else _json(found)
 
+    async def _events(self, request: web.Request, seen: Seen) -> web.Response:
+        key = request.query.get("key", "")
+        found = _subject(self._hub.board, key) if seen.sight.names(key.partition("/")[0]) else None
+        if found is None:
+            return _absent()
+        if self._events_of is None:
+            return _json(Told(why="there are no events in a snapshot"))
+        if why := await self._rights.no_events(request.headers.get("Authorization"), found.namespace):
+            return _json(Told(why=why))
+        return _json(await self._events_of(key, found))
+
     async def _history(self, _: web.Request, seen: Seen) -> web.Response:
-        return _json(self._hub.history.told()) if seen.sight.hosts else _absent()
+        if not seen.sight.hosts:
+            return _absent()
+        told, history = {}, self._hub.history
+        if self._past is not None:
+            try:
+                return _json(await self._past.told(self._hub.board.resource, history.levels))
+            except PrometheusError as error:
+                told = {"why": str(error)}
+        return _json(history.told() | told)
 
     # --- questions ---------------------------------------------------------------------------------------------------
 
@@ -265,6 +293,15 @@ async def _send(stream: web.StreamResponse, event: str, data: bytes) -> None:
     """One event; raises TimeoutError where the viewer does not read."""
     async with asyncio.timeout(SEND_SECONDS):
         await stream.write(b"event: " + event.encode() + b"\ndata: " + data + b"\n\n")
+
+
+def _subject(board: Board, key: str) -> Subject | None:
+    """Of whom the events of a holder are; None where nothing of it is left."""
+    one = board.holder(key)
+    if one is None:
+        return None
+    pods = frozenset(pod.key.partition("/")[2] for pod in board.pods_of(key))
+    return Subject(one.namespace, one.workload, (one.kind, one.name), pods, one.created)
 
 
 def _read(name: str) -> bytes:

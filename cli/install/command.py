@@ -6,11 +6,10 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Annotated, Any, NamedTuple
 
 import typer
-import yaml
 from rich.table import Table
 
 from cli.install import flavor as flavors
-from cli.install import installation, removal, waiting
+from cli.install import installation, printing, removal, waiting
 from cli.install.installation import Requested
 from cli.install.removal import Left
 from cli.install.steps import Step
@@ -237,7 +236,7 @@ async def _show(steps: AsyncIterator[Step]) -> None:
 
 def _print_objects(objects: list[render.Json], output: OutputFormat) -> None:
     if output is OutputFormat.YAML:
-        yaml.safe_dump_all(objects, sys.stdout, sort_keys=False, default_flow_style=None, width=150)
+        printing.write(objects, sys.stdout)
     else:
         emit({"apiVersion": "v1", "kind": "List", "items": objects}, output)
 

@@ -1,6 +1,7 @@
 """``topogate web``: the page, for a person at his own machine or for everybody as a component of a cluster."""
 
 import asyncio
+import re
 import secrets
 import signal
 from collections.abc import Coroutine
@@ -62,6 +63,22 @@ Certificate = Annotated[
     Path | None, typer.Option("--tls-certificate", metavar="FILE", help="Serve over TLS: the certificate, PEM.")
 ]
 Key = Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key, PEM.")]
+PrometheusUrl = Annotated[
+    str,
+    typer.Option(
+        "--prometheus",
+        metavar="URL",
+        help="Take History from a Prometheus that has the metrics of Topogate, and not from what the page saw itself.",
+    ),
+]
+Labels = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--prometheus-label",
+        metavar="NAME=VALUE",
+        help="A label that only the series of this cluster have there; repeat for more.",
+    ),
+]
 HealthPort = Annotated[
     int | None, typer.Option("--health-port", min=0, max=65535, help="Also serve /healthz and /readyz here, plain.")
 ]
@@ -78,6 +95,8 @@ def command(
     certificate: Certificate = None,
     key: Key = None,
     health_port: HealthPort = None,
+    prometheus: PrometheusUrl = "",
+    prometheus_label: Labels = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
@@ -96,6 +115,8 @@ def command(
         )
     if snapshot and authentication is Authentication.KUBERNETES:
         raise Failure("--snapshot is for one person: there is nobody who could say what others may see of a file")
+    if prometheus and (snapshot or out):
+        raise Failure("--prometheus is of a cluster that is watched: it goes with neither --snapshot nor --out")
     from cli.web.running import Wish
 
     wish = Wish(
@@ -106,11 +127,31 @@ def command(
         certificate=(certificate, key) if certificate is not None and key is not None else None,
         health_port=health_port,
         out=out,
+        prometheus=_checked(prometheus),
+        labels=_labels(prometheus_label or [], prometheus),
     )
     if snapshot:
         _of_files(snapshot, wish)
     else:
         _of_cluster(settled(config, {}, kubeconfig, context), wish, kubeconfig, context)
+
+
+def _checked(url: str) -> str:
+    if url and not re.fullmatch(r"https?://[^\s/?#]+[^\s?#]*", url):
+        raise Failure(f"--prometheus {url}: expected http://HOST:PORT, or https, and its path where it has one")
+    return url
+
+
+def _labels(given: list[str], url: str) -> dict[str, str]:
+    if given and not url:
+        raise Failure("--prometheus-label says more about --prometheus: give that too")
+    found = {}
+    for one in given:
+        name, equals, value = one.partition("=")
+        if not equals or not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name):
+            raise Failure(f"--prometheus-label {one}: expected NAME=VALUE, such as cluster=east")
+        found[name] = value
+    return found
 
 
 def _of_files(snapshot: list[str], wish: "Wish") -> None:

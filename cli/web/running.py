@@ -2,12 +2,13 @@
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+import aiohttp
 import structlog
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -27,8 +28,10 @@ from serving.server import own_tls, serving
 from web import export
 from web.board import Board
 from web.doors import LOCAL, Entrance
+from web.events import Events
 from web.hub import Hub
 from web.live import Live
+from web.prometheus import Prometheus
 from web.rights import KeyRights, ReviewedRights, Rights
 from web.server import Page
 
@@ -41,7 +44,11 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class Wish:
-    """How the page is served. ``key`` opens it; "": everybody logs in. ``certificate``: files of it and of its key."""
+    """How the page is served.
+
+    ``key`` opens it; "": everybody logs in. ``certificate``: files of it and of its key. ``prometheus``: the URL of one
+    that has the metrics, "": none; ``labels``: of this cluster's series there.
+    """
 
     host: str
     port: int
@@ -50,6 +57,8 @@ class Wish:
     certificate: tuple[Path, Path] | None = None
     health_port: int | None = None
     out: Path | None = None
+    prometheus: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 def of_files(files: Sequence[str], settings: Settings) -> Snapshot:
@@ -107,6 +116,8 @@ async def serve_cluster(
         await _may_read(client, live)
         rights: Rights = KeyRights(wish.key) if wish.key else ReviewedRights(client, clock.monotonic)
         questions = ClusterQuestions(partial(_reading, live), settings, clock)
+        events = Events(client, clock.monotonic)
+        past = await _past(stack, wish, clock)
         ready = asyncio.Event()
         if wish.health_port is not None:
             own = settings.model_copy(update={"health_port": wish.health_port, "metrics_port": 0})
@@ -115,12 +126,30 @@ async def serve_cluster(
 
         async def opened(board: Board) -> Hub:
             hub = Hub(board, clock, client.connection.url)
-            page = Page(hub, rights, questions, inside=live.inside, heard=live.heard, keyed=bool(wish.key), clock=clock)
+            page = Page(
+                hub,
+                rights,
+                questions,
+                inside=live.inside,
+                heard=live.heard,
+                keyed=bool(wish.key),
+                clock=clock,
+                events=events.of,
+                past=past,
+            )
             await _open(stack, page, wish, say, clock)
             ready.set()
             return hub
 
         await _until(stop(), live.run(opened))
+
+
+async def _past(stack: AsyncExitStack, wish: Wish, clock: Clock) -> Prometheus | None:
+    """The Prometheus that was named, where one was."""
+    if not wish.prometheus:
+        return None
+    session = await stack.enter_async_context(aiohttp.ClientSession())
+    return Prometheus(session, wish.prometheus, wish.labels, clock)
 
 
 async def _until(stop: asyncio.Event, work: Awaitable[None]) -> None:

@@ -82,9 +82,9 @@ class FlavorFungibility(ApiModel):
     """Whether to try the next flavor before borrowing or preempting in this one."""
 
     when_can_borrow: Literal["MayStopSearch", "TryNextFlavor"] = "MayStopSearch"
-    """MayStopSearch: borrow in this flavor; TryNextFlavor: look at the next flavor first."""
+    """MayStopSearch: borrow in this flavor; TryNextFlavor: see the next one first."""
     when_can_preempt: Literal["MayStopSearch", "TryNextFlavor"] = "TryNextFlavor"
-    """MayStopSearch: preempt in this flavor; TryNextFlavor: look at the next flavor first."""
+    """MayStopSearch: preempt in this flavor; TryNextFlavor: see the next one first."""
 
 
 class BorrowWithinCohort(ApiModel):
@@ -93,7 +93,7 @@ class BorrowWithinCohort(ApiModel):
     policy: Literal["Never", "LowerPriority"] = "Never"
     """Whose workloads may be preempted."""
     max_priority_threshold: Priority | None = None
-    """Only workloads up to this priority may be preempted; absent: no bound."""
+    """Only workloads up to this priority are preempted; absent: all."""
 
 
 class Preemption(ApiModel):
@@ -116,20 +116,19 @@ class Preemption(ApiModel):
     )
 
     reclaim_within_cohort: Literal["Never", "LowerPriority", "Any"] = "Never"
-    """Which workloads of the cohort, using more than their nominal quota, may be preempted to get ours back."""
+    """Which workloads of the cohort that borrow may be preempted to get our quota back."""
     borrow_within_cohort: BorrowWithinCohort | None = None
     """Whether a workload that borrows may preempt."""
     within_cluster_queue: Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority"] = "Never"
     """Which workloads of this queue may be preempted."""
     non_preemptible: Literal["Never", "ByClass", "ByWorkload"] = "ByClass"
-    """Which workloads of this queue are nobody's victims, within its nominal quota: none; those whose priority class
-    says so; also those that say so themselves."""
+    """Whose workloads are nobody's victims within nominal quota: none; those whose priority class says so; also those
+    that say so themselves."""
     strategy: Literal["LeastPriority", "IncrementalMinimal"] | None = None
-    """How victims are chosen: the least important ones, or the smallest set with the best score; absent: as the
-    setting `preemptionStrategy` says."""
+    """Victims: the least important ones, or the smallest set with the best score; absent: as
+    `preemptionStrategy` of the settings."""
     alpha: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Weight of the victims' priority against the quality of the freed topology; absent: as the setting
-    `preemptionAlpha` says."""
+    """Weight of the victims' priority against the freed topology; absent: as `preemptionAlpha` of the settings."""
 
 
 class AdmissionCheckStrategyRule(ApiModel):
@@ -142,7 +141,7 @@ class AdmissionCheckStrategyRule(ApiModel):
 
 
 class AdmissionChecksStrategy(ApiModel):
-    """Checks that must be ready before a workload with reserved quota is admitted."""
+    """Checks that must be ready before a workload is admitted."""
 
     admission_checks: Annotated[
         list[AdmissionCheckStrategyRule], Field(min_length=1, max_length=64, json_schema_extra=by_key("name"))
@@ -165,14 +164,14 @@ class FairSharing(ApiModel):
     """How much of the shared capacity this queue should get beside the others."""
 
     weight: Quantity = "1"
-    """Share relative to the other queues; 0 means: only what nobody else wants."""
+    """Share beside the other queues; 0: only what nobody else wants."""
 
 
 class FairSharingStatus(ApiModel):
     """The queue's present share."""
 
     weighted_share: Annotated[int, Field(ge=0)]
-    """Largest share of a resource used beyond the nominal quota, in thousandths, divided by the weight."""
+    """Largest share of a resource used beyond nominal quota, in thousandths, by weight."""
 
 
 class ClusterQueueSpec(ApiModel):
@@ -196,9 +195,9 @@ class ClusterQueueSpec(ApiModel):
     cohort_name: ObjectName | None = None
     """Queues of one cohort lend each other what they do not use."""
     queueing_strategy: Literal["StrictFIFO", "BestEffortFIFO"] = "BestEffortFIFO"
-    """Whether a workload that does not fit holds up those behind it."""
+    """Whether one that does not fit holds up those behind it."""
     namespace_selector: LabelSelector | None = None
-    """Namespaces whose workloads may use the queue; absent: none, empty: all."""
+    """Namespaces that may use the queue; absent: none, empty: all."""
     flavor_fungibility: FlavorFungibility = Field(default_factory=FlavorFungibility, json_schema_extra={"default": {}})
     """Whether the next flavor comes before borrowing or preempting."""
     preemption: Preemption = Field(default_factory=Preemption, json_schema_extra={"default": {}})
@@ -219,7 +218,7 @@ class ClusterQueueStatus(QueueStatus):
 
 
 class ClusterQueue(ApiObject):
-    """ClusterQueue gives quota of flavors and resources to workloads, in order, and says who may preempt whom."""
+    """ClusterQueue gives quota to workloads, in order, and says who may preempt whom."""
 
     definition = Definition(
         plural="clusterqueues",
@@ -227,10 +226,10 @@ class ClusterQueue(ApiObject):
         short_names=("cq",),
         namespaced=False,
         columns=(
-            Column("Cohort", ".spec.cohortName", "string", "The cohort that the queue borrows from and lends to."),
-            Column("Strategy", ".spec.queueingStrategy", "string", "Order of the queue.", 1),
-            Column("Pending", ".status.pendingWorkloads", "integer", "Workloads that wait."),
-            Column("Admitted", ".status.admittedWorkloads", "integer", "Workloads that are admitted."),
+            Column("Cohort", ".spec.cohortName", "string"),
+            Column("Strategy", ".spec.queueingStrategy", "string", 1),
+            Column("Pending", ".status.pendingWorkloads", "integer"),
+            Column("Admitted", ".status.admittedWorkloads", "integer"),
             condition_column("Active", "Active", "status"),
             condition_column("Reason", "Active", "reason"),
             AGE,

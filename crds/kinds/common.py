@@ -95,17 +95,16 @@ class Column(NamedTuple):
     name: str
     path: str
     type: Literal["string", "integer", "number", "boolean", "date"] = "string"
-    description: str = ""
     priority: int = 0
 
 
-AGE = Column("Age", ".metadata.creationTimestamp", "date", "Time since the object was made.")
+AGE = Column("Age", ".metadata.creationTimestamp", "date")
 
 
 def condition_column(name: str, condition: str, field: str, *, priority: int = 0) -> Column:
     """A column that shows one field (status, reason or message) of one condition."""
     path = f'.status.conditions[?(@.type=="{condition}")].{field}'
-    return Column(name, path, "string", f"The {field} of condition {condition}.", priority)
+    return Column(name, path, "string", priority)
 
 
 class Definition(NamedTuple):
@@ -162,13 +161,13 @@ class Condition(ApiModel):
     status: Literal["True", "False", "Unknown"]
     """Whether it holds."""
     reason: Annotated[str, Field(min_length=1, max_length=1024, pattern="^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")]
-    """Why, as one word of Topogate's closed set of reasons."""
+    """Why, in one word."""
     message: Message
-    """Why, for a person: what is missing and what can be done."""
+    """Why, for a person."""
     last_transition_time: datetime
     """When status changed last."""
     observed_generation: Annotated[int, Field(ge=0)] | None = None
-    """The metadata.generation that this was observed on."""
+    """The metadata.generation that was observed."""
 
 
 Conditions = Annotated[list[Condition], Field(max_length=16, json_schema_extra=by_key("type"))]
@@ -284,7 +283,7 @@ class QueueStatus(ApiModel):
     """What cluster queues and local queues both report."""
 
     conditions: Conditions | None = None
-    """`Active`: whether workloads can be admitted here, and if not, why."""
+    """`Active`: whether workloads can be admitted here, or why not."""
     pending_workloads: Count | None = None
     """Workloads that wait."""
     reserving_workloads: Count | None = None

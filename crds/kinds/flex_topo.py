@@ -46,7 +46,7 @@ class HardwareNode(ApiModel):
     type: Word
     """Socket, NUMANode, CPUCoreGroup, CPUCore, GPU, NIC, XPU, PCIeSwitch or another."""
     attributes: Options | None = None
-    """What else is known, such as uuid, model, memory, cpus, pciAddress."""
+    """Such as uuid, model, memory, cpus, pciAddress."""
 
 
 class HardwareEdge(ApiModel):
@@ -64,7 +64,7 @@ class HardwareEdge(ApiModel):
     """host: a socket and its core groups; contain: a group and its cores; localized: a core group and its NUMA zone;
     nearby: a device and its NUMA zone; link: two devices; distance: two NUMA zones."""
     attributes: Options | None = None
-    """What else is known: kind and count of a link (NV12, PIX), the distance in SLIT units."""
+    """Such as kind and count of a link (NV12, PIX), the distance in SLIT units."""
 
 
 class FlexTopoSpec(ApiModel):
@@ -144,7 +144,7 @@ class CpuState(ApiModel):
     assignments: (
         Annotated[list[CpuAssignment], Field(max_length=4096, json_schema_extra=by_key("podUid", "container"))] | None
     ) = None
-    """CPUs held by containers, those of init containers that still count included."""
+    """CPUs held by containers, also by init containers that still count."""
 
 
 class MemoryAmount(ApiModel):
@@ -172,7 +172,7 @@ class MemoryZone(ApiModel):
     assignments: Count = 0
     """Containers that hold memory here."""
     cells: Zones | None = None
-    """The zones that are used as one group with this one, itself included."""
+    """The zones that are one group with this one, itself included."""
     amounts: Annotated[list[MemoryAmount], Field(max_length=16, json_schema_extra=by_key("type"))] | None = None
     """Memory by type."""
 
@@ -205,7 +205,7 @@ class Device(ApiModel):
     zones: Zones | None = None
     """NUMA zones it belongs to; absent: the plugin says none."""
     healthy: bool = True
-    """Whether it may be given out; unhealthy ones still count in the width of a hint."""
+    """Whether it may be given out; if not, it still counts in the width of a hint."""
     used_by: Holder | None = None
     """Who holds it."""
 
@@ -223,9 +223,9 @@ class FlexTopoStatus(ApiModel):
     """Who holds what, and what the kubelet will make of the next pod."""
 
     conditions: Conditions | None = None
-    """`Ready`: whether the kubelet's state could be read whole, and if not, what was missing."""
+    """`Ready`: whether the kubelet's state was read whole, and what was missing."""
     observed_at: datetime | None = None
-    """When the kubelet's state was read; written with a change only."""
+    """When the kubelet's state was read, if it had changed."""
     kubelet: KubeletConfig | None = None
     """The kubelet's configuration."""
     cpus: CpuState | None = None
@@ -239,7 +239,7 @@ class FlexTopoStatus(ApiModel):
 
 
 class FlexTopo(ApiObject):
-    """FlexTopo is the hardware of one Kubernetes node as a graph, and what the kubelet has given to whom."""
+    """FlexTopo is the hardware of one node as a graph, and what its kubelet gave to whom."""
 
     definition = Definition(
         plural="flextopos",
@@ -247,13 +247,13 @@ class FlexTopo(ApiObject):
         short_names=("ft",),
         namespaced=False,
         columns=(
-            Column("Policy", ".status.kubelet.topologyManagerPolicy", "string", "The Topology Manager's policy."),
-            Column("Scope", ".status.kubelet.topologyManagerScope", "string", "The Topology Manager's scope."),
+            Column("Policy", ".status.kubelet.topologyManagerPolicy", "string"),
+            Column("Scope", ".status.kubelet.topologyManagerScope", "string"),
             condition_column("Ready", "Ready", "status"),
             condition_column("Reason", "Ready", "reason"),
-            Column("Observed", ".status.observedAt", "date", "Time since the kubelet's state changed."),
+            Column("Observed", ".status.observedAt", "date"),
             AGE,
-            Column("Kubelet", ".status.kubelet.version", "string", "The kubelet's version.", 1),
+            Column("Kubelet", ".status.kubelet.version", "string", 1),
         ),
     )
 

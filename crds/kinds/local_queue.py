@@ -39,9 +39,9 @@ class LocalQueue(ApiObject):
         short_names=("lq",),
         namespaced=True,
         columns=(
-            Column("ClusterQueue", ".spec.clusterQueue", "string", "The cluster queue behind it."),
-            Column("Pending", ".status.pendingWorkloads", "integer", "Workloads that wait."),
-            Column("Admitted", ".status.admittedWorkloads", "integer", "Workloads that are admitted."),
+            Column("ClusterQueue", ".spec.clusterQueue", "string"),
+            Column("Pending", ".status.pendingWorkloads", "integer"),
+            Column("Admitted", ".status.admittedWorkloads", "integer"),
             condition_column("Active", "Active", "status"),
             condition_column("Reason", "Active", "reason"),
             AGE,

@@ -60,9 +60,9 @@ class TopologyRequest(ApiModel):
     )
 
     policy: Literal["Required", "Preferred", "Unconstrained"]
-    """Required: one domain or none; Preferred: as few domains as possible; Unconstrained: anywhere."""
+    """Required: one domain or none; Preferred: as few as possible; Unconstrained: anywhere."""
     level: LabelKey | None = None
-    """The level: its node label key or a name that flavors give it; auto, with Preferred, means the narrowest."""
+    """Its node label key, or a name that flavors give it; auto, with Preferred: the narrowest."""
     pod_index_label: LabelKey | None = None
     """The pod label that holds the rank."""
     sub_group_index_label: LabelKey | None = None
@@ -70,7 +70,7 @@ class TopologyRequest(ApiModel):
     sub_group_count: Count | None = None
     """Replicated jobs in the pod set."""
     pod_set_group_name: LabelName | None = None
-    """Pod sets of one group (a leader and its workers) share one domain of the level."""
+    """Pod sets of one group (a leader and its workers) share one domain."""
     pod_set_slice_required_topology: LabelKey | None = None
     """The level that each slice of podSetSliceSize pods must share."""
     pod_set_slice_size: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
@@ -109,7 +109,7 @@ class PodSet(ApiModel):
     count: Count
     """How many pods."""
     min_count: Annotated[int, Field(ge=1, le=2_147_483_647)] | None = None
-    """How few pods are still of use, where the workload may be admitted in part."""
+    """How few pods are of use, where it may be admitted in part."""
     template: PodTemplate
     """The pod template: labels and annotations of its metadata, and spec."""
     topology_request: TopologyRequest | None = None

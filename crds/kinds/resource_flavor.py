@@ -61,11 +61,11 @@ class Topology(ApiModel):
     levels: Annotated[
         list[LabelKey], Field(min_length=1, max_length=MAX_LEVELS, json_schema_extra={**ATOMIC, **_LEVEL_RULES})
     ]
-    """Node label keys from the widest level (block) to the narrowest (often kubernetes.io/hostname)."""
+    """Node label keys, the widest first; often the last is kubernetes.io/hostname."""
     names: Annotated[dict[str, LabelKey], Field(min_length=1, max_length=16, json_schema_extra=_NAME_RULES)] | None = (
         None
     )
-    """Names by which jobs may ask for levels: name to label key, as rack to cloud-provider.com/topology-rack."""
+    """Names by which jobs may ask for levels, such as rack, and the label keys."""
 
 
 class ResourceFlavorSpec(ApiModel):
@@ -97,28 +97,28 @@ class ResourceFlavorSpec(ApiModel):
     )
 
     node_labels: NodeLabels | None = None
-    """Labels that a node must have to belong to the flavor; pods that are placed here get them as node selector."""
+    """Labels of its nodes; pods that are placed here get them as node selector."""
     node_taints: Annotated[list[Taint], Field(max_length=8, json_schema_extra=ATOMIC)] | None = None
-    """Taints of these nodes; a pod set must tolerate them to be placed here."""
+    """Taints of these nodes, which a pod set must tolerate."""
     tolerations: Annotated[list[Toleration], Field(max_length=8, json_schema_extra=ATOMIC)] | None = None
     """Tolerations that pods get when they are placed here."""
     topology: Topology | None = None
-    """The flavor's topology; without it no topology request can be served here."""
+    """Absent: no topology request can be served here."""
 
 
 class ResourceFlavorStatus(ApiModel):
     """What the controller sees of the flavor's nodes."""
 
     conditions: Conditions | None = None
-    """`Active`: whether pods can be placed here, and if not, why."""
+    """`Active`: whether pods can be placed here, or why not."""
     nodes: Count | None = None
-    """Nodes that nodeLabels select and that carry every level label."""
+    """Nodes that carry the labels of all levels."""
     nodes_missing_labels: Count | None = None
-    """Nodes that nodeLabels select but that lack a level label, and so take no pods."""
+    """Nodes that lack a label of a level, and so take no pods."""
 
 
 class ResourceFlavor(ApiObject):
-    """ResourceFlavor describes a kind of node: which nodes belong to it, and the levels of their topology."""
+    """ResourceFlavor says which nodes are of one kind, and the levels of their topology."""
 
     definition = Definition(
         plural="resourceflavors",
@@ -126,10 +126,10 @@ class ResourceFlavor(ApiObject):
         short_names=("rf",),
         namespaced=False,
         columns=(
-            Column("Levels", ".spec.topology.levels", "string", "Topology levels from the widest to the narrowest."),
-            Column("Names", ".spec.topology.names", "string", "Names of levels.", priority=1),
-            Column("Nodes", ".status.nodes", "integer", "Nodes that carry every level label."),
-            Column("Unlabeled", ".status.nodesMissingLabels", "integer", "Nodes that lack a level label."),
+            Column("Levels", ".spec.topology.levels", "string"),
+            Column("Names", ".spec.topology.names", "string", priority=1),
+            Column("Nodes", ".status.nodes", "integer"),
+            Column("Unlabeled", ".status.nodesMissingLabels", "integer"),
             condition_column("Reason", "Active", "reason"),
             AGE,
             condition_column("Message", "Active", "message", priority=1),

@@ -133,7 +133,7 @@ class TopologyAssignment(ApiModel):
     slices: Annotated[list[TopologyAssignmentSlice], Field(max_length=100_000, json_schema_extra=ATOMIC)] | None = None
     """One entry a domain."""
     groups: Annotated[list[TopologyAssignmentGroup], Field(max_length=20_000, json_schema_extra=ATOMIC)] | None = None
-    """One entry a parent domain: the same in a tenth of the room, for assignments of thousands of domains."""
+    """One entry a parent domain: in a tenth of the room, for thousands of domains."""
 
 
 class PodSetAssignment(ApiModel):
@@ -158,7 +158,7 @@ class Admission(ApiModel):
     """The decision: what was reserved, and where."""
 
     cluster_queue: ObjectName | None = None
-    """The queue whose quota is used; absent for a workload without a queue."""
+    """The queue whose quota is used; absent without a queue."""
     pod_set_assignments: PodSetAssignments
     """One entry for each pod set."""
 
@@ -173,7 +173,7 @@ class Victim(ApiModel):
     name: ObjectName
     """Its name."""
     uid: Uid
-    """Its uid, so that one made again under the same name is left alone."""
+    """Its uid: one made again under its name is left alone."""
     priority: Priority | None = None
     """Its priority when it was chosen."""
     domains: (
@@ -183,7 +183,7 @@ class Victim(ApiModel):
         ]
         | None
     ) = None
-    """The topology domains, by the values of their levels, in which it loses its slices; absent: it goes whole."""
+    """The domains, by values of their levels, in which it loses its slices; absent: it goes whole."""
 
 
 class Nomination(ApiModel):
@@ -268,7 +268,7 @@ class WorkloadStatus(ApiModel):
     admission: Admission | None = None
     """The decision; absent while the workload waits."""
     nomination: Nomination | None = None
-    """A preemption under way in favour of this workload; beside an admission, for more of its pods."""
+    """A preemption under way for it; beside an admission, for more of its pods."""
     requeue_state: RequeueState | None = None
     """When an evicted workload is tried again."""
     reclaimable_pods: (
@@ -328,14 +328,14 @@ class Workload(ApiObject):
         short_names=("wl",),
         namespaced=True,
         columns=(
-            Column("Queue", ".spec.queueName", "string", "The local queue."),
-            Column("Reserved in", ".status.admission.clusterQueue", "string", "The queue whose quota is used."),
+            Column("Queue", ".spec.queueName", "string"),
+            Column("Reserved in", ".status.admission.clusterQueue", "string"),
             condition_column("Admitted", "Admitted", "status"),
             condition_column("Reason", "QuotaReserved", "reason"),
             condition_column("Ready", "PodsReady", "status"),
             condition_column("Finished", "Finished", "status"),
             AGE,
-            Column("Priority", ".spec.priority", "integer", "Higher goes first.", 1),
+            Column("Priority", ".spec.priority", "integer", 1),
             condition_column("Message", "QuotaReserved", "message", priority=1),
         ),
     )

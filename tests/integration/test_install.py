@@ -266,9 +266,28 @@ def test_dry_run_changes_nothing(clean, install, kubectl, there):
 @pytest.mark.parametrize("output", [OutputFormat.YAML, OutputFormat.JSON])
 def test_print_only(clean, install, kubectl, output, there):
     printed = install(output=output, namespace="elsewhere")
-    objects = list(yaml.safe_load_all(printed)) if output is OutputFormat.YAML else json.loads(printed)["items"]
+    documents = list(yaml.safe_load_all(printed)) if output is OutputFormat.YAML else [json.loads(printed)]
+    objects = [obj for one in documents for obj in one.get("items", [one])]
     assert objects == render.objects(render.Options(namespace="elsewhere"))
     assert there() == []
+
+
+def test_what_is_printed_is_what_kubectl_and_kustomize_make_of_it(clean, install, kubectl, tmp_path):
+    printed = install(output=OutputFormat.YAML, **OUTSIDE)
+    namespace, rest = printed.split("---\n", 1)  # which somebody else made, and goes on to own
+    assert "kind: Namespace" in namespace
+    kubectl("apply", "--server-side", f"--field-manager={FIELD_MANAGER}", "-f", "-", stdin=rest)
+    kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    assert set(outcomes(install(**OUTSIDE)).values()) == {"unchanged", "kept"}
+    usage = kubectl("explain", "localqueue.status.flavorsUsage.resources.borrowed")
+    assert "The part that is borrowed from the cohort." in usage
+    assert "Usage by resource." in kubectl("explain", "clusterqueue.status.flavorsReservation.resources")
+    assert "APIVersion defines" in kubectl("explain", "workload.apiVersion")
+    (tmp_path / "all.yaml").write_text(printed)
+    (tmp_path / "kustomization.yaml").write_text("resources: [all.yaml]\n")
+    wanted = [obj for one in yaml.safe_load_all(printed) for obj in one.get("items", [one])]
+    built = {(obj["kind"], obj["metadata"]["name"]): obj for obj in yaml.safe_load_all(kubectl("kustomize", tmp_path))}
+    assert built == {(obj["kind"], obj["metadata"]["name"]): obj for obj in wanted}
 
 
 def test_out_of_cluster_takes_the_place_of_the_deployments(install, kubectl):

@@ -124,6 +124,7 @@ OTHER = {
     ("certificates", "certManager", "issuerRef"): {"name": "corp"},
     ("agent", "kubeletDirectory"): "/other",
     ("web", "hosts"): ["gpus.example.com"],
+    ("web", "prometheus"): "http://prometheus.monitoring:9090",
     ("metrics", "authentication"): "kubernetes",
     ("networkPolicy", "apiServer", "ports"): [1234],
     ("monitoring", "serviceMonitor", "interval"): "7s",

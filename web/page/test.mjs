@@ -63,7 +63,7 @@ function canvas() {
 function drawn(shown, more = {}, view = { scale: 1, x: 0, y: 0 }) {
   const cluster = new page.Cluster(shown), ctx = canvas(), size = { width: 900, height: 500 };
   const look = { mode: "occupancy", theme: page.LIGHT, now: 100, queues: new Map(), lit: null, ranks: null, hover: -1, chosen: -1, matches: null, ...more };
-  page.paint(ctx, page.arrange(shown.groves, shown.hosts, 900, 500), cluster, view, look, size, 1, (colour, _, kind) => `${kind}:${colour}`);
+  page.paint(ctx, page.arrange(shown.groves, shown.hosts, 900, 500), cluster, view, look, size, 1, (colour, _, kind, texture) => `${kind}${texture}:${colour}`);
   return ctx.calls;
 }
 
@@ -74,9 +74,9 @@ test("what is used, promised, free and out is drawn, each in its own way", () =>
   shown.hosts[3][2] = 1;
   const calls = drawn(shown);
   assert.equal(filled(calls, page.LIGHT.used).length, 8 + 3);
-  assert.equal(filled(calls, `promised:${page.LIGHT.used}`).length, 5);
+  assert.equal(filled(calls, `promised0:${page.LIGHT.used}`).length, 5);
   assert.equal(filled(calls, page.LIGHT.free).length, 8);
-  assert.equal(filled(calls, `out:${page.LIGHT.outLine}`).length, 8);
+  assert.equal(filled(calls, `out0:${page.LIGHT.outLine}`).length, 8);
 });
 
 test("red is for what is wrong alone", () => {
@@ -84,6 +84,26 @@ test("red is for what is wrong alone", () => {
   for (const mode of ["occupancy", "queue", "workload", "age", "problem"]) assert.equal(drawn(shown, { mode }).some((call) => call.includes(page.LIGHT.wrong)), false, mode);
   shown.hosts[2][3] = 4;
   assert.ok(filled(drawn(shown, { mode: "problem" }), page.LIGHT.wrong).length > 0);
+});
+
+test("no two queues, workloads or ages are told apart by colour alone", () => {
+  for (const theme of [page.LIGHT, page.DARK]) {
+    const seen = new Set(), places = theme.kinds.length * page.TEXTURES;
+    for (let at = 0; at < places; at++) {
+      const { colour, texture } = page.kindOf(theme, at);
+      seen.add(`${colour}${texture}`);
+      if (at) assert.notEqual(texture, page.kindOf(theme, at - 1).texture);
+    }
+    assert.equal(seen.size, places);
+    assert.ok(theme.ages.length <= page.TEXTURES);
+  }
+  assert.equal(page.MARKS.length, page.TEXTURES);
+  assert.equal(new Set(page.MARKS.map((one) => JSON.stringify(one))).size, page.TEXTURES);
+  const shown = picture(1, 1, 2, (at) => [at + 1, 4, 2]);
+  shown.holders.push([2, "team", "Job", "other", "v", "q2", "other", 0, 10, 20, 1, 1, 8, "running", ""]);
+  const calls = drawn(shown, { mode: "queue", queues: new Map([["cq", 0], ["other", 1]]) }), [first, second] = [page.kindOf(page.LIGHT, 0), page.kindOf(page.LIGHT, 1)];
+  assert.deepEqual([filled(calls, first.colour).length, filled(calls, `used1:${second.colour}`).length], [4, 4]);
+  assert.deepEqual([filled(calls, `promised0:${first.colour}`).length, filled(calls, `promised1:${second.colour}`).length], [2, 2]);
 });
 
 test("what is not lit up steps back", () => {

@@ -21,6 +21,11 @@ def run(*options):
         (("-f", "x.yaml", "--authentication", "kubernetes"), "for one person"),
         (("--tls-key", "key.pem"), "go together"),
         (("-f", "/nowhere/x.yaml"), "x.yaml"),
+        (("-f", "x.yaml", "--prometheus", "http://p:9090"), "goes with neither"),
+        (("--prometheus", "p:9090"), "expected http://HOST:PORT"),
+        (("--prometheus", "http://p:9090/?x=1"), "expected http://HOST:PORT"),
+        (("--prometheus-label", "cluster=east"), "give that too"),
+        (("--prometheus", "http://p:9090", "--prometheus-label", "a-b=c"), "expected NAME=VALUE"),
     ],
 )
 def test_a_door_that_is_open_too_far_is_refused(options, said):

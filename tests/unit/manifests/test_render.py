@@ -68,7 +68,7 @@ def test_rules_know_every_key(domain):
         assert f"'{key}'" in yaml.safe_dump(policy, width=10_000)
     variables = {one["name"]: one["expression"] for one in policy["spec"]["variables"]}
     for key in (*keys.requests, GPU_LINK):
-        assert f"'{key}'" in variables["requests"]
+        assert f"'{key}'" in variables["asks"]
     for key in (keys.gate, keys.workload, keys.pod_set):
         assert f"'{key}'" in yaml.safe_dump(policy, width=10_000)
     carries, _, changed = (each["expression"] for each in webhooks["webhooks"][0]["matchConditions"])
@@ -77,7 +77,7 @@ def test_rules_know_every_key(domain):
         assert f"'{key}'" in carries
         assert f"'{key}'" in changed
         assert f"'{key}'" in changed_jobset
-        assert f"'{key}'" in variables["wishes"]
+        assert f"'{key}'" in variables["asks"] + variables["wishes"]
 
 
 def test_the_agent_has_a_namespace_of_its_own():

@@ -70,6 +70,23 @@ async def test_without_a_token_nobody_is_asked(now, header):
     assert reviews.calls == []
 
 
+async def test_events_of_a_namespace_are_seen_by_who_may_list_them_there(now):
+    rights, reviews = made(now, tenant=inside("a", "pods", "workloads", "events") | inside("b", "pods", "workloads"))
+    assert await rights.no_events("Bearer tenant", "a")  # he was not let in yet
+    await rights.of("Bearer tenant", ["a", "b"])
+    assert await rights.no_events("Bearer tenant", "a") == ""
+    assert await rights.no_events("Bearer tenant", "b") == "you may not list events in namespace b"
+    many = len(reviews.calls)
+    assert await rights.no_events("Bearer tenant", "a") == ""
+    assert len(reviews.calls) == many
+    reviews.users["tenant"] = set()
+    now[0] = 61
+    assert await rights.no_events("Bearer tenant", "a")
+    now[0], reviews.away = 200, True
+    assert "cannot be asked" in await rights.no_events("Bearer tenant", "a")
+    assert await rights.no_events("Bearer forged", "a")
+
+
 async def test_rights_that_are_taken_away_count_no_longer_than_a_minute(now):
     rights, reviews = made(now, admin=everywhere("nodes", "pods", "workloads", "clusterqueues"))
     await rights.of("Bearer admin", [])

@@ -16,8 +16,10 @@ from clock import SYSTEM
 from crds.settings import Settings
 from web import server as served
 from web.doors import LOCAL, Entrance
+from web.events import EventRow, Told
 from web.facts import BoundPod
 from web.hub import Hub
+from web.prometheus import Prometheus
 from web.questions import QuestionError
 from web.rights import NO_TOKEN, Seen
 from web.server import Page
@@ -37,6 +39,9 @@ class Viewers:
 
     async def of(self, header, _namespaces):
         return self.seen.get((header or "").removeprefix("Bearer "), NO_TOKEN)
+
+    async def no_events(self, header, namespace):
+        return "" if header == "Bearer admin" else f"you may not list events in namespace {namespace}"
 
 
 @pytest.fixture(scope="module")
@@ -80,17 +85,46 @@ async def running(snapshot):
     hub, viewers = Hub(snapshot.board, SYSTEM, "made"), Viewers()
     hub.publish()
     questions = ClusterQuestions(snapshot.reading, Settings(), snapshot.clock(SYSTEM))
-    page = Page(hub, viewers, questions, inside=snapshot.inside, heard=lambda: 0.0, keyed=False, clock=SYSTEM)
+    asked = []
+
+    async def events(key, subject):
+        asked.append((key, subject))
+        return Told((EventRow(1.0, "Normal", "Admitted", "Workload", subject.workload, 1, 1, "here", "topogate"),))
+
+    session = aiohttp.ClientSession()
+    page = Page(
+        hub,
+        viewers,
+        questions,
+        inside=snapshot.inside,
+        heard=lambda: 0.0,
+        keyed=False,
+        clock=SYSTEM,
+        events=events,
+        past=Prometheus(session, "http://127.0.0.1:9", {}, SYSTEM),
+    )
     runner = web.AppRunner(page.application(LOCAL), access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     entrance = Entrance(runner)
     await entrance.open("127.0.0.1", 0)
-    async with aiohttp.ClientSession() as session:
-        yield Running(session, f"http://127.0.0.1:{entrance.port}", hub, page, viewers)
+    async with session:
+        made = Running(session, f"http://127.0.0.1:{entrance.port}", hub, page, viewers)
+        made.asked = asked
+        yield made
     await entrance.close()
 
 
-PATHS = ("me", "picture", "changes", "host?name=b1-r1-h1", "workload?key=x", "history", "queues", "explain?key=x")
+PATHS = (
+    "me",
+    "picture",
+    "changes",
+    "host?name=b1-r1-h1",
+    "workload?key=x",
+    "events?key=x",
+    "history",
+    "queues",
+    "explain?key=x",
+)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -119,9 +153,27 @@ async def test_a_tenant_sees_nothing_of_others(running):
     for text in texts:
         assert [name for name in names if f'"{name}"' in text or f"/{name}" in text] == []
     for key in foreign[:5]:
-        for path in ("workload", "explain"):
+        for path in ("workload", "explain", "events"):
             async with await running.get(f"/api/{path}?key={key}", "tenant") as answer:
                 assert answer.status == 404
+
+
+async def test_events_are_for_who_may_list_them(running):
+    board = running.hub.board
+    key = next(one for one in board.holders if one.startswith("speech/") and board.pods_of(one))
+    told = await running.json(f"/api/events?key={key}")
+    assert (told["rows"][0][2:5], told["why"]) == (["Admitted", "Workload", key.partition("/")[2]], "")
+    ((asked, subject),) = running.asked
+    assert (asked, subject.namespace, len(subject.pods)) == (key, "speech", len(board.pods_of(key)))
+    refused = await running.json(f"/api/events?key={key}", "tenant")
+    assert refused == {"rows": [], "why": "you may not list events in namespace speech"}
+    assert len(running.asked) == 1
+
+
+async def test_where_prometheus_says_nothing_the_page_tells_what_it_saw(running):
+    told = await running.json("/api/history")
+    assert "Prometheus" in told["why"]
+    assert set(running.hub.history.told()) <= set(told)
 
 
 async def test_who_may_not_list_nodes_asks_nothing_about_them(running):

@@ -95,16 +95,35 @@ export function queueOf(one: Holder): string {
   return one.clusterQueue || (one.queue ? `${one.namespace}/${one.queue}` : "");
 }
 
-export function colourOf(mode: Mode, theme: Theme, one: Holder | undefined, queues: Map<string, number>, shades: Map<number, number>, now: number): string {
-  if (mode === "occupancy") return theme.used;
-  if (mode === "problem") return theme.back;
-  if (!one) return theme.other;
+/** Marks beside the colours, so that no two are told apart by colour alone. 0: none. */
+export const TEXTURES = 6;
+
+/** Which mark goes with a colour; who has the colour of another, ten places on, has another mark. */
+export function textureOf(place: number, colours: number): number {
+  return (place + Math.floor(place / colours)) % TEXTURES;
+}
+
+export interface Paint {
+  colour: string;
+  texture: number;
+}
+
+export function paintOf(mode: Mode, theme: Theme, one: Holder | undefined, queues: Map<string, number>, shades: Map<number, number>, now: number): Paint {
+  const plain = (colour: string): Paint => ({ colour, texture: 0 });
+  if (mode === "occupancy") return plain(theme.used);
+  if (mode === "problem") return plain(theme.back);
+  if (!one) return plain(theme.other);
   if (mode === "queue") {
     const name = queueOf(one);
-    return name === "" ? theme.other : theme.kinds[(queues.get(name) ?? 0) % theme.kinds.length]!;
+    return name === "" ? plain(theme.other) : kindOf(theme, queues.get(name) ?? 0);
   }
-  if (mode === "workload") return one.workload ? theme.kinds[(shades.get(one.number) ?? 0) % theme.kinds.length]! : theme.other;
-  if (!one.admitted) return theme.other;
-  const at = AGES.findIndex((each) => now - one.admitted < each.upTo);
-  return theme.ages[at < 0 ? AGES.length - 1 : at]!;
+  if (mode === "workload") return one.workload ? kindOf(theme, shades.get(one.number) ?? 0) : plain(theme.other);
+  if (!one.admitted) return plain(theme.other);
+  const at = AGES.findIndex((each) => now - one.admitted < each.upTo), age = at < 0 ? AGES.length - 1 : at;
+  return { colour: theme.ages[age]!, texture: age };
+}
+
+/** Of so many queues or workloads, one. */
+export function kindOf(theme: Theme, place: number): Paint {
+  return { colour: theme.kinds[place % theme.kinds.length]!, texture: textureOf(place, theme.kinds.length) };
 }

@@ -7,24 +7,31 @@ import { many, short, type Cluster } from "./model";
 import { Waits, useAsked } from "./parts";
 import type { Source } from "./source";
 
+type Column = (number | null)[];
+
+/** `promised` and what follows it are of the page's own memory, `largest` of Prometheus. */
 interface Told {
   at: number[];
-  amount: number[];
-  used: number[];
-  promised: number[];
-  out: number[];
-  free: number[];
-  waiting: number[];
-  wanted: number[];
-  evictions: number[];
+  amount: Column;
+  used: Column;
+  free: Column;
+  waiting: Column;
+  evictions: Column;
   levels: string[];
-  stranded: number[][];
+  promised?: number[];
+  out?: number[];
+  wanted?: number[];
+  stranded?: number[][];
+  largest?: Column[];
+  source?: string;
+  step?: number;
+  why?: string; // there is no history from elsewhere
   relative?: boolean; // times are seconds since a simulation began
 }
 
 interface Curve {
   label: string;
-  values: number[];
+  values: Column;
   colour: string;
   fill?: string;
   dash?: number[];
@@ -34,50 +41,80 @@ interface Curve {
 export function History({ source, cluster, now, theme }: { source: Source; cluster: Cluster; now: number; theme: Theme }): JSX.Element {
   const { found, error } = useAsked<Told>(source, "history", {}, Math.floor(now / 30), 10_000);
   if (!found) return <Waits what="Reading the last day" error={error} />;
-  if (found.at.length < 2) return <p class="state" role="status">The page has watched for less than a minute: curves begin with the second sample, one every 30 seconds, for a day.</p>;
-  return <Curves told={found} unit={cluster.unit} theme={theme} />;
-}
-
-function Curves({ told, unit, theme }: { told: Told; unit: string; theme: Theme }): JSX.Element {
-  const charts = useMemo((): { title: string; says: string; curves: Curve[] }[] => {
-    const last = (values: number[]): number => values.at(-1) ?? 0;
-    const held = told.used.map((one, at) => one + told.promised[at]!);
-    const top = (values: number[]): number => values.reduce((most, one) => Math.max(most, one), 0);
-    const relative = told.relative === true, some = (values: number[]): boolean => values.some((one) => one > 0);
-    const evicted = told.evictions.reduce((sum, one) => sum + one, 0);
-    return [
-      {
-        title: `${unit} in use`,
-        says: relative ? `at most ${many(top(told.used))} of ${many(last(told.amount))}` : `${many(last(told.used))} used, ${many(last(told.promised))} promised, ${many(last(told.out))} out of ${many(last(told.amount))}`,
-        curves: [
-          { label: "all", values: told.amount, colour: theme.muted, dash: [2, 3] },
-          ...(some(told.out) ? [{ label: "in order", values: told.amount.map((one, at) => one - told.out[at]!), colour: theme.outLine }] : []),
-          ...(some(told.promised) ? [{ label: "with promised", values: held, colour: theme.kinds[1]! }] : []),
-          { label: "used", values: told.used, colour: theme.used, fill: `${theme.used}2e` },
-        ],
-      },
-      {
-        title: "Waiting",
-        says: relative ? `at most ${many(top(told.waiting))} jobs, for ${many(top(told.wanted))} ${unit}` : `${many(last(told.waiting))} jobs wait for ${many(last(told.wanted))} ${unit}`,
-        curves: [{ label: `${unit} wanted`, values: told.wanted, colour: theme.kinds[3]!, fill: `${theme.kinds[3]!}22` }, { label: "jobs", values: told.waiting, colour: theme.ink }],
-      },
-      {
-        title: "Stranded",
-        says: relative ? "free, but in no whole domain" : `free, but in no whole domain: ${told.levels.map((level, at) => `${many(last(told.stranded[at] ?? []))} by ${short(level)}`).join(", ") || "no levels"}`,
-        curves: [{ label: "free", values: told.free, colour: theme.muted, dash: [2, 3] }, ...told.levels.map((level, at) => ({ label: short(level), values: told.stranded[at] ?? [], colour: theme.kinds[(at * 2 + 4) % theme.kinds.length]! }))],
-      },
-      ...(told.evictions.length ? [{ title: "Evictions", says: `${many(evicted)} in this time`, curves: [{ label: "evictions", values: told.evictions, colour: theme.wrong, bars: true }] }] : []),
-    ];
-  }, [told, unit, theme]);
   return (
-    <section class="page history" aria-label="History">
-      {charts.map((one) => <Chart key={one.title} {...one} at={told.at} theme={theme} relative={told.relative === true} />)}
-      <p class="dim small">Drag across a curve to look closer; double click shows all again. {told.relative ? "Time is that of the simulation." : "Kept in the page's server for a day, one sample every 30 seconds."}</p>
+    <section class="page history" aria-label="History" tabIndex={0}>
+      {found.why && <p class="wrong" role="status">{found.why}. This is what the page saw itself.</p>}
+      {found.at.length < 2
+        ? <p class="state" role="status">The page has watched for less than a minute: curves begin with the second sample, one every 30 seconds, for a day.</p>
+        : <Curves told={found} unit={cluster.unit} theme={theme} />}
     </section>
   );
 }
 
+const last = (values: Column): number => values.reduce<number>((found, one) => one ?? found, 0);
+const top = (values: Column): number => values.reduce<number>((most, one) => Math.max(most, one ?? 0), 0);
+const some = (values: Column): boolean => values.some((one) => one !== null && one > 0);
+
+interface Shown {
+  title: string;
+  says: string;
+  curves: Curve[];
+}
+
+/** What all histories have, and, told by the page's own memory or a simulation, who has it and what is stranded. */
+function Curves({ told, unit, theme }: { told: Told; unit: string; theme: Theme }): JSX.Element {
+  const charts = useMemo(() => shownOf(told, unit, theme), [told, unit, theme]);
+  return (
+    <>
+      {charts.map((one) => <Chart key={one.title} {...one} at={told.at} theme={theme} relative={told.relative === true} />)}
+      <p class="dim small">Drag across a curve to look closer; double click shows all again. {told.relative ? "Time is that of the simulation." : told.source === "prometheus" ? `From Prometheus, one sample every ${(told.step ?? 0) / 60} minutes, for a day.` : "Kept in the page's server for a day, one sample every 30 seconds."}</p>
+    </>
+  );
+}
+
+function shownOf(told: Told, unit: string, theme: Theme): Shown[] {
+  const promised = told.promised ?? [], out = told.out ?? [], wanted = told.wanted ?? [], relative = told.relative === true;
+  const inUse: Shown = {
+    title: `${unit} in use`,
+    says: relative ? `at most ${many(top(told.used))} of ${many(last(told.amount))}`
+      : told.promised ? `${many(last(told.used))} used, ${many(last(promised))} promised, ${many(last(out))} out of ${many(last(told.amount))}`
+      : `${many(last(told.used))} used, promised or out, of ${many(last(told.amount))}`,
+    curves: [
+      { label: "all", values: told.amount, colour: theme.muted, dash: [2, 3] },
+      ...(some(out) ? [{ label: "in order", values: told.amount.map((one, at) => (one ?? 0) - (out[at] ?? 0)), colour: theme.outLine, dash: [9, 3, 2, 3] }] : []),
+      ...(some(promised) ? [{ label: "with promised", values: told.used.map((one, at) => (one ?? 0) + (promised[at] ?? 0)), colour: theme.kinds[1]!, dash: [7, 3] }] : []),
+      { label: told.promised ? "used" : "not free", values: told.used, colour: theme.used, fill: `${theme.used}2e` },
+    ],
+  };
+  const waiting: Shown = {
+    title: "Waiting",
+    says: relative ? `at most ${many(top(told.waiting))} jobs, for ${many(top(wanted))} ${unit}` : `${many(last(told.waiting))} jobs wait${told.wanted ? ` for ${many(last(wanted))} ${unit}` : ""}`,
+    curves: [
+      ...(told.wanted ? [{ label: `${unit} wanted`, values: wanted, colour: theme.kinds[3]!, fill: `${theme.kinds[3]!}22` }] : []),
+      { label: "jobs", values: told.waiting, colour: theme.ink, dash: [7, 3] },
+    ],
+  };
+  const byLevel = (columns: Column[]): Curve[] => [
+    { label: "free", values: told.free, colour: theme.muted, dash: [2, 3] },
+    ...told.levels.map((level, at) => ({ label: short(level), values: columns[at] ?? [], colour: theme.kinds[(at * 2 + 4) % theme.kinds.length]!, dash: DASHES[at % DASHES.length]! })),
+  ];
+  const levels = (columns: Column[]): string => told.levels.map((level, at) => `${many(last(columns[at] ?? []))} by ${short(level)}`).join(", ") || "no levels";
+  const room: Shown = told.largest
+    ? { title: "Largest room", says: `what is free in the domain with most of it: ${levels(told.largest)}`, curves: byLevel(told.largest) }
+    : { title: "Stranded", says: relative ? "free, but in no whole domain" : `free, but in no whole domain: ${levels(told.stranded ?? [])}`, curves: byLevel(told.stranded ?? []) };
+  const evicted = told.evictions.reduce<number>((sum, one) => sum + (one ?? 0), 0);
+  const evictions: Shown = { title: "Evictions", says: `${many(evicted)} in this time`, curves: [{ label: "evictions", values: told.evictions, colour: theme.wrong, bars: true }] };
+  return [inUse, waiting, room, ...(told.evictions.length ? [evictions] : [])];
+}
+
+const DASHES = [[], [7, 3], [3, 3], [9, 3, 2, 3]]; // so that no two curves are told apart by colour alone
 const SYNC = "history";
+
+/** A curve's dashes, as the border of its mark in the legend. */
+function border(dash: number[] | undefined): string {
+  if (!dash?.length) return "solid";
+  return dash.length > 2 ? "double" : dash[0]! > 3 ? "dashed" : "dotted";
+}
 
 function Chart({ title, says, curves, at, theme, relative }: { title: string; says: string; curves: Curve[]; at: number[]; theme: Theme; relative: boolean }): JSX.Element {
   const box = useRef<HTMLDivElement>(null), plot = useRef<uPlot | null>(null);
@@ -89,7 +126,7 @@ function Chart({ title, says, curves, at, theme, relative }: { title: string; sa
     const options: uPlot.Options = {
       width: element.clientWidth, height: 132,
       cursor: { sync: { key: SYNC, setSeries: false }, points: { size: 5 }, drag: { x: true, y: false } },
-      legend: { live: true },
+      legend: { live: true, markers: { dash: (_, at) => border(curves[at - 1]?.dash) } },
       scales: { x: { time: !relative }, y: { range: (_, __, high) => [0, Math.max(1, high * 1.05)] } },
       axes: [{ ...axis, ...(relative ? { values: (_: uPlot, values: number[]) => days(values) } : {}) }, { ...axis, size: 56, values: (_, values) => values.map((one) => (Number.isInteger(one) ? many(one) : "")) }],
       series: [

@@ -88,15 +88,23 @@ function podColours(cluster: Cluster, found: Inside, theme: Theme): string[] {
   });
 }
 
+/** By which a pod is known beside its colour. */
+function letter(pod: number): string {
+  return pod < 26 ? String.fromCharCode(65 + pod) : String(pod + 1);
+}
+
 /** Without an inside: the devices in a row. */
 function Plain({ found, colours, theme }: { found: Inside; colours: string[]; theme: Theme }): JSX.Element {
-  const cells: string[] = [];
-  found.pods.forEach((pod, at) => { for (let i = 0; i < pod.amount; i++) cells.push(colours[at]!); });
+  const cells: number[] = [];
+  found.pods.forEach((pod, at) => { for (let i = 0; i < pod.amount; i++) cells.push(at); });
   const shown = Math.min(found.amount, 64), side = 22;
   return (
     <svg class="inside" role="img" aria-label={`${cells.length} of ${found.amount} in use`} viewBox={`0 0 ${8 * (side + 4)} ${Math.ceil(shown / 8) * (side + 4)}`} width={8 * (side + 4)}>
       {Array.from({ length: shown }, (_, at) => (
-        <rect key={at} x={(at % 8) * (side + 4)} y={Math.floor(at / 8) * (side + 4)} width={side} height={side} rx="3" fill={cells[at] ?? theme.free} />
+        <g key={at}>
+          <rect x={(at % 8) * (side + 4)} y={Math.floor(at / 8) * (side + 4)} width={side} height={side} rx="3" fill={cells[at] === undefined ? theme.free : colours[cells[at]!]!} />
+          {cells[at] !== undefined && <text x={(at % 8) * (side + 4) + side / 2} y={Math.floor(at / 8) * (side + 4) + side / 2 + 4} text-anchor="middle" class="tiny onfill">{letter(cells[at]!)}</text>}
+        </g>
       ))}
     </svg>
   );
@@ -163,7 +171,8 @@ function Sockets({ found, colours, theme, lit, light, unit }: { found: Inside; c
       <g key={`d${d}`} opacity={back ? 0.3 : 1} onMouseEnter={() => light(pod)} onMouseLeave={() => light(-1)}>
         <title>{title}</title>
         <rect x={at.x - BOX / 2} y={at.y - BOX / 2} width={BOX} height={BOX} rx="4" fill={pod >= 0 ? colours[pod] : theme.free} stroke={crosses || !device.healthy ? theme.wrong : theme.lines[0]} stroke-width={crosses || !device.healthy ? 3 : 1} />
-        <text x={at.x} y={at.y + 4} text-anchor="middle" class={pod >= 0 ? "label onfill" : "label"}>{d}</text>
+        <text x={at.x} y={pod >= 0 ? at.y : at.y + 4} text-anchor="middle" class={pod >= 0 ? "label onfill" : "label"}>{d}</text>
+        {pod >= 0 && <text x={at.x} y={at.y + 12} text-anchor="middle" class="tiny onfill">{letter(pod)}</text>}
       </g>,
     );
   });
@@ -235,7 +244,7 @@ function Pods({ cluster, found, colours, theme, lit, light }: { cluster: Cluster
           const who = cluster.holders.get(pod.holder);
           return (
             <tr key={pod.name || at} class={lit === at ? "lit" : ""} onMouseEnter={() => light(at)} onMouseLeave={() => light(-1)}>
-              <td><span class="dot" style={{ background: colours[at] }} />{who ? <a href={link("map", { workload: who.key })}>{pod.name}</a> : <span class="dim">others</span>}</td>
+              <td><span class="dot" style={{ background: colours[at] }} /><b class="letter">{letter(at)}</b> {who ? <a href={link("map", { workload: who.key })}>{pod.name}</a> : <span class="dim">others</span>}</td>
               <td>{pod.rank ?? ""}</td>
               <td class="n">{pod.amount}</td>
               <td>{pod.zones.map((one) => one.zone).join(", ")}{pod.crosses && <b style={{ color: theme.wrong }}> crosses sockets</b>}</td>

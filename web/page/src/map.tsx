@@ -1,7 +1,7 @@
 // The first view: the cluster as a tree map that one zooms into, and the same as a table.
 import type { JSX } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { AGES, MODES, WRONG, queuesOf, type Mode, type Theme } from "./colours";
+import { AGES, MODES, WRONG, kindOf, queuesOf, type Mode, type Theme } from "./colours";
 import { arrange, frameAt, hostAt, type Scene } from "./layout";
 import { age, heldOf, many, short, stateName, sums, type Cluster } from "./model";
 import { paint, patterns, rangesOf, type Look, type View } from "./painter";
@@ -46,14 +46,14 @@ function Toolbar({ cluster, mode, theme, version, table, set, queue }: { cluster
         {mode === "queue" && queues.slice(0, 14).map((name, at) => (
           <li key={name}>
             <button type="button" class={queue === name && name !== "" ? "chip on" : "chip"} aria-pressed={queue === name && name !== ""} onClick={() => set({ queue: queue === name ? undefined : name }, true)} disabled={name === ""}>
-              <Swatch colour={name === "" ? theme.other : theme.kinds[at % theme.kinds.length]!} theme={theme} /> {name || "no queue"}
+              <Swatch {...(name === "" ? { colour: theme.other } : kindOf(theme, at))} theme={theme} /> {name || "no queue"}
             </button>
           </li>
         ))}
         {mode === "queue" && queues.length > 14 && <li class="dim">and {queues.length - 14} more</li>}
         {mode === "occupancy" && <li><Swatch colour={theme.used} theme={theme} /> used</li>}
-        {mode === "workload" && <li class="dim">each workload has a colour; click one to light it up</li>}
-        {mode === "age" && AGES.map((one, at) => <li key={one.label}><Swatch colour={theme.ages[at]!} theme={theme} /> {one.label}</li>)}
+        {mode === "workload" && <li class="dim">each workload has a colour and marks; click one to light it up</li>}
+        {mode === "age" && AGES.map((one, at) => <li key={one.label}><Swatch colour={theme.ages[at]!} texture={at} theme={theme} /> {one.label}</li>)}
         {mode === "problem" && WRONG.map((one) => {
           const count = cluster.hosts.reduce((sum, row) => sum + ((row[3] as number) & one.bit ? 1 : 0), 0);
           return <li key={one.bit} class={count ? "bad" : "dim"}><Swatch colour={count ? theme.wrong : theme.back} theme={theme} /> {one.label}: {count}</li>;

@@ -1,5 +1,5 @@
 // The map on a canvas: data in, draw calls out. It knows no page and no network, so a test can draw it anywhere.
-import { colourOf, type Mode, type Theme } from "./colours";
+import { paintOf, type Mode, type Theme } from "./colours";
 import type { Scene } from "./layout";
 import { READY, type Cluster, type HostRow } from "./model";
 
@@ -27,7 +27,10 @@ export type Context = Pick<
   | "setTransform" | "clearRect" | "measureText" | "createPattern"
 > & { fillStyle: string | CanvasPattern | CanvasGradient; strokeStyle: string | CanvasPattern | CanvasGradient; lineWidth: number; font: string; textBaseline: CanvasTextBaseline; textAlign: CanvasTextAlign; globalAlpha: number };
 
-export type Hatch = (colour: string, back: string, kind: "promised" | "out") => CanvasPattern | string;
+export type Kind = "used" | "promised" | "out";
+
+/** A fill of this kind with the marks of a texture upon it. */
+export type Hatch = (colour: string, back: string, kind: Kind, texture: number) => CanvasPattern | string;
 
 const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif";
 const TICKS = 21; // from this width on, in pixels, a host shows its devices one by one
@@ -129,12 +132,12 @@ function parts(cluster: Cluster, row: HostRow, look: Look, hatch: Hatch): Part[]
       left -= count;
       const holder = row[i] as number;
       const back = look.lit !== null && !look.lit.has(holder);
-      let colour = colourOf(mode, theme, cluster.holders.get(holder), look.queues, cluster.shades, look.now);
+      let { colour, texture } = paintOf(mode, theme, cluster.holders.get(holder), look.queues, cluster.shades, look.now);
       if (wrong) colour = theme.wrong;
-      else if (back) colour = theme.back;
+      else if (back) [colour, texture] = [theme.back, 0];
       else if (look.lit !== null && (mode === "occupancy" || mode === "problem")) colour = theme.used;
-      if (promised) found.push({ key: `p${colour}`, fill: () => hatch(colour, theme.free, "promised"), count });
-      else found.push({ key: colour, fill: () => colour, count });
+      if (promised) found.push({ key: `p${texture}${colour}`, fill: () => hatch(colour, theme.free, "promised", texture), count });
+      else found.push({ key: `${texture}${colour}`, fill: () => (texture ? hatch(colour, theme.ink, "used", texture) : colour), count });
     }
   }
   if (left > 0) {
@@ -142,7 +145,7 @@ function parts(cluster: Cluster, row: HostRow, look: Look, hatch: Hatch): Part[]
     if (ready) found.push({ key: "free", fill: () => theme.free, count: left });
     else {
       const line = wrong ? theme.wrong : theme.outLine;
-      found.push({ key: `out${line}`, fill: () => hatch(line, theme.out, "out"), count: left });
+      found.push({ key: `out${line}`, fill: () => hatch(line, theme.out, "out", 0), count: left });
     }
   }
   return found;
@@ -249,35 +252,61 @@ export function rangesOf(ranks: number[]): string {
   return found.join(", ");
 }
 
-/** Small pictures that fill what is promised (stripes) and what is out (crosses). */
+/** Fills as patterns, each made once: stripes are promised, crosses are out, and a texture is marks upon either. */
 export function patterns(make: (width: number, height: number) => HTMLCanvasElement | OffscreenCanvas, ratio: number): Hatch {
   const known = new Map<string, CanvasPattern | string>();
-  return (colour, back, kind) => {
-    const key = `${kind}${colour}${back}`;
+  return (colour, back, kind, texture) => {
+    const key = `${kind}${texture}${colour}${back}`;
     let found = known.get(key);
     if (found === undefined) {
-      const side = Math.max(4, Math.round((kind === "promised" ? 5 : 6) * ratio));
+      const side = Math.max(4, Math.round((texture ? TILE : kind === "promised" ? 5 : 6) * ratio));
       const canvas = make(side, side);
       const ctx = canvas.getContext("2d") as CanvasRenderingContext2D | null;
       if (!ctx) return colour;
-      ctx.fillStyle = back;
+      ctx.fillStyle = kind === "used" ? colour : back;
       ctx.fillRect(0, 0, side, side);
-      ctx.strokeStyle = colour;
-      ctx.lineWidth = (kind === "promised" ? 1.7 : 0.9) * ratio;
-      ctx.beginPath();
-      for (const shift of [-side, 0, side]) {
-        ctx.moveTo(shift - 1, side + 1);
-        ctx.lineTo(shift + side + 1, -1);
-        if (kind === "out") {
-          ctx.moveTo(shift - 1, -1);
-          ctx.lineTo(shift + side + 1, side + 1);
-        }
-      }
-      ctx.stroke();
+      if (kind !== "used") stripes(ctx, side, colour, (kind === "promised" ? (texture ? 2.2 : 1.7) : 0.9) * ratio, kind === "out");
+      if (texture) marks(ctx, side, kind === "used" ? back : colour, texture, ratio, kind);
       found = ctx.createPattern(canvas, "repeat") ?? colour;
       if (typeof found !== "string") found.setTransform(new DOMMatrix([1 / ratio, 0, 0, 1 / ratio, 0, 0]));
       known.set(key, found);
     }
     return found;
   };
+}
+
+/** Pixels of the side of a tile with marks, and how much of the ink these have. */
+export const TILE = 8, SHADE = 0.32;
+
+function stripes(ctx: CanvasRenderingContext2D, side: number, colour: string, width: number, crossed: boolean): void {
+  ctx.strokeStyle = colour;
+  ctx.lineWidth = width;
+  ctx.beginPath();
+  for (const shift of [-side, 0, side]) {
+    ctx.moveTo(shift - 1, side + 1);
+    ctx.lineTo(shift + side + 1, -1);
+    if (crossed) {
+      ctx.moveTo(shift - 1, -1);
+      ctx.lineTo(shift + side + 1, side + 1);
+    }
+  }
+  ctx.stroke();
+}
+
+/** The marks of a texture within one tile, in its own unit: [x, y, width, height]; the legend draws the same. */
+export const MARKS: [number, number, number, number][][] = [
+  [],
+  [[0, 3, 8, 1.5], [0, 7, 8, 1]],
+  [[1, 1, 2, 2], [5, 5, 2, 2]],
+  [[3, 0, 1.5, 8], [7, 0, 1, 8]],
+  [[0, 0, 2, 2], [2, 2, 2, 2], [4, 4, 2, 2], [6, 6, 2, 2]],
+  [[0, 3, 8, 1], [3, 0, 1, 8]],
+];
+
+function marks(ctx: CanvasRenderingContext2D, side: number, colour: string, texture: number, ratio: number, kind: Kind): void {
+  ctx.fillStyle = colour;
+  ctx.globalAlpha = kind === "used" ? SHADE : 1;
+  const unit = (value: number): number => Math.round((value * side) / TILE);
+  for (const [x, y, w, h] of MARKS[texture] ?? []) ctx.fillRect(unit(x), unit(y), Math.max(ratio, unit(x + w) - unit(x)), Math.max(ratio, unit(y + h) - unit(y)));
+  ctx.globalAlpha = 1;
 }

@@ -3,6 +3,7 @@ import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { DARK, LIGHT, type Theme } from "./colours";
 import { age, exact } from "./model";
+import { MARKS, SHADE, TILE } from "./painter";
 import type { Source } from "./source";
 
 export function useTheme(): Theme {
@@ -80,12 +81,27 @@ export function Waits({ what, error }: { what: string; error: string }): JSX.Ele
   return error ? <p class="state wrong" role="alert">{error}</p> : <p class="state" role="status">{what} …</p>;
 }
 
-export function Swatch({ colour, kind, theme }: { colour: string; kind?: "promised" | "out" | undefined; theme: Theme }): JSX.Element {
+export function Swatch({ colour, kind, texture = 0, theme }: { colour: string; kind?: "promised" | "out" | undefined; texture?: number; theme: Theme }): JSX.Element {
   return (
-    <svg class="swatch" width="12" height="12" aria-hidden="true">
-      <rect width="12" height="12" rx="2" fill={kind === "promised" ? theme.free : kind === "out" ? theme.out : colour} />
-      {kind === "promised" && <path d="M0 12L12 0M-3 6L6 -3M6 15L15 6" stroke={colour} stroke-width="2" />}
-      {kind === "out" && <path d="M0 12L12 0M0 0L12 12" stroke={colour} stroke-width="1.2" />}
+    <svg class="swatch" width="16" height="12" aria-hidden="true">
+      <rect width="16" height="12" rx="2" fill={kind === "promised" ? theme.free : kind === "out" ? theme.out : colour} />
+      {kind === "promised" && <path d="M0 12L12 0M-3 6L6 -3M6 15L18 3" stroke={colour} stroke-width="2" />}
+      {kind === "out" && <path d="M0 12L12 0M0 0L12 12M8 12L18 2M8 0L18 10" stroke={colour} stroke-width="1.2" />}
+      <Texture texture={texture} width={16} height={12} colour={theme.ink} />
     </svg>
   );
+}
+
+/** The marks that go with a colour, over so many pixels. */
+export function Texture({ texture, width, height, colour }: { texture: number; width: number; height: number; colour: string }): JSX.Element | null {
+  const found = MARKS[texture] ?? [];
+  if (!found.length) return null;
+  let path = "";
+  for (let left = 0; left < width; left += TILE)
+    for (let top = 0; top < height; top += TILE)
+      for (const [a, b, w, h] of found) {
+        const wide = Math.min(w, width - left - a), high = Math.min(h, height - top - b);
+        if (wide > 0 && high > 0) path += `M${left + a} ${top + b}h${wide}v${high}h${-wide}z`;
+      }
+  return <path d={path} fill={colour} opacity={SHADE} />;
 }

@@ -103,6 +103,7 @@ export function WorkloadDrawer({ source, cluster, name, version, now, close, tol
           </dl>
           {holder.workload && <Way found={found} created={holder.created} state={holder.state} now={now} />}
           {holder.state === "waiting" && (source.live ? <Why source={source} name={name} message={found.message} now={now} /> : <p>{found.message}</p>)}
+          {source.live && <Events source={source} name={name} now={now} />}
           <Pods found={found} unit={cluster.unit} />
         </>
       )}
@@ -137,6 +138,32 @@ function Way({ found, created, state, now }: { found: Detail; created: number; s
         {state === "waiting" && <li class="next"><b>Waits</b> <span class="dim">for {age(now - (steps.at(-1)?.at ?? now))}</span></li>}
         {state === "starting" && <li class="next"><b>Pods are starting</b></li>}
       </ol>
+    </section>
+  );
+}
+
+type EventRow = [number, string, string, string, string, number, number, string, string];
+
+/** What was told of it, its owner and its pods: what says the same is one row. */
+function Events({ source, name, now }: { source: Source; name: string; now: number }): JSX.Element {
+  const { found, error } = useAsked<{ rows: EventRow[]; why: string }>(source, "events", { key: name }, Math.floor(now / 15), 10_000);
+  if (!found) return <section aria-label="Events"><h3>Events</h3><Waits what="Reading its events" error={error} /></section>;
+  return (
+    <section aria-label="Events">
+      <h3>Events</h3>
+      {found.rows.length > 0 && (
+        <ol class="events">
+          {found.rows.map(([last, type, reason, kind, object, objects, times, note, reporter]) => (
+            <li key={`${kind}/${type}/${reason}/${object}/${note}`} class={type === "Normal" || type === "" ? "" : "warned"}>
+              <b>{type !== "Normal" && type !== "" && `${type}: `}{reason}</b>{" "}
+              <span class="dim">{kind === "Pod" && objects > 1 ? `${many(objects)} pods, last of ${object}` : `${kind} ${object}`}{times > objects && `, ${many(times)} times`}, <When at={last} now={now} /></span>
+              <div class="small" title={reporter}>{note}</div>
+            </li>
+          ))}
+        </ol>
+      )}
+      {!found.rows.length && !found.why && <p class="dim">None is kept. A cluster forgets events after an hour, unless it is told otherwise.</p>}
+      {found.why && <p class="dim">{found.why[0]!.toUpperCase() + found.why.slice(1)}.</p>}
     </section>
   );
 }
