@@ -143,7 +143,13 @@ def _hits(rates: Sequence[HitRate]) -> Table:
 
 
 def _latencies(found: Sequence[Latency]) -> Table:
-    table = _new("Table 5: sourcing candidates over all nodes, microseconds", "Preemptor", "Method", "P50", "P90")
+    table = _new(
+        "Table 5: sourcing candidates over all nodes, and whole cycles, microseconds",
+        "Preemptor",
+        "Method",
+        "P50",
+        "P90",
+    )
     gpus = {name: f"{name}, {TABLE_3[name].gpus} GPUs" for name in PREEMPTORS}
     for (name, method), (p50, p90) in paper.PUBLISHED_MICROS.items():
         table.add_row(gpus[name], f"published: {method}", f"{p50:,.0f}", f"{p90:,.0f}")
@@ -175,7 +181,7 @@ def _counts(found: Sequence[dict[str, int]]) -> Table:
 
 
 def _overheads(found: Sequence[Overhead]) -> Table:
-    title = "Figure 10: sourcing candidates five times for each workload, microseconds"
+    title = "Figure 10: sourcing candidates, and whole cycles, five times for each workload, microseconds"
     table = _new(title, "Preemptor", "Method", "1", "2", "3", "4", "5")
     for one in found:
         table.add_row(one.preemptor, one.method, *[f"{micros:,.0f}" for micros in one.micros])
@@ -183,7 +189,7 @@ def _overheads(found: Sequence[Overhead]) -> Table:
 
 
 def _distributions(found: Sequence[Distribution]) -> Table:
-    title = "Figure 11: how the times of sourcing are distributed, microseconds"
+    title = "Figure 11: how the times of sourcing, and of whole cycles, are distributed, microseconds"
     table = _new(title, "Preemptor", "Method", *[f"P{part}" for part in PERCENTILES])
     for one in found:
         table.add_row(one.preemptor, one.method, *[f"{micros:,.0f}" for micros in one.percentiles.values()])

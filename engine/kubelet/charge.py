@@ -92,12 +92,15 @@ def _cpus(layout: Layout, state: State, zone: int, count: int, sign: int) -> int
         free = state.cpus & known.zones[zone]
         return take(known, layout.kubelet, free, min(count, free.bit_count())) or 0
     held = known.zones[zone] & ~state.cpus & ~layout.reserved_cpus
-    whole = [core.cpus for core in known.cores if core.cpus & held == core.cpus]
-    chosen = 0
-    for core in whole:
-        if count - chosen.bit_count() >= core.bit_count():
-            chosen |= core
-    return chosen | lowest_of(held & ~chosen, count - chosen.bit_count())
+    chosen, missing = 0, count
+    for core in known.cores:
+        if missing <= 0:
+            break
+        cpus = core.cpus
+        if cpus & held == cpus and missing >= cpus.bit_count():
+            chosen |= cpus
+            missing -= cpus.bit_count()
+    return chosen | lowest_of(held & ~chosen, missing)
 
 
 def _changed(layout: Layout, state: State, amounts: _ByZone, sign: int) -> State:

@@ -35,7 +35,7 @@ from engine.preemption.model import NOBODY, Landing, NodeRoom
 COVERS_KEPT: Final = 1 << 14
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-_SAFE: Final = 1 - 1e-9  # a bound that is computed in floats must not come out too high
+SAFE: Final = 1 - 1e-9  # a bound that is computed in floats must not come out too high
 
 
 class Place(NamedTuple):
@@ -243,7 +243,7 @@ class _Look:
         parts = missing * np.where(missing, self.arrays.each[level].take(columns, axis=1), 0.0)
         if strict:
             parts = np.maximum(parts, self._above(missing, columns, level))
-        found: Ints = np.ceil(np.maximum.reduce(parts) * _SAFE).astype(np.int64)
+        found: Ints = np.ceil(np.maximum.reduce(parts) * SAFE).astype(np.int64)
         return found
 
     def _above(self, missing: Ints, columns: Ints, level: int) -> Floats:

@@ -31,6 +31,7 @@ from engine.kubelet.resource_requests import is_device
 from engine.preemption.blocks import MachineNeeds, blocks_of, offers, wanted
 from engine.preemption.cover import Item, by_cost
 from engine.preemption.model import NOBODY, Choice, Cost, Key, Landing, NodeRoom, Preemptor, Rules, TopologyQos, Victim
+from engine.preemption.one_room import OneRoom, RoomTable
 from engine.preemption.roster import Bound, Place, Roster, RosterTable
 
 MOST_ASKED: Final = 1 << 12  # sets of one node that its kubelet is asked about
@@ -49,7 +50,7 @@ class Candidate(NamedTuple):
     wanted: MachineNeeds
 
 
-def find(roster: Roster, preemptor: Preemptor, rules: Rules | None = None) -> Choice | None:
+def find(roster: Roster | OneRoom, preemptor: Preemptor, rules: Rules | None = None) -> Choice | None:
     """The best node and victims; None where no permitted set of victims makes room."""
     search = _Search(roster, preemptor, rules or Rules())
     return search.run()
@@ -62,7 +63,7 @@ def sourced(roster: Roster, preemptor: Preemptor, rules: Rules | None = None) ->
 
 @dataclass
 class _Search:
-    roster: Roster
+    roster: Roster | OneRoom
     preemptor: Preemptor
     rules: Rules
     asked: int = 0
@@ -198,7 +199,7 @@ class _Stream:
 
     bound: Bound
 
-    def __init__(self, table: RosterTable, needs: MachineNeeds, above: int, *, by_count: bool) -> None:
+    def __init__(self, table: RosterTable | RoomTable, needs: MachineNeeds, above: int, *, by_count: bool) -> None:
         self.wanted = needs
         self.rows = table.rows_of(needs) or []
         self._bounds = table.bounds(needs, above, by_count=by_count)

@@ -17,7 +17,8 @@ import msgspec
 
 from engine.cluster.state import ClusterState
 from engine.kubelet.charge import charge
-from engine.kubelet.machine import Layout, NumaPlacement, PodShape, State, ZoneUse
+from engine.kubelet.machine import Layout, NumaPlacement, PodShape, State, TopologyPolicy, ZoneUse
+from engine.kubelet.numa_policy import LENIENT
 from engine.kubelet.rebuild import asked, fits_zones, inner
 from engine.kubelet.resource_requests import is_device
 from engine.model import PODS, Pod, PodSet
@@ -25,7 +26,7 @@ from engine.numa.fleet import granted
 from engine.preemption.blocks import blocks_of, kind_of, wanted
 from engine.preemption.cover import Amount, Item, cheapest
 from engine.preemption.model import NOBODY, Choice, Key, Landing, NodeRoom, Preemptor, Rules, Victim
-from engine.preemption.roster import Roster
+from engine.preemption.one_room import OneRoom
 from engine.preemption.search import find
 from queueing.preemption.landings import Landings
 from queueing.preemption.plan import ranked
@@ -198,7 +199,7 @@ class NodesInside:
         free = tuple([room.free.get(name, 0) for name in self._needs])
         key = room.layout, room.state, free, tuple([self._outline(room, victim) for victim in room.victims])
         if key not in self._chosen:
-            found = find(Roster([room]), self._preemptor, self.rules)
+            found = find(OneRoom(room), self._preemptor, self.rules)
             pick = None if found is None else Pick(_positions(room, found), found.landing, found.freed)
             self._chosen[key] = pick
         return self._chosen[key]
@@ -219,6 +220,12 @@ class NodesInside:
     @cached_property
     def _needs(self) -> dict[str, int]:
         return self.state.cluster.table.needs(self.pod_set)
+
+    def hopeless(self, room: NodeRoom) -> bool:
+        """Whether the node is known not to take a pod with everybody gone, where `cheapest` would not find out soon."""
+        if room.layout is None or self.shape.wish in LENIENT or room.layout.kubelet.policy is TopologyPolicy.SINGLE:
+            return False  # more room never harms there
+        return not self.emptied(room)
 
     def emptied(self, room: NodeRoom) -> int:
         """How many pods the node would take with everybody gone."""

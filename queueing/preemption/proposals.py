@@ -140,7 +140,7 @@ class OnePod:
                 if by_amounts is not None:
                     heapq.heappush(heap, (max(by_amounts, bound), (1, number), room, None))
             elif pick is None:
-                pick = self._inner.cheapest(room) if self._inner.emptied(room) else None
+                pick = None if self._inner.hopeless(room) else self._inner.cheapest(room)
                 if pick is not None:
                     self.hopeless = False
                     if pick.victims:

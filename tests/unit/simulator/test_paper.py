@@ -146,3 +146,4 @@ def test_the_command_prints_all_and_the_same_for_the_same_seed():
     text = run("--cycles", "1", "--preemptions", "2", "--placement", "packed", "--in-a-row")
     for part in ("Table 3", "Figure 3", "Table 4", "Table 5", *[f"Figure {n}" for n in (8, 9)], "published", "2225"):
         assert part in text
+    assert text.count(", whole cycle ") == 4 + 8 + 4  # of both strategies, in Table 5, and Figures 10 and 11

@@ -1,0 +1,37 @@
+"""One node without columns answers as a roster of that node does: the same victims, not only equal ones."""
+
+import pytest
+from victim_cases import make_case
+
+from engine.kubelet.machine import TopologyPolicy
+from engine.preemption.model import Rules, Strategy, TopologyQos
+from engine.preemption.one_room import OneRoom
+from engine.preemption.roster import Roster
+from engine.preemption.search import find
+from simulator.paper import PREEMPTORS, TABLE_3, Filling, full_cluster, guaranteed
+from simulator.servers import preemptor_of
+
+STRATEGIES = pytest.mark.parametrize("strategy", list(Strategy))
+
+
+@STRATEGIES
+def test_generated_nodes(strategy):
+    found = seen = 0
+    for seed in range(300):
+        case = make_case(seed)
+        for room in case.rooms:
+            choice = find(OneRoom(room), case.preemptor, Rules(strategy))
+            assert choice == find(Roster([room]), case.preemptor, Rules(strategy)), (seed, room.node)
+            seen, found = seen + 1, found + (choice is not None and bool(choice.victims))
+    assert 100 < found < seen
+
+
+@STRATEGIES
+@pytest.mark.parametrize("filling", list(Filling))
+def test_servers_of_table_3(strategy, filling):
+    for room in full_cluster(filling, 0):
+        for name in PREEMPTORS:
+            best_effort = preemptor_of(TABLE_3[name], TopologyQos.BEST_EFFORT, TopologyPolicy.NONE)
+            for preemptor in (guaranteed(TABLE_3[name]), best_effort):
+                found = find(OneRoom(room), preemptor, Rules(strategy))
+                assert found == find(Roster([room]), preemptor, Rules(strategy))
