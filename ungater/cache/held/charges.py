@@ -7,6 +7,8 @@ from engine.kubelet.machine import NumaPlacement
 from engine.model import Pod
 from kube import objects
 from kube.pods import convert
+from kube.pods.requests import pod_requests
+from queueing.model import exceeds
 from ungater.cache.core import Core
 from ungater.cache.held.pod_volumes import PodVolumes
 from ungater.jobs.pod_group import mark_of
@@ -51,7 +53,7 @@ class Charges:
             self.give_back(pod)
             return
         node = pod.spec.node_name
-        unrecorded = self._state.unrecorded(node)
+        came, unrecorded = objects.key(pod) not in self._state.pods, self._state.unrecorded(node)
         try:
             shape, placement = self._topologies.of_pod(pod, self._placement_sent(pod))
             observed = placement is not None and self._topologies.observed(pod)
@@ -61,9 +63,10 @@ class Charges:
         except Exception as error:  # noqa: BLE001  (told by the guard)
             self._guard.failed("pod", objects.key(pod), error)
             less = self._take(Pod(key=objects.key(pod), node=node, requests={}))  # one pod, at least
-        if less or self._state.unrecorded(node) < unrecorded:
-            self._core.queue_inadmissible(self._state.flavors_on(node))
         entry = self._entries.of_pod(pod)
+        makes_room = came and entry is not None and self._smaller_than_growth(entry, pod)
+        if less or makes_room or self._state.unrecorded(node) < unrecorded:
+            self._core.queue_inadmissible(self._state.flavors_on(node))
         if entry is not None and entry.job.queue:
             self._queues.bind(objects.key(pod), entry.key)
         self.note_outside(pod)
@@ -82,6 +85,16 @@ class Charges:
             self._overdrawn.add(pod.node)
             self._core.signal()
         return any(after.get(name, 0) > amount for name, amount in before.items())
+
+    def _smaller_than_growth(self, entry: WorkloadEntry, pod: objects.Pod) -> bool:
+        """Whether a pod came to a slot that more pods of its workload would need more for: an edited template's.
+
+        Growth counts empty slots by what is asked for now, and those with pods by what these take.
+        """
+        if entry.key not in self._queues.growing:
+            return False
+        name, takes = entry.pod_set_of(pod), pod_requests(pod.spec)
+        return any(exceeds(pod_requests(one.template.spec), takes) for one in entry.job.pod_sets if one.name == name)
 
     def overdrawn(self) -> set[str]:
         """The nodes of which pods took more than there was beside the slots; each is told once."""

@@ -6,6 +6,7 @@ from support.owned import KEYS, make_admission, make_owner, make_pod, make_recor
 from support.queued_world import entry_of, filled, queued
 from support.world import World
 
+from kube.objects import Job
 from queueing.queues.queues import Queues
 from ungater.cache.held.orphans import Orphans
 from ungater.model.pod_slots import Expectation
@@ -162,3 +163,19 @@ def test_those_with_slots_on_a_node_that_such_a_pod_comes_to_after_all_are_looke
     world.put("pod", make_pod("late", owner=other, at=slot.values, phase="Running", spec=bound))
     world.memory.nodes.look_at_changed()
     assert not world.asked, "that is known"
+
+
+@pytest.mark.parametrize(("now", "helped"), [("2", True), ("1", False)])
+def test_growth_is_tried_again_once_a_pod_takes_less_of_its_slot_than_more_pods_would(world, now, helped):
+    """A template was edited: an empty slot counts by what is asked for now, and one with a pod by what that takes."""
+    job = queued(world, "train")
+    slot, entry = world.admit(job).slots[0], entry_of(world, job)
+    body = msgspec.json.decode(msgspec.json.encode(job))
+    body["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = now
+    world.put("job", msgspec.json.decode(msgspec.json.encode(body), type=Job))
+    queues = world.memory.queues
+    queues.wish(entry.key, {"main": 3})
+    before = queues.freed_so_far(entry.key)
+    spec = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}
+    world.put("pod", make_pod("old", owner=entry.job, at=slot.values, node=slot.node, phase="Running", spec=spec))
+    assert (queues.freed_so_far(entry.key) != before) is helped
