@@ -19,15 +19,12 @@ CLIENT_BURST = 10000
 LEASE_SECONDS = 160  # KWOK renews each node's lease four times in this time: 640 nodes cost 16 writes a second
 NODE_GRACE_SECONDS = 200
 
-# They need a cloud, a kubelet or a metrics server, or write to every node for a kubelet's sake.
+# They need a kubelet or a metrics server, or write to every node for a kubelet's sake.
 CONTROLLERS_OFF = (
-    "cloud-node-lifecycle-controller",
     "horizontal-pod-autoscaler-controller",
     "node-ipam-controller",
-    "node-route-controller",
     "persistentvolume-attach-detach-controller",
     "persistentvolume-expander-controller",
-    "service-lb-controller",
     "ttl-controller",
 )
 

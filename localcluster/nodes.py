@@ -13,6 +13,7 @@ from kube.patches import PatchType
 from kube.resources import NODES
 from localcluster.kubelets.specs import KUBELET, MACHINE, build, parse_kubelet, parse_machine
 from localcluster.kubelets.specs import capacity as specs_capacity
+from localcluster.programs.build import KUBERNETES_VERSION, KWOK_VERSION
 
 BLOCK_LABEL = "cloud-provider.com/topology-block"
 RACK_LABEL = "cloud-provider.com/topology-rack"
@@ -142,8 +143,8 @@ def _info() -> dict[str, str]:
     known = {
         "architecture": "amd64",
         "operatingSystem": "linux",
-        "kubeletVersion": "v1.36.3-kwok",
-        "containerRuntimeVersion": "kwok://0.8.0",
+        "kubeletVersion": f"v{KUBERNETES_VERSION}-kwok",
+        "containerRuntimeVersion": f"kwok://{KWOK_VERSION}",
     }
     return {**dict.fromkeys(unknown, ""), **known}
 

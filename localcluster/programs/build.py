@@ -21,8 +21,8 @@ from clock import SYSTEM, Clock
 from localcluster.errors import BinariesMissing
 from localcluster.programs import golang
 
-KUBERNETES_VERSION = "1.36.3"
-ETCD_VERSION = "3.6.16"
+KUBERNETES_VERSION = "1.37.1"
+ETCD_VERSION = "3.7.0"
 KWOK_VERSION = "0.8.0"
 HELM_VERSION = "3.21.4"
 KUSTOMIZE_VERSION = "5.8.1"

@@ -2,7 +2,7 @@
 
 Cache: ``$XDG_CACHE_HOME/topogate/releases/<program>-<version>-<machine>/``; a program appears there whole and checked,
 or not at all. What is on its way is kept beside it, so that the next attempt goes on. ``TOPOGATE_MIRROR`` names a
-server that has the files under the release servers' own names and paths (``MIRROR/dl.k8s.io/v1.36.3/...``).
+server that has the files under the release servers' own names and paths (``MIRROR/dl.k8s.io/v1.37.1/...``).
 """
 
 import os

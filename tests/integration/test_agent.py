@@ -19,6 +19,7 @@ from crds.numa_placement import decode
 from kube.errors import Forbidden, NotFound
 from kube.patches import PatchType
 from kube.resources import EVENTS, FLEX_TOPOS, NODE_RESOURCE_TOPOLOGIES, PODS
+from localcluster.programs.build import KUBERNETES_VERSION
 
 pytestmark = pytest.mark.cluster
 
@@ -138,7 +139,7 @@ async def test_it_publishes_all_it_knows_and_then_only_what_changes(client, acco
         links = [edge for edge in found["spec"]["edges"] if edge["type"] == "link"]
         assert {link["attributes"]["kind"] for link in links} == {"NV12"}
         status = found["status"]
-        assert status["kubelet"]["version"] == "v1.36.3-kwok"
+        assert status["kubelet"]["version"] == f"v{KUBERNETES_VERSION}-kwok"
         assert status["kubelet"]["reservedCpus"] == "0,128"
         assert status["cpus"]["defaultSet"] == "0-47,52-175,180-255"
         (assignment,) = status["cpus"]["assignments"]

@@ -7,6 +7,7 @@ import pytest
 from kube.errors import Forbidden, Gone
 from kube.resources import CONFIG_MAPS, JOBS, LEASES, NODES, PODS, SERVICE_ACCOUNTS
 from localcluster.nodes import NOT_READY
+from localcluster.programs.build import KUBERNETES_VERSION
 
 pytestmark = pytest.mark.cluster
 DEADLINE_SECONDS = 30
@@ -160,7 +161,7 @@ async def test_compaction_ends_old_resource_versions(cluster, client, namespace)
 
 
 async def test_kubectl_of_the_right_version(kubectl):
-    assert '"gitVersion": "v1.36.3"' in kubectl("version", "-o", "json")
+    assert f'"gitVersion": "v{KUBERNETES_VERSION}"' in kubectl("version", "-o", "json")
 
 
 async def test_unknown_component_is_named(cluster):

@@ -323,7 +323,8 @@ def test_a_folder_has_all_of_the_right_version_or_is_refused(world, monkeypatch)
     (folder / "etcd").write_text("#!/bin/sh\necho v3.5.0\n")
     (folder / "kwok").unlink()
     with pytest.raises(
-        BinariesMissing, match=r"lacks etcd 3.6.16 \(it has 3.5.0\), kwok 0.8.0 \(it has none that runs\)"
+        BinariesMissing,
+        match=rf"lacks etcd {build.ETCD_VERSION} \(it has 3.5.0\), kwok {build.KWOK_VERSION} \(it has none that runs\)",
     ):
         binaries.Binaries.find()
     monkeypatch.setenv(binaries.CHOICE, "biuld")

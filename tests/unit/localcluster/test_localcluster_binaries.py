@@ -133,11 +133,31 @@ def test_whoever_waits_for_the_lock_says_so(places):
     assert said == ["another process is building; waiting for it"]
 
 
+@pytest.mark.parametrize(
+    ("module", "needs"),
+    [
+        ("controlplane", f"k8s.io/kubernetes v{build.KUBERNETES_VERSION}"),
+        ("controlplane", f"go.etcd.io/etcd/server/v3 v{build.ETCD_VERSION}"),
+        ("kwok", f"sigs.k8s.io/kwok v{build.KWOK_VERSION}"),
+    ],
+)
+def test_what_is_built_is_of_the_version_that_is_named(module, needs):
+    written = (build.MODULES / module / "go.mod").read_text().split("\n)")[0]
+    assert needs in {line.strip().removeprefix("require ") for line in written.splitlines()}
+
+
+def test_all_staging_modules_are_of_that_version():
+    major, minor, patch = build.KUBERNETES_VERSION.split(".")
+    written = (build.MODULES / "controlplane" / "go.mod").read_text()
+    replaced = {line.split()[-1] for line in written.splitlines() if " => k8s.io/" in line}
+    assert (major, replaced) == ("1", {f"v0.{minor}.{patch}"})
+
+
 def test_key_depends_on_go_and_on_flags():
     kubernetes = build.TARGETS[0]
     keys = {target.key(version) for target in build.TARGETS for version in ("go1.26.8", "go1.26.9")}
     assert len(keys) == 2 * len(build.TARGETS)
-    assert "-X k8s.io/component-base/version.gitVersion=v1.36.3" in kubernetes.flags[-1]
+    assert f"-X k8s.io/component-base/version.gitVersion=v{build.KUBERNETES_VERSION}" in kubernetes.flags[-1]
 
 
 @pytest.mark.parametrize(
