@@ -1,7 +1,8 @@
 """Constraints within a claim: devices that share an attribute's value, or have different ones.
 
 Without the feature of lists, values are compared as they are; with it, as sets: what is shared must have an element in
-common, what is distinct must have none.
+common, what is distinct must have none. Without it, a first device may have a value of a kind that is not compared, as
+in Kubernetes.
 """
 
 from collections.abc import Callable
@@ -30,15 +31,21 @@ class Rule(Protocol):
 def rule_of(constraint: Constraint, *, lists: bool) -> Rule | None:
     """The rule of a constraint; None where it is of a kind that is not known."""
     if constraint.match:
-        return Match(constraint, _as_set if lists else _as_one)
+        return Match(constraint, lists=lists)
     if constraint.distinct:
-        return Distinct(constraint, _as_set if lists else _as_one)
+        return Distinct(constraint, lists=lists)
     return None
 
 
-def _as_one(attribute: Attribute) -> Values | None:
-    """The value of an attribute as a set of one; None where it is of a kind that is not compared."""
-    return frozenset({(attribute.kind, attribute.value)}) if attribute.kind in _SCALARS else None
+def _values(attribute: Attribute | None, *, lists: bool, first: bool) -> Values | None:
+    """The values of an attribute as a set; None where a device with it cannot be added."""
+    if attribute is None:
+        return None
+    if lists:
+        return _as_set(attribute)
+    if attribute.kind in _SCALARS:
+        return frozenset({(attribute.kind, attribute.value)})
+    return frozenset() if first else None
 
 
 def _as_set(attribute: Attribute) -> Values | None:
@@ -59,15 +66,14 @@ class Match:
     """All devices have a value in common; what is left of it after each is kept for the way back."""
 
     constraint: Constraint
-    values: Callable[[Attribute], Values | None]
+    lists: bool
     common: list[Values] = field(default_factory=list)
 
     def add(self, name: str, full_name: str, lookup: Lookup) -> bool:
         """Add a device."""
         if not _applies(self.constraint, name, full_name):
             return True
-        attribute = lookup(self.constraint.match)
-        values = None if attribute is None else self.values(attribute)
+        values = _values(lookup(self.constraint.match), lists=self.lists, first=not self.common)
         if values is None:
             return False
         if self.common:
@@ -88,15 +94,14 @@ class Distinct:
     """No two devices have a value in common."""
 
     constraint: Constraint
-    values: Callable[[Attribute], Values | None]
+    lists: bool
     taken: list[Values] = field(default_factory=list)
 
     def add(self, name: str, full_name: str, lookup: Lookup) -> bool:
         """Add a device."""
         if not _applies(self.constraint, name, full_name):
             return True
-        attribute = lookup(self.constraint.distinct)
-        values = None if attribute is None else self.values(attribute)
+        values = _values(lookup(self.constraint.distinct), lists=self.lists, first=not self.taken)
         if values is None or any(values & others for others in self.taken):
             return False
         self.taken.append(values)

@@ -84,6 +84,16 @@ def test_a_device_without_the_attribute_meets_no_constraint():
     assert given([resource_slice(device("d0"))], claim(ask(), constraints=[MATCH])).startswith("unallocatable")
 
 
+def test_lists_are_compared_only_where_their_feature_is_on_but_a_first_device_may_have_one():
+    lists = [resource_slice(*({"name": name, "attributes": {"pair": {"ints": [1, 2]}}} for name in ("a", "b")))]
+    on = Features.of(["DRAListTypeAttributes"])
+    for constraint, together in ((MATCH, True), (DISTINCT, False)):
+        assert given(lists, claim(ask(), constraints=[constraint])) == "r=a"
+        assert given(lists, claim(ask(count=2), constraints=[constraint])).startswith("unallocatable")
+        found = given(lists, claim(ask(count=2), constraints=[constraint]), features=on)
+        assert (found == "r=a r=b") is together
+
+
 @pytest.mark.parametrize("name", ["pair", f"{DRIVER}/pair"])
 def test_an_attribute_without_domain_is_in_the_driver_s(name):
     one = {"name": "d0", "attributes": {name: {"int": 1}}}
