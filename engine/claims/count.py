@@ -6,6 +6,7 @@ that no selector and no constraint reads do not count, the order of devices does
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from operator import is_not
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -13,13 +14,13 @@ import numpy as np
 
 from engine.arrays import Ints
 from engine.claims.allocate import Prepared, allocate, prepare
-from engine.claims.budget import Budget
+from engine.claims.budget import MOST_STEPS, Budget
 from engine.claims.cel.selectors import Path, Program, Selectors
 from engine.claims.hardware import Hardware, Reachable
 from engine.claims.in_use import InUse
 from engine.claims.model import Claim, DeviceClass
 from engine.claims.pools import reaches
-from engine.claims.results import Allocation
+from engine.claims.results import Allocation, Outcome
 from engine.claims.searching.counters import PoolCounters
 from engine.claims.searching.requests import Known
 
@@ -59,14 +60,15 @@ def count(prepared: Prepared, in_use: InUse, limit: int, budget: Budget) -> Coun
 class ClaimCounter:
     """Counts of one kind of pods: claims that are the same but for their names.
 
-    ``budget`` is what all its counts together may cost; nodes beyond it count as full.
+    ``steps`` is what one call may cost, all nodes together. Nodes beyond it have as many pods as were found by then,
+    and are asked again by the next call.
     """
 
     claims: Sequence[Claim]
     classes: dict[str, DeviceClass]
     selectors: Selectors
     limit: int
-    budget: Budget
+    steps: int = MOST_STEPS
     _reads: tuple[Path, ...] = field(init=False)
     _attributes: tuple[str, ...] = field(init=False)
     _looks: "WeakKeyDictionary[Hardware, Hashable]" = field(default_factory=WeakKeyDictionary)
@@ -83,28 +85,30 @@ class ClaimCounter:
 
     def counts(self, nodes: Sequence[NodeDevices]) -> Ints:
         """``(nodes,) int64``, pods that fit each node. Only nodes that changed since the last time are looked at."""
-        given = list(nodes)
+        given, budget = list(nodes), Budget(self.steps)
         if len(given) != len(self._nodes):
-            self._counts = np.array([self._count(node) for node in given], np.int64)
-        elif any(map(_differ, given, self._nodes)):
+            self._counts = np.array([self._count(node, budget) for node in given], np.int64)
+        elif any(map(is_not, given, self._nodes)):
             counts = self._counts.copy()
             for index, (node, before) in enumerate(zip(given, self._nodes, strict=True)):
                 if node is not before:
-                    counts[index] = self._count(node)
+                    counts[index] = self._count(node, budget)
             self._counts = counts
-        self._nodes = given
+        self._nodes = given if budget.left >= 0 else []
         return self._counts
 
-    def _count(self, node: NodeDevices) -> int:
+    def _count(self, node: NodeDevices, budget: Budget) -> int:
         look = self._look(node)
         found = self._answers.get(look)
-        if found is None:
+        if found is not None:
+            return found
+        known = Known(self.classes, self.selectors, budget)
+        counted = count(prepare(node.hardware, self.claims, known), node.in_use, self.limit, budget)
+        if counted.failed is None or counted.failed.outcome is not Outcome.GIVEN_UP:
             if len(self._answers) >= _REMEMBERED:
                 self._answers.clear()
-            known = Known(self.classes, self.selectors, self.budget)
-            prepared = prepare(node.hardware, self.claims, known)
-            found = self._answers[look] = len(count(prepared, node.in_use, self.limit, self.budget).pods)
-        return found
+            self._answers[look] = len(counted.pods)
+        return len(counted.pods)
 
     def _programs(self) -> Sequence[Program]:
         asks = [
@@ -142,20 +146,14 @@ class ClaimCounter:
         return pool.pool_id[0], pool.incomplete, bool(pool.invalid), devices
 
     def _device_look(self, one: Reachable, hardware: Hardware) -> Hashable:
-        device = one.device
-        reach = device.reach if one.slice.per_device else one.slice.reach
+        device, per_device = one.device, bool(one.slice.per_device)
+        reach = device.reach if per_device else one.slice.reach
         return (
             tuple([device.looks(path) for path in self._reads]),
             tuple([device.attribute(name) for name in self._attributes]),
-            frozenset(device.capacity.items()),
-            tuple((use.counter_set, frozenset(use.counters.items()), use.groups) for use in device.uses),
-            device.taints,
-            (device.shareable, device.binds_to_node, bool(device.binding_conditions), one.slice.skips_node_operations),
-            (
-                not one.slice.per_device or reaches(device.reach, hardware.node),
-                bool(reach.node),
-                len(reach.terms or ()),
-            ),
+            device.form,
+            hardware.node.declared_features if one.slice.skips_node_operations else None,
+            (not per_device or reaches(reach, hardware.node), bool(reach.node), len(reach.terms or ())),
         )
 
     def _counters_look(self, hardware: Hardware, in_use: InUse) -> Hashable:
@@ -166,7 +164,3 @@ class ClaimCounter:
                 counters = PoolCounters.of(pool, in_use)
                 looks.append((frozenset(counters.left.items()), frozenset(counters.groups.items())))
         return tuple(looks)
-
-
-def _differ(one: NodeDevices, other: NodeDevices) -> bool:
-    return one is not other

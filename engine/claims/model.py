@@ -143,6 +143,15 @@ class Device:
         domain, slash, name = qualified.partition("/")
         return self.attributes.get(name) if found is None and slash and domain == self.driver else found
 
+    @cached_property
+    def form(self) -> Hashable:
+        """What it is apart from names, attributes and where it is reached from: equal for devices that count alike."""
+        uses = tuple((use.counter_set, frozenset(use.counters.items()), use.groups) for use in self.uses)
+        return (
+            *(frozenset(self.capacity.items()), uses, self.taints),
+            *(self.shareable, self.binds_to_node, bool(self.binding_conditions)),
+        )
+
     def _entry(self, entries: Mapping[str, Attribute | DeviceCapacity], domain: str, name: str) -> Hashable:
         found = entries.get(f"{domain}/{name}")
         if domain == self.driver and "/" not in name:
@@ -160,6 +169,8 @@ class Device:
     def _flaw(self) -> str | None:
         """What of it is no value: it fails every expression, whatever that reads."""
         for name, attribute in self.attributes.items():
+            if attribute.kind in {"string", "int", "bool"}:
+                continue
             try:
                 _seen(attribute)
             except ValueError as error:

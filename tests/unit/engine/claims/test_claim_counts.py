@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from support.dra import DRIVER, ask, claim, counters, device, device_class, fitting, hardware, resource_slice, taken
 
-from engine.claims.budget import Budget
 from engine.claims.cel.selectors import Selectors
 from engine.claims.count import ClaimCounter, NodeDevices
 from engine.claims.features import Features
@@ -31,23 +30,20 @@ def node(name, *kinds, in_use=(), **fields):
     return NodeDevices(hardware(slices, node=name), used)
 
 
-def counter(*claims, limit=16, budget=None):
+def counter(*claims, limit=16, steps=100_000):
     return ClaimCounter(
         claims=[read_claim(one) for one in claims],
         classes={"c": read_class(device_class())},
         selectors=Selectors(),
         limit=limit,
-        budget=budget or Budget(),
+        steps=steps,
     )
 
 
 def test_nodes_that_look_the_same_are_counted_once():
-    counted = counter(PAIRS, budget=(budget := Budget()))
-    nodes = [node(f"n{index}", "x", "x", "x", "x") for index in range(5)]
-    assert counted.counts(nodes[:1]).tolist() == [2]
-    left = budget.left
-    assert counted.counts(nodes).tolist() == [2] * 5
-    assert budget.left == left
+    nodes = [node(f"n{index}", "x", "x", "x", "x") for index in range(50)]
+    enough = next(steps for steps in range(1, 1000) if counter(PAIRS, steps=steps).counts(nodes[:1]).tolist() == [2])
+    assert counter(PAIRS, steps=2 * enough).counts(nodes).tolist() == [2] * 50
 
 
 def test_what_is_in_use_and_what_is_read_tells_nodes_apart():
@@ -79,8 +75,14 @@ def test_counters_that_other_nodes_use_tell_nodes_apart():
     assert counted.counts([free, used]).tolist() == [2, 1]
 
 
-def test_when_the_budget_is_used_up_nodes_count_as_full():
-    assert counter(PAIRS, budget=Budget(3)).counts([node("a", "x", "x")]).tolist() == [0]
+def test_what_one_call_does_not_come_to_the_next_one_counts():
+    counted = counter(PAIRS, steps=60)
+    nodes = [node("a", "x", "x", "x", "x"), node("b", "x", "x", "y", "x"), node("c", "y", "x", "x", "x", "x", "x")]
+    first = counted.counts(nodes).tolist()
+    assert first != [2, 1, 2]
+    for _ in range(5):
+        last = counted.counts(nodes).tolist()
+    assert last == [2, 1, 2]
 
 
 def test_the_limit_holds():
@@ -118,7 +120,6 @@ def test_pods_of_the_recorded_cases_are_counted_alike_node_by_node():
             classes={made.name: made for made in map(read_class, case["classes"])},
             selectors=Selectors(),
             limit=case["limit"],
-            budget=Budget(),
         )
         nodes = [NodeDevices(reached, InUse.of(read_uses(case["allocated"], "allocated")))]
         assert counted.counts(nodes).tolist() == [case["expected"]["count"]], case["id"]
