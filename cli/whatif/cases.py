@@ -188,13 +188,15 @@ def _case_or_error(number: int, line: bytes, decode: Callable[[bytes], Read]) ->
         return decode(line)
     except (msgspec.DecodeError, ValueError) as error:
         return CaseError(number, _identity(line), _hint(str(error)))
+    except RecursionError:
+        return CaseError(number, _identity(line), "objects are nested too deep")
 
 
 def _identity(line: bytes) -> str | None:
     try:
         return _identities.decode(line).id
-    except (msgspec.DecodeError, ValueError):
-        found = _IDENTITY.search(line)  # the line is no JSON; its id may stand there all the same
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        found = _IDENTITY.search(line)  # it cannot be read; its id may stand there all the same
         return None if found is None else found[1].decode(errors="replace")
 
 

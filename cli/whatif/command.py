@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from cli.output import stderr, stdout
-from cli.whatif import admit, preempt
+from cli.whatif import admit, claims, preempt
 from cli.whatif.cases import Case, CaseError, Slice, decide, opened, read_cases
 from cli.whatif.compare import Comparison
 from cli.whatif.output import ErrorAnswer, LinesFormat, with_progress, write
@@ -32,6 +32,7 @@ def _group() -> None:
 
 
 app.command("admit")(admit.command)
+app.command("claims")(claims.command)
 app.command("preempt")(preempt.command)
 
 

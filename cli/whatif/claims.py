@@ -1,0 +1,214 @@
+"""``topogate whatif claims``: which devices a pod's ResourceClaims get on a described node, or how many such pods fit.
+
+docs/dra.md describes both forms. Answers are compared with recorded ones (``expected``) on demand.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from cli.output import stderr, stdout
+from cli.whatif.cases import CaseError, opened, read_lines
+from cli.whatif.claims_cases import ClaimsCase, ExpectedAllocation, ExpectedDevice, decode_claims
+from cli.whatif.output import ErrorAnswer, LinesFormat, with_progress, write
+from engine.claims.allocate import allocate, prepare
+from engine.claims.budget import Budget
+from engine.claims.cel.selectors import Selectors
+from engine.claims.count import count
+from engine.claims.results import Allocation, Outcome
+from engine.claims.searching.requests import Known
+
+HEADINGS = ("Case", "Fits", "Devices, or why not")
+
+
+class DeviceAnswer(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """One device for one request, as a claim's status has it."""
+
+    request: str
+    driver: str
+    pool: str
+    device: str
+    consumed_capacity: dict[str, str] = {}
+    admin_access: bool = False
+
+
+class MappingAnswer(msgspec.Struct, frozen=True, rename="camel"):
+    """Which request of the scheduler's claim a container's extended resource comes from."""
+
+    container_name: str
+    request_name: str
+    resource_name: str
+
+
+Devices = tuple[tuple[DeviceAnswer, ...], ...]  # of each claim
+
+
+class ClaimsAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One decision: ``allocatable`` or ``count``, and the devices of the pod, or of each pod.
+
+    ``reason`` says why there are no devices, or no more: unallocatable, invalid-pool, error (the scheduler would stop)
+    or given-up.
+    """
+
+    id: str
+    allocatable: bool | msgspec.UnsetType = msgspec.UNSET
+    count: int | msgspec.UnsetType = msgspec.UNSET
+    results: Devices | tuple[Devices, ...]
+    reason: str | msgspec.UnsetType = msgspec.UNSET
+    message: str | msgspec.UnsetType = msgspec.UNSET
+    request_mappings: tuple[MappingAnswer, ...] | msgspec.UnsetType = msgspec.UNSET
+
+
+@dataclass
+class AllocatorAgreement:
+    """How often our answers are those that the cases carry."""
+
+    rows: dict[str, list[int]] = field(default_factory=dict)
+
+    def add(self, case: ClaimsCase, pods: tuple[Allocation, ...]) -> None:
+        """Compare the allocations of one case."""
+        expected = case.form.expected
+        if expected is None:
+            return
+        counted = expected.count is not None
+        same = len(pods) == expected.count if counted else bool(pods) == expected.allocatable
+        self._count("pods that fit" if counted else "allocatable", same=same)
+        theirs = expected.allocations if counted else (expected.results or (),)
+        if same and pods and theirs is not None:
+            self._count("devices, where as many fit", same=list(map(_given, pods)) == list(map(_expected, theirs)))
+
+    def table(self) -> Table:
+        """What agrees."""
+        table = Table("Compared with the allocator")
+        for heading in ("equal", "of", "%"):
+            table.add_column(heading, justify="right")
+        for what, (same, every) in self.rows.items():
+            table.add_row(what, str(same), str(every), f"{100 * same / every:.1f}")
+        if not self.rows:
+            table.add_row("nothing to compare: no case carries an answer", "", "", "")
+        return table
+
+    def _count(self, what: str, *, same: bool) -> None:
+        row = self.rows.setdefault(what, [0, 0])
+        row[0] += same
+        row[1] += 1
+
+
+def command(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="Cases, one JSON object a line; may be gzip; - is stdin.")
+    ],
+    output: Annotated[LinesFormat, typer.Option("-o", "--output", help="Output format.")] = LinesFormat.JSONL,
+    compare: Annotated[
+        bool,
+        typer.Option(
+            "--compare", help="Compare with the answers in the cases: a table on stderr (with -o table: instead)."
+        ),
+    ] = False,
+) -> None:
+    """Say which devices the claims of a pod get on a described node, as Kubernetes' allocator would give them.
+
+    A case is one line: its id, the node, the cluster's classes and slices, the pod's claims, and the devices that are
+    allocated. With a limit, pods are counted one after another. docs/dra.md has every field.
+
+    The answers come in the order of the cases, with id, allocatable or count, and results: for each claim its devices,
+    or that for each pod. A line that is no case is answered with id and error, and the exit status is then 1.
+    """
+    agreement = AllocatorAgreement()
+    with opened(file) as stream:
+        cases = with_progress(read_lines(stream, decode_claims), output, "allocated")
+        failed = write(_answers(cases, agreement), output, HEADINGS, _row, compared=compare)
+    if compare:
+        (stdout() if output is LinesFormat.TABLE else stderr()).print(agreement.table())
+    if failed:
+        raise typer.Exit(1)
+
+
+def _answers(
+    cases: Iterable[ClaimsCase | CaseError], agreement: AllocatorAgreement
+) -> Iterator[ClaimsAnswer | ErrorAnswer]:
+    selectors = Selectors()
+    for case in cases:
+        if isinstance(case, CaseError):
+            yield ErrorAnswer(id=case.id, error=str(case))
+            continue
+        pods, failed = _allocations(case, selectors)
+        agreement.add(case, pods)
+        yield _answer(case, pods, failed)
+
+
+def _answer(case: ClaimsCase, pods: tuple[Allocation, ...], failed: Allocation | None) -> ClaimsAnswer:
+    results = tuple(_shown(pod) for pod in pods)
+    counted = case.form.limit is not None
+    mappings = tuple(
+        MappingAnswer(container_name=one.container, request_name=one.request, resource_name=one.resource)
+        for one in case.extended.mappings
+    )
+    return ClaimsAnswer(
+        id=case.form.id,
+        results=results if counted else (results[0] if results else ()),
+        allocatable=msgspec.UNSET if counted else bool(results),
+        count=len(results) if counted else msgspec.UNSET,
+        reason=msgspec.UNSET if failed is None else str(failed.outcome),
+        message=msgspec.UNSET if failed is None else failed.message,
+        request_mappings=mappings or msgspec.UNSET,
+    )
+
+
+def _allocations(case: ClaimsCase, selectors: Selectors) -> tuple[tuple[Allocation, ...], Allocation | None]:
+    """What each pod gets, and why there are no more of them."""
+    if case.extended.missing:
+        message = f"the node lacks {case.extended.missing}, which no class stands for"
+        return (), Allocation(Outcome.UNALLOCATABLE, message=message)
+    budget = Budget()
+    prepared = prepare(case.hardware, case.claims, Known(case.classes, selectors, budget))
+    if case.form.limit is not None:
+        counted = count(prepared, case.in_use, case.form.limit, budget)
+        return counted.pods, counted.failed
+    allocation = allocate(prepared, case.in_use, budget)
+    return ((allocation,), None) if allocation.allocated else ((), allocation)
+
+
+def _shown(allocation: Allocation) -> Devices:
+    return tuple(
+        tuple(
+            DeviceAnswer(
+                request=given.request,
+                driver=given.device[0],
+                pool=given.device[1],
+                device=given.device[2],
+                consumed_capacity={name: str(amount) for name, amount in (given.consumed or {}).items()},
+                admin_access=given.admin,
+            )
+            for given in claim
+        )
+        for claim in allocation.claims
+    )
+
+
+def _given(allocation: Allocation) -> list[list[ExpectedDevice]]:
+    """The devices of each claim, by request."""
+    return [sorted(ExpectedDevice(given.request, *given.device) for given in claim) for claim in allocation.claims]
+
+
+def _expected(claims: tuple[ExpectedAllocation, ...]) -> list[list[ExpectedDevice]]:
+    return [sorted(claim.devices.results) for claim in claims]
+
+
+def _row(given: ClaimsAnswer) -> tuple[str, ...]:
+    why = "" if given.reason is msgspec.UNSET else escape(f"{given.reason}: {given.message}")
+    if given.count is not msgspec.UNSET:
+        return given.id, f"[green]{given.count}" if given.count else "[yellow]0", why
+    if not given.allocatable:
+        return given.id, "[yellow]no", why
+    claims: Any = given.results
+    return (
+        given.id,
+        "[green]yes",
+        "\n".join(f"{one.request}: {one.pool}/{one.device}" for claim in claims for one in claim),
+    )

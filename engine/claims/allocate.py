@@ -1,0 +1,117 @@
+"""Devices for a pod's claims on one node: the way in.
+
+`prepare` reads the claims against a node once; `allocate` searches, as often as the devices in use change.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.claims.budget import Budget
+from engine.claims.errors import AllocationError, SearchLimitError
+from engine.claims.hardware import Hardware
+from engine.claims.in_use import InUse
+from engine.claims.model import MOST_DEVICES, Ask, Claim, Request
+from engine.claims.results import Allocation, Outcome
+from engine.claims.searching.constraints import Rule, rule_of
+from engine.claims.searching.requests import Known, ready
+from engine.claims.searching.search import Alternatives, ClaimSearch, DeviceSearch
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A pod's claims on one node. ``failed`` is the answer where there can be no search."""
+
+    hardware: Hardware
+    claims: tuple[tuple[Claim, tuple[Alternatives, ...]], ...] = ()
+    failed: Allocation | None = None
+
+
+def prepare(hardware: Hardware, claims: Sequence[Claim], known: Known) -> Prepared:
+    """Find classes, compile selectors, and say what ``All`` means on this node."""
+    try:
+        return Prepared(hardware, tuple((claim, _requests(claim, known, hardware)) for claim in claims))
+    except AllocationError as error:
+        return Prepared(hardware, failed=Allocation(Outcome.ERROR, message=str(error)))
+    except (SearchLimitError, RecursionError) as error:
+        return Prepared(hardware, failed=Allocation(Outcome.GIVEN_UP, message=str(error)))
+
+
+def allocate(prepared: Prepared, in_use: InUse, budget: Budget) -> Allocation:
+    """The devices that Kubernetes would give to the claims while others are in use."""
+    if prepared.failed is not None:
+        return prepared.failed
+    features = prepared.hardware.features
+    searches = tuple(
+        ClaimSearch(requests, _rules(claim, lists=features.list_attributes)) for claim, requests in prepared.claims
+    )
+    try:
+        found = DeviceSearch(prepared.hardware, in_use, searches, budget).run()
+        for (claim, _), search in zip(prepared.claims, searches, strict=True):
+            _check_node_selectors(claim, search)
+    except AllocationError as error:
+        return Allocation(Outcome.ERROR, message=str(error))
+    except (SearchLimitError, RecursionError) as error:
+        return Allocation(Outcome.GIVEN_UP, message=str(error))
+    if found:
+        return Allocation(Outcome.ALLOCATED, tuple(tuple(one for _, one in search.given) for search in searches))
+    broken = [pool for pool, _ in prepared.hardware.by_pool if pool.invalid]
+    if broken:
+        return Allocation(
+            Outcome.INVALID_POOL, message=f"resource pool {broken[0].name} is invalid: {broken[0].invalid}"
+        )
+    return Allocation(Outcome.UNALLOCATABLE, message="no devices are left that meet the claims")
+
+
+def _requests(claim: Claim, known: Known, hardware: Hardware) -> tuple[Alternatives, ...]:
+    made: list[Alternatives] = []
+    least = 0
+    for request in claim.requests:
+        _check_features(claim, request, hardware)
+        alternatives = tuple(ready(claim, ask, parent, known, hardware) for ask, parent in _asks(claim, request))
+        devices = min(one.count for one in alternatives)
+        if devices > MOST_DEVICES - least:
+            raise AllocationError(
+                f"claim {claim.name}, request {request.name}: adding {devices} devices exceeds the claim limit of "
+                f"{MOST_DEVICES}, with {least} already accounted for"
+            )
+        least += devices
+        made.append(alternatives)
+    _rules(claim, lists=hardware.features.list_attributes)
+    return tuple(made)
+
+
+def _asks(claim: Claim, request: Request) -> list[tuple[Ask, str]]:
+    if request.alternatives:
+        return [(ask, request.name) for ask in request.alternatives]
+    if request.exactly is None:
+        raise AllocationError(f"claim {claim.name}, request {request.name}: unsupported request type")
+    return [(request.exactly, "")]
+
+
+def _check_features(claim: Claim, request: Request, hardware: Hardware) -> None:
+    features, where = hardware.features, f"claim {claim.name}, request {request.name}"
+    if request.alternatives and not features.prioritized_list:
+        raise AllocationError(f"{where}: has subrequests, but the DRAPrioritizedList feature is disabled")
+    asks = (*([request.exactly] if request.exactly else ()), *request.alternatives)
+    if not features.consumable_capacity and any(ask.capacity is not None for ask in asks):
+        raise AllocationError(f"{where}: has capacity requests, but the DRAConsumableCapacity feature is disabled")
+
+
+def _rules(claim: Claim, *, lists: bool) -> tuple[Rule, ...]:
+    rules: list[Rule] = []
+    for index, constraint in enumerate(claim.constraints):
+        rule = rule_of(constraint, lists=lists)
+        if rule is None:
+            raise AllocationError(f"claim {claim.name}, constraint #{index}: empty constraint")
+        rules.append(rule)
+    return tuple(rules)
+
+
+def _check_node_selectors(claim: Claim, search: ClaimSearch) -> None:
+    """An allocation says where its devices can be reached from; of a selector it can repeat only one term."""
+    for one, _ in search.given:
+        reach = one.device.reach if one.slice.per_device else one.slice.reach
+        if reach.node or one.device.binds_to_node:
+            return
+        if reach.terms is not None and len(reach.terms) > 1:
+            raise AllocationError(f"claim {claim.name}: unsupported node selector with {len(reach.terms)} terms")

@@ -1,0 +1,159 @@
+"""Selectors: expressions that are asked of devices, each once for devices that look the same to it."""
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from engine.claims.budget import Budget
+from engine.claims.cel.compiler import compiled
+from engine.claims.cel.errors import CelError, CompileError, EvaluationError
+from engine.claims.cel.frame import MOST, Compiled, Frame
+from engine.claims.cel.syntax import Call, Const, Entries, Index, Items, Name, Select, Term, parse
+from engine.claims.cel.types import BOOL, DEVICE, DYN
+from engine.claims.cel.values import Value
+
+Path = tuple[str, ...]  # what is read of a device: ("attributes", domain, name), or the first parts of it
+
+FLAWS: Final[Path] = ("",)  # what of a device is no value: it fails every expression, whatever that reads
+
+_REMEMBERED: Final = 4096  # answers of one expression
+_PROGRAMS: Final = 2048
+
+
+class Subject(Protocol):
+    """A device, as an expression sees it."""
+
+    def variables(self) -> dict[str, Value]:
+        """The value of the variable ``device``.
+
+        Raises:
+            EvaluationError: it publishes something that is no value.
+        """
+
+    def looks(self, path: Path) -> Hashable:
+        """All that there is at a path; equal where an expression that reads only there finds the same."""
+
+
+@dataclass(slots=True)
+class Program:
+    """One expression, and its answers so far; ``error`` says why it is none."""
+
+    expression: str
+    error: CompileError | None = None
+    _code: Compiled | None = None
+    _reads: tuple[Path, ...] = ()
+    _answers: dict[Hashable, Value | CelError] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, expression: str) -> "Program":
+        """Compile an expression."""
+        try:
+            tree = parse(expression)
+            code = compiled(tree, {"device": DEVICE})
+        except CompileError as error:
+            return cls(expression, error)
+        return cls(expression, None, code, tuple(sorted({FLAWS, *_paths(tree)})))
+
+    @property
+    def reads(self) -> tuple[Path, ...]:
+        """What it may read of a device."""
+        return self._reads
+
+    def matches(self, device: Subject, budget: Budget) -> bool:
+        """Whether it holds of a device.
+
+        Raises:
+            CelError: it does not compile, fails on the device, or its value is no truth value.
+            SearchLimitError: the budget is used up.
+        """
+        if self._code is not None and self._code.type not in {BOOL, DYN}:
+            raise CompileError(f"must evaluate to bool or the unknown type, not {self._code.type}")
+        value = self.value(device, budget)
+        if type(value) is not bool:
+            raise EvaluationError("the result could not be converted to bool")
+        return value
+
+    def value(self, device: Subject, budget: Budget) -> Value:
+        """What it evaluates to on a device.
+
+        Raises:
+            CelError: it does not compile, or fails on the device.
+            SearchLimitError: the budget is used up.
+        """
+        if self._code is None:
+            raise self.error or CompileError("not compiled")
+        look = tuple([device.looks(path) for path in self._reads])
+        answer = self._answers.get(look)
+        if answer is None:
+            if len(self._answers) >= _REMEMBERED:
+                self._answers.clear()
+            answer = self._answers[look] = _evaluated(self._code, device, budget)
+        if isinstance(answer, CelError):
+            raise answer.with_traceback(None)  # it is raised many times, and would carry every way it went
+        return answer
+
+
+def _evaluated(code: Compiled, device: Subject, budget: Budget) -> Value | CelError:
+    frame = Frame({}, min(budget.left, MOST))
+    try:
+        frame.variables["device"] = device.variables()
+        return code.run(frame)
+    except CelError as error:
+        return error
+    finally:
+        budget.charge(frame.spent)
+
+
+def _paths(node: Term) -> Iterator[Path]:
+    """All that an expression may read: a name that a macro gives to something else is taken for the device's too."""
+    path = _path(node)
+    if path is not None:
+        yield path[:3]
+        return
+    for below in _below(node):
+        yield from _paths(below)
+
+
+def _below(node: Term) -> tuple[Term, ...]:
+    match node:
+        case Select(operand=operand):
+            return (operand,)
+        case Index(operand=operand, key=key):
+            return operand, key
+        case Items(items=items):
+            return items
+        case Entries(entries=entries):
+            return tuple(part for entry in entries for part in entry)
+        case Call(target=target, arguments=arguments):
+            return arguments if target is None else (target, *arguments)
+    return ()
+
+
+def _path(node: Term) -> Path | None:
+    """The place in the device that a chain of fields and constant keys leads to; None where it is no such chain."""
+    match node:
+        case Name(name="device"):
+            return ()
+        case Select(operand=operand, name=name):
+            path = _path(operand)
+            return None if path is None else (*path, name)
+        case Index(operand=operand, key=Const(value=str(key))):
+            path = _path(operand)
+            return None if path is None else (*path, key)
+    return None
+
+
+@dataclass(slots=True)
+class Selectors:
+    """Programs by their expression."""
+
+    _programs: dict[str, Program] = field(default_factory=dict)
+
+    def program(self, expression: str) -> Program:
+        """The program of an expression, compiled once."""
+        found = self._programs.get(expression)
+        if found is None:
+            if len(self._programs) >= _PROGRAMS:
+                self._programs.clear()
+            found = self._programs[expression] = Program.of(expression)
+        return found

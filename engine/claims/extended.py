@@ -1,0 +1,175 @@
+"""Extended resources that a DeviceClass stands for: the claim that the scheduler makes of a pod's containers.
+
+The rules are those of the scheduler (dynamicresources, extendeddynamicresources.go): each container has a request of
+its own, an init container takes what later containers have before it asks for more, and of several init containers the
+one that asks for most is enough.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from engine.claims.model import EXACT_COUNT, Ask, Claim, DeviceClass, Request
+from engine.claims.quantities import Quantity
+
+CLASS_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
+CLAIM_NAME: Final = "<extended-resources>"
+
+_NATIVE: Final = "kubernetes.io/"
+_QUOTA: Final = "requests."
+_DOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerAsk:
+    """What one container asks for; ``early`` for an init container that is over before the others start."""
+
+    name: str
+    early: bool
+    requests: Mapping[str, Quantity]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestMapping:
+    """Which request of the claim a container's resource comes from, as the pod's status says it."""
+
+    container: str
+    resource: str
+    request: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExtendedClaim:
+    """The claim for one node, None where nothing is to be allocated. ``missing`` is a resource that the node lacks."""
+
+    claim: Claim | None = None
+    mappings: tuple[RequestMapping, ...] = ()
+    missing: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """So many devices of a class, for one container."""
+
+    name: str
+    count: int
+
+
+def classes_by_resource(classes: Iterable[DeviceClass]) -> dict[str, DeviceClass]:
+    """The class of each extended resource: the newest, then the one with the lowest name; and each by its own name."""
+    found: dict[str, DeviceClass] = {}
+    for one in classes:
+        found[CLASS_PREFIX + one.name] = one
+        if not one.extended_resource:
+            continue
+        other = found.get(one.extended_resource)
+        if other is None or one.created > other.created or (one.created == other.created and one.name < other.name):
+            found[one.extended_resource] = one
+    return found
+
+
+def is_extended(resource: str) -> bool:
+    """Whether a resource may stand for devices."""
+    if resource.startswith(CLASS_PREFIX):
+        return True
+    if _NATIVE in resource or resource.startswith(_QUOTA):
+        return False
+    domain, slash, name = resource.partition("/")
+    if not slash or len(name) > 63 or len(_QUOTA) + len(domain) > 253:
+        return False
+    return _DOMAIN.fullmatch(_QUOTA + domain) is not None and _NAME.fullmatch(name) is not None
+
+
+def extended_claim(
+    containers: Sequence[ContainerAsk],
+    classes: Mapping[str, DeviceClass],
+    allocatable: Mapping[str, Quantity],
+    *,
+    has_claims: bool,
+) -> ExtendedClaim:
+    """The claim for a node that has these resources; ``classes`` are by resource (`classes_by_resource`).
+
+    What the node has as plain resources is not asked of its devices. ``has_claims`` says whether the pod has claims of
+    its own.
+    """
+    wanted = sorted({name for one in containers for name, amount in one.requests.items() if amount.nanos > 0})
+    if not any(is_extended(name) and name in classes for name in wanted):
+        return ExtendedClaim()
+    of_devices: list[str] = []
+    for name in filter(is_extended, wanted):
+        plain = allocatable.get(name)
+        if name in classes and (plain is None or plain.nanos <= 0):
+            of_devices.append(name)
+        elif plain is None:
+            return ExtendedClaim(missing=name)
+    if not of_devices and not has_claims:
+        return ExtendedClaim()
+    requests: list[Request] = []
+    mappings: list[RequestMapping] = []
+    for name in of_devices:
+        parts, mapped = _of_resource(containers, name)
+        requests += [_request(part, classes[name]) for part in parts]
+        mappings += mapped
+    requests.sort(key=lambda request: request.name)
+    return ExtendedClaim(Claim(CLAIM_NAME, tuple(requests), ()), tuple(mappings))
+
+
+def _request(part: _Part, device_class: DeviceClass) -> Request:
+    ask = Ask(
+        name=part.name,
+        class_name=device_class.name,
+        mode=EXACT_COUNT,
+        count=part.count,
+        admin=None,
+        selectors=(),
+        tolerations=(),
+        capacity=None,
+        derived={},
+    )
+    return Request(part.name, ask, ())
+
+
+def _of_resource(containers: Sequence[ContainerAsk], resource: str) -> tuple[list[_Part], list[RequestMapping]]:
+    """The requests for one resource, and which containers use them."""
+    lasting: list[_Part | None] = [None] * len(containers)
+    mappings: list[RequestMapping] = []
+    for index, container in enumerate(containers):
+        if not container.early:
+            lasting[index], mapped = _of_container(index, container, resource, ())
+            mappings += mapped
+    largest: _Part | None = None
+    early_names: set[str] = set()
+    early: list[RequestMapping] = []
+    for index, container in enumerate(containers):
+        if not container.early:
+            continue
+        part, mapped = _of_container(index, container, resource, [one for one in lasting[index:] if one is not None])
+        early += mapped
+        if part is not None:
+            early_names.add(part.name)
+            largest = part if largest is None or largest.count < part.count else largest
+    if largest is not None:
+        early = [replace(one, request=largest.name) if one.request in early_names else one for one in early]
+    parts = [part for part in (largest, *lasting) if part is not None]
+    return parts, mappings + early
+
+
+def _of_container(
+    index: int, container: ContainerAsk, resource: str, reusable: Sequence[_Part]
+) -> tuple[_Part | None, list[RequestMapping]]:
+    """What a container needs beside requests that it may use, and all that it uses."""
+    amount = container.requests.get(resource)
+    count = (amount.integer() if amount is not None else None) or 0
+    if count <= 0:
+        return None, []
+    mappings: list[RequestMapping] = []
+    for part in reusable:
+        mappings.append(RequestMapping(container.name, resource, part.name))
+        count -= part.count
+        if count <= 0:
+            return None, mappings
+    name = f"container-{index}-request-{sorted(container.requests).index(resource)}"
+    mappings.append(RequestMapping(container.name, resource, name))
+    return _Part(name, count), mappings

@@ -1,0 +1,56 @@
+"""Devices in use, as the scheduler keeps account of them (dynamicresources, allocateddevices.go)."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from engine.claims.model import Amounts, DeviceId
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One device of an allocation: taken, shared (``share`` names the share), or only looked at (``admin``)."""
+
+    device: DeviceId
+    share: str = ""
+    consumed: Amounts | None = None  # capacities of a share, in billionths
+    admin: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InUse:
+    """Devices that are taken, and what is taken of shared ones (an entry for every shared device)."""
+
+    taken: frozenset[DeviceId] = frozenset()
+    shared: Mapping[DeviceId, Amounts] | None = None
+
+    @classmethod
+    def of(cls, uses: Iterable[Use], *, shares: bool = True) -> "InUse":
+        """What these uses amount to; without the feature of shares, a shared device is taken."""
+        return cls().with_uses(uses, shares=shares)
+
+    def with_uses(self, uses: Iterable[Use], *, shares: bool = True) -> "InUse":
+        """The same and these."""
+        taken = set(self.taken)
+        shared = {device: dict(amounts) for device, amounts in (self.shared or {}).items()}
+        for use in uses:
+            if use.admin:
+                continue
+            if not (use.share and shares):
+                taken.add(use.device)
+                continue
+            amounts = shared.setdefault(use.device, {})
+            for name, amount in (use.consumed or {}).items():
+                amounts[name] = amounts.get(name, 0) + amount
+        return InUse(frozenset(taken), shared)
+
+    def has(self, device: DeviceId) -> bool:
+        """Whether a device is taken or shared: then its counters are used."""
+        return device in self.taken or self.is_shared(device)
+
+    def is_shared(self, device: DeviceId) -> bool:
+        """Whether anybody has a share of it."""
+        return self.shared is not None and device in self.shared
+
+    def consumed(self, device: DeviceId) -> Amounts:
+        """What is taken of its capacities."""
+        return (self.shared or {}).get(device, {})

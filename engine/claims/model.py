@@ -1,0 +1,303 @@
+"""ResourceSlices, DeviceClasses, ResourceClaims and what they are about, as far as an allocation depends on them."""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from engine.claims.cel import versions
+from engine.claims.cel.errors import EvaluationError
+from engine.claims.cel.selectors import FLAWS, Path
+from engine.claims.cel.values import Domains, Value
+from engine.claims.node_selectors import ReachTerms
+from engine.claims.quantities import Quantity
+
+DeviceId = tuple[str, str, str]  # driver, pool, device
+PoolId = tuple[str, str]  # driver, pool
+Amounts = Mapping[str, int]  # of counters or capacities, in billionths
+
+EXACT_COUNT: Final = "ExactCount"
+ALL: Final = "All"
+MOST_DEVICES: Final = 32  # of one claim (resource.k8s.io, AllocationResultsMaxSize)
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """One attribute of a device.
+
+    ``kind`` is ``string``, ``int``, ``bool`` or ``version``; ``strings`` and so on for lists; empty where it has no
+    value that is known here.
+    """
+
+    kind: str
+    value: str | int | bool | tuple[str, ...] | tuple[int, ...] | tuple[bool, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Which amounts of a capacity may be asked for: from, up to, and in steps of."""
+
+    least: Quantity | None
+    most: Quantity | None
+    step: Quantity | None
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityPolicy:
+    """What a request for a part of a capacity may be; what one takes that asks for none."""
+
+    default: Quantity | None
+    values: tuple[Quantity, ...]
+    range: Range | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCapacity:
+    """An amount that a device has."""
+
+    value: Quantity
+    policy: CapacityPolicy | None
+
+
+@dataclass(frozen=True, slots=True)
+class CounterUse:
+    """What a device takes of a counter set of its pool."""
+
+    counter_set: str
+    counters: Amounts
+    groups: frozenset[str]  # compatibility groups
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTaint:
+    """What keeps those away who do not tolerate it."""
+
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceToleration:
+    """A taint, or several, that a request tolerates."""
+
+    key: str
+    operator: str
+    value: str
+    effect: str
+
+    def tolerates(self, taint: DeviceTaint) -> bool:
+        """Whether it tolerates a taint."""
+        if self.effect not in {"", taint.effect} or self.key not in {"", taint.key}:
+            return False
+        return self.operator == "Exists" or (self.operator == "Equal" and self.value == taint.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The nodes that a slice or a device is reachable from: one by name, all, or by their labels."""
+
+    node: str
+    all_nodes: bool
+    terms: ReachTerms | None
+
+
+@dataclass(frozen=True, eq=False)
+class Device:
+    """One device; what an expression sees of it is made once."""
+
+    driver: str
+    name: str
+    attributes: Mapping[str, Attribute]
+    capacity: Mapping[str, DeviceCapacity]
+    uses: tuple[CounterUse, ...]
+    taints: tuple[DeviceTaint, ...]
+    reach: Reach
+    shareable: bool | None
+    binds_to_node: bool
+    binding_conditions: int | None  # how many; None where the list is not there
+
+    def variables(self) -> dict[str, Value]:
+        """The device as an expression's variable."""
+        if self._flaw is not None:
+            raise EvaluationError(self._flaw)
+        return self._seen
+
+    def looks(self, path: Path) -> Hashable:
+        """What it publishes at a path: the same where an expression that reads no more finds the same."""
+        if path == FLAWS:
+            return self._flaw
+        match path:
+            case ("driver",):
+                return self.driver
+            case ("allowMultipleAllocations",):
+                return bool(self.shareable)
+            case ("attributes" | "capacity" as part, domain, name):
+                entries = self.attributes if part == "attributes" else self.capacity
+                return self._entry(entries, domain, name)
+        return self._whole
+
+    def attribute(self, qualified: str) -> Attribute | None:
+        """An attribute by its qualified name; those of the driver's own domain may be published without one."""
+        found = self.attributes.get(qualified)
+        domain, slash, name = qualified.partition("/")
+        return self.attributes.get(name) if found is None and slash and domain == self.driver else found
+
+    @cached_property
+    def form(self) -> Hashable:
+        """What it is apart from names, attributes and where it is reached from: equal for devices that count alike."""
+        uses = tuple((use.counter_set, frozenset(use.counters.items()), use.groups) for use in self.uses)
+        return (
+            *(frozenset(self.capacity.items()), uses, self.taints),
+            *(self.shareable, self.binds_to_node, bool(self.binding_conditions)),
+        )
+
+    def _entry(self, entries: Mapping[str, Attribute | DeviceCapacity], domain: str, name: str) -> Hashable:
+        found = entries.get(f"{domain}/{name}")
+        if domain == self.driver and "/" not in name:
+            found = entries.get(name, found)
+        return found.value if isinstance(found, DeviceCapacity) else found
+
+    @cached_property
+    def _whole(self) -> Hashable:
+        return (
+            *(self.driver, bool(self.shareable)),
+            *(frozenset(self.attributes.items()), frozenset((name, one.value) for name, one in self.capacity.items())),
+        )
+
+    @cached_property
+    def _flaw(self) -> str | None:
+        """What of it is no value: it fails every expression, whatever that reads."""
+        for name, attribute in self.attributes.items():
+            if attribute.kind in {"string", "int", "bool"}:
+                continue
+            try:
+                _seen(attribute)
+            except ValueError as error:
+                return f"attribute {name}: {error}"
+        return None
+
+    @cached_property
+    def _seen(self) -> dict[str, Value]:
+        attributes, capacity = Domains(), Domains()
+        for name, attribute in self.attributes.items():
+            _put(attributes, self.driver, name, _seen(attribute))
+        for name, one in self.capacity.items():
+            _put(capacity, self.driver, name, one.value)
+        return {
+            "driver": self.driver,
+            "allowMultipleAllocations": bool(self.shareable),
+            "attributes": attributes,
+            "capacity": capacity,
+        }
+
+
+def _put(domains: Domains, driver: str, qualified: str, value: Value) -> None:
+    domain, slash, name = qualified.partition("/")
+    if not slash:
+        domain, name = driver, qualified
+    domains.setdefault(domain, {})[name] = value
+
+
+def _seen(attribute: Attribute) -> Value:
+    if attribute.kind == "version":
+        return _version(attribute.value)
+    if attribute.kind == "versions" and isinstance(attribute.value, tuple):
+        return tuple(_version(one) for one in attribute.value)
+    if not attribute.kind:
+        raise ValueError("unsupported attribute value")
+    return attribute.value
+
+
+def _version(text: object) -> versions.Version:
+    try:
+        return versions.parse(str(text))
+    except ValueError as error:
+        raise ValueError(f"parse semantic version: {error}") from error
+
+
+@dataclass(frozen=True, eq=False)
+class ResourceSlice:
+    """One ResourceSlice."""
+
+    name: str
+    driver: str
+    pool: str
+    generation: int
+    slices: int  # that the pool of this generation has
+    reach: Reach
+    per_device: bool | None  # each device says itself where it is reachable from
+    devices: tuple[Device, ...]
+    counter_sets: tuple[tuple[str, Amounts], ...]
+    skips_node_operations: bool
+
+    @property
+    def pool_id(self) -> PoolId:
+        """The pool that it is a part of."""
+        return self.driver, self.pool
+
+    @cached_property
+    def uses_groups(self) -> bool:
+        """Whether any of its devices declares compatibility groups."""
+        return any(use.groups for device in self.devices for use in device.uses)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceClass:
+    """One DeviceClass; a selector is None where it is of a kind that is not known."""
+
+    name: str
+    selectors: tuple[str | None, ...]
+    extended_resource: str
+    created: str  # RFC 3339, in UTC; empty where it is not told
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A request for devices, or one of its alternatives; ``admin`` is None where it says nothing of it."""
+
+    name: str
+    class_name: str
+    mode: str  # ExactCount, All
+    count: int
+    admin: bool | None
+    selectors: tuple[str | None, ...]
+    tolerations: tuple[DeviceToleration, ...]
+    capacity: Mapping[str, Quantity] | None
+    derived: Mapping[str, str]  # expressions by the attribute that they stand for
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request of a claim: one ask, or alternatives of which the first possible one is taken."""
+
+    name: str
+    exactly: Ask | None
+    alternatives: tuple[Ask, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """What the devices of some requests (of all, where none is named) must have in common, or must not."""
+
+    requests: frozenset[str]
+    match: str
+    distinct: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One ResourceClaim; ``name`` has its namespace before it where it has one."""
+
+    name: str
+    requests: tuple[Request, ...]
+    constraints: tuple[Constraint, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceNode:
+    """The node that is asked about."""
+
+    name: str
+    labels: Mapping[str, str]
+    declared_features: frozenset[str] = frozenset()

@@ -1,0 +1,71 @@
+"""Node selectors of slices and devices (k8s.io/component-helpers, nodeaffinity): terms are alternatives."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from engine.claims.quantities import LARGEST_INT
+
+_NAME: Final = "metadata.name"
+
+
+@dataclass(frozen=True, slots=True)
+class ReachNeed:
+    """One requirement for a label, or for the node's name."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...]
+
+    def holds(self, labels: Mapping[str, str]) -> bool:
+        """Whether these labels meet it."""
+        value = labels.get(self.key)
+        return OPERATORS[self.operator](value, self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class ReachTerm:
+    """What a node must have: labels, and names."""
+
+    labels: tuple[ReachNeed, ...]
+    fields: tuple[ReachNeed, ...]
+
+
+ReachTerms = tuple[ReachTerm, ...]
+
+
+def matches(terms: ReachTerms, name: str, labels: Mapping[str, str]) -> bool:
+    """Whether a node meets any of the terms; a term that asks for nothing is met by none."""
+    return any(
+        (term.labels or term.fields)
+        and all(need.holds(labels) for need in term.labels)
+        and all(need.holds({_NAME: name}) for need in term.fields)
+        for term in terms
+    )
+
+
+def number(text: str | None) -> int | None:
+    """A number of 64 bits; None where it is none."""
+    digits = (text or "").removeprefix("-").removeprefix("+")
+    if text is None or not (digits.isascii() and digits.isdigit()) or len(digits) > 19:
+        return None
+    value = int(text)
+    return value if -LARGEST_INT - 1 <= value <= LARGEST_INT else None
+
+
+def _ordered(holds: Callable[[int, int], bool]) -> Callable[[str | None, tuple[str, ...]], bool]:
+    def compared(value: str | None, values: tuple[str, ...]) -> bool:
+        mine, limit = number(value), number(values[0])
+        return mine is not None and limit is not None and holds(mine, limit)
+
+    return compared
+
+
+OPERATORS: Final[dict[str, Callable[[str | None, tuple[str, ...]], bool]]] = {
+    "In": lambda value, values: value is not None and value in values,
+    "NotIn": lambda value, values: value is None or value not in values,
+    "Exists": lambda value, _: value is not None,
+    "DoesNotExist": lambda value, _: value is None,
+    "Gt": _ordered(lambda mine, limit: mine > limit),
+    "Lt": _ordered(lambda mine, limit: mine < limit),
+}

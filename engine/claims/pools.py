@@ -1,0 +1,159 @@
+"""Pools: what a node can reach of the slices, and in which order it is looked at.
+
+The rules are those of k8s.io/dynamic-resource-allocation (pools_incubating.go): pools by driver and name, those with
+binding conditions last; slices by name; only the newest generation; what is not complete gives no device.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from engine.claims import node_selectors
+from engine.claims.features import Features
+from engine.claims.model import Amounts, Device, DeviceNode, PoolId, Reach, ResourceSlice
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """A pool as a node sees it. ``invalid`` says what contradicts itself in it; then it has no slices."""
+
+    pool_id: PoolId
+    incomplete: bool = False
+    invalid: str = ""
+    slices: tuple[ResourceSlice, ...] = ()  # with devices for the node
+    elsewhere: tuple[ResourceSlice, ...] = ()  # with devices for other nodes, which may use the same counters
+    counter_sets: dict[str, Amounts] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """As messages name it."""
+        return "/".join(self.pool_id)
+
+
+@dataclass(slots=True)
+class Inventory:
+    """All slices of a cluster, found by node and by pool."""
+
+    _of_node: dict[str, list[ResourceSlice]]
+    _shared: list[ResourceSlice]
+    _of_pool: dict[PoolId, list[ResourceSlice]]
+
+    @classmethod
+    def of(cls, slices: Iterable[ResourceSlice]) -> "Inventory":
+        """Of all slices, in any order."""
+        made = cls(defaultdict(list), [], defaultdict(list))
+        for one in slices:
+            made._of_pool[one.pool_id].append(one)
+            if one.reach.node:
+                made._of_node[one.reach.node].append(one)
+            else:
+                made._shared.append(one)
+        return made
+
+    def pools(self, node: DeviceNode, features: Features) -> tuple[Pool, ...]:
+        """The pools that a node reaches, in the order in which devices are taken."""
+        found: dict[PoolId, list[ResourceSlice]] = {}
+        for one in (*self._of_node.get(node.name, ()), *self._shared):
+            if _usable(one, features) and _relevant(one, node):
+                _add_newest(found, one)
+        pools = [self._pool(pool_id, slices, features) for pool_id, slices in found.items()]
+        return tuple(
+            sorted(
+                (pool for pool in pools if pool is not None),
+                key=lambda pool: (_has_binding_conditions(pool), pool.pool_id),
+            )
+        )
+
+    def _pool(self, pool_id: PoolId, slices: list[ResourceSlice], features: Features) -> Pool | None:
+        """A pool; None where a newer generation is there, though not for this node."""
+        newest = slices[0]
+        if len(slices) == newest.slices:
+            return _built(pool_id, slices, [], features)
+        everywhere = self._of_pool[pool_id]
+        if any(one.generation > newest.generation for one in everywhere):
+            return None
+        same = [one for one in everywhere if one.generation == newest.generation]
+        if not features.compatibility_groups:
+            same = [one for one in same if not one.uses_groups]
+        if len(same) != newest.slices:
+            return Pool(pool_id, incomplete=True)
+        return _built(pool_id, slices, same, features)
+
+
+def reaches(reach: Reach, node: DeviceNode) -> bool:
+    """Whether something can be used on a node."""
+    if reach.node:
+        return reach.node == node.name
+    if reach.all_nodes:
+        return True
+    return reach.terms is not None and node_selectors.matches(reach.terms, node.name, node.labels)
+
+
+def _usable(one: ResourceSlice, features: Features) -> bool:
+    if not features.partitionable and (one.per_device is not None or one.counter_sets):
+        return False
+    return features.compatibility_groups or not one.uses_groups
+
+
+def _relevant(one: ResourceSlice, node: DeviceNode) -> bool:
+    if one.reach.node or one.reach.all_nodes or one.reach.terms is not None:
+        return reaches(one.reach, node)
+    return bool(one.per_device) and any(reaches(device.reach, node) for device in one.devices)
+
+
+def _add_newest(found: dict[PoolId, list[ResourceSlice]], one: ResourceSlice) -> None:
+    slices = found.setdefault(one.pool_id, [one])
+    if one.generation > slices[0].generation:
+        found[one.pool_id] = [one]
+    elif one.generation == slices[0].generation and one is not slices[0]:
+        slices.append(one)
+
+
+def _built(pool_id: PoolId, slices: list[ResourceSlice], everywhere: list[ResourceSlice], features: Features) -> Pool:
+    names = {one.name for one in slices}
+    others = [one for one in everywhere if one.name not in names] if len(slices) < len(everywhere) else []
+    with_counters = [one for one in (*sorted(slices, key=lambda one: one.name), *others) if one.counter_sets]
+    holds_counters = {id(one) for one in with_counters} if features.partitionable else set()
+    here = tuple(one for one in sorted(slices, key=lambda one: one.name) if id(one) not in holds_counters)
+    elsewhere = tuple(one for one in others if id(one) not in holds_counters)
+    invalid = _repeated(here)
+    if invalid or not features.partitionable:
+        return Pool(pool_id, invalid=invalid, slices=() if invalid else here)
+    counter_sets: dict[str, Amounts] = {}
+    for name, counters in (one for part in with_counters for one in part.counter_sets):
+        if name in counter_sets:
+            return Pool(pool_id, invalid=f"duplicate counter set name {name}")
+        counter_sets[name] = counters
+    invalid = _unknown_counter(here, counter_sets) or _unknown_counter(elsewhere, counter_sets)
+    if invalid:
+        return Pool(pool_id, invalid=invalid)
+    return Pool(pool_id, slices=here, elsewhere=elsewhere, counter_sets=counter_sets)
+
+
+def _repeated(slices: tuple[ResourceSlice, ...]) -> str:
+    seen: set[str] = set()
+    for device in _devices(slices):
+        if device.name in seen:
+            return f"duplicate device name {device.name}"
+        seen.add(device.name)
+    return ""
+
+
+def _unknown_counter(slices: tuple[ResourceSlice, ...], counter_sets: dict[str, Amounts]) -> str:
+    for device in _devices(slices):
+        for use in device.uses:
+            counters = counter_sets.get(use.counter_set)
+            if counters is None:
+                return f"counter set {use.counter_set} not found"
+            for name in use.counters:
+                if name not in counters:
+                    return f"counter {name} not found in counter set {use.counter_set}"
+    return ""
+
+
+def _devices(slices: tuple[ResourceSlice, ...]) -> Iterable[Device]:
+    return (device for one in slices for device in one.devices)
+
+
+def _has_binding_conditions(pool: Pool) -> bool:
+    return any(device.binding_conditions is not None for device in _devices(pool.slices))

@@ -1,0 +1,170 @@
+"""Fields of an object of the API, checked as they are read: every error names the object and the field.
+
+Objects are what JSON gives. A field that is null is not there; unknown fields are passed over, as the API server does.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from engine.claims import quantities
+from engine.claims.errors import ObjectError
+from engine.claims.quantities import Quantity
+
+LARGEST: Final = (1 << 63) - 1
+_SHOWN: Final = 40  # characters of a wrong value
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """Some fields of an object: ``what`` names the object, ``path`` where in it they are."""
+
+    what: str
+    path: str
+    values: Mapping[str, Any]
+
+    @classmethod
+    def of_object(cls, kind: str, given: object) -> "Fields":
+        """An object of the API by its kind.
+
+        Raises:
+            ObjectError: it is none, or has no name.
+        """
+        if not isinstance(given, Mapping):
+            raise ObjectError(kind, "", f"expected an object, got {_shown(given)}")
+        metadata = given.get("metadata")
+        name = metadata.get("name") if isinstance(metadata, Mapping) else None
+        if not isinstance(name, str) or not name:
+            raise ObjectError(kind, "metadata.name", f"expected a name, got {_shown(name)}")
+        return cls(f"{kind} {name[:253]}", "", given)
+
+    @property
+    def metadata(self) -> "Fields":
+        """The metadata of an object, which `of_object` has seen."""
+        return self._inside("metadata", self.values["metadata"])
+
+    def text(self, name: str, default: str = "") -> str:
+        """A text; ``default`` where there is none."""
+        value = self.values.get(name)
+        if value is None:
+            return default
+        if not isinstance(value, str):
+            raise self.error(name, f"expected a text, got {_shown(value)}")
+        return value
+
+    def required(self, name: str) -> str:
+        """A text that must be there."""
+        value = self.text(name)
+        if not value:
+            raise self.error(name, "expected a text, got nothing")
+        return value
+
+    def integer(self, name: str, default: int = 0, *, least: int = 0) -> int:
+        """A number of 64 bits from ``least``; ``default`` where there is none."""
+        value = self.values.get(name)
+        if value is None:
+            return default
+        if type(value) is not int or not least <= value <= LARGEST:
+            raise self.error(name, f"expected a number from {least} to {LARGEST}, got {_shown(value)}")
+        return value
+
+    def flag(self, name: str) -> bool | None:
+        """True or False; None where neither is given."""
+        value = self.values.get(name)
+        if value is not None and not isinstance(value, bool):
+            raise self.error(name, f"expected true or false, got {_shown(value)}")
+        return value
+
+    def part(self, name: str) -> "Fields | None":
+        """The fields of a part; None where there is none."""
+        value = self.values.get(name)
+        return None if value is None else self._inside(name, value)
+
+    def parts(self, name: str) -> "Iterator[Fields]":
+        """The parts of a list, in order."""
+        for index, value in enumerate(self.items(name)):
+            yield self._inside(f"{name}[{index}]", value)
+
+    def named(self, name: str) -> "Iterator[tuple[str, Fields]]":
+        """The parts of a map, by key."""
+        for key, value in self._map(name).items():
+            yield key, self._inside(f"{name}[{key[:253]}]", value)
+
+    def items(self, name: str) -> list[Any]:
+        """A list; an empty one where there is none."""
+        value = self.values.get(name)
+        if value is None:
+            return []
+        if not isinstance(value, list):
+            raise self.error(name, f"expected a list, got {_shown(value)}")
+        return value
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A list of texts."""
+        found = self.items(name)
+        for index, value in enumerate(found):
+            if not isinstance(value, str):
+                raise self.error(f"{name}[{index}]", f"expected a text, got {_shown(value)}")
+        return tuple(found)
+
+    def quantity(self, name: str) -> Quantity | None:
+        """A quantity; None where there is none."""
+        value = self.values.get(name)
+        return None if value is None else self._quantity(name, value)
+
+    def quantities(self, name: str) -> dict[str, Quantity]:
+        """A map of quantities."""
+        return {key: self._quantity(f"{name}[{key[:253]}]", value) for key, value in self._map(name).items()}
+
+    def listed_quantities(self, name: str) -> tuple[Quantity, ...]:
+        """A list of quantities."""
+        return tuple(self._quantity(f"{name}[{index}]", value) for index, value in enumerate(self.items(name)))
+
+    def labels(self, name: str) -> dict[str, str]:
+        """A map of texts."""
+        found = self._map(name)
+        for key, value in found.items():
+            if not isinstance(value, str):
+                raise self.error(f"{name}[{key[:253]}]", f"expected a text, got {_shown(value)}")
+        return dict(found)
+
+    def error(self, name: str, message: str) -> ObjectError:
+        """The error of one of these fields."""
+        return ObjectError(self.what, f"{self.path}.{name}".lstrip("."), message)
+
+    def _inside(self, name: str, value: object) -> "Fields":
+        if not isinstance(value, Mapping):
+            raise self.error(name, f"expected an object, got {_shown(value)}")
+        return Fields(self.what, f"{self.path}.{name}".lstrip("."), value)
+
+    def _map(self, name: str) -> Mapping[str, Any]:
+        value = self.values.get(name)
+        if value is None:
+            return {}
+        if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+            raise self.error(name, f"expected a map, got {_shown(value)}")
+        return value
+
+    def _quantity(self, name: str, value: object) -> Quantity:
+        if type(value) is int and abs(value) <= LARGEST:
+            value = str(value)
+        if not isinstance(value, str):
+            raise self.error(name, f"expected a quantity, got {_shown(value)}")
+        try:
+            return quantities.parse(value.strip())
+        except ValueError as error:
+            raise self.error(name, str(error)) from error
+
+
+def _shown(value: object) -> str:
+    """A wrong value as far as it helps; what is nested is only named."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, Mapping):
+        return "an object"
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, int) and abs(value) > LARGEST:
+        return "a number beyond 64 bits"
+    text = repr(value) if isinstance(value, str) else str(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

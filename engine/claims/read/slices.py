@@ -1,0 +1,135 @@
+"""ResourceSlices (resource.k8s.io/v1) from JSON."""
+
+from typing import Any, Final
+
+from engine.claims.model import (
+    Attribute,
+    CapacityPolicy,
+    CounterUse,
+    Device,
+    DeviceCapacity,
+    DeviceTaint,
+    Range,
+    Reach,
+    ResourceSlice,
+)
+from engine.claims.quantities import NANO
+from engine.claims.read.fields import Fields
+from engine.claims.read.node_selectors import read_terms
+
+_LISTS: Final = {"ints": int, "bools": bool, "strings": str, "versions": str}  # in Kubernetes' order
+
+
+def read_slice(given: object) -> ResourceSlice:
+    """One ResourceSlice.
+
+    Raises:
+        ObjectError: it is none; the error names the field.
+    """
+    whole = Fields.of_object("ResourceSlice", given)
+    spec = whole.part("spec") or Fields(whole.what, "spec", {})
+    pool = spec.part("pool") or Fields(whole.what, "spec.pool", {})
+    driver = spec.required("driver")
+    return ResourceSlice(
+        name=whole.metadata.required("name"),
+        driver=driver,
+        pool=pool.required("name"),
+        generation=pool.integer("generation"),
+        slices=pool.integer("resourceSliceCount"),
+        reach=_reach(spec),
+        per_device=spec.flag("perDeviceNodeSelection"),
+        devices=tuple(_device(part, driver) for part in spec.parts("devices")),
+        counter_sets=tuple((part.text("name"), _counters(part)) for part in spec.parts("sharedCounters")),
+        skips_node_operations=bool(spec.texts("skipNodeOperations")),
+    )
+
+
+def _reach(part: Fields) -> Reach:
+    selector = part.part("nodeSelector")
+    return Reach(
+        node=part.text("nodeName"),
+        all_nodes=bool(part.flag("allNodes")),
+        terms=None if selector is None else read_terms(selector),
+    )
+
+
+def _device(part: Fields, driver: str) -> Device:
+    conditions = part.values.get("bindingConditions")
+    return Device(
+        driver=driver,
+        name=part.required("name"),
+        attributes={name: _attribute(one) for name, one in part.named("attributes")},
+        capacity={name: _capacity(one) for name, one in part.named("capacity")},
+        uses=tuple(_use(one) for one in part.parts("consumesCounters")),
+        taints=tuple(
+            DeviceTaint(one.text("key"), one.text("value"), one.text("effect")) for one in part.parts("taints")
+        ),
+        reach=_reach(part),
+        shareable=part.flag("allowMultipleAllocations"),
+        binds_to_node=bool(part.flag("bindsToNode")),
+        binding_conditions=None if conditions is None else len(part.texts("bindingConditions")),
+    )
+
+
+def _attribute(part: Fields) -> Attribute:
+    """The value; of several, the one that Kubernetes looks at first."""
+    for kind, element in _LISTS.items():
+        if part.values.get(kind) is not None:
+            return Attribute(kind, _elements(part, kind, element))
+    if part.values.get("int") is not None:
+        return Attribute("int", part.integer("int", least=-(1 << 63)))
+    if part.values.get("bool") is not None:
+        return Attribute("bool", part.flag("bool"))
+    for kind in ("string", "version"):
+        if part.values.get(kind) is not None:
+            return Attribute(kind, part.text(kind))
+    return Attribute("", None)
+
+
+def _elements(part: Fields, name: str, kind: type) -> Any:
+    found = part.items(name)
+    if not all(type(one) is kind for one in found) or (
+        kind is int and not all(-(1 << 63) <= one < 1 << 63 for one in found)
+    ):
+        raise part.error(name, f"expected values of one type, {kind.__name__}")
+    return tuple(found)
+
+
+def _capacity(part: Fields) -> DeviceCapacity:
+    value = part.quantity("value")
+    if value is None:
+        raise part.error("value", "expected a quantity, got nothing")
+    policy = part.part("requestPolicy")
+    return DeviceCapacity(value, None if policy is None else _policy(policy))
+
+
+def _policy(part: Fields) -> CapacityPolicy:
+    limits = part.part("validRange")
+    return CapacityPolicy(
+        default=part.quantity("default"),
+        values=part.listed_quantities("validValues"),
+        range=None if limits is None else _range(limits),
+    )
+
+
+def _range(part: Fields) -> Range:
+    step = part.quantity("step")
+    if step is not None and step.nanos < 1:
+        raise part.error("step", "expected an amount above zero")
+    if step is not None and part.values.get("min") is None:
+        raise part.error("min", "expected an amount where there is a step")
+    return Range(part.quantity("min"), part.quantity("max"), step)
+
+
+def _use(part: Fields) -> CounterUse:
+    return CounterUse(part.text("counterSet"), _counters(part), frozenset(part.texts("compatibilityGroups")))
+
+
+def _counters(part: Fields) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for name, one in part.named("counters"):
+        value = one.quantity("value")
+        if value is None or abs(value.nanos) > NANO << 96:
+            raise one.error("value", "expected a quantity")
+        found[name] = value.nanos
+    return found

@@ -1,0 +1,50 @@
+"""What the allocator answers."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from engine.claims.in_use import Use
+from engine.claims.model import DeviceId
+from engine.claims.quantities import Quantity
+
+
+class Outcome(StrEnum):
+    """How an allocation went."""
+
+    ALLOCATED = "allocated"
+    UNALLOCATABLE = "unallocatable"  # not on this node
+    INVALID_POOL = "invalid-pool"  # not on this node, and one of its pools contradicts itself
+    ERROR = "error"  # on no node: the claims, their classes or an expression are wrong
+    GIVEN_UP = "given-up"  # the search took too long, so nothing is known
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One device for one request; ``request`` names the alternative too. ``consumed`` is there for a share."""
+
+    request: str
+    device: DeviceId
+    consumed: Mapping[str, Quantity] | None = None
+    shared: bool = False
+    admin: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """The devices of each claim where there are enough, else why not."""
+
+    outcome: Outcome
+    claims: tuple[tuple[Given, ...], ...] = ()
+    message: str = ""
+
+    @property
+    def allocated(self) -> bool:
+        """Whether every claim has its devices."""
+        return self.outcome is Outcome.ALLOCATED
+
+    def uses(self) -> Iterator[Use]:
+        """What is in use once the claims have been given this; every share is one of its own."""
+        for given in (one for claim in self.claims for one in claim):
+            consumed = {name: amount.nanos for name, amount in (given.consumed or {}).items()}
+            yield Use(given.device, "share" if given.shared else "", consumed, given.admin)

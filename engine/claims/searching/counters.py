@@ -1,0 +1,93 @@
+"""Counters and compatibility groups of pools while devices are being chosen.
+
+Devices of one piece of hardware take counters from the pool's counter sets; those in use count, on whatever node.
+"""
+
+from dataclasses import dataclass, field
+
+from engine.claims.in_use import InUse
+from engine.claims.model import CounterUse, Device, PoolId
+from engine.claims.pools import Pool
+
+Groups = frozenset[str] | None  # in common to all devices of a counter set so far; None: there is none yet
+
+
+@dataclass(slots=True)
+class PoolCounters:
+    """What is left of a pool's counters, in billionths. Nothing can be taken where one is overdrawn."""
+
+    left: dict[tuple[str, str], int]
+    overdrawn: bool
+    groups: dict[str, Groups]
+
+    @classmethod
+    def of(cls, pool: Pool, in_use: InUse) -> "PoolCounters":
+        """What devices in use leave."""
+        left = {
+            (name, counter): amount
+            for name, counters in pool.counter_sets.items()
+            for counter, amount in counters.items()
+        }
+        groups: dict[str, Groups] = {}
+        for one in (*pool.slices, *pool.elsewhere):
+            for device in one.devices:
+                if not device.uses or not in_use.has((*pool.pool_id, device.name)):
+                    continue
+                for use in device.uses:
+                    groups[use.counter_set] = _in_common(groups.get(use.counter_set), use.groups)
+                    for counter, amount in use.counters.items():
+                        left[use.counter_set, counter] -= amount
+        return cls(left, any(amount < 0 for amount in left.values()), groups)
+
+
+def _in_common(before: Groups, groups: frozenset[str]) -> frozenset[str]:
+    """Devices without groups, and what contradicts itself already, change nothing."""
+    if before is None:
+        return groups
+    return before & groups if before and groups else before
+
+
+@dataclass(slots=True)
+class Counters:
+    """The counters of all pools that the search has come to."""
+
+    in_use: InUse
+    with_groups: bool
+    _pools: dict[PoolId, PoolCounters] = field(default_factory=dict)
+
+    def take(self, pool: Pool, device: Device) -> dict[str, Groups] | None:
+        """Take a device's counters; returns what `give_back` needs, None where there are not enough."""
+        counters = self._pools.get(pool.pool_id)
+        if counters is None:
+            counters = self._pools[pool.pool_id] = PoolCounters.of(pool, self.in_use)
+        before: dict[str, Groups] = {}
+        if self.with_groups:
+            before = {use.counter_set: counters.groups.get(use.counter_set) for use in device.uses}
+            if not all(_admitted(before[use.counter_set], use.groups) for use in device.uses):
+                return None
+        if counters.overdrawn:
+            return None
+        _charge(counters, device.uses, 1)
+        if any(counters.left[use.counter_set, name] < 0 for use in device.uses for name in use.counters):
+            _charge(counters, device.uses, -1)
+            return None
+        for use in device.uses if self.with_groups else ():
+            counters.groups[use.counter_set] = _in_common(counters.groups.get(use.counter_set), use.groups)
+        return before
+
+    def give_back(self, pool: Pool, device: Device, before: dict[str, Groups]) -> None:
+        """Give back what was taken last."""
+        counters = self._pools[pool.pool_id]
+        _charge(counters, device.uses, -1)
+        counters.groups.update(before)
+
+
+def _admitted(before: Groups, groups: frozenset[str]) -> bool:
+    """Whether a device may be used beside the others of a counter set: all without groups, or with one in common."""
+    return before is None or (not before and not groups) or bool(before & groups)
+
+
+def _charge(counters: PoolCounters, uses: tuple[CounterUse, ...], sign: int) -> None:
+    for use in uses:
+        for name, amount in use.counters.items():
+            counters.left[use.counter_set, name] -= sign * amount

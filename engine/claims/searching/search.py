@@ -1,0 +1,253 @@
+"""The search for devices: depth first, first fit, as Kubernetes' allocator goes (allocator_incubating.go).
+
+Claims, their requests, alternatives in order; within a request it only goes forward through the devices, and each new
+request starts at the first. What is chosen is marked as in use and taken back on the way out. The first solution is the
+answer.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from functools import partial
+from typing import Final, NamedTuple
+
+from engine.claims.budget import Budget
+from engine.claims.errors import SearchLimitError
+from engine.claims.hardware import Hardware, Reachable
+from engine.claims.in_use import InUse
+from engine.claims.model import ALL, MOST_DEVICES, Amounts
+from engine.claims.results import Given
+from engine.claims.searching.constraints import Rule
+from engine.claims.searching.counters import Counters, Groups
+from engine.claims.searching.requests import Ready
+
+DEEPEST: Final = 300  # devices, requests and claims together, of one pod
+_NODE_OPERATIONS: Final = "DRAOptionalNodeOperations"
+_NOTHING: Final[Amounts] = {}
+
+Alternatives = tuple[Ready, ...]  # of one request
+
+
+class Found(Enum):
+    """What one branch of the search came to."""
+
+    YES = auto()
+    NO = auto()
+    TOO_MANY = auto()  # devices for one claim: there is no use in looking at other devices for what came before
+
+
+@dataclass(slots=True)
+class ClaimSearch:
+    """One claim: its requests, its constraints, and the devices chosen so far."""
+
+    requests: tuple[Alternatives, ...]
+    rules: tuple[Rule, ...]
+    given: list[tuple[Reachable, Given]] = field(default_factory=list)
+
+
+class RequestPlace(NamedTuple):
+    """Where the search is: a claim, and a request of it."""
+
+    claim: int
+    request: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What choosing one device changed, for the way back."""
+
+    index: int
+    groups: dict[str, Groups] | None  # of counter sets before; None where it takes no counters
+    shared: bool  # its capacities are shared out, else it is marked as taken
+    before: Amounts | None  # what shares took of it before
+
+
+@dataclass(slots=True)
+class DeviceSearch:
+    """One search, for as long as its budget lasts."""
+
+    hardware: Hardware
+    in_use: InUse
+    claims: tuple[ClaimSearch, ...]
+    budget: Budget
+    _counters: Counters = field(init=False)
+    _busy: list[bool] = field(init=False)
+    _taking: dict[int, set[int]] = field(default_factory=dict)  # by device, the claims that it is chosen for
+    _sharing: dict[int, Amounts] = field(default_factory=dict)  # by device, what chosen shares take
+
+    def __post_init__(self) -> None:
+        self._counters = Counters(self.in_use, self.hardware.features.compatibility_groups)
+        taken = self.in_use.taken
+        self._busy = [one.device_id in taken for one in self.hardware.candidates]
+
+    def run(self) -> bool:
+        """Whether every claim can have its devices; they are in ``claims`` then.
+
+        Raises:
+            AllocationError: something is wrong with a claim, a class or an expression.
+            SearchLimitError: it takes too many steps.
+        """
+        return self._request(0, 0, 0) is Found.YES
+
+    def _request(self, claim_index: int, index: int, depth: int) -> Found:
+        """Go on with a request of a claim, or with what comes after its last."""
+        self._step(depth)
+        if claim_index == len(self.claims):
+            return Found.YES
+        requests = self.claims[claim_index].requests
+        if index == len(requests):
+            found = self._request(claim_index + 1, 0, depth + 1)
+            return Found.NO if found is Found.TOO_MANY else found
+        alternatives = requests[index]
+        if not alternatives[0].parent:
+            return self._devices(RequestPlace(claim_index, index), alternatives[0], 0, 0, depth)
+        exceeded = True
+        for alternative in alternatives:
+            found = self._devices(RequestPlace(claim_index, index), alternative, 0, 0, depth + 1)
+            if found is Found.YES:
+                return found
+            exceeded = exceeded and found is Found.TOO_MANY
+        return Found.TOO_MANY if exceeded else Found.NO
+
+    def _devices(self, place: RequestPlace, request: Ready, chosen: int, start: int, depth: int) -> Found:
+        """Choose the devices of a request, of which it has so many, from the one at ``start`` on."""
+        self._step(depth)
+        if request.ask.mode == ALL and not request.all_devices:
+            return Found.NO
+        if chosen >= request.count:
+            return self._request(place.claim, place.request + 1, depth + 1)
+        if request.count - chosen > MOST_DEVICES - len(self.claims[place.claim].given):
+            return Found.TOO_MANY
+        if request.ask.mode == ALL:
+            return self._next_of_all(place, request, chosen, depth)
+        unfit = request.unfit
+        for device in range(start, len(self.hardware.candidates)):
+            if device in unfit:
+                continue
+            self.budget.spend(1)
+            step = self._possible(place.claim, request, device)
+            if step is None:
+                continue
+            found = self._devices(place, request, chosen + 1, device + 1, depth + 1)
+            if found is not Found.YES:
+                self._give_back(place.claim, request, step)
+            if found is not Found.NO:
+                return found
+        return Found.NO
+
+    def _next_of_all(self, place: RequestPlace, request: Ready, chosen: int, depth: int) -> Found:
+        step = self._choose(place.claim, request, request.all_devices[chosen], must=True)
+        if step is None:
+            return Found.NO
+        found = self._devices(place, request, chosen + 1, 0, depth + 1)
+        if found is not Found.YES:
+            self._give_back(place.claim, request, step)
+        return found
+
+    def _step(self, depth: int) -> None:
+        self.budget.spend(1)
+        if depth > DEEPEST:
+            raise SearchLimitError(f"more than {DEEPEST} devices and requests")
+
+    def _possible(self, claim_index: int, request: Ready, index: int) -> Chosen | None:
+        """Choose a device if it is free, selected and large enough; what is in use is never asked about."""
+        if request.admin:
+            if claim_index in self._taking.get(index, ()):
+                return None
+        elif self._busy[index] or self._taking.get(index):
+            return None
+        one = self.hardware.candidates[index]
+        if not request.matches(index, one, self.hardware, self.budget):
+            request.unfit.add(index)
+            return None
+        if self.hardware.features.consumable_capacity and not self._fits(request, index, one):
+            return None
+        return self._choose(claim_index, request, index, must=False)
+
+    def _fits(self, request: Ready, index: int, one: Reachable) -> bool:
+        used = self.in_use.consumed(one.device_id)
+        taking = self._sharing.get(index, _NOTHING)
+        return request.take(index, one, self.hardware.features).fits(one.device, used, taking)
+
+    def _choose(self, claim_index: int, request: Ready, index: int, *, must: bool) -> Chosen | None:
+        """Choose a selected device unless something stands against it; then nothing is changed.
+
+        Raises:
+            AllocationError: a constraint stands against a device that the request must have (``must``).
+        """
+        one = self.hardware.candidates[index]
+        shareable = self.hardware.features.consumable_capacity and bool(one.device.shareable)
+        if not self._usable(claim_index, request, index, shareable=shareable):
+            return None
+        groups: dict[str, Groups] | None = None
+        charged = not (shareable and (self.in_use.is_shared(one.device_id) or index in self._sharing))
+        if charged and one.device.uses:
+            groups = self._counters.take(one.pool, one.device)
+            if groups is None:
+                return None
+        if not self._constrained(self.claims[claim_index], request, one):
+            self._undo(request, index, groups, ())
+            if must:
+                raise request.error(f"cannot add device {one} because a claim constraint would not be satisfied")
+            return None
+        if must and self.hardware.features.consumable_capacity and not self._fits(request, index, one):
+            self._undo(request, index, groups, self.claims[claim_index].rules)
+            return None
+        before = self._sharing.get(index) if shareable else None
+        self._mark(claim_index, request, index, shareable=shareable)
+        return Chosen(index, groups, shareable, before)
+
+    def _usable(self, claim_index: int, request: Ready, index: int, *, shareable: bool) -> bool:
+        taking = self._taking.get(index, ())
+        if request.admin:
+            if not shareable and claim_index in taking:
+                return False
+        elif self._busy[index] or taking:
+            return False
+        one, features = self.hardware.candidates[index], self.hardware.features
+        if features.experimental and one.slice.skips_node_operations and not self._skips_node_operations():
+            return False
+        if one.device.uses and not features.partitionable:
+            return False
+        return not features.taints or request.tolerates(index, one)
+
+    def _skips_node_operations(self) -> bool:
+        return self.hardware.features.node_operations and _NODE_OPERATIONS in self.hardware.node.declared_features
+
+    def _constrained(self, claim: ClaimSearch, request: Ready, one: Reachable) -> bool:
+        """Add a device to all constraints of its claim; to none where one is against it."""
+        lookup = partial(request.attribute, one, self.budget)
+        for added, rule in enumerate(claim.rules):
+            if not rule.add(request.base, request.full_name, lookup):
+                for before in reversed(claim.rules[:added]):
+                    before.remove(request.base, request.full_name)
+                return False
+        return True
+
+    def _mark(self, claim_index: int, request: Ready, index: int, *, shareable: bool) -> None:
+        one = self.hardware.candidates[index]
+        amounts = (request.take(index, one, self.hardware.features).amounts or {}) if shareable else {}
+        if shareable:
+            before = self._sharing.get(index, _NOTHING)
+            self._sharing[index] = {name: before.get(name, 0) + amount.nanos for name, amount in amounts.items()}
+        else:
+            self._taking.setdefault(index, set()).add(claim_index)
+        given = Given(request.full_name, one.device_id, amounts or None, shareable, request.admin)
+        self.claims[claim_index].given.append((one, given))
+
+    def _give_back(self, claim_index: int, request: Ready, chosen: Chosen) -> None:
+        """Undo the last choice."""
+        self.claims[claim_index].given.pop()
+        if not chosen.shared:
+            self._taking[chosen.index].discard(claim_index)
+        elif chosen.before is None:
+            del self._sharing[chosen.index]
+        else:
+            self._sharing[chosen.index] = chosen.before
+        self._undo(request, chosen.index, chosen.groups, self.claims[claim_index].rules)
+
+    def _undo(self, request: Ready, index: int, groups: dict[str, Groups] | None, rules: tuple[Rule, ...]) -> None:
+        for rule in reversed(rules):
+            rule.remove(request.base, request.full_name)
+        if groups is not None:
+            one = self.hardware.candidates[index]
+            self._counters.give_back(one.pool, one.device, groups)

@@ -1,0 +1,185 @@
+"""Expressions as Kubernetes evaluates them: `tests/data/cel.jsonl.gz` has answers of its own compiler (1.37).
+
+All are about the device in the first line.
+``answer`` is true, false, ``error`` (it fails on the device), ``compile`` (it is none), or null: not evaluated here.
+"""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from engine.claims.budget import Budget
+from engine.claims.cel import syntax
+from engine.claims.cel.errors import CompileError, CostError, EvaluationError
+from engine.claims.cel.selectors import Program, Selectors
+from engine.claims.errors import ClaimsError, SearchLimitError
+from engine.claims.read.slices import read_slice
+
+LINES = gzip.decompress((Path(__file__).parents[3] / "data" / "cel.jsonl.gz").read_bytes()).splitlines()
+MINE = 'device.attributes["gpu.nvidia.com"]'
+
+
+def device(made, driver="gpu.nvidia.com"):
+    pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": driver, "pool": pool, "allNodes": True, "devices": [{"name": "d", **made}]}
+    return read_slice({"metadata": {"name": "s"}, "spec": spec}).devices[0]
+
+
+def plain(**attributes):
+    kinds = {bool: "bool", int: "int", str: "string"}
+    return device({"attributes": {name: {kinds[type(value)]: value} for name, value in attributes.items()}})
+
+
+def answered(expression, one, budget=None):
+    try:
+        return Program.of(expression).matches(one, budget or Budget())
+    except CompileError:
+        return "compile"
+    except EvaluationError:
+        return "error"
+
+
+def test_every_answer_is_that_of_kubernetes():
+    described = json.loads(LINES[0])
+    one = device(described["device"], described["driver"])
+    cases = [json.loads(line) for line in LINES[1:]]
+    assert len(cases) > 2000
+    found = {case["expression"]: answered(case["expression"], one) for case in cases}
+    wanted = {case["expression"]: "compile" if case["answer"] is None else case["answer"] for case in cases}
+    assert {text: answer for text, answer in found.items() if answer != wanted[text]} == {}
+
+
+def test_what_is_not_evaluated_is_refused_with_its_name():
+    for expression, named in (
+        ('duration("1h") > duration("1m")', "'duration'"),
+        ('url("https://x").getHost() == "x"', "'url'"),
+        ('{"a": 1}.all(k, v, v == 1)', "'all' of two variables"),
+        ("type(1) == int", "'type'"),
+    ):
+        error = Program.of(expression).error
+        assert error is not None
+        assert named in str(error)
+        assert "not evaluated here" in str(error)
+
+
+def test_an_error_counts_only_where_the_other_side_does_not_decide():
+    one = plain(type="gpu")
+    missing = f"{MINE}.nosuch"
+    assert answered(f"false && {missing}", one) is False
+    assert answered(f"{missing} && false", one) is False
+    assert answered(f"{missing} || true", one) is True
+    assert answered(f"true && {missing}", one) == "error"
+    assert answered(f"[1, 2].exists(x, {missing} || x == 2)", one) is True
+    assert answered(f"[1, 2].all(x, {missing} || x == 2)", one) == "error"
+
+
+def test_an_unknown_domain_is_empty_and_a_missing_key_is_an_error():
+    one = plain(type="gpu")
+    assert answered('has(device.attributes["other"].type)', one) is False
+    assert answered('device.attributes["other"].type == "gpu"', one) == "error"
+    assert answered('"other" in device.attributes', one) is False
+    assert answered("has(device.attributes.other)", one) is True
+
+
+def test_values_of_two_types_are_not_equal_and_numbers_may_be():
+    one = plain(type="gpu", index=3)
+    assert answered(f"{MINE}.type == {MINE}.index", one) is False
+    assert answered(f"{MINE}.index == 3.0 && {MINE}.index in [1u, 3u]", one) is True
+    assert answered("device.driver == 3", one) == "compile"
+
+
+def test_an_attribute_without_a_known_value_fails_whatever_is_asked():
+    odd = device({"attributes": {"type": {"string": "gpu"}, "new": {"duration": "1h"}}})
+    assert answered("device.driver == 'gpu.nvidia.com'", odd) == "error"
+    wrong = device({"attributes": {"v": {"version": "1.2"}}})
+    assert answered("true", wrong) == "error"
+
+
+def test_one_evaluation_costs_at_most_what_kubernetes_grants():
+    numbers = f"[{', '.join(map(str, range(120)))}]"
+    nested = f"{numbers}.all(x, {numbers}.all(y, {numbers}.all(z, x + y + z >= 0)))"
+    with pytest.raises(CostError, match="cost limit"):
+        Program.of(nested).matches(plain(), Budget())
+    with pytest.raises(SearchLimitError):
+        Program.of(nested).matches(plain(), Budget(10_000))
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "(" * 4000 + "1" + ")" * 4000,
+        "!(" * 500 + "true" + ")" * 500,
+        "[" * 500 + "]" * 500,
+        ".a" * 3000,
+        "device" + ".a" * 3000,
+        "1 + " * 3000 + "1",
+        "a ? b : " * 500 + "c",
+        '"' + "x" * 20000 + '"',
+        "1" * 400,
+        '"\\uD800"',
+        "cel.bind(a, [1], " * 60 + "true" + ")" * 60,
+        "",
+        "\ud800",
+        '"abc".matches("(?P<x")',
+        "device[1][2][3]",
+        "{[1]: 2}.size() == 1",
+        "{1: 2, 1: 3}.size() == 1",
+        "1e999 == 1.0",
+    ],
+    ids=range(18),
+)
+def test_no_expression_raises_anything_but_errors_of_its_own(expression):
+    message = ""
+    try:
+        Program.of(expression).matches(plain(type="gpu"), Budget())
+    except ClaimsError as error:
+        message = str(error)
+    assert len(message) < 1000
+
+
+def test_what_is_made_of_shared_parts_costs_what_it_has():
+    doubled = "cel.bind(a, [1], " + "".join(
+        f"cel.bind({chr(98 + step)}, [{chr(97 + step)}, {chr(97 + step)}], " for step in range(20)
+    )
+    same = f"{doubled}{chr(117)} == {chr(117)}" + ")" * 21
+    with pytest.raises(ClaimsError):
+        Program.of(same).matches(plain(), Budget())
+    grown = "cel.bind(a, 'xxxxxxxx', " * 1 + "".join(f"cel.bind(a, a{' + a' * 7}, " for _ in range(12)) + "a == ''"
+    with pytest.raises(ClaimsError):
+        Program.of(grown + ")" * 13).matches(plain(), Budget())
+
+
+def test_a_regular_expression_takes_linear_time():
+    one = plain(type="a" * 60 + "b")
+    assert answered(f'{MINE}.type.matches("^(a+)+$")', one) is False
+
+
+def test_devices_that_look_the_same_are_asked_once():
+    asked = Program.of(f'{MINE}.type == "gpu"')
+    budget = Budget()
+    for index in range(100):
+        assert asked.matches(plain(type="gpu", uuid=f"GPU-{index}"), budget)
+    first = Budget()
+    Program.of(f'{MINE}.type == "gpu"').matches(plain(type="gpu"), first)
+    assert budget.left == first.left
+    assert asked.reads == (("",), ("attributes", "gpu.nvidia.com", "type"))
+
+
+def test_a_name_that_a_macro_gives_away_is_no_surprise():
+    shadowed = Program.of('[device].exists(device, device.driver == "gpu.nvidia.com")')
+    assert shadowed.matches(plain(), Budget())
+    assert not shadowed.matches(device({}, "other"), Budget())
+
+
+def test_equal_looks_are_of_equal_types():
+    asked = Program.of(f"{MINE}.a == true")
+    assert asked.matches(plain(a=True), Budget())
+    assert not asked.matches(plain(a=1), Budget())
+
+
+def test_programs_are_compiled_once():
+    selectors = Selectors()
+    assert selectors.program("true") is selectors.program("true")
+    assert syntax.parse("a.?b") == syntax.parse("a . ? b")
