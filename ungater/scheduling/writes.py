@@ -89,7 +89,7 @@ class Writes:
         try:
             if not self._stands(entry, grant, grows=grows):
                 return False  # it was decided anew meanwhile
-            self._same_queue(entry)
+            self._is_as_decided(entry)
             observed = await write()
         except Overtaken as news:
             self._undo(entry, grows=grows)
@@ -108,11 +108,15 @@ class Writes:
         queued = self._cache.queues.entries.get(growth_of(entry.key) if grows else entry.key)
         return queued is not None and queued.grant is grant and entry.id in self._cache.entries
 
-    def _same_queue(self, entry: WorkloadEntry) -> None:
-        """Raises KubeError where its Workload was made anew for another queue since that admission was decided."""
-        queued, observed = self._cache.queues.entries[entry.key], entry.observed
-        if entry.admission is None and observed is not None and observed.queue != queued.workload.queue:
+    def _is_as_decided(self, entry: WorkloadEntry) -> None:
+        """Raises KubeError where its Workload was made anew since, for another queue or with another priority."""
+        queued, observed = self._cache.queues.entries[entry.key].workload, entry.observed
+        if observed is None:
+            return
+        if entry.admission is None and observed.queue != queued.queue:
             raise KubeError(f"workload {entry.key} names another queue than the one that admits it")
+        if entry.job.queue and observed.priority != queued.priority:
+            raise KubeError(f"workload {entry.key} has priority {observed.priority}, not {queued.priority} any more")
 
     def _undo(self, entry: WorkloadEntry, until: float = 0.0, *, grows: bool) -> None:
         if grows:

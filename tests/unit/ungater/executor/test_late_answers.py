@@ -457,3 +457,24 @@ async def test_a_plan_whose_nomination_cannot_be_made_leaves_nothing_under_way(w
     assert record.writes.busy
     await spawned.pop()
     assert (record.writes.busy, record.failures) == (False, 1)
+
+
+@pytest.mark.parametrize(("changed", "stored"), [({}, True), ({"priority": 5}, False), ({"queue": "other"}, False)])
+async def test_nothing_is_stored_that_was_decided_for_a_workload_as_it_was_before_it_was_made_anew(
+    world, controller, changed, stored
+):
+    """Its priority and queue may be others now: nobody is evicted by those of the old one."""
+    record, done = told(controller, world, queued(world, "train", 4)), []
+    memory, record.observed = controller.cache, make_known(record.job)
+    memory.admissions.enter(record)
+    (made,) = cycle(memory.state, memory.queues, 0.0).admitted
+    record.observe(dataclasses.replace(record.observed, **changed))
+
+    async def write():
+        return record.observed
+
+    record.writes.begin()
+    writes = controller.scheduler._writes
+    assert await writes.store(record, made.grant, write, partial(done.append, record.key)) is stored
+    assert done == ([record.key] if stored else [])
+    assert stored or record.failures == 1
