@@ -19,6 +19,11 @@ def is_label_key(text: str) -> bool:
     return text.find("/") <= _MAX_PREFIX and _LABEL_KEY.fullmatch(text) is not None
 
 
+def is_object_name(text: str) -> bool:
+    """Whether a cluster takes this as the name of an object (an RFC 1123 subdomain)."""
+    return len(text) <= _MAX_PREFIX and re.fullmatch(rf"{_LABEL}(\.{_LABEL})*", text) is not None
+
+
 def workload_name(kind: str, name: str, apart: str) -> str:
     """Name of the Workload of a job: ``<kind>-<name, shortened>-<10 hex of sha256(apart)>``, at most 63 characters.
 

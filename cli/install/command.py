@@ -115,7 +115,7 @@ def install(
     if (flavor or nodes) and not topology:
         raise Failure("--flavor and --nodes say more about --topology: give that too, as --topology auto")
     wish = Requested(domain, namespace, image, webhook_url, agent, kueue, metrics_authentication)
-    site = _Site(topology, flavor, flavors.group_of(nodes))
+    site = _Site(topology, flavors.named(flavor), flavors.group_of(nodes))
     if output is not OutputFormat.TABLE:
         _print_objects(_described(wish, site, kubeconfig, context), output)
         return

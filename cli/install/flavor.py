@@ -13,6 +13,7 @@ from cli.output import Failure
 from cli.topology.choice import Choice, choose
 from cli.topology.survey import labelled
 from crds.constants import API_VERSION
+from crds.names import is_object_name
 from kube.client import Client
 from kube.errors import NotFound
 from kube.objects import Node, ResourceFlavor
@@ -28,6 +29,13 @@ def group_of(text: str) -> dict[str, str]:
             raise Failure(f"--nodes {text!r}: expected KEY=VALUE, the label of the nodes that are meant")
         found[key] = value
     return found
+
+
+def named(text: str) -> str:
+    """What ``--flavor`` says; empty: nothing. Raises Failure before anything is applied."""
+    if text and not is_object_name(text):
+        raise Failure(f"--flavor {text}: expected lower-case letters, digits, dashes and dots, as in h100-east")
+    return text
 
 
 async def planned(client: Client, text: str, name: str, group: Mapping[str, str]) -> tuple[Choice, dict[str, Any]]:
