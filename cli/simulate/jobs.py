@@ -1,7 +1,8 @@
 """The jobs of a simulation from files: traces (CSV) and manifests (YAML or JSON of batch/v1 Jobs)."""
 
 import io
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from cli.cluster.dump import Found, objects_in
@@ -9,12 +10,13 @@ from cli.output import Failure, stderr
 from cli.simulate.cluster import names_in
 from cli.simulate.trace import MOST, read, seconds
 from cli.whatif.cases import opened
-from crds.constants import GROUP, Keys
+from crds.constants import EVICT_BY, GROUP, SLICE, Keys
 from crds.levels import check_level
 from crds.request import RequestError, resolve
 from engine.model import Policy, TopologyRequest
 from kube import objects
 from kube.pods import convert
+from kube.pods.volumes import claims_in
 from queueing.model import AUTO
 from simulator.model import NAMESPACE, QUEUE, Cluster, Job
 from ungater.jobs.job import owner_of
@@ -74,7 +76,30 @@ def _manifests(file: str, cluster: Cluster, keys: Keys, duration: float) -> Sequ
         if (table := tables.get((one.group, one.kind))) is not None:
             rules.note(table, one.name, one.read(objects.PriorityClass))
     wanted = [one for one in everything if (one.group, one.kind) == ("batch", "Job")]
-    return [_job(one, cluster, keys, rules, duration, number) for number, one in enumerate(wanted, 1)]
+    jobs = [_job(one, cluster, keys, rules, duration, number) for number, one in enumerate(wanted, 1)]
+    _tell_left_out(file, wanted, jobs, keys)
+    return jobs
+
+
+def _tell_left_out(file: str, wanted: Sequence[Found], jobs: Sequence[Job], keys: Keys) -> None:
+    asked: dict[str, list[str]] = defaultdict(list)
+    for one, job in zip(wanted, jobs, strict=True):
+        for what in _left_out(owner_of(one.read(objects.Job), keys)):
+            asked[what].append(job.key)
+    for what, names in asked.items():
+        of = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+        stderr().print(f"{file}: {what} of {of}: not looked at in a simulation", markup=False, soft_wrap=True)
+
+
+def _left_out(owner: JobView) -> Iterator[str]:
+    pod_set = owner.pod_sets[0]
+    spec = pod_set.template.spec
+    if claims_in(spec):
+        yield "volumes"
+    if spec.resource_claims:
+        yield "resource claims"
+    if pod_set.wishes.get(EVICT_BY) == SLICE:
+        yield EVICT_BY
 
 
 def _job(one: Found, cluster: Cluster, keys: Keys, rules: ClassRules, duration: float, number: int) -> Job:

@@ -188,6 +188,26 @@ def test_what_classes_and_jobs_say_about_preemption_is_read_as_the_controller_re
     }
 
 
+def test_what_a_simulation_does_not_look_at_is_told_and_named_once(tmp_path, capsys):
+    stored, also, claims, sliced = (manifest(name) for name in ("stored", "also", "claims", "sliced"))
+    for body in (stored, also):
+        volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+        body["spec"]["template"]["spec"]["volumes"] = [volume, {"name": "scratch", "emptyDir": {}}]
+    claims["spec"]["template"]["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "gpu"}]
+    sliced["metadata"]["annotations"] |= {
+        "kueue.x-k8s.io/podset-slice-required-topology": HOSTNAME_LABEL,
+        "kueue.x-k8s.io/podset-slice-size": "1",
+        "topogate.dev/evict-by": "slice",
+    }
+    file = manifests(tmp_path, manifest("plain"), stored, also, claims, sliced)
+    assert len(jobs_in([file], cluster(), Keys(), duration=3600)) == 5
+    assert capsys.readouterr().err.splitlines() == [
+        f"{file}: volumes of default/stored and 1 more: not looked at in a simulation",
+        f"{file}: resource claims of default/claims: not looked at in a simulation",
+        f"{file}: topogate.dev/evict-by of default/sliced: not looked at in a simulation",
+    ]
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
