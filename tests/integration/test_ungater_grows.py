@@ -15,7 +15,15 @@ from support.queues import Queued, make_priorities, make_queue
 
 from crds.constants import NUMA_PLACEMENT_PREDICTED
 from kube.errors import NotFound
-from kube.resources import CLUSTER_QUEUES, DEPLOYMENTS, NODE_RESOURCE_TOPOLOGIES, PODS, RESOURCE_FLAVORS, WORKLOADS
+from kube.resources import (
+    CLUSTER_QUEUES,
+    DEPLOYMENTS,
+    NODE_RESOURCE_TOPOLOGIES,
+    PODS,
+    RESOURCE_FLAVORS,
+    STATEFUL_SETS,
+    WORKLOADS,
+)
 
 pytestmark = pytest.mark.cluster
 
@@ -128,6 +136,36 @@ async def test_a_deployment_that_is_scaled_from_2_to_6_pushes_a_batch_job_out_wh
         await jobs.scale(2)
         await jobs.web(2)
         await jobs.running("batch", 2)
+
+
+async def test_an_elastic_job_that_is_made_larger_pushes_a_batch_job_out(jobs, client, namespace):
+    more = {"priority": "high", "indexed": True, "pod_spec": {"containers": asks(4, 2)}}
+    async with Running(client):
+        await jobs.submit("web", 2, **more)
+        first = {pod["metadata"]["uid"] for pod in await jobs.running("web", 2)}
+        await batch(jobs)
+        await jobs.edit("web", parallelism=6, completions=6)
+        assert first <= {pod["metadata"]["uid"] for pod in await jobs.running("web", 6)}, "those that ran run on"
+        await jobs.empty("batch")
+        await jobs.condition("batch", "Preempted", "True")
+
+
+async def test_a_stateful_set_that_is_made_larger_pushes_a_batch_job_out_once_it_comes_to_the_pod_that_lacks_room(
+    jobs, client, namespace
+):
+    body = service(2)
+    body["kind"], body["spec"]["serviceName"] = "StatefulSet", "web"
+    async with Running(client):
+        await client.create(STATEFUL_SETS, body, namespace)
+        first = {pod["metadata"]["uid"] for pod in await jobs.web(2)}
+        await batch(jobs)
+        await client.patch(STATEFUL_SETS, "web", namespace, body={"spec": {"replicas": 4}})
+        await jobs.web(4)
+        await jobs.running("batch", 2)
+        await client.patch(STATEFUL_SETS, "web", namespace, body={"spec": {"replicas": 6}})
+        assert first <= {pod["metadata"]["uid"] for pod in await jobs.web(6)}, "those that ran run on"
+        await jobs.empty("batch")
+        await jobs.condition("batch", "Preempted", "True")
 
 
 async def test_growth_that_waits_for_its_victims_goes_on_after_a_restart(jobs, client, namespace):
