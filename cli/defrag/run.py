@@ -119,7 +119,7 @@ class Run:
             await asyncio.shield(self._withdraw(move))
         if isinstance(said, Told):
             return said
-        return await self._end(move, request, self._clock.now() + self._patience)
+        return await self._end(move, request, self._clock.monotonic() + self._patience)
 
     async def _write(self, move: Wanted, text: str | None) -> None:
         namespace, _, name = move.workload.partition("/")
@@ -135,8 +135,8 @@ class Run:
 
     async def _answer(self, move: Wanted, request: MoveRequest) -> Condition | Told:
         """What the controller says to a request: the condition of a move that began, or why none did."""
-        until = self._clock.now() + ANSWER
-        while self._clock.now() < until:
+        until = self._clock.monotonic() + ANSWER
+        while self._clock.monotonic() < until:
             conditions = (await self._read(move)).status.conditions
             begun = condition(conditions, MOVING)
             if begun is not None and request.mark in begun.message:
@@ -153,8 +153,8 @@ class Run:
         return Told(MoveOutcome.LATE, f"the controller did not answer in {ANSWER:g} s; is `topogate ungater` running?")
 
     async def _end(self, move: Wanted, request: MoveRequest, until: float) -> Told:
-        """Wait until all pods of a move that began run again."""
-        while self._clock.now() < until:
+        """Wait until all pods of a move that began run again; ``until`` is of the monotonic clock."""
+        while self._clock.monotonic() < until:
             try:
                 conditions = (await self._read(move)).status.conditions
             except NotFound:

@@ -132,8 +132,9 @@ async def gets_on(here, seen, writes, then=lambda: None):
 async def all_well(here, seen, prefix, jobs):
     """Wait until every job has all its pods running, then judge."""
 
-    async def done():
-        return not settled(await snapshot(here.client, {NAMESPACE}))
+    async def done():  # a Job controller whose view was old made pods too many, and deletes them
+        found = await snapshot(here.client, {NAMESPACE})
+        return not settled(found) and len(found["pods"]) == len(found["jobs"]) * PODS_EACH
 
     try:
         await until(done, "all pods to run", seconds=SETTLE_SECONDS)

@@ -147,7 +147,10 @@ class Judge:
         if before is not None:
             self._note_moved(new, slices, slices_of(old))
         else:  # what is still on its way out since an earlier admission sits beside the new slots, not in them
-            leaving = (pod for pod in self._holders(new) if pod["metadata"].get("deletionTimestamp"))
+            # Where its Workload was deleted while no controller was there, it is placed anew, and all of it goes.
+            last = self._deleted(owner_of(new))
+            anew = last is not None and slices_of(last) != slices
+            leaving = (pod for pod in self._holders(new) if anew or pod["metadata"].get("deletionTimestamp"))
             self._astray |= {pod["metadata"]["uid"] for pod in leaving}
         yield from self._crowded(new, slices)
         yield from self._over_quota(new, before)
