@@ -23,6 +23,9 @@ class Clock:
         self.time += 1.0
         return self.time
 
+    def monotonic(self):
+        return self.now()
+
 
 class Server:
     """Answers requests as ``answers`` say: by workload a list of (status, reason, message), the last one stays."""
