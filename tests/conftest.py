@@ -26,7 +26,7 @@ from kube.errors import NotFound
 from kube.resources import NAMESPACES, NODES, SERVICE_ACCOUNTS
 from localcluster import Fleet, LocalCluster, Options, add_nodes, wait_ready
 
-WAIT_SECONDS = 30
+WAIT_SECONDS = 90
 _numbers = itertools.count(1)
 
 

@@ -10,7 +10,7 @@ from localcluster.nodes import NOT_READY
 from localcluster.programs.build import KUBERNETES_VERSION
 
 pytestmark = pytest.mark.cluster
-DEADLINE_SECONDS = 30
+DEADLINE_SECONDS = 120
 
 
 def make_job(name: str = "job", *, pods: int = 2, annotations: dict | None = None, **spec) -> dict:

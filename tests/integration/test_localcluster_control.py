@@ -32,7 +32,7 @@ from localcluster.process import start_time
 
 pytestmark = pytest.mark.cluster
 ROOT = Path(__file__).parents[2]
-DEADLINE_SECONDS = 30
+DEADLINE_SECONDS = 120
 
 
 async def poll(read, condition):

@@ -12,7 +12,7 @@ from pathlib import Path
 import aiohttp
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-SECONDS = 20.0
+SECONDS = 90.0
 
 
 def found():
@@ -126,7 +126,7 @@ async def tab():
         )
         try:
             port_file = Path(folder) / "DevToolsActivePort"
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(SECONDS):
                 while not (port_file.exists() and port_file.read_text().strip()):
                     await asyncio.sleep(0.05)
             port = port_file.read_text().split()[0]

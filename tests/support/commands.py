@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-PATIENCE = 60.0  # seconds
+PATIENCE = 120.0  # seconds
 
 
 async def topogate(*arguments: object) -> str:

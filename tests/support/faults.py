@@ -21,7 +21,7 @@ from kube.objects import Object
 from kube.resources import CONFIG_MAPS
 from kube.watch import Signal
 
-WAIT_SECONDS = 30
+WAIT_SECONDS = 90
 
 
 @dataclass

@@ -21,7 +21,7 @@ from ungater.process import run
 KEYS = Keys()
 LEVELS = [BLOCK_LABEL, RACK_LABEL, HOSTNAME_LABEL]
 BASES = Path(__file__).parents[2] / "crds" / "bases"
-WAIT_SECONDS = 60
+WAIT_SECONDS = 120
 GPU = "nvidia.com/gpu"
 Json = dict[str, Any]
 

@@ -177,12 +177,14 @@ class Kueue:
 
     async def step(self) -> None:
         jobs = await self.client.list(JOBS, self.namespace, label_selector=QUEUE_NAME)
-        found = await self.client.list(self.workload_kind, self.namespace)
-        workloads = {ref["uid"]: each for each in found for ref in each["metadata"].get("ownerReferences", [])}
         locals_ = await self.client.list(self.kinds["LocalQueue"], self.namespace)
         self._of_local = {queue["metadata"]["name"]: queue["spec"]["clusterQueue"] for queue in locals_}
         self._stopped = {q["metadata"]["name"] for q in locals_ if q["spec"].get("stopPolicy", "None") != "None"}
         self._see_clusters({q["metadata"]["name"]: q for q in await self.client.list(self.kinds["ClusterQueue"])})
+        # After the queues: a Workload whose queue goes on is seen as it is then, not as it was while the queue was
+        # stopped, since what the scheduler writes over it names no version.
+        found = await self.client.list(self.workload_kind, self.namespace)
+        workloads = {ref["uid"]: each for each in found for ref in each["metadata"].get("ownerReferences", [])}
         self._see(found)
         for job in sorted(jobs, key=lambda job: (job["metadata"]["creationTimestamp"], job["metadata"]["name"])):
             try:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 AXE = Path(__file__).parents[2] / "web" / "page" / "node_modules" / "axe-core" / "axe.min.js"
-SECONDS = 60.0
+SECONDS = 120.0
 
 
 @asynccontextmanager

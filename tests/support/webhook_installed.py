@@ -30,7 +30,7 @@ from kube.resources import (
 from manifests.render import Options, objects
 from webhook.server import serve
 
-WAIT_SECONDS = 30
+WAIT_SECONDS = 90
 SYSTEM = "topogate-system"
 SECRET = "topogate-webhook-cert"
 _KINDS = ("Namespace", "CustomResourceDefinition", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role")
