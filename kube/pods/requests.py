@@ -1,7 +1,7 @@
 """What a pod takes of a node, counted as kube-scheduler counts it.
 
 Source: ``k8s.io/component-helpers/resource`` (PodRequests, with the status counted in), and for what the API server
-fills in on a pod but not on a template, ``SetDefaults_Pod`` of Kubernetes 1.36.
+fills in on a pod but not on a template, ``SetDefaults_Pod`` and ``DefaultPodLevelResources`` of Kubernetes 1.37.
 
 - An init container runs before the others: it needs its own request and those of the sidecars (init containers with
   restart policy ``Always``) started before it. The pod needs the largest of these and of all containers and sidecars.
@@ -10,7 +10,7 @@ fills in on a pod but not on a template, ``SetDefaults_Pod`` of Kubernetes 1.36.
 - While a resize is under way, the larger of what is asked for, given and actuated counts.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from engine.model import Amounts
 from engine.quantity import bounded, parse
@@ -38,14 +38,29 @@ def pod_requests(spec: PodSpec, status: PodStatus | None = None) -> Amounts:
     return {name: bounded(amount) for name, amount in total.items() if amount}
 
 
-def pod_level_requests(spec: PodSpec) -> Amounts:
-    """Requests of the pod as a whole (spec.resources), filled in as the API server does; {} where there are none.
+def pod_level(spec: PodSpec) -> tuple[Amounts, Amounts]:
+    """Requests and limits of the pod as a whole (spec.resources), filled in as the API server does; {} without any.
+
+    Limits are filled in as Kubernetes 1.37 does (``DefaultPodLevelResources``): where every container has a limit, the
+    pod's is their sum, or its request where that is more. Servers before 1.37 leave them out.
 
     Raises:
         ValueError: a quantity cannot be parsed.
     """
+    if spec.resources is None:
+        return {}, {}
     empty = PodStatus()
-    return {} if spec.resources is None else _pod_level(spec.resources, _aggregate(spec, empty), empty)
+    containers = _aggregate(spec, empty)
+    requests = _pod_level(spec.resources, containers, empty)
+    limits = parsed(spec.resources.limits)
+    if requests:
+        requests = {name: containers[name] for name in OVERCOMMITTED if name in containers} | requests
+    every = [*(spec.containers or ()), *(spec.init_containers or ())]
+    limited = [set(each.resources.limits or ()) if each.resources else set() for each in every]
+    summed = _aggregate(spec, empty, _limits)
+    for name in set.intersection(*limited) & requests.keys() - limits.keys() if limited else ():
+        limits[name] = max(requests[name], summed.get(name, 0))
+    return requests, limits
 
 
 def parsed(quantities: Quantities | None) -> Amounts:
@@ -64,12 +79,18 @@ def _requests(resources: ResourceRequirements | None) -> Amounts:
     return parsed(resources.limits) | parsed(resources.requests)
 
 
-def _aggregate(spec: PodSpec, status: PodStatus) -> Amounts:
+def _limits(resources: ResourceRequirements | None) -> Amounts:
+    return parsed(resources.limits) if resources else {}
+
+
+def _aggregate(
+    spec: PodSpec, status: PodStatus, of: Callable[[ResourceRequirements | None], Amounts] = _requests
+) -> Amounts:
     infeasible = _resize_infeasible(status)
     given = _by_name(status.container_statuses)
     total: Amounts = {}
     for container in spec.containers or ():
-        _add(total, _effective(container.resources, given.get(container.name), infeasible=infeasible))
+        _add(total, _effective(of(container.resources), given.get(container.name), infeasible=infeasible))
     if not spec.init_containers:
         return total
     given = _by_name(status.init_container_statuses)
@@ -77,20 +98,19 @@ def _aggregate(spec: PodSpec, status: PodStatus) -> Amounts:
     starting: Amounts = {}
     for container in spec.init_containers:
         if is_sidecar(container):
-            requests = _effective(container.resources, given.get(container.name), infeasible=infeasible)
+            requests = _effective(of(container.resources), given.get(container.name), infeasible=infeasible)
             _add(total, requests)
             _add(sidecars, requests)
             _raise(starting, sidecars)
         else:
-            requests = _requests(container.resources)
+            requests = of(container.resources)
             _add(requests, sidecars)
             _raise(starting, requests)
     _raise(total, starting)
     return total
 
 
-def _effective(resources: ResourceRequirements | None, status: ContainerStatus | None, *, infeasible: bool) -> Amounts:
-    wanted = _requests(resources)
+def _effective(wanted: Amounts, status: ContainerStatus | None, *, infeasible: bool) -> Amounts:
     if status is None or status.resources is None:
         return wanted
     return _during_resize(wanted, status.resources, status.allocated_resources, infeasible=infeasible)

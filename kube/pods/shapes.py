@@ -3,7 +3,7 @@
 - A request that is missing is the limit, as the API server fills it in on a pod but not on a template.
 - Only what a kubelet can take from a zone is kept: cpu, memory, huge pages, and devices (any name with a domain). An
   amount of 0 is kept, because a device limit of 0 still constrains. Overhead belongs to no container and is left out.
-- The class is the one in the pod's status where it is there, else computed as Kubernetes 1.36 does (ComputePodQOS).
+- The class is the one in the pod's status where it is there, else computed as Kubernetes 1.37 does (ComputePodQOS).
 - What the pod's annotations wish for is the caller's to read (`crds.request.parse_wish`).
 """
 
@@ -13,7 +13,7 @@ from engine.kubelet.machine import CPU, HUGEPAGES, MEMORY, Container, ContainerK
 from engine.model import Amounts
 from kube import objects
 from kube.pods.limits import too_many_parts
-from kube.pods.requests import is_sidecar, parsed, pod_level_requests, pod_requests
+from kube.pods.requests import is_sidecar, parsed, pod_level, pod_requests
 
 _CLASSES = {str(found): found for found in Qos}
 _COMPUTE = (CPU, MEMORY)
@@ -70,14 +70,14 @@ def _aligned(amounts: Amounts) -> tuple[tuple[str, int], ...]:
 
 
 def _qos(spec: objects.PodSpec) -> Qos:
-    if spec.resources is not None:
-        return _class_of([(pod_level_requests(spec), parsed(spec.resources.limits))], limits_may_be_absent=True)
+    if _pod_level(spec):
+        return _class_of([pod_level(spec)])
     containers = [*(spec.containers or ()), *(spec.init_containers or ())]
     amounts = ((parsed(each.resources.limits), each.resources) if each.resources else ({}, None) for each in containers)
     return _class_of([(limits | parsed(wire.requests) if wire else {}, limits) for limits, wire in amounts])
 
 
-def _class_of(parts: Iterable[tuple[Amounts, Amounts]], *, limits_may_be_absent: bool = False) -> Qos:
+def _class_of(parts: Iterable[tuple[Amounts, Amounts]]) -> Qos:
     """The class of a pod by (requests, limits) of its containers, or of itself; zero amounts count as absent."""
     requests: Amounts = {}
     limits: Amounts = {}
@@ -85,8 +85,7 @@ def _class_of(parts: Iterable[tuple[Amounts, Amounts]], *, limits_may_be_absent:
     for part_requests, part_limits in parts:
         _add(requests, part_requests)
         _add(limits, part_limits)
-        whole = all(part_limits.get(name, 0) > 0 for name in _COMPUTE)
-        guaranteed = guaranteed and (whole or (limits_may_be_absent and not part_limits))
+        guaranteed = guaranteed and all(part_limits.get(name, 0) > 0 for name in _COMPUTE)
     if not requests and not limits:
         return Qos.BEST_EFFORT
     return Qos.GUARANTEED if guaranteed and requests == limits else Qos.BURSTABLE

@@ -67,6 +67,22 @@ def test_resources_of_the_pod_as_a_whole_decide_the_class(requests, limits, expe
     assert pod_shape(wide).pod_level
 
 
+@pytest.mark.parametrize(
+    ("containers", "pod", "expected"),
+    [
+        ([container(None, WHOLE)], {"requests": {"cpu": "2"}}, Qos.GUARANTEED),
+        ([container(None, HALF), container(None, HALF, name="d")], {"requests": {"cpu": "2"}}, Qos.GUARANTEED),
+        ([container(None, WHOLE), container(None, WHOLE, name="d")], {"requests": {"cpu": "2"}}, Qos.BURSTABLE),
+        ([container(None, WHOLE), container(WHOLE, name="d")], {"requests": WHOLE}, Qos.BURSTABLE),
+        ([container(None, WHOLE)], {"limits": {"hugepages-2Mi": "2Mi"}}, Qos.GUARANTEED),
+        ([container(None, WHOLE)], {}, Qos.GUARANTEED),
+        ([container(None, WHOLE)], {"limits": {"pids": "100"}}, Qos.GUARANTEED),
+    ],
+)
+def test_what_the_pod_as_a_whole_lacks_is_filled_in_from_its_containers(containers, pod, expected):
+    assert pod_shape(spec(*containers, pod=ResourceRequirements(**pod))).qos is expected
+
+
 def test_the_class_in_the_status_counts():
     assert pod_shape(spec(container()), qos_class="Burstable").qos is Qos.BURSTABLE
     assert pod_shape(spec(container()), qos_class="").qos is Qos.BEST_EFFORT
