@@ -14,6 +14,7 @@ from rich.table import Table
 from cli.output import Failure, Output, OutputFormat, emit, messages, progress, stderr
 from clock import SYSTEM
 from localcluster import supervisor
+from localcluster.dra.driver import FORMS, TAINTED, check_driver
 from localcluster.errors import AlreadyUp, LocalClusterError
 from localcluster.kubelets import service
 from localcluster.kubelets.fleet import Publishing
@@ -48,6 +49,14 @@ Kubelet = Annotated[
         metavar="KUBELET",
         help="How that kubelet is set: policy, scope and options, such as 'single-numa-node, pod'. Default:"
         " restricted, container.",
+    ),
+]
+Dra = Annotated[
+    str,
+    typer.Option(
+        metavar="DEVICES",
+        help=f"Publish the machines' GPUs and NICs in ResourceSlices, for claims: {', '.join(FORMS)}; '{TAINTED}' with"
+        " it taints the last GPU of each.",
     ),
 ]
 
@@ -155,6 +164,7 @@ def nodes(
     prefix: Annotated[str, typer.Option(help="What names begin with, to tell several fleets apart.")] = "",
     machine: Machine = "",
     kubelet: Kubelet = "",
+    dra: Dra = "",
 ) -> None:
     """Make simulated nodes in blocks and racks: b1-r1-h1, b1-r1-h2, ...
 
@@ -162,8 +172,8 @@ def nodes(
     kubernetes.io/hostname and cloud-provider.com/node-group=tas. Pods on them run for ever, or as annotated: see
     docs/localcluster.md.
     """
+    _check_machine(machine, kubelet, dra)
     folder = _running(name)
-    _check_machine(machine, kubelet)
     fleet = Fleet(
         blocks=blocks,
         racks=racks,
@@ -177,6 +187,7 @@ def nodes(
         taints=[_taint(taint) for taint in taints or ()],
         machine=machine,
         kubelet=kubelet,
+        dra=dra,
     )
     if machine:
         service.remember(folder, service.wanted(folder) or Publishing())
@@ -187,9 +198,11 @@ def nodes(
     _say(f"{len(fleet)} nodes are ready, {created} of them new, after {seconds:.1f} s")
     if machine:
         _say(f"each is a machine of {describe(parse_machine(machine), parse_kubelet(kubelet))}")
+    if dra:
+        _say("their devices are in ResourceSlices; kubectl get resourceslices,deviceclasses shows them")
 
 
-def _check_machine(machine: str, kubelet: str) -> None:
+def _check_machine(machine: str, kubelet: str, dra: str) -> None:
     if kubelet and not machine:
         raise Failure(f"--kubelet {kubelet!r}: only simulated machines have a kubelet; give --machine too")
     for option, parse, text in (("--machine", parse_machine, machine), ("--kubelet", parse_kubelet, kubelet)):
@@ -198,6 +211,13 @@ def _check_machine(machine: str, kubelet: str) -> None:
                 parse(text)
         except ValueError as error:
             raise Failure(f"{option}: {error}") from None
+    if dra and not machine:
+        raise Failure(f"--dra {dra!r}: only simulated machines have devices to publish; give --machine too")
+    try:
+        if dra:
+            check_driver(dra, machine)
+    except ValueError as error:
+        raise Failure(f"--dra: {error}") from None
 
 
 async def _make_nodes(config: Path, fleet: Fleet) -> int:

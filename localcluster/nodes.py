@@ -11,7 +11,9 @@ from kube.client import Client
 from kube.errors import AlreadyExists
 from kube.patches import PatchType
 from kube.resources import NODES
-from localcluster.kubelets.specs import KUBELET, MACHINE, build, parse_kubelet, parse_machine
+from localcluster.dra.driver import Driver, check_driver
+from localcluster.dra.publish import publish
+from localcluster.kubelets.specs import KUBELET, MACHINE, build, parse_kubelet, parse_machine, without_devices
 from localcluster.kubelets.specs import capacity as specs_capacity
 from localcluster.programs.build import KUBERNETES_VERSION, KWOK_VERSION
 
@@ -48,7 +50,8 @@ class Fleet:
 
     ``machine`` (``2 sockets / 8 NUMA / 64 cores / 8 GPUs``, `localcluster.kubelets.specs`) gives each node an inside,
     for which ``LocalCluster.play_kubelets`` plays a kubelet with the settings ``kubelet``; it decides CPU, memory and
-    devices then. ValueError where either is not understood.
+    devices then. With ``dra`` (`localcluster.dra.driver`) its GPUs and NICs are published in ResourceSlices, and the
+    node offers none itself. ValueError where any of them is not understood.
     """
 
     blocks: int = 4
@@ -66,6 +69,7 @@ class Fleet:
     resources: Mapping[str, str] = field(default_factory=dict)
     machine: str = ""
     kubelet: str = ""
+    dra: str = ""
 
     def __len__(self) -> int:
         return self.blocks * self.racks * self.hosts
@@ -98,14 +102,20 @@ class Fleet:
 
     def _machine(self, name: str, labels: Mapping[str, str]) -> dict[str, Any]:
         parse_kubelet(self.kubelet)
-        capacity, allocatable = specs_capacity(build(parse_machine(self.machine), name))
+        machine = without_devices(self.machine) if self.driver else self.machine
+        capacity, allocatable = specs_capacity(build(parse_machine(machine), name))
         more = {"pods": str(self.pods), **self.resources}
         node = make_node(name, labels=labels, resources={**capacity, **more}, taints=self.taints)
-        node["metadata"]["annotations"] |= {MACHINE: self.machine, **({KUBELET: self.kubelet} if self.kubelet else {})}
+        node["metadata"]["annotations"] |= {MACHINE: machine, **({KUBELET: self.kubelet} if self.kubelet else {})}
         node["status"]["allocatable"] = {**allocatable, **more}
         node["status"]["addresses"][0]["address"] = _address(name, _MACHINE_ADDRESSES)
         node["status"]["nodeInfo"]["kubeletVersion"] = parse_kubelet(self.kubelet).version
         return node
+
+    @property
+    def driver(self) -> Driver | None:
+        """How the devices are published in ResourceSlices; None: they are not. ValueError as above."""
+        return check_driver(self.dra, self.machine) if self.dra else None
 
     def _resources(self) -> dict[str, str]:
         gpus = {"nvidia.com/gpu": str(self.gpus)} if self.gpus else {}
@@ -155,11 +165,11 @@ def _address(name: str, start: int = _ADDRESSES) -> str:
 
 
 async def add_nodes(client: Client, fleet: Fleet, *, progress: Progress | None = None) -> int:
-    """Create the nodes of ``fleet``, or bring those that are there to its labels, taints and resources.
+    """Create the nodes of ``fleet``, or bring those that are there to its labels, taints, resources and ResourceSlices.
 
     Returns how many were new. Does not wait until they are ready: see ``wait_ready``. Raises kube.errors.KubeError.
     """
-    queue = fleet.objects()
+    queue, driver = fleet.objects(), fleet.driver
     done = created = 0
 
     async def work() -> None:
@@ -173,6 +183,8 @@ async def add_nodes(client: Client, fleet: Fleet, *, progress: Progress | None =
     async with asyncio.TaskGroup() as group:
         for _ in range(min(CONCURRENCY, len(fleet))):
             group.create_task(work())
+    if driver is not None or created < len(fleet):  # a new node has no slices that could be left over
+        await publish(client, fleet.names(), fleet.machine, driver)
     return created
 
 

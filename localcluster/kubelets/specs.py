@@ -112,6 +112,12 @@ def parse_machine(text: str) -> MachineSpec:
         raise ValueError(f"machine {text!r}: {error}") from None
 
 
+def without_devices(text: str) -> str:
+    """That machine without GPUs and NICs: of a kubelet that no device plugin tells of them. ValueError as above."""
+    parts = filter(None, (part.strip() for part in re.split(r"[/,]", text)))
+    return " / ".join(part for part in parts if _part(part)[0] not in {"gpus", "nics"})
+
+
 def _part(text: str) -> tuple[str, int]:
     if (match := _PART.fullmatch(text)) and (name := _WORDS.get(match[2].lower())):
         return name, int(match[1])
