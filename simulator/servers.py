@@ -10,9 +10,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
-import msgspec
-
-from engine.kubelet.admit import placement_of
 from engine.kubelet.charge import charge
 from engine.kubelet.machine import (
     CPU,
@@ -30,11 +27,8 @@ from engine.kubelet.machine import (
     ZoneUse,
 )
 from engine.kubelet.machine import Qos as PodQos
-from engine.kubelet.rebuild import asked
 from engine.model import PODS
-from engine.preemption.blocks import kind_of, wanted
 from engine.preemption.model import NodeRoom, Preemptor, TopologyQos, Victim
-from engine.preemption.search import without
 
 GPU: Final = "nvidia.com/gpu"
 KUBELET: Final = Kubelet(
@@ -214,27 +208,3 @@ def one_socket(server: Server, room: NodeRoom, of: InstanceClass, gone: Iterable
         if sum(zone[0] for zone in zones) >= 1000 * of.cpu and sum(zone[1] for zone in zones) >= of.gpus:
             return True
     return False
-
-
-def taken_in(room: NodeRoom, gone: Sequence[Victim], preemptor: Preemptor, key: str, *, stays: bool) -> NodeRoom:
-    """The node with the victims gone and the preemptor on it, as its kubelet places it; ``stays``: nobody may evict it.
-
-    A kubelet that refuses the preemptor leaves the room empty.
-    """
-    names = {victim.key for victim in gone}
-    at = tuple(number for number, victim in enumerate(room.victims) if victim.key in names)
-    victims = tuple(victim for victim in room.victims if victim.key not in names)
-    free = dict(room.free)
-    for victim in gone:
-        free = {resource: have + victim.requests.get(resource, 0) for resource, have in free.items()}
-    needs = wanted(kind_of(room.layout), preemptor)
-    assert room.layout is not None  # noqa: S101  (servers' insides are known)
-    assert needs is not None  # noqa: S101
-    assert needs.asked is not None  # noqa: S101
-    admission = asked(room.layout, without(room, at), needs.asked)
-    if admission.admitted:
-        free = {resource: have - preemptor.requests.get(resource, 0) for resource, have in free.items()}
-        if not stays:
-            placement = placement_of(room.layout, admission, room.device_ids)
-            victims = (*victims, Victim(key, preemptor.above, preemptor.requests, placement))
-    return msgspec.structs.replace(room, free=free, victims=victims, state=admission.after)

@@ -29,15 +29,16 @@ from cli.simulate.paper_tables import (
 from cli.timing import Found, measured, undisturbed
 from clock import cpu_seconds
 from engine.kubelet.machine import TopologyPolicy
-from engine.preemption.model import NodeRoom, Preemptor, Rules, Strategy, TopologyQos
+from engine.preemption.model import NodeRoom, Preemptor, Rules, Strategy, TopologyQos, Victim
 from engine.preemption.roster import Roster
 from engine.preemption.search import Candidate, sourced
 from simulator import figures, paper
 from simulator.paper import FIGURE_CLASSES, PREEMPTORS, RTX_4090, TABLE_3, Filling
-from simulator.saturated import SaturatedCluster
-from simulator.servers import Instance, InstanceClass, one_socket, preemptor_of, room_of, taken_in
+from simulator.saturated import MadeRoom, SaturatedCluster
+from simulator.servers import Instance, InstanceClass, preemptor_of, room_of
 
 Servers = Mapping[str, Sequence[Instance]]
+Chosen = tuple[str, tuple[Victim, ...]]  # a node, and who has to go there
 EVERY: Final = "all subsets"
 METHODS: Final = (BLIND, EVERY, *Strategy)
 WHOLE: Final = "{}, whole cycle"  # a method's time with placing, confirming and quota
@@ -54,13 +55,14 @@ class MethodTally:
     victims: int = 0
     highest: Counter[int] = field(default_factory=Counter)
 
-    def add(self, priorities: Sequence[int], hit: bool) -> None:
-        """One preemption; of its victims the priorities."""
-        self.preemptions += 1
-        self.hits += hit
-        self.victims += len(priorities)
-        if priorities:
-            self.highest[max(priorities)] += 1
+    def add(self, made: MadeRoom | None, *, times: int = 1) -> None:
+        """What came of one preemption, ``times`` the same; None where none was found."""
+        self.preemptions += times
+        if made is not None:
+            self.hits += times * made.hit
+            self.victims += times * len(made.priorities)
+            if made.priorities:
+                self.highest[max(made.priorities)] += times
 
 
 @dataclass
@@ -76,9 +78,11 @@ class Evaluation:
         """So many instances scale up, B and C in turn, by each method on a cluster of its own."""
         names = [PREEMPTORS[number % len(PREEMPTORS)] for number in range(preemptions)]
         rooms = [room_of(RTX_4090, node, on) for node, on in servers.items()]
-        self._blind(self._tally(filling, BLIND), rooms, names)
-        if not self.in_a_row:
-            self._every(self._tally(filling, EVERY), rooms, names)
+        if self.in_a_row:
+            self._blind_in_a_row(self._tally(filling, BLIND), servers, names)
+        else:
+            self._alone(filling, BLIND, rooms, servers, names)
+            self._alone(filling, EVERY, rooms, servers, names)
         for strategy in Strategy:
             self._source(strategy, rooms, names)
             self._live(self._tally(filling, strategy), strategy, servers, names)
@@ -86,32 +90,28 @@ class Evaluation:
     def _tally(self, filling: Filling, method: str) -> MethodTally:
         return self.tallies.setdefault((filling, method), MethodTally())
 
-    def _blind(self, tally: MethodTally, rooms: Sequence[NodeRoom], names: Sequence[str]) -> None:
-        on = {room.node: room for room in rooms}
-        with undisturbed():
-            for number, name in enumerate(names):
-                of, preemptor, now = TABLE_3[name], paper.guaranteed(TABLE_3[name]), list(on.values())
-                found = self._timed(name, BLIND, partial(paper.priority_only, now, preemptor))
-                if found is None:
-                    tally.add((), hit=False)
-                    continue
-                room, victims = found
-                tally.add([one.priority for one in victims], one_socket(RTX_4090, room, of, victims))
-                if self.in_a_row:
-                    stays = not of.preemptible
-                    on[room.node] = taken_in(room, victims, preemptor, f"new-{number}", stays=stays)
+    def _blind_in_a_row(self, tally: MethodTally, servers: Servers, names: Sequence[str]) -> None:
+        cluster = SaturatedCluster(RTX_4090, servers, Rules())
+        for number, name in enumerate(names):
+            rooms, preemptor = cluster.rooms(), paper.guaranteed(TABLE_3[name])
+            with undisturbed(collect=False):
+                chosen = self._timed(name, BLIND, partial(OTHERS[BLIND], rooms, preemptor))
+            tally.add(_sent(cluster, f"new-{number}", name, chosen))
 
-    def _every(self, tally: MethodTally, rooms: Sequence[NodeRoom], names: Sequence[str]) -> None:
-        """Once for each class: the cluster stays as it was, and so does what is chosen."""
-        on = {room.node: room for room in rooms}
-        with undisturbed():
-            for name in PREEMPTORS:
-                of, preemptor = TABLE_3[name], paper.guaranteed(TABLE_3[name])
-                found = self._timed(name, EVERY, partial(paper.every_subset, rooms, preemptor, Rules()))
-                victims = () if found is None else found.victims
-                hit = found is not None and one_socket(RTX_4090, on[found.node], of, victims)
-                for _ in range(names.count(name)):
-                    tally.add([one.priority for one in victims], hit)
+    def _alone(
+        self, filling: Filling, method: str, rooms: Sequence[NodeRoom], servers: Servers, names: Sequence[str]
+    ) -> None:
+        """A method of others, each preemption on the cluster as it is at first: what is chosen is the same each time.
+
+        That of all sets takes long, and is timed once for each class.
+        """
+        for name in PREEMPTORS:
+            times, preemptor, chosen = names.count(name), paper.guaranteed(TABLE_3[name]), None
+            with undisturbed():
+                for _ in range(min(times, 1) if method == EVERY else times):
+                    chosen = self._timed(name, method, partial(OTHERS[method], rooms, preemptor))
+            made = _sent(SaturatedCluster(RTX_4090, servers, Rules()), "new", name, chosen)
+            self._tally(filling, method).add(made, times=times)
 
     def _source(self, strategy: Strategy, rooms: Sequence[NodeRoom], names: Sequence[str]) -> None:
         """How long candidates take, on the cluster as it is at first."""
@@ -140,9 +140,7 @@ class Evaluation:
         with undisturbed():
             plan = partial(cluster.plan, key, of, wish=TopologyPolicy.SOCKET)
             decided = self._timed(name, WHOLE.format(strategy), plan)
-        made = None if decided is None else cluster.carry_out(decided)
-        for _ in range(times):
-            tally.add(() if made is None else made.priorities, hit=made is not None and made.hit)
+        tally.add(None if decided is None else cluster.carry_out(decided), times=times)
 
     def _timed(self, name: str, method: str, search: Callable[[], Found]) -> Found:
         found, micros = measured(search, self.cpu)
@@ -181,6 +179,27 @@ class Evaluation:
                 if times:
                     at = {part: times[min(len(times) * part // 100, len(times) - 1)] for part in PERCENTILES}
                     yield name, method, {part: round(micros, 1) for part, micros in at.items()}
+
+
+def _by_priority(rooms: Sequence[NodeRoom], preemptor: Preemptor) -> Chosen | None:
+    found = paper.priority_only(rooms, preemptor)
+    return None if found is None else (found[0].node, found[1])
+
+
+def _by_all_sets(rooms: Sequence[NodeRoom], preemptor: Preemptor) -> Chosen | None:
+    found = paper.every_subset(rooms, preemptor, Rules())
+    return None if found is None else (found.node, found.victims)
+
+
+OTHERS: Final = {BLIND: _by_priority, EVERY: _by_all_sets}  # no part of the product
+
+
+def _sent(cluster: SaturatedCluster, key: str, name: str, chosen: Chosen | None) -> MadeRoom | None:
+    """The victims end, and one more instance goes to their node, whose kubelet says what it gets."""
+    if chosen is None:
+        return None
+    node, victims = chosen
+    return cluster.sent(key, TABLE_3[name], node, [victim.key for victim in victims])
 
 
 def figure_3() -> tuple[OptionAnswer, ...]:
@@ -252,8 +271,7 @@ def _cycles(servers: Servers, of: InstanceClass, strategy: Strategy) -> list[flo
 
 def _searches(rooms: Sequence[NodeRoom], roster: Roster, preemptor: Preemptor) -> dict[str, Callable[[], object]]:
     return {
-        BLIND: partial(paper.priority_only, rooms, preemptor),
-        EVERY: partial(paper.every_subset, rooms, preemptor, Rules()),
+        **{method: partial(choose, rooms, preemptor) for method, choose in OTHERS.items()},
         **{strategy: partial(_first, roster, preemptor, Rules(strategy)) for strategy in Strategy},
     }
 

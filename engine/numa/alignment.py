@@ -4,7 +4,7 @@ From the highest bits to the lowest:
 
 - the zones that the pod is spread over, in halves: a node where that is not known, or where nothing is aligned, comes
   after those where one zone suffices and before those where two are needed;
-- for a pod with ``gpu-link``, how loosely its devices are linked;
+- for a pod with ``gpu-link``, how loosely its devices are linked, at the worst where it is not known which it gets;
 - the mean distance of its zones;
 - how full its zones become, where a ``ZoneScore`` asks for that;
 - in how many more pieces the free devices fall (cliques of GPUs; for XPUs delta MTF);
@@ -16,6 +16,7 @@ shape on a kind, the exact admission is asked for each distinct state, as for th
 node takes a pod was decided before.
 """
 
+from collections import Counter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -103,8 +104,11 @@ def _rest(layout: Layout, state: State, shape: PodShape, zones: int) -> Rest:
     admission = asked(layout, state, shape)
     if not admission.admitted:
         return Rest()
-    loose = _LOOSE - close(layout, dict(admission.devices)) if shape.gpu_link else _LOOSE
-    after = admission.after
+    loose, after, amounts = _LOOSE, admission.after, Counter[str]()
+    if shape.gpu_link:
+        for _, held in admission.uses:
+            amounts.update(dict(held))
+        loose -= close(layout, dict(admission.devices), amounts, zones)
     return Rest(loose, distance(layout, zones), breaks(layout, state, after), broken_up(layout, after))
 
 

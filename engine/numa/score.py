@@ -6,10 +6,11 @@ Plain functions of a layout, what is free and what a pod would take. Less is bet
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import lru_cache
+from itertools import combinations
 from typing import Any, Final
 
 from engine.kubelet.devices.choose import fragmentation
-from engine.kubelet.devices.links import TABLE_DEVICES, LinkGraph, cliques, closeness, tables
+from engine.kubelet.devices.links import TABLE_DEVICES, LinkGraph, cliques, closeness, mask_of, tables
 from engine.kubelet.devices.xpu import XpuBoard, delta_mtf
 from engine.kubelet.machine import Layout, Scope, State, TopologyPolicy
 
@@ -55,11 +56,28 @@ def traits(layout: Layout) -> tuple[Trait, ...]:
     return tuple(found)
 
 
-def close(layout: Layout, devices: Mapping[str, int]) -> int:
-    """How well the devices that a pod would get are linked; 0 where it is not known which. More is better."""
-    rules = dict(zip(layout.resources, layout.links, strict=False))
-    found = ((rules.get(resource), mask) for resource, mask in devices.items())
-    return sum(closeness(links, mask) for links, mask in found if isinstance(links, LinkGraph))
+def close(layout: Layout, devices: Mapping[str, int], amounts: Mapping[str, int], zones: int) -> int:
+    """How well the devices that a pod would get are linked; more is better.
+
+    ``devices``: which, as masks, where that is known. Else it is what ``amounts`` of them in these zones have at least.
+    """
+    found = 0
+    for resource, links in zip(layout.resources, layout.links, strict=False):
+        if isinstance(links, LinkGraph):
+            known = devices.get(resource)
+            found += _at_least(links, zones, amounts.get(resource, 0)) if known is None else closeness(links, known)
+    return found
+
+
+@lru_cache(maxsize=1 << 12)
+def _at_least(links: LinkGraph, zones: int, count: int) -> int:
+    """How well any so many devices of some zones are linked: as their loosest pair, where it is not all of them."""
+    if count < 2:
+        return 0
+    members = [at for at in range(links.size) if not links.zones or links.zones[at] & zones]
+    if count >= len(members):
+        return closeness(links, mask_of(members))
+    return min([closeness(links, mask_of(pair)) for pair in combinations(members, 2)])
 
 
 def distance(layout: Layout, zones: int) -> int:

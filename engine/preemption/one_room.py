@@ -116,6 +116,41 @@ class RoomTable:
             yield bound
 
 
+def least_landing(room: NodeRoom, needs: MachineNeeds, highest: int, size: int) -> Landing:
+    """No ``size`` victims of up to a priority have the pod land better, by what blocks have and victims give back.
+
+    Each row of a block is compared with the largest gains alone; the victims of one row need not be those of another.
+    """
+    layout, state, wanted = (
+        room.layout,
+        room.state,
+        [(name, amount) for (inside, name), amount in needs.needs if inside],
+    )
+    if layout is None or state is None:
+        return Landing.UNKNOWN
+    places, rows = {zone.id: 1 << at for at, zone in enumerate(layout.zones)}, list[tuple[int, str, int]]()
+    for name, amount in wanted:
+        if name not in layout.resources:
+            return Landing.ACROSS
+        rows.append((layout.resources.index(name), name, amount))
+    uses = [
+        [(places.get(use.zone, 0), use.amounts) for use in victim.placement.zones]
+        for victim in room.victims
+        if victim.priority <= highest and victim.placement is not None
+    ]
+    *narrow, _ = sorted(blocks_of(layout))
+    for landing, zones in _large_enough(layout, tuple(narrow), needs.needs):
+        for row, name, amount in rows:
+            free = sum([max(have[row], 0) for at, have in enumerate(state.free) if zones >> at & 1])
+            if free < amount:
+                gains = [sum([amounts.get(name, 0) for at, amounts in use if at & zones]) for use in uses]
+                if free + sum(sorted(gains, reverse=True)[:size]) < amount:
+                    break
+        else:
+            return landing
+    return Landing.ACROSS
+
+
 @lru_cache(maxsize=KEPT)
 def _large_enough(
     layout: Layout | None, blocks: tuple[Block, ...], needs: tuple[tuple[Row, int], ...]

@@ -11,6 +11,7 @@ import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import count
 from typing import Final, NamedTuple
 
 import msgspec
@@ -23,10 +24,10 @@ from engine.kubelet.rebuild import asked, fits_zones, inner
 from engine.kubelet.resource_requests import is_device
 from engine.model import PODS, Pod, PodSet
 from engine.numa.fleet import granted
-from engine.preemption.blocks import blocks_of, kind_of, wanted
+from engine.preemption.blocks import MachineNeeds, blocks_of, kind_of, wanted
 from engine.preemption.cover import Amount, Item, cheapest
-from engine.preemption.model import NOBODY, Choice, Key, Landing, NodeRoom, Preemptor, Rules, Victim
-from engine.preemption.one_room import OneRoom
+from engine.preemption.model import NOBODY, Choice, Cost, Key, Landing, NodeRoom, Preemptor, Rules, Victim
+from engine.preemption.one_room import OneRoom, least_landing
 from engine.preemption.search import find
 from queueing.preemption.landings import Landings
 from queueing.preemption.plan import ranked
@@ -57,6 +58,13 @@ class Pick(NamedTuple):
     freed: int
 
 
+class _Least(NamedTuple):
+    """What no victims who give back as much as is short cost less than, and the devices that are short."""
+
+    cost: Cost
+    freed: int
+
+
 class Proposed(NamedTuple):
     """Whom to take so that all pods land, and what is compared of that but for what it leaves fragmented, less first.
 
@@ -77,7 +85,7 @@ class NodesInside:
     shape: PodShape
     rules: Rules
     _chosen: "dict[tuple[object, ...], Pick | None]" = field(default_factory=dict)
-    _bounds: dict[tuple[object, ...], Key | None] = field(default_factory=dict)
+    _bounds: "dict[tuple[object, ...], _Least | None]" = field(default_factory=dict)
     _ideals: dict[Layout | None, Landing] = field(default_factory=dict)
     _most: dict[tuple[Layout, State, int], int] = field(default_factory=dict)
 
@@ -110,10 +118,27 @@ class NodesInside:
 
     def bound(self, room: NodeRoom) -> Key | None:
         """A price that none is less than, by amounts and the best landing of the machine; None where nobody does."""
+        least = self._least(room)
+        return None if least is None else self._priced(least, self.ideal(room.layout))
+
+    def bound_inside(self, room: NodeRoom) -> Key | None:
+        """The same with the best landing that so many victims could allow by what zones have and they hold there.
+
+        Where it is known already who has to go, it is ``bound``: asking costs nothing then.
+        """
+        least, needs = self._least(room), self._wanted(room.layout)
+        if least is None or needs is None or self._outline_of(room) in self._chosen:
+            return self.bound(room)
+        return self._priced(least, least_landing(room, needs, least.cost.highest, least.cost.size))
+
+    def _priced(self, least: "_Least", landing: Landing) -> Key:
+        return (*ranked(self.rules, *least.cost, Landings.of([landing])), least.freed)
+
+    def _least(self, room: NodeRoom) -> "_Least | None":
         rows = [(name, amount - room.free.get(name, 0)) for name, amount in self._needs.items()]
         short = [(name, missing) for name, missing in rows if missing > 0]
         if not short:
-            return self.price_of((), [self.ideal(room.layout)], 0)
+            return _Least(Cost(), 0)
         names, missing = tuple([name for name, _ in short]), tuple([amount for _, amount in short])
         offers = tuple(
             [
@@ -121,13 +146,15 @@ class NodesInside:
                 for victim in room.victims
             ]
         )
-        key = room.layout, names, missing, offers
+        key = names, missing, offers
         if key not in self._bounds:
+            cost = self._least_cost(missing, offers)
             freed = sum([amount for name, amount in short if is_device(name)])
-            self._bounds[key] = self._least(missing, offers, Landings.of([self.ideal(room.layout)]), freed)
+            self._bounds[key] = None if cost is None else _Least(cost, freed)
         return self._bounds[key]
 
-    def _least(self, missing: Amount, offers: tuple[Offer, ...], ideal: Landings, freed: int) -> Key | None:
+    def _least_cost(self, missing: Amount, offers: tuple[Offer, ...]) -> Cost | None:
+        """The least cost of victims who give back as much; the highest priority is no bound where numbers count."""
         highest = EVERYBODY
         if not self.rules.by_count:
             for highest in sorted({priority for priority, _, _ in offers}):
@@ -145,8 +172,7 @@ class NodesInside:
         found = cheapest(missing, items)
         if found is None:
             return None
-        total = sum([items[at].price[by_count] for at in found])
-        return (*ranked(self.rules, highest, total, len(found), ideal), freed)
+        return Cost(highest, sum([items[at].price[by_count] for at in found]), len(found))
 
     def ideal(self, layout: Layout | None) -> Landing:
         """The best landing that a machine has for such a pod when it is empty."""
@@ -155,7 +181,7 @@ class NodesInside:
         return self._ideals[layout]
 
     def _best_landing(self, layout: Layout | None) -> Landing:
-        needs = wanted(kind_of(layout), self._preemptor)
+        needs = self._wanted(layout)
         if layout is None or needs is None:
             return Landing.UNKNOWN
         rows = {name: at for at, name in enumerate(layout.resources)}
@@ -165,6 +191,10 @@ class NodesInside:
             if all(sum(max(row[at], 0) for row in within) >= amount for at, amount in asked_for):
                 return landing
         return Landing.ACROSS
+
+    def _wanted(self, layout: Layout | None) -> MachineNeeds | None:
+        """What such a pod needs of a machine; None where it can never land there."""
+        return wanted(kind_of(layout), self._preemptor)
 
     def room(self, name: str, holders: Iterable[Holder]) -> NodeRoom:
         """A node with those on it that may be taken."""
@@ -196,13 +226,17 @@ class NodesInside:
 
     def cheapest(self, room: NodeRoom) -> "Pick | None":
         """The cheapest victims for one more pod; None where nobody's going would do."""
-        free = tuple([room.free.get(name, 0) for name in self._needs])
-        key = room.layout, room.state, free, tuple([self._outline(room, victim) for victim in room.victims])
+        key = self._outline_of(room)
         if key not in self._chosen:
             found = find(OneRoom(room), self._preemptor, self.rules)
             pick = None if found is None else Pick(_positions(room, found), found.landing, found.freed)
             self._chosen[key] = pick
         return self._chosen[key]
+
+    def _outline_of(self, room: NodeRoom) -> tuple[object, ...]:
+        """All that tells one node from another."""
+        free = tuple([room.free.get(name, 0) for name in self._needs])
+        return room.layout, room.state, free, tuple([self._outline(room, victim) for victim in room.victims])
 
     def _outline(self, room: NodeRoom, victim: Victim) -> tuple[object, ...]:
         """All that tells one victim from another; which devices are its own only where links matter."""
@@ -261,7 +295,8 @@ class _Greedy:
         for name, room in rooms.items():
             for victim in room.victims:
                 self._on.setdefault(victim.key, []).append(name)
-        self._heap: list[tuple[Key, int, NodeRoom, Pick | None]] = []
+        self._heap: list[tuple[Key, int, int, NodeRoom, Pick | None]] = []
+        self._pushed = count()  # rooms have no order: one that was looked at again may cost as much as before
         self._taken: dict[str, int] = {}
         self._landed: list[Landing] = []
 
@@ -272,13 +307,13 @@ class _Greedy:
         for name in rooms:
             self._look(name)
         while len(self._landed) < inner.pod_set.count and self._heap:
-            _, _, room, pick = heapq.heappop(self._heap)
+            _, _, _, room, pick = heapq.heappop(self._heap)
             if rooms[room.node] is not room:
                 continue  # looked at again since
             if pick is not None:
                 self._take(room, pick)
             elif (pick := inner.cheapest(room)) is not None:
-                heapq.heappush(self._heap, (inner.price(room, pick)[:-1], 2 * self._order[room.node], room, pick))
+                self._push(inner.price(room, pick), 2 * self._order[room.node], room, pick)
         settled = len(self._landed) == inner.pod_set.count and max(self._landed, default=ideal) <= ideal
         return Proposed(list(self._taken), inner.price_of(self._taken.values(), self._landed, 0)[:-1], settled)
 
@@ -286,7 +321,10 @@ class _Greedy:
         room = self._rooms[name]
         bound = self._inner.bound(room)
         if bound is not None:
-            heapq.heappush(self._heap, (bound[:-1], 2 * self._order[name] + 1, room, None))
+            self._push(bound, 2 * self._order[name] + 1, room)
+
+    def _push(self, price: Key, order: int, room: NodeRoom, pick: Pick | None = None) -> None:
+        heapq.heappush(self._heap, (price[:-1], order, next(self._pushed), room, pick))
 
     def _take(self, room: NodeRoom, pick: Pick) -> None:
         """Have one more pod on a node."""

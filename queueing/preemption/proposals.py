@@ -4,8 +4,8 @@ Where the inside of machines does not decide about the pods, the domains are ran
 into, and what the pods' landings are worth counts (`queueing.preemption.landings`):
 
 - One pod is in one domain of every level, so all nodes are compared, whatever was requested. A node's price is bounded
-  from below by amounts; it is looked into only while that bound is the least known, so the first proposals are the best
-  of all nodes, up to ``MOST_NODES`` of them.
+  from below by amounts, and then by what its zones have and its victims hold there; it is looked into only while that
+  bound is the least known, so the first proposals are the best of all nodes, up to ``MOST_NODES`` of them.
 - Several pods: domain by domain, those that cost least by sums first. Domains that may cost as much as the best one
   that is known are looked into as well, up to ``AS_GOOD`` nodes, unless no pod could land better.
 """
@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import groupby, islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from engine.cluster.state import ClusterState
 from engine.preemption.model import Key, NodeRoom, Rules
@@ -114,6 +114,29 @@ class Proposals:
         return found
 
 
+class _Node(NamedTuple):
+    """A node with its price, or with a bound of it that is closer with each look; compared in this order.
+
+    ``after``: 2 where the bound by sums was as much, 1 where that by amounts was, else 0. So of equal prices those come
+    first that seemed less, then nodes in their order, whatever else was looked at.
+    """
+
+    price: Key
+    after: int
+    number: int
+    bounds: tuple[Key, ...]  # by sums, by amounts, by zones, as far as looked
+    room: NodeRoom | None = None
+    pick: Pick | None = None
+
+    @classmethod
+    def at(
+        cls, number: int, price: Key, bounds: tuple[Key, ...], room: NodeRoom | None = None, pick: Pick | None = None
+    ) -> "_Node":
+        """Set ``after``."""
+        after = next((2 - at for at, bound in enumerate(bounds[:2]) if bound == price), 0)
+        return cls(price, after, number, bounds, room, pick)
+
+
 class OnePod:
     """Proposals for one pod, the best node first."""
 
@@ -126,29 +149,35 @@ class OnePod:
         nodes = self._site.nodes(by_count=rules.by_count)
         if len(nodes) > MOST_NODES:
             self.hopeless, nodes = False, nodes[:MOST_NODES]
-        # Each entry is (price or bound, its order, room, victims); a node goes through it as its number alone, then
-        # with a bound that knows its victims, then with those to take.
-        heap: list[tuple[Key, tuple[int, int], NodeRoom | None, Pick | None]] = [
-            (self._bound(node), (2, number), None, None) for number, node in enumerate(nodes)
-        ]
+        heap = [_Node.at(number, bound, (bound,)) for number, bound in enumerate(map(self._bound, nodes))]
         heapq.heapify(heap)
         while heap:
-            bound, (_, number), room, pick = heapq.heappop(heap)
-            if room is None:
-                room = self._room(nodes[number].leaf)
-                by_amounts = self._inner.bound(room)
-                if by_amounts is not None:
-                    heapq.heappush(heap, (max(by_amounts, bound), (1, number), room, None))
-            elif pick is None:
-                pick = None if self._inner.hopeless(room) else self._inner.cheapest(room)
-                if pick is not None:
-                    self.hopeless = False
-                    if pick.victims:
-                        heapq.heappush(heap, (self._inner.price(room, pick), (0, number), room, pick))
-            else:
-                chosen = [room.victims[at].key for at in pick.victims]
-                everybody = [victim.key for victim in room.victims]
-                yield Proposal((chosen, everybody), nodes[number].highest, 0.0, bound[:-1])
+            node = heapq.heappop(heap)
+            if node.room is not None and node.pick is not None:
+                chosen = [node.room.victims[at].key for at in node.pick.victims]
+                everybody = [victim.key for victim in node.room.victims]
+                yield Proposal((chosen, everybody), nodes[node.number].highest, 0.0, node.price[:-1])
+            elif (closer := self._closer(node, nodes[node.number].leaf)) is not None:
+                heapq.heappush(heap, closer)
+
+    def _closer(self, node: _Node, leaf: int) -> _Node | None:
+        """A node after the next look at it: by its victims' amounts, by its zones, by its kubelet; None: it is out."""
+        inner, room = self._inner, node.room
+        if room is None:
+            room = self._room(leaf)
+            bound = inner.bound(room)
+        elif len(node.bounds) == 2:
+            bound = inner.bound_inside(room)
+        else:
+            pick = None if inner.hopeless(room) else inner.cheapest(room)
+            self.hopeless &= pick is None
+            if pick is None or not pick.victims:
+                return None
+            return _Node.at(node.number, inner.price(room, pick), node.bounds, room, pick)
+        if bound is None:
+            return None
+        bound = max(bound, node.price)
+        return _Node.at(node.number, bound, (*node.bounds, bound), room)
 
     def _bound(self, node: NodeBound) -> Key:
         machine = self._of.state.machines.get(self._site.outlook.tree.names[node.leaf])

@@ -9,6 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.simulate.command import app
+from cli.simulate.paper import Evaluation
+from engine.kubelet.machine import TopologyPolicy
 from engine.preemption.model import Rules, Strategy
 from engine.preemption.roster import Roster
 from engine.preemption.search import find
@@ -22,11 +24,13 @@ from simulator.paper import (
     every_subset,
     figure_3,
     full_cluster,
+    full_servers,
     guaranteed,
     options,
     priority_only,
 )
-from simulator.servers import GPU, one_socket, taken_in
+from simulator.saturated import SaturatedCluster
+from simulator.servers import GPU, one_socket
 
 SMALL = ("--cycles", "1", "--preemptions", "4", "-o", "json")
 
@@ -79,14 +83,10 @@ def test_the_cluster_is_full_and_the_same_for_the_same_seed(filling):
 
 
 @pytest.mark.parametrize("filling", list(Filling))
-def test_fifty_in_a_row_all_land_on_one_socket(filling):
-    roster, of = Roster(full_cluster(filling, 0)), TABLE_3["B"]
+def test_twenty_in_a_row_all_land_on_one_socket(filling):
+    cluster = SaturatedCluster(RTX_4090, full_servers(filling, 0), Rules())
     for number in range(20):
-        choice = find(roster, guaranteed(of))
-        room = roster.rooms[choice.node]
-        assert one_socket(RTX_4090, room, of, choice.victims)
-        roster.set(taken_in(room, choice.victims, guaranteed(of), f"new-{number}", stays=True))
-    assert min(min(room.free.values()) for room in roster.rooms.values()) >= 0
+        assert cluster.carry_out(cluster.plan(f"new-{number}", TABLE_3["B"], wish=TopologyPolicy.SOCKET)).hit
 
 
 def test_priority_alone_misses_sometimes():
@@ -129,6 +129,21 @@ def test_figure_9_each_preemption_adds_one_instance_and_takes_the_least_importan
     for before, after in pairwise(counts):
         change = {name: after[name] - before[name] for name in TABLE_3}
         assert change in ({"A": 0, "B": 1, "C": 0, "D": -4}, {"A": 0, "B": 0, "C": 1, "D": -2})
+
+
+def test_kubelets_judge_the_methods_of_others_too():
+    """A hit in Table 4 is a pod whose kubelet took it and gave it GPUs of one socket."""
+    evaluation, servers = Evaluation(in_a_row=False), full_servers(Filling.ALIGNED, 0)
+    evaluation.cycle(Filling.ALIGNED, servers, 3)  # two of B, one of C
+    hits = {row.method: row.hits for row in evaluation.table_4()}
+    landed = []
+    for name in PREEMPTORS:
+        cluster = SaturatedCluster(RTX_4090, servers, Rules())
+        room, victims = priority_only(cluster.rooms(), guaranteed(TABLE_3[name]))
+        made = cluster.sent("new", TABLE_3[name], room.node, [victim.key for victim in victims])
+        assert made.hit == one_socket(RTX_4090, room, TABLE_3[name], victims)
+        landed.append(made.hit)
+    assert hits == {"priority only": 2 * landed[0] + landed[1], **dict.fromkeys(("all subsets", *Strategy), 3)}
 
 
 def test_the_command_prints_all_and_the_same_for_the_same_seed():

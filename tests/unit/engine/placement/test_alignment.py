@@ -90,11 +90,12 @@ def switched(size, kind):
     return from_words([["X" if a == b else kind for b in range(size)] for a in range(size)], zones=[1] * size)
 
 
-def test_a_pod_that_prefers_links_goes_where_its_devices_are_linked_fastest():
-    """The first node is fuller, and its GPUs have no links."""
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_pod_that_prefers_links_goes_where_its_devices_are_linked_fastest(exact):
+    """The first node is fuller, and its GPUs have no links; which of them it gets need not be known."""
     machines = [
         make_machine(
-            {GPU: 4}, node=f"n{i}", exact=True, policy=RESTRICTED, links={GPU: switched(4, ("SYS", "NV12")[i])}
+            {GPU: 4}, node=f"n{i}", exact=exact, policy=RESTRICTED, links={GPU: switched(4, ("SYS", "NV12")[i])}
         )
         for i in range(2)
     ]
@@ -102,6 +103,18 @@ def test_a_pod_that_prefers_links_goes_where_its_devices_are_linked_fastest():
     state.set_pod(pod_on("p", make_shape({GPU: 1}), on_zone(0, gpu=1), "n0"))
     assert nodes_of(ask(state, pods_of(make_shape({GPU: 2}, gpu_link="prefer")))) == {"n1": 1}
     assert nodes_of(ask(state, pods_of(make_shape({GPU: 2})))) == {"n0": 1}
+
+
+def test_where_it_is_not_known_which_devices_a_pod_gets_the_loosest_pair_of_its_zones_counts():
+    """Pairs of NV12 in the first node, NV1 between all in the second: four are all of a zone, two may be any."""
+    pairs = [["X" if a == b else "NV12" if a // 2 == b // 2 else "SYS" for b in range(4)] for a in range(4)]
+    graphs = [from_words(pairs, zones=[1] * 4), switched(4, "NV1")]
+    machines = [
+        make_machine({GPU: 4}, node=f"n{i}", policy=RESTRICTED, links={GPU: graph}) for i, graph in enumerate(graphs)
+    ]
+    state = state_of(*machines)
+    for gpus, best in ((2, "n1"), (4, "n0")):  # a third of 12 links is more than one
+        assert nodes_of(ask(state, pods_of(make_shape({GPU: gpus}, gpu_link="prefer")))) == {best: 1}
 
 
 def test_of_many_equal_nodes_the_one_with_the_fastest_links_is_found_wherever_it_is():

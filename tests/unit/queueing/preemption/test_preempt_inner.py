@@ -6,7 +6,20 @@ from itertools import combinations
 import pytest
 from support.queue_factories import GPU, HOST, RACK, make_queue, make_queues, make_state, make_workload, run, submit
 
-from engine.kubelet.machine import CPU, Container, Kubelet, Layout, Machine, PodShape, Qos, State, TopologyPolicy, Zone
+from engine.kubelet.machine import (
+    CPU,
+    Container,
+    Kubelet,
+    Layout,
+    Machine,
+    NumaPlacement,
+    PodShape,
+    Qos,
+    State,
+    TopologyPolicy,
+    Zone,
+    ZoneUse,
+)
 from engine.model import Pod, PodSet, Policy, TopologyRequest
 from engine.preemption.model import Rules as VictimRules
 from engine.preemption.model import Scoring, Strategy
@@ -14,7 +27,7 @@ from engine.results import Refusal
 from queueing.cycle.cycle import cycle
 from queueing.model import ClusterQueue, FlavorQuotas, Preemption, Quota, ResourceGroup, Rules, Within
 from queueing.preemption import proposals
-from queueing.preemption.inside_nodes import Holder
+from queueing.preemption.inside_nodes import Holder, NodesInside
 from queueing.preemption.search import plan
 from queueing.queues.entry import Phase
 from queueing.queues.flavor_assigner import put
@@ -192,6 +205,28 @@ def test_a_gang_that_goes_for_one_node_is_gone_from_the_others_too():
     submit(queues, job("x", 2, 2, RACK, priority=1, created=9.0))
     (planned,) = run(state, queues).preempting
     assert {victim.key for victim in planned.victims} == {"pair"}
+
+
+def test_a_node_that_costs_as_much_as_before_one_of_its_victims_went():
+    """``wide`` goes for the first node; what it holds on the other, a CPU, nobody needs."""
+    state = inner_state(1, 2)
+
+    def holder(key, *held):
+        own = []
+        for node, gpus, zone in held:
+            asks = {CPU: 1000} | ({GPU: gpus} if gpus else {})
+            placement = NumaPlacement(zones=(ZoneUse(zone=zone, amounts=asks),))
+            shape = pods(1, 1, None).shape
+            own.append(Pod(f"{key}-{node}", node, asks, shape=shape, placement=placement, observed=True))
+            state.set_pod(own[-1])
+        return Holder(key, 0, tuple(own))
+
+    wide = holder("wide", ("tas-0", 2, 0), ("tas-1", 0, 0))
+    one, two, three = (
+        holder(key, (node, 2, zone)) for key, node, zone in (("1", "tas-0", 1), ("2", "tas-1", 0), ("3", "tas-1", 1))
+    )
+    inner = NodesInside.of(state, pods(2, 2, RACK), VictimRules())
+    assert inner.victims(["tas-0", "tas-1"], {"tas-0": [wide, one], "tas-1": [wide, two, three]}).keys == ["wide", "1"]
 
 
 def test_whoever_holds_something_on_many_nodes_is_read_once(monkeypatch):

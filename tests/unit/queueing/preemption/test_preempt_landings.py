@@ -11,13 +11,18 @@ from engine.kubelet.machine import CPU, NumaPlacement, TopologyPolicy, ZoneUse
 from engine.model import Pod
 from engine.preemption.model import Landing, Scoring, Strategy
 from engine.preemption.model import Rules as VictimRules
+from engine.preemption.search import find
 from engine.results import Refusal
 from queueing.model import Rules, asks_of
+from queueing.preemption import inside_nodes
+from queueing.preemption.inside_nodes import NodesInside
 from queueing.preemption.landings import Landings, landings_of
 from queueing.preemption.plan import ranked
 from queueing.preemption.search import plan
 from queueing.queues.entry import AssumedAdmission
 from queueing.queues.flavor_assigner import put
+from simulator.paper import RTX_4090, TABLE_3, Filling, full_servers
+from simulator.saturated import ANYWHERE, ONE_NODE, SaturatedCluster
 
 STRATEGIES = pytest.mark.parametrize("strategy", list(Strategy))
 
@@ -55,6 +60,34 @@ def test_one_pod_gets_the_best_victims_and_landing_of_all_sets(first, strategy):
             assert ranked(rules, *found.cost, found.landings) == best, f"seed {seed}"
             compared += 1
     assert compared > 3
+
+
+def decided(cluster):
+    """What becomes of five more instances, one after the other."""
+    for number, name in enumerate("BCCBC"):
+        topology = ONE_NODE if number % 2 else ANYWHERE
+        found = cluster.plan(f"new-{number}", TABLE_3[name], topology=topology)
+        yield None if found is None else cluster.carry_out(found)
+
+
+@STRATEGIES
+@pytest.mark.parametrize("filling", list(Filling))
+def test_nodes_that_no_victims_let_land_better_are_passed_over_and_nothing_else_changes(filling, strategy, monkeypatch):
+    """Beside the same search without bounds by zones, which asks more kubelets."""
+    asked = []
+    monkeypatch.setattr(inside_nodes, "find", lambda *search: asked.append(search) or find(*search))
+    made = []
+    for bounds in (NodesInside.bound_inside, NodesInside.bound):
+        monkeypatch.setattr(NodesInside, "bound_inside", bounds)
+        for number in range(8):
+            servers = full_servers(filling, number)
+            made.append(list(decided(SaturatedCluster(RTX_4090, servers, VictimRules(strategy)))))
+        made.append(len(asked))
+        asked.clear()
+    with_bounds, looked, without, looked_without = made[:8], made[8], made[9:17], made[17]
+    assert with_bounds == without
+    assert all(one is not None and one.victims for on in without for one in on)
+    assert looked <= looked_without / 2 if filling is Filling.SCATTERED else looked <= looked_without
 
 
 def full_racks(spoiled):

@@ -1,0 +1,219 @@
+"""What is inside nodes decides between nodes, through the running controller: alignment comes before tightness.
+
+Machines of two sockets with 4 GPUs each. The fuller node would always be the tighter choice; it is the first by name or
+the last. KWOK runs what is bound, and what pods are told of their zones and devices says where they land.
+"""
+
+import contextlib
+import json
+
+import aiohttp
+import pytest
+from support.cluster_checker import snapshot, violations
+from support.jobs import GPU, KEYS, RACK_LABEL, Running, Watched, install_crds, job, make_flavor, until
+from support.nrt import install_nrt
+from support.published import GI, flex_body, nrt_body, nrt_zone
+
+from crds.constants import HOSTNAME_LABEL, NUMA_PLACEMENT_PREDICTED
+from kube.errors import NotFound
+from kube.resources import FLEX_TOPOS, JOBS, NODE_RESOURCE_TOPOLOGIES, NODES, RESOURCE_FLAVORS
+
+pytestmark = pytest.mark.cluster
+
+ZONE = {"cpu": 16, "memory": 64 * GI, GPU: 4}  # a socket
+XPU = "kunlunxin.com/xpu"
+MATRIX = "gpu-topology.acme.com/nvlink-matrix"
+ANYWHERE, IN_A_RACK = {KEYS.unconstrained: "true"}, {KEYS.required[0]: RACK_LABEL}
+FULLER = pytest.mark.parametrize("fuller", [0, -1], ids=["first", "last"])
+
+
+def asks(**more):
+    """A pod whose limits are its requests; ``more``: of the pod's spec, and amounts by resource."""
+    amounts = {"cpu": "1", "memory": "1Gi", **more.pop("amounts")}
+    container = {"name": "c", "image": "i", "resources": {"requests": amounts, "limits": amounts}}
+    return {"containers": [container], **more}
+
+
+def zones_of(pod):
+    return [use["zone"] for use in json.loads(pod["metadata"]["annotations"][NUMA_PLACEMENT_PREDICTED])]
+
+
+class Fleet(Watched):
+    """Nodes of one rack, by name, and a controller in this process."""
+
+    def __init__(self, client, namespace, names, **settings):
+        super().__init__(client, namespace)
+        self.names = sorted(names)
+        self.controller = Running(client, **settings)
+
+    async def publish(self, name, policy="best-effort"):
+        body = nrt_body([nrt_zone(0, ZONE), nrt_zone(1, ZONE)], name=name, policy=policy, scope="pod")
+        await self.client.apply(NODE_RESOURCE_TOPOLOGIES, body, field_manager="test")
+
+    async def publish_xpus(self, name):
+        body = flex_body(name=name, cores=4, threads=2, gpus=0, policy="none", reserved="")
+        cards = [{"id": f"xpu{card}", "zones": [card // 4]} for card in range(8)]
+        body["status"]["devices"] = [{"resource": XPU, "devices": cards}]
+        status = body.pop("status")
+        for condition in status["conditions"]:
+            condition["lastTransitionTime"] = "2026-11-21T00:00:00Z"
+        await self.client.apply(FLEX_TOPOS, body, field_manager="test")
+        await self.client.patch(FLEX_TOPOS, name, body={"status": status}, subresource="status")
+        amounts = {"capacity": {XPU: "8"}, "allocatable": {XPU: "8"}}
+        await self.client.patch(NODES, name, body={"status": amounts}, subresource="status")
+
+    async def links(self, name, word):
+        matrix = [["X" if one == other else word for other in range(8)] for one in range(8)]
+        await self.client.patch(NODES, name, body={"metadata": {"annotations": {MATRIX: json.dumps(matrix)}}})
+
+    async def known(self, source, count):
+        async def there():
+            url = f"http://127.0.0.1:{self.controller.port}/metrics"
+            async with aiohttp.ClientSession() as session, session.get(url) as answer:
+                lines = (await answer.text()).splitlines()
+            return f'topogate_machines{{source="{source}"}} {count:.1f}' in lines
+
+        await until(there, f"{count} machines by {source}")
+
+    async def put(self, name, amount, pods=1, *, resource=GPU, request=ANYWHERE, on=None, but=None, **wishes):
+        """A job's pods, running: ``on`` one node, or on any ``but`` one."""
+        where = {}
+        if on is not None:
+            where = {"nodeSelector": {HOSTNAME_LABEL: on}}
+        if but is not None:
+            term = {"matchExpressions": [{"key": HOSTNAME_LABEL, "operator": "NotIn", "values": [but]}]}
+            where = {
+                "affinity": {
+                    "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+                }
+            }
+        spec = asks(amounts={resource: str(amount)}, **where)
+        annotations = {f"topogate.dev/{key.replace('_', '-')}": value for key, value in wishes.items()}
+        await self.create(job(name, pods, request=request, annotations=annotations, pod_spec=spec))
+        return await self.running(name, pods)
+
+    async def lands(self, name, amount, **options):
+        """(node, zones) of one pod."""
+        (pod,) = await self.put(name, amount, **options)
+        return pod["spec"]["nodeName"], zones_of(pod)
+
+    async def split(self, name, **where):
+        """Three of the four GPUs of each zone are taken: one is free in each."""
+        for pod in await self.put(name, 3, where.pop("pods", 2), **where):
+            assert len(zones_of(pod)) == 1
+
+    async def end(self, *names):
+        """These jobs are over, and nothing holds what they had."""
+        for name in names:
+            await self.delete(name)
+
+        async def gone():
+            return not any([await self.pods(name) or await self.workload(name) for name in names])
+
+        await until(gone, f"{', '.join(names)} to be gone")
+
+
+@pytest.fixture
+async def fleet(client, namespace, nodes):
+    """Makes so many nodes, and a controller with such settings."""
+    await install_crds(client)
+    await install_nrt(client)
+    await make_flavor(client, namespace, namespace)
+    names = []
+
+    @contextlib.asynccontextmanager
+    async def make(hosts, **settings):
+        names.extend(await nodes(blocks=1, racks=1, hosts=hosts, prefix=f"{namespace}-", group=namespace, cpu="32"))
+        found = Fleet(client, namespace, names, **settings)
+        async with found.controller:
+            yield found
+            assert violations(await snapshot(client, {namespace})) == []
+            await found.end(*[each["metadata"]["name"] for each in await client.list(JOBS, namespace)])
+
+    yield make
+    for name in names:
+        for resource in (NODE_RESOURCE_TOPOLOGIES, FLEX_TOPOS):
+            with contextlib.suppress(NotFound):
+                await client.delete(resource, name)
+    await client.delete(RESOURCE_FLAVORS, namespace)
+
+
+@FULLER
+async def test_a_pod_goes_whole_to_an_empty_node_and_not_split_to_a_half_full_one(fleet, fuller):
+    async with fleet(3) as jobs:
+        for name in jobs.names:
+            await jobs.publish(name)
+        await jobs.known("NodeResourceTopology", 3)
+        used = jobs.names[fuller]
+        await jobs.split("fill", on=used)
+        node, zones = await jobs.lands("pair", 2)
+        assert (node != used, len(zones)) == (True, 1)
+        second, zones = await jobs.lands("another", 2, request=IN_A_RACK, numa_policy="best-effort")
+        assert (second, len(zones)) == (node, 1), "the tighter of those that align it"
+        assert (await jobs.lands("one", 1))[0] == used, "where alignment is equal the tightest is taken"
+
+
+async def test_what_alignment_may_cost_is_a_setting(fleet):
+    async with fleet(2, alignment_over_packing="Never") as jobs:
+        for name in jobs.names:
+            await jobs.publish(name)
+        await jobs.known("NodeResourceTopology", 2)
+        await jobs.split("fill", on=jobs.names[-1])
+        node, zones = await jobs.lands("pair", 2)
+        assert (node, len(zones)) == (jobs.names[-1], 2)
+
+
+@FULLER
+async def test_the_only_node_of_twenty_that_aligns_a_pod_is_found(fleet, fuller):
+    async with fleet(20) as jobs:
+        for name in jobs.names:
+            await jobs.publish(name)
+        await jobs.known("NodeResourceTopology", 20)
+        alone = jobs.names[-1 - fuller]  # the last, or the first
+        await jobs.split("fill", pods=38, but=alone)
+        node, zones = await jobs.lands("pair", 2)
+        assert (node, len(zones)) == (alone, 1)
+
+
+@FULLER
+async def test_a_wish_for_alignment_leads_to_the_kubelet_that_aligns(fleet, fuller):
+    async with fleet(2) as jobs:
+        used, other = jobs.names[fuller], jobs.names[-1 - fuller]
+        await jobs.publish(used, "none")
+        await jobs.publish(other)
+        await jobs.known("NodeResourceTopology", 2)
+        await jobs.put("fill", 1, on=used)
+        assert (await jobs.lands("wish", 2, numa_policy="best-effort"))[0] == other
+        await jobs.end("wish")
+        (pod,) = await jobs.put("none", 2)
+        assert pod["spec"]["nodeName"] == used
+
+
+@FULLER
+async def test_a_pod_that_prefers_links_goes_where_they_are(fleet, fuller):
+    async with fleet(2) as jobs:
+        used, other = jobs.names[fuller], jobs.names[-1 - fuller]
+        await jobs.links(used, "SYS")
+        await jobs.links(other, "NV18")
+        await jobs.known("Node", 2)
+        await jobs.put("fill", 1, on=used)
+        (pod,) = await jobs.put("prefers", 2, gpu_link="prefer")
+        assert pod["spec"]["nodeName"] == other
+        await jobs.end("prefers")
+        (pod,) = await jobs.put("any", 2)
+        assert pod["spec"]["nodeName"] == used
+
+
+@FULLER
+async def test_an_xpu_is_taken_where_that_leaves_the_better_set(fleet, fuller):
+    """00000111 (score 2000) before 00001111 (score 0), which is fuller."""
+    async with fleet(2) as jobs:
+        used, other = jobs.names[fuller], jobs.names[-1 - fuller]
+        for name in jobs.names:
+            await jobs.publish_xpus(name)
+        await jobs.known("FlexTopo", 2)
+        told = []
+        for name, count, on in (("four", 4, used), ("two", 2, other), ("one", 1, other), ("last", 1, None)):
+            (pod,) = await jobs.put(name, count, resource=XPU, on=on)
+            told.append((pod["spec"]["nodeName"], pod["metadata"]["annotations"]["BAIDU_COM_DEVICE_IDX"]))
+        assert told == [(used, "0,1,2,3"), (other, "0,1"), (other, "2"), (other, "3")]
