@@ -14,6 +14,7 @@ from cli.install.installation import Requested
 from cli.install.removal import Left
 from cli.install.steps import Step
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, progress, stderr, stdout
+from cli.reaching import failure
 from cli.topology.known import WORDS
 from crds.constants import DEFAULT_DOMAIN, NAMESPACE
 from kube.client import Client
@@ -226,7 +227,7 @@ def _with_client(
     try:
         asyncio.run(connected())
     except KubeError as error:
-        raise Failure(str(error)) from error
+        raise failure(error, kubeconfig, context) from error
 
 
 async def _show(steps: AsyncIterator[Step]) -> None:

@@ -52,6 +52,15 @@ def findings(own, status=3):
     return {(one["weight"], one["about"]): one for one in json.loads(result.stdout)["findings"]}
 
 
+@pytest.mark.parametrize("asked", [("queues",), ("web", "--port", "0"), ("tree",), ("defrag",), ("explain", "train")])
+def test_before_an_installation_a_command_names_the_command_that_makes_one(own, asked):
+    result = CliRunner().invoke(app, [*asked, "--kubeconfig", str(own.kubeconfig)])
+    assert isinstance(result.exception, Failure)
+    told = "no ResourceFlavor has a topology" if asked == ("defrag",) else "Topogate is not installed in this cluster"
+    assert told in str(result.exception)
+    assert "topogate install --topology auto" in str(result.exception)
+
+
 def test_one_word_installs_and_makes_the_flavor_and_the_doctor_sees_what_is_wrong(own, capsys):
     kubeconfig = str(own.kubeconfig)
     assert "topogate install" in findings(own)["error", "installation"]["mend"]
