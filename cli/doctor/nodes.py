@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise
 
 from cli.doctor.findings import Finding, error, warning
-from cli.topology.known import UNIQUE
-from cli.topology.survey import Labelled, labelled, listed, nesting
+from cli.topology.known import UNIQUE, wider
+from cli.topology.odd import odd_one
+from cli.topology.survey import Labelled, labelled, listed, nesting, said
 from crds.constants import GPU_LINK, NUMA_POLICY, TOPOLOGY_QOS
 from crds.levels import LevelNames
 from kube.objects import Node, ResourceFlavor
@@ -64,13 +65,18 @@ def _flavor(flavor: ResourceFlavor, nodes: Sequence[Labelled]) -> Iterator[Findi
             text = f"none of its {len(inside)} nodes has the label {level} of a level, so none takes pods"
             yield error(name, text, f"kubectl label node {' '.join(lacking[:4])} {level}=...")
         elif lacking:
-            text = f"{listed(lacking)} of {len(inside)} lack the label {level} of a level, and take no pods"
+            lacks, takes = ("lacks", "takes") if len(lacking) == 1 else ("lack", "take")
+            share = f"{len(lacking)} of {len(inside)}"
+            text = f"{listed(lacking)} ({share}) {lacks} the label {level} of a level, and {takes} no pods"
             yield warning(name, text, f"kubectl label node {' '.join(lacking[:4])} {level}=...")
+    nested = True
     for wide, narrow in pairwise(levels):
         how = nesting(inside, wide, narrow)
-        if how.turned:
-            text = f"its levels are the wrong way round: {wide} lies within {narrow}"
-            mend = f"topogate install --topology {narrow},{wide} --flavor {flavor.metadata.name}-2"
+        if how.turned or (how.crossed and wider(narrow, wide)):
+            lies = "lies within" if how.turned else "is narrower than"
+            text = f"its levels are the wrong way round: {wide} {lies} {narrow}"
+            order = ",".join({wide: narrow, narrow: wide}.get(level, level) for level in levels)
+            mend = f"topogate install --topology {order} --flavor {flavor.metadata.name}-2"
             yield error(name, text, f"kubectl delete resourceflavor {flavor.metadata.name}; {mend}")
         elif how.mistaken or (how.straddling and narrow in UNIQUE):
             value, parts = how.odd
@@ -78,13 +84,19 @@ def _flavor(flavor: ResourceFlavor, nodes: Sequence[Labelled]) -> Iterator[Findi
             right = next(above for above in sorted(parts) if above != few)
             mend = f"kubectl label node --overwrite {' '.join(parts[few][:4])} {wide}={right}"
             yield warning(name, f"labels that do not nest: {how}; {value} counts as {len(parts)} domains", mend)
+            nested = False
+    if nested and (odd := odd_one(inside, levels)) is not None:
+        mend = f"kubectl label node --overwrite {odd.nodes[0]} {odd.key}={odd.value}"
+        look = f"kubectl get nodes -L {','.join(levels)}"
+        yield warning(name, str(odd), mend if len(odd.nodes) == 1 else look)
 
 
 def _overlaps(flavors: Sequence[ResourceFlavor], nodes: Sequence[Labelled]) -> Iterator[Finding]:
     for one, other in combinations(flavors, 2):
         both = {node.name for node in _selected(one, nodes)} & {node.name for node in _selected(other, nodes)}
         if both:
-            text = f"{listed(sorted(both))} belong to {one.metadata.name} and {other.metadata.name}: counted twice"
+            which = f"{one.metadata.name} and {other.metadata.name}"
+            text = f"{said(sorted(both), 'belongs', 'belong')} to {which}: counted twice"
             yield error("flavors", text, f"kubectl delete resourceflavor {other.metadata.name}")
 
 
@@ -104,7 +116,7 @@ def _outside(flavors: Sequence[ResourceFlavor], nodes: Sequence[Labelled]) -> It
     out = [node.name for node in nodes if node.accelerators and node.name not in inside]
     if out:
         labels = " ".join(f"{key}={value}" for key, value in (flavors[0].spec.node_labels or {}).items())
-        text = f"{listed(out)} with accelerators belong to no flavor, so nothing is placed there"
+        text = f"{said(out, 'has', 'have')} accelerators and no flavor, so nothing is placed there"
         yield warning("nodes", text, f"kubectl label node {' '.join(out[:4])} {labels}")
 
 

@@ -65,7 +65,7 @@ MetricsAuthentication = Annotated[
     ),
 ]
 Topology = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--topology",
         metavar="auto|gke|eks|...|LABEL,LABEL",
@@ -98,7 +98,7 @@ def install(
     agent: Agent = None,
     kueue: Kueue = None,
     metrics_authentication: MetricsAuthentication = None,
-    topology: Topology = "",
+    topology: Topology = None,
     flavor: Flavor = "",
     nodes: Nodes = "",
     wait: Wait = True,
@@ -113,10 +113,11 @@ def install(
     Installing twice changes nothing. With `-o yaml` or `-o json` the objects are printed and nothing is applied.
     """
     _check_place(out_of_cluster, webhook_url)
-    if (flavor or nodes) and not topology:
+    wanted = flavors.meant(topology)
+    if (flavor or nodes) and not wanted:
         raise Failure("--flavor and --nodes say more about --topology: give that too, as --topology auto")
     wish = Requested(domain, namespace, image, webhook_url, agent, kueue, metrics_authentication)
-    site = _Site(topology, flavors.named(flavor), flavors.group_of(nodes))
+    site = _Site(wanted, flavors.named(flavor), flavors.group_of(nodes))
     if output is not OutputFormat.TABLE:
         _print_objects(_described(wish, site, kubeconfig, context), output)
         return

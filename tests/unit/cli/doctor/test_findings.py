@@ -75,7 +75,7 @@ def test_a_flavor_without_nodes():
 def test_nodes_that_lack_a_level():
     weight, about, message, mend = only(look([*NODES, node("x", block="b1")]))
     assert (weight, about) == ("warning", "flavor gpu")
-    assert "node x of 9 lack the label rack" in message
+    assert "node x (1 of 9) lacks the label rack" in message
     assert mend == "kubectl label node x rack=..."
     assert only(look([node("x", block="b1", rack="")]))[0] == "error"
 
@@ -108,10 +108,33 @@ def test_flavors_that_share_nodes_or_names():
     assert '"row" is the name of different levels' in only(found)[2]
 
 
+RACKS = [node(f"b{b}-r{r}-h{h}", block=f"b{b}", rack=f"r{r}") for b in (1, 2, 3) for r in (1, 2) for h in (1, 2, 3)]
+
+
+def test_a_wrong_block_among_racks_named_alike():
+    assert look(RACKS) == []
+    wrong = [one if one.metadata.name != "b1-r1-h2" else node("b1-r1-h2", block="b3", rack="r1") for one in RACKS]
+    weight, about, message, mend = only(look(wrong))
+    assert (weight, about) == ("warning", "flavor gpu")
+    assert "node b1-r1-h2 seems to have a wrong block" in message
+    assert mend == "kubectl label node --overwrite b1-r1-h2 block=b1"
+
+
+def test_racks_before_blocks_that_are_named_alike():
+    weight, _, message, mend = only(look(RACKS, [flavor(levels=("rack", "block", HOST))]))
+    assert (weight, message) == ("error", "its levels are the wrong way round: rack is narrower than block")
+    assert f"topogate install --topology block,rack,{HOST} --flavor gpu-2" in mend
+
+
+def test_several_nodes_that_lack_a_level():
+    message = only(look([*NODES, node("x", block="b1"), node("y", block="b1")]))[2]
+    assert message == "nodes x, y (2 of 10) lack the label rack of a level, and take no pods"
+
+
 def test_accelerators_outside_of_every_flavor():
     _, about, message, mend = only(look([*NODES, node("x", pool="b"), node("cpu", 0, pool="b")]))
     assert about == "nodes"
-    assert "node x with accelerators belong to no flavor" in message
+    assert "node x has accelerators and no flavor" in message
     assert mend == "kubectl label node x pool=a"
 
 
