@@ -59,7 +59,7 @@ async def _examine(kubeconfig: str | None, context: str | None, namespace: str, 
             if not entry.job.over
             for one in entry.job.pod_sets
         ]
-        about = Seen(dump.nodes, dump.flavors, dump.topologies, dump.flexes, asked, seen.agent)
+        about = Seen(dump.nodes, dump.flavors, dump.topologies, dump.flexes, asked, seen.agent, seen.again)
         return [*found, *nodes.look(about)]
 
 

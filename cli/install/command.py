@@ -255,6 +255,12 @@ def _next_steps(options: render.Options, flavor: dict[str, Any] | None) -> None:
         markup=False,
         soft_wrap=True,
     )
+    if options.webhook_url:
+        stdout().print(
+            f"Nothing of it runs in the cluster: start `topogate webhook`, which {options.webhook_url} leads to, and\n"
+            "`topogate ungater` beside it: docs/install.md, Components beside the cluster.",
+            markup=False,
+        )
     if options.kueue:
         stdout().print(
             "Kueue asks Topogate for a place where its ClusterQueues name an AdmissionCheck with\n"

@@ -27,8 +27,8 @@ from cli.topology.survey import (
     domains,
     listed,
     nesting,
-    said,
     shared,
+    with_verb,
 )
 from crds.constants import HOSTNAME_LABEL, MAX_LEVELS
 from crds.names import is_label_key
@@ -157,9 +157,8 @@ def _consider(made: Choice, nodes: Sequence[Labelled], level: Level, *, reused: 
     if not here.enough:
         if here.carried:
             share = f"{here.carried} of {here.nodes} nodes ({100 * here.carried // here.nodes}%)"
-            made.left_out.append(
-                f"{level.key} is on {share}, and a level has to be on 95%: {said(here.missing, 'lacks', 'lack')} it"
-            )
+            who = with_verb(here.missing, "lacks", "lack")
+            made.left_out.append(f"{level.key} is on {share}, and a level has to be on 95%: {who} it")
         return
     if made.levels:
         how = nesting(nodes, made.levels[-1].key, level.key)

@@ -172,6 +172,6 @@ def listed(names: Sequence[str], most: int = 4) -> str:
     return f"node{'s' * (len(names) != 1)} {', '.join(names[:most])}{more}"
 
 
-def said(names: Sequence[str], one: str, several: str) -> str:
+def with_verb(names: Sequence[str], one: str, several: str) -> str:
     """The nodes and the verb that goes with their number: ``node a lacks``, ``nodes a, b lack``."""
     return f"{listed(names)} {one if len(names) == 1 else several}"

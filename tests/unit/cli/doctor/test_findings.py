@@ -4,6 +4,7 @@ import base64
 import copy
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
 from certs.authority import Lifetimes, create
@@ -154,6 +155,20 @@ def test_missing_agents(agent, asked, weight, mend):
     assert (found[0], found[1], found[3]) == (weight, "agents", mend)
 
 
+def test_simulated_nodes_take_no_agent():
+    simulated = [
+        Node(
+            metadata=msgspec.structs.replace(one.metadata, annotations={"kwok.x-k8s.io/node": "fake"}),
+            status=one.status,
+        )
+        for one in NODES
+    ]
+    assert look(simulated, known={}) == []
+    found = only(look(simulated, known={}, asked=WISH))
+    assert (found[0], found[1]) == ("error", "agents")
+    assert "topogate local nodes --machine" in found[3]
+
+
 def test_kubelets_that_cannot_keep_what_is_asked():
     lax = {one.metadata.name: flex("none", "none") for one in NODES[:2]}
     known = {one.metadata.name: flex() for one in NODES[2:]} | lax
@@ -202,6 +217,36 @@ def judged(found, now=NOW):
 
 def test_a_healthy_installation_has_no_findings():
     assert judged(healthy()) == []
+
+
+URL = "https://127.0.0.1:9443"
+
+
+def beside():
+    """An installation whose components run beside the cluster, and have not been started yet."""
+    found = Installed(Settings(webhook_url=URL), kubernetes="v1.36.3", configured=True)
+    for wanted in render.objects(render.Options(webhook_url=URL)):
+        found.objects.append((wanted, copy.deepcopy(wanted)))
+    found.secret = {}
+    return found
+
+
+def test_beside_a_cluster_nothing_is_restarted_in_it():
+    found = beside()
+    remove(found, "Namespace")
+    mends = {message: mend for _, _, message, mend in judged(found)}
+    assert len(mends) == 4, mends
+    assert not [mend for mend in mends.values() if "deployment" in mend or "logs" in mend]
+    assert (
+        f"start `topogate webhook` anew, where {URL} leads to"
+        in mends["Secret topogate-system/topogate-webhook-cert is empty"]
+    )
+    assert "start `topogate ungater`" in mends["no ungater leads, so nothing new is placed"]
+    again = f"topogate install --out-of-cluster --webhook-url {URL}"
+    assert next(mend for message, mend in mends.items() if message.startswith("missing")) == again
+    assert found.again == again
+    found = nodes.look(Seen(NODES, (), {}, {}, (), agent=False, install=again))
+    assert next(found).mend == f"{again} --topology auto"
 
 
 def test_nothing_installed():
