@@ -24,24 +24,46 @@ HELP = "Settings file; default /etc/topogate/config.yaml; where there is none, t
 log = structlog.get_logger()
 
 
-def settled(config: Path | None, given: Mapping[str, Any], kubeconfig: str | None, context: str | None) -> Settings:
-    """The settings, with what was ``given`` on the command line. Raises Failure."""
+def settled(
+    config: Path | None,
+    given: Mapping[str, Any],
+    kubeconfig: str | None,
+    context: str | None,
+    *,
+    patient: bool = True,
+) -> Settings:
+    """The settings, with what was ``given`` on the command line. Raises Failure.
+
+    While the API server cannot be reached a component waits for it. A command of a person (not ``patient``) says so
+    at once, unless it runs in a pod, where nobody is there to read it.
+    """
     try:
         if config is not None or Path(CONFIG_PATH).exists():
             settings = load(config)
         else:
-            settings = asyncio.run(_installed(kubeconfig, context))
+            settings = asyncio.run(_installed(kubeconfig, context, patient=patient))
         changes = {name: value for name, value in given.items() if value is not None}
         return from_mapping({**settings.model_dump(), **changes}, source="command line") if changes else settings
     except SettingsError as error:
         raise Failure(str(error)) from error
 
 
-async def _installed(kubeconfig: str | None, context: str | None) -> Settings:
+async def _installed(kubeconfig: str | None, context: str | None, *, patient: bool) -> Settings:
     """What the installation's ConfigMap says, and the environment on top; defaults where nothing is installed."""
     # Late, so that --help and a wrong setting answer at once.
+    from cli.reaching import failure
     from kube.client import Client
-    from kube.errors import ConfigError, ConnectionFailed, Forbidden, KubeError, KubeTimeout, NotFound, ServerError
+    from kube.connection.config import in_pod
+    from kube.errors import (
+        ConfigError,
+        ConnectionFailed,
+        Forbidden,
+        KubeError,
+        KubeTimeout,
+        NotFound,
+        ServerError,
+        Unauthorized,
+    )
     from kube.resources import CONFIG_MAPS
 
     namespace = load().namespace
@@ -66,8 +88,12 @@ async def _installed(kubeconfig: str | None, context: str | None) -> Settings:
                     f"the settings are in {name}, which this account may not read: {error}; {hint}"
                 ) from error
             except (ConnectionFailed, KubeTimeout, ServerError) as error:
-                log.warning("settings cannot be read yet", source=name, error=str(error))
+                if not patient and not in_pod(kubeconfig, context):
+                    raise failure(error, kubeconfig, context) from error
+                log.warning("settings cannot be read yet", source=name, server=client.connection.url, error=str(error))
                 await asyncio.sleep(AGAIN_SECONDS)
+            except Unauthorized as error:
+                raise failure(error, kubeconfig, context) from error
             except KubeError as error:
                 raise Failure(f"the settings in {name} cannot be read: {error}") from error
             else:

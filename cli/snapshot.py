@@ -17,6 +17,7 @@ import yaml
 
 from cli.cluster.cluster_snapshot import listed, revisions, workload_classes
 from cli.output import Context, Failure, Kubeconfig, progress, stderr
+from cli.reaching import failure
 from kube.client import Client
 from kube.errors import KubeError
 from kube.replicas import REPLICATED
@@ -87,7 +88,7 @@ def objects_of(kubeconfig: str | None, context: str | None) -> list[Json]:
         with progress("reading the cluster"):
             return asyncio.run(_items(kubeconfig, context))
     except KubeError as error:
-        raise Failure(str(error)) from error
+        raise failure(error, kubeconfig, context) from error
 
 
 async def _items(kubeconfig: str | None, context: str | None) -> list[Json]:

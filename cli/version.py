@@ -16,9 +16,21 @@ def command(output: Output = OutputFormat.TABLE, kubeconfig: Kubeconfig = None, 
     }
     if output is OutputFormat.TABLE:
         for name, value in data.items():
-            print(f"{name:12} {value or 'no API server reachable'}")
+            print(f"{name:12} {value or _unreached(kubeconfig, context)}")
         return
     emit(data, output)
+
+
+def _unreached(kubeconfig: str | None, context: str | None) -> str:
+    from kube.connection.config import described
+    from kube.errors import ConfigError
+
+    try:
+        found = described(kubeconfig, context)
+    except ConfigError as error:
+        return f"no API server reachable: {error}"
+    by = f" (context {found.context} in kubeconfig {found.files})" if found.context else ""
+    return f"no API server reachable at {found.server}{by}"
 
 
 def _server(kubeconfig: str | None, context: str | None) -> str | None:

@@ -88,7 +88,10 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 class BoundPod(msgspec.Struct, frozen=True):
-    """A pod: of whom, where, and which NUMA zones it is in. ``node`` is "" while it has none."""
+    """A pod: of whom, where, and which NUMA zones it is in. ``node`` is "" while it has none.
+
+    ``bound``: when the scheduler gave it that, seconds since the epoch; 0 where nothing tells.
+    """
 
     key: str
     holder: str
@@ -98,6 +101,7 @@ class BoundPod(msgspec.Struct, frozen=True):
     rank: int | None
     phase: str
     gated: bool
+    bound: float = 0.0
     reason: str = ""
     placement: NumaPlacement | None = None
     observed: bool = False
@@ -158,10 +162,16 @@ def pod(wire: objects.Pod, resource: str, keys: Keys) -> BoundPod | None:
         rank=rank_of(wire),
         phase="Terminating" if meta.deletion_timestamp else wire.status.phase,
         gated=is_gated(wire, keys.gate),
+        bound=_bound(wire),
         reason=wire.status.reason,
         placement=observed or predicted,
         observed=observed is not None,
     )
+
+
+def _bound(wire: objects.Pod) -> float:
+    scheduled = objects.condition(wire.status.conditions, "PodScheduled")
+    return seconds(scheduled.last_transition_time) if scheduled is not None and scheduled.status == "True" else 0.0
 
 
 def workload(wire: Workload, resource: str, wants: int | None = None) -> Holder | None:

@@ -3,7 +3,7 @@
 What a viewer may not name is ``holder`` 0 without a name.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from crds.graph import NIC
@@ -12,7 +12,7 @@ from engine.kubelet.machine import Machine
 from kube.topologies import FlexTopo
 from ungater.numa.sources import Described
 from web.board import Board
-from web.facts import BoundPod
+from web.facts import BoundPod, Holder, Step
 from web.picture import holder_row
 from web.sight import Sight
 
@@ -129,7 +129,7 @@ def workload(board: Board, key: str) -> Json | None:
     return {
         "row": row,
         "message": one.message,
-        "steps": [[s.type, s.status, s.at, s.reason, s.message] for s in one.steps],
+        "steps": [[s.type, s.status, s.at, s.reason, s.message] for s in (*one.steps, *_ungated(one, pods))],
         "slots": list(one.slots),
         "many": len(pods),
         "pods": [
@@ -137,3 +137,13 @@ def workload(board: Board, key: str) -> Json | None:
             for p in pods[:MOST_PODS]
         ],
     }
+
+
+def _ungated(one: Holder, pods: Sequence[BoundPod]) -> Iterator[Step]:
+    """That its pods were let go: no condition tells, but that the last of them was bound, which follows at once."""
+    gone = [pod for pod in pods if not pod.gated]
+    if not one.admitted or not gone:
+        return
+    left = len(pods) - len(gone)
+    text = f"{left} of {len(pods)} pods wait behind their gate" if left else ""
+    yield Step("Ungated", status=True, at=max(one.admitted, *(pod.bound for pod in gone)), reason="", message=text)

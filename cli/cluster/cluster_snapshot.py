@@ -14,6 +14,7 @@ from cli.cluster import dump as dumps
 from cli.cluster import installed
 from cli.cluster.dump import Dump
 from cli.output import Failure, progress
+from cli.reaching import failure
 from clock import SYSTEM, Clock
 from crds.constants import Keys
 from crds.settings import Settings
@@ -160,12 +161,13 @@ def fetch(
         with progress("reading the cluster"):
             dump, found, namespace = asyncio.run(_live(kubeconfig, context))
     except KubeError as error:
-        raise Failure(str(error)) from error
+        raise failure(error, kubeconfig, context) from error
     return dump, found.model_copy(update={"domain": domain}) if domain else found, namespace
 
 
 async def _live(kubeconfig: str | None, context: str | None) -> tuple[Dump, Settings, str]:
     async with await Client.connect(kubeconfig, context) as client:
+        await installed.require(client)
         dump, found = await asyncio.gather(read(client), installed.settings(client))
         return dump, found, client.connection.namespace
 

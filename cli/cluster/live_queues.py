@@ -11,6 +11,7 @@ from datetime import datetime
 import msgspec
 
 from cli.output import Failure
+from cli.reaching import not_installed
 from clock import SYSTEM, Clock
 from crds.levels import NO_NAMES, LevelNames
 from engine.cluster.state import ClusterState
@@ -19,7 +20,7 @@ from engine.quantity import parse
 from engine.results import Refusal
 from kube import objects
 from kube.client import Client
-from kube.errors import Forbidden
+from kube.errors import Forbidden, NotFound
 from kube.objects import Condition, Namespace, ResourceFlavor, is_true
 from kube.pods import convert
 from kube.pods.templates import template_of
@@ -78,6 +79,8 @@ async def read(client: Client, rules: Rules | None = None, clock: Clock = SYSTEM
             client.list(LOCAL_QUEUES, type=LocalQueue),
             client.list(WORKLOADS, type=Workload),
         )
+    except NotFound as error:
+        raise not_installed() from error
     except Forbidden as error:
         text = "positions and quota need a look at the whole cluster: ask for a ClusterRoleBinding to `topogate-view`"
         raise Failure(f"{error}. {text}") from error

@@ -9,11 +9,12 @@ import msgspec
 import typer
 from rich.table import Table
 
-from cli.cluster import cluster_snapshot
+from cli.cluster import cluster_snapshot, installed
 from cli.cluster import dump as dumps
 from cli.cluster.dump import Dump
 from cli.defrag.run import Run, Wanted
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, progress, stderr
+from cli.reaching import failure
 from cli.snapshot import objects_of
 from clock import SYSTEM
 from crds.constants import DEFAULT_DOMAIN
@@ -150,7 +151,7 @@ def _carried_out(found: DefragReport, kubeconfig: str | None, context: str | Non
     except KeyboardInterrupt:
         raise Failure("interrupted: nothing more is begun; a move that began is ended by the controller") from None
     except KubeError as error:
-        raise Failure(str(error)) from error
+        raise failure(error, kubeconfig, context) from error
 
 
 def report(
@@ -178,7 +179,7 @@ def _flavor(state: ClusterState, name: str) -> Flavor:
         raise Failure(f"--flavor {name}: there is no such ResourceFlavor with a topology; there is {known}")
     found = state.flavors[name] if name else main_flavor(state, measured(state))
     if found is None:
-        raise Failure("there is no ResourceFlavor with spec.topology, so there are no domains")
+        raise installed.no_topology()
     return found
 
 

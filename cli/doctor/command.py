@@ -14,6 +14,7 @@ from cli.doctor import installation, nodes
 from cli.doctor.findings import Finding, Weight, unknown
 from cli.doctor.nodes import Seen
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, progress
+from cli.reaching import failure
 from clock import SYSTEM, Clock
 from crds.constants import NAMESPACE
 from kube.client import Client
@@ -36,7 +37,7 @@ def command(
         with progress("examining the cluster"):
             found = asyncio.run(_examine(kubeconfig, context, namespace))
     except KubeError as error:
-        raise Failure(str(error)) from error
+        raise failure(error, kubeconfig, context) from error
     found.sort(key=lambda one: list(Weight).index(one.weight))
     emit({"findings": found}, output, table=shown(found))
     if any(one.weight is Weight.ERROR for one in found):
@@ -49,8 +50,8 @@ async def _examine(kubeconfig: str | None, context: str | None, namespace: str, 
         found = list(installation.judge(seen, clock.utc(), version("topogate")))
         try:
             dump = await cluster_snapshot.read(client)
-        except Failure as failure:
-            return [*found, unknown("nodes", str(failure), "topogate doctor, as somebody who may list these")]
+        except Failure as refused:
+            return [*found, unknown("nodes", str(refused), "topogate doctor, as somebody who may list these")]
         memory = cluster_snapshot.memory_of(dump, seen.settings)
         asked = [
             (f"{entry.job.kind} {entry.job.key}", {**(one.template.metadata.annotations or {}), **one.wishes})
@@ -58,7 +59,7 @@ async def _examine(kubeconfig: str | None, context: str | None, namespace: str, 
             if not entry.job.over
             for one in entry.job.pod_sets
         ]
-        about = Seen(dump.nodes, dump.flavors, dump.topologies, dump.flexes, asked, seen.agent)
+        about = Seen(dump.nodes, dump.flavors, dump.topologies, dump.flexes, asked, seen.agent, seen.again)
         return [*found, *nodes.look(about)]
 
 

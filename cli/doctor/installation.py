@@ -42,7 +42,7 @@ COMPARED = frozenset(
         "ValidatingAdmissionPolicyBinding",
     }
 )
-AGAIN = "topogate install"
+OUTSIDE = "docs/install.md, Components beside the cluster"
 
 
 @dataclass
@@ -57,6 +57,17 @@ class Installed:
     lease: Json | None = None
     secret: Json | None = None
     agent: bool = False
+
+    @property
+    def outside(self) -> bool:
+        """Whether webhook and ungater run beside the cluster: then it has no Deployment that could be restarted."""
+        return bool(self.settings.webhook_url)
+
+    @property
+    def again(self) -> str:
+        """The command that brings the installation up to date, and leaves its components where they are."""
+        where = f" --out-of-cluster --webhook-url {self.settings.webhook_url}" if self.outside else ""
+        return f"topogate install{where}"
 
 
 async def look_at(client: Client, namespace: str = NAMESPACE) -> Installed:
@@ -107,7 +118,7 @@ def judge(found: Installed, now: datetime, version: str) -> Iterator[Finding]:
     if not found.configured and not any(live for _, live in found.objects):
         yield error("installation", "Topogate is not installed in this cluster", "topogate install --topology auto")
         return
-    yield from _objects(found.objects)
+    yield from _objects(found.objects, found.again)
     yield from _pods(found, version)
     yield from _certificates(found, now)
     yield from _leader(found, now)
@@ -122,10 +133,10 @@ def _kubernetes(version: str) -> Iterator[Finding]:
         )
 
 
-def _objects(objects: Sequence[tuple[Json, Json | None]]) -> Iterator[Finding]:
+def _objects(objects: Sequence[tuple[Json, Json | None]], again: str) -> Iterator[Finding]:
     missing = [_name(wanted) for wanted, live in objects if live is None]
     if missing:
-        yield error("installation", f"missing: {_some(missing)}", AGAIN)
+        yield error("installation", f"missing: {_some(missing)}", again)
     for kinds, about, what in (
         ({"CustomResourceDefinition"}, "versions", "kinds of another version than this command"),
         ({"Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"}, "rbac", "rights that differ from the installed"),
@@ -138,7 +149,7 @@ def _objects(objects: Sequence[tuple[Json, Json | None]]) -> Iterator[Finding]:
             if live is not None and wanted["kind"] in kinds and (where := differs(_compared(wanted), live))
         ]
         if other:
-            yield error(about, f"{what}: {_some(other)}", AGAIN)
+            yield error(about, f"{what}: {_some(other)}", again)
 
 
 def _compared(wanted: Json) -> Json:
@@ -182,7 +193,9 @@ def _pods(found: Installed, version: str) -> Iterator[Finding]:
         told = re.search(r":v?(\d+\.\d+\.\d+[^@]*)", image.rpartition("/")[2])
         if told and told[1] != version:
             yield warning(
-                "versions", f"{name} runs {image}, and this command is {version}", f"{AGAIN} --image IMAGE:{version}"
+                "versions",
+                f"{name} runs {image}, and this command is {version}",
+                f"{found.again} --image IMAGE:{version}",
             )
 
 
@@ -192,6 +205,8 @@ def _certificates(found: Installed, now: datetime) -> Iterator[Finding]:
     )
     namespace, name = found.settings.namespace, found.settings.webhook_secret
     restart = f"kubectl -n {namespace} rollout restart deployment/topogate-webhook"
+    if found.outside:
+        restart = f"start `topogate webhook` anew, where {found.settings.webhook_url} leads to ({OUTSIDE})"
     rotate = f"kubectl -n {namespace} annotate --overwrite secret {name} {ROTATE}=leaf"
     webhooks = configuration.get("webhooks", []) if configuration is not None else []
     bundles = [one.get("clientConfig", {}).get("caBundle", "") for one in webhooks]
@@ -223,6 +238,8 @@ def _certificates(found: Installed, now: datetime) -> Iterator[Finding]:
 def _leader(found: Installed, now: datetime) -> Iterator[Finding]:
     namespace = found.settings.namespace
     logs = f"kubectl -n {namespace} logs -l app.kubernetes.io/component=ungater --tail 20"
+    if found.outside:
+        logs = f"start `topogate ungater` with a token of its own, or read what it printed ({OUTSIDE})"
     spec = (found.lease or {}).get("spec", {})
     holder, renewed = spec.get("holderIdentity"), spec.get("renewTime")
     if not holder or not renewed:

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise
 
 from cli.doctor.findings import Finding, error, warning
-from cli.topology.known import UNIQUE
-from cli.topology.survey import Labelled, labelled, listed, nesting
+from cli.topology.known import UNIQUE, wider
+from cli.topology.odd import odd_one
+from cli.topology.survey import Labelled, labelled, listed, nesting, with_verb
 from crds.constants import GPU_LINK, NUMA_POLICY, TOPOLOGY_QOS
 from crds.levels import LevelNames
 from kube.objects import Node, ResourceFlavor
 from kube.topologies import FlexTopo, NodeResourceTopology
+from localcluster.nodes import FAKE
 
 ALIGNED = frozenset({"single-numa-node", "restricted", "socket"})  # wishes that a kubelet without a policy cannot keep
 NO_POLICY = "none"
@@ -18,7 +20,10 @@ NO_POLICY = "none"
 
 @dataclass(frozen=True)
 class Seen:
-    """What is looked at. ``asked``: annotations of templates and pods that are there, with whose they are."""
+    """What is looked at. ``asked``: annotations of templates and pods that are there, with whose they are.
+
+    ``install``: the command that brings this installation up to date.
+    """
 
     nodes: Sequence[Node]
     flavors: Sequence[ResourceFlavor]
@@ -26,6 +31,7 @@ class Seen:
     flexes: Mapping[str, FlexTopo]
     asked: Sequence[tuple[str, Mapping[str, str]]]
     agent: bool
+    install: str = "topogate install"
 
 
 def look(seen: Seen) -> Iterator[Finding]:
@@ -34,9 +40,9 @@ def look(seen: Seen) -> Iterator[Finding]:
     flavors = [one for one in seen.flavors if one.spec.topology is not None and one.spec.topology.levels]
     if not flavors:
         text = "no ResourceFlavor has a topology, so nothing that asks for one can be placed"
-        yield error("flavors", text, "topogate install --topology auto")
+        yield error("flavors", text, f"{seen.install} --topology auto")
     for flavor in flavors:
-        yield from _flavor(flavor, nodes)
+        yield from _flavor(flavor, nodes, seen.install)
     yield from _overlaps(flavors, nodes)
     yield from _names(flavors)
     yield from _outside(flavors, nodes)
@@ -52,7 +58,7 @@ def _levels(flavor: ResourceFlavor) -> tuple[str, ...]:
     return flavor.spec.topology.levels if flavor.spec.topology is not None else ()
 
 
-def _flavor(flavor: ResourceFlavor, nodes: Sequence[Labelled]) -> Iterator[Finding]:
+def _flavor(flavor: ResourceFlavor, nodes: Sequence[Labelled], install: str) -> Iterator[Finding]:
     name, inside, levels = f"flavor {flavor.metadata.name}", _selected(flavor, nodes), _levels(flavor)
     labels = ",".join(f"{key}={value}" for key, value in (flavor.spec.node_labels or {}).items())
     if not inside:
@@ -64,13 +70,18 @@ def _flavor(flavor: ResourceFlavor, nodes: Sequence[Labelled]) -> Iterator[Findi
             text = f"none of its {len(inside)} nodes has the label {level} of a level, so none takes pods"
             yield error(name, text, f"kubectl label node {' '.join(lacking[:4])} {level}=...")
         elif lacking:
-            text = f"{listed(lacking)} of {len(inside)} lack the label {level} of a level, and take no pods"
+            lacks, takes = ("lacks", "takes") if len(lacking) == 1 else ("lack", "take")
+            share = f"{len(lacking)} of {len(inside)}"
+            text = f"{listed(lacking)} ({share}) {lacks} the label {level} of a level, and {takes} no pods"
             yield warning(name, text, f"kubectl label node {' '.join(lacking[:4])} {level}=...")
+    nested = True
     for wide, narrow in pairwise(levels):
         how = nesting(inside, wide, narrow)
-        if how.turned:
-            text = f"its levels are the wrong way round: {wide} lies within {narrow}"
-            mend = f"topogate install --topology {narrow},{wide} --flavor {flavor.metadata.name}-2"
+        if how.turned or (how.crossed and wider(narrow, wide)):
+            lies = "lies within" if how.turned else "is narrower than"
+            text = f"its levels are the wrong way round: {wide} {lies} {narrow}"
+            order = ",".join({wide: narrow, narrow: wide}.get(level, level) for level in levels)
+            mend = f"{install} --topology {order} --flavor {flavor.metadata.name}-2"
             yield error(name, text, f"kubectl delete resourceflavor {flavor.metadata.name}; {mend}")
         elif how.mistaken or (how.straddling and narrow in UNIQUE):
             value, parts = how.odd
@@ -78,13 +89,19 @@ def _flavor(flavor: ResourceFlavor, nodes: Sequence[Labelled]) -> Iterator[Findi
             right = next(above for above in sorted(parts) if above != few)
             mend = f"kubectl label node --overwrite {' '.join(parts[few][:4])} {wide}={right}"
             yield warning(name, f"labels that do not nest: {how}; {value} counts as {len(parts)} domains", mend)
+            nested = False
+    if nested and (odd := odd_one(inside, levels)) is not None:
+        mend = f"kubectl label node --overwrite {odd.nodes[0]} {odd.key}={odd.value}"
+        look = f"kubectl get nodes -L {','.join(levels)}"
+        yield warning(name, str(odd), mend if len(odd.nodes) == 1 else look)
 
 
 def _overlaps(flavors: Sequence[ResourceFlavor], nodes: Sequence[Labelled]) -> Iterator[Finding]:
     for one, other in combinations(flavors, 2):
         both = {node.name for node in _selected(one, nodes)} & {node.name for node in _selected(other, nodes)}
         if both:
-            text = f"{listed(sorted(both))} belong to {one.metadata.name} and {other.metadata.name}: counted twice"
+            which = f"{one.metadata.name} and {other.metadata.name}"
+            text = f"{with_verb(sorted(both), 'belongs', 'belong')} to {which}: counted twice"
             yield error("flavors", text, f"kubectl delete resourceflavor {other.metadata.name}")
 
 
@@ -104,7 +121,7 @@ def _outside(flavors: Sequence[ResourceFlavor], nodes: Sequence[Labelled]) -> It
     out = [node.name for node in nodes if node.accelerators and node.name not in inside]
     if out:
         labels = " ".join(f"{key}={value}" for key, value in (flavors[0].spec.node_labels or {}).items())
-        text = f"{listed(out)} with accelerators belong to no flavor, so nothing is placed there"
+        text = f"{with_verb(out, 'has', 'have')} accelerators and no flavor, so nothing is placed there"
         yield warning("nodes", text, f"kubectl label node {' '.join(out[:4])} {labels}")
 
 
@@ -112,9 +129,15 @@ def _insides(seen: Seen, flavors: Sequence[ResourceFlavor], nodes: Sequence[Labe
     """Agents that are missing, and kubelets that cannot keep what is asked for."""
     inside = {node.name: node for flavor in flavors for node in _selected(flavor, nodes)}
     known = {name for name in inside if name in seen.flexes or name in seen.topologies}
-    blind = sorted(name for name, node in inside.items() if node.accelerators and name not in known)
+    unknown = sorted(name for name, node in inside.items() if node.accelerators and name not in known)
+    fake = {one.metadata.name for one in seen.nodes if FAKE.items() <= (one.metadata.annotations or {}).items()}
+    simulated, blind = [name for name in unknown if name in fake], [name for name in unknown if name not in fake]
     wishes = [(who, said) for who, said in seen.asked if {NUMA_POLICY, TOPOLOGY_QOS, GPU_LINK} & said.keys()]
     silent = [name for name in blind if name not in seen.flexes]
+    if simulated and wishes:  # without one they have no kubelet that could refuse a pod, and no agent sees them
+        who = with_verb(simulated, "is", "are")
+        text = f"{wishes[0][0]} asks for NUMA zones or links, but {who} simulated without any"
+        yield error("agents", text, "topogate local nodes --machine MACHINE (docs/localcluster.md)")
     if blind and seen.agent:
         mend = "kubectl -n topogate-system-agent get pods -o wide"
         yield warning(
@@ -122,12 +145,12 @@ def _insides(seen: Seen, flavors: Sequence[ResourceFlavor], nodes: Sequence[Labe
         )
     elif blind and wishes:
         text = f"{wishes[0][0]} asks for NUMA zones or links, but nothing is known of the inside of {listed(blind)}"
-        yield error("agents", text, "topogate install --agent")
+        yield error("agents", text, f"{seen.install} --agent")
     elif blind and not known:
         text = f"no node publishes its inside ({listed(blind)}), so kubelets may refuse pods that are sent there"
-        yield warning("agents", text, "topogate install --agent")
+        yield warning("agents", text, f"{seen.install} --agent")
     elif blind:
-        yield warning("agents", f"nothing is known of the inside of {listed(blind)}", "topogate install --agent")
+        yield warning("agents", f"nothing is known of the inside of {listed(blind)}", f"{seen.install} --agent")
     yield from _kubelets(seen, inside, wishes)
 
 

@@ -8,7 +8,8 @@ import typer
 from cli.cluster.room_report import CLOSEST
 from cli.explain.rendering import render_all
 from cli.explain.report import Report, reports
-from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit
+from cli.output import Context, Kubeconfig, Output, OutputFormat, emit
+from cli.reaching import failure
 from kube.client import Client
 from kube.errors import KubeError
 
@@ -47,7 +48,7 @@ def command(
     try:
         found = asyncio.run(ask())
     except KubeError as error:
-        raise Failure(str(error)) from error
+        raise failure(error, kubeconfig, context) from error
     emit(
         found[0] if len(found) == 1 else {"items": found}, output, table=render_all(found, 0 if everything else CLOSEST)
     )

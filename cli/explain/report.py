@@ -133,6 +133,7 @@ async def reports(
     Raises Failure where there is none.
     """
     kind, name = owners.named(name)
+    await installed.require(client)
     settings = await installed.settings(client)
     keys = Keys(domain) if domain else settings.keys
     job = await _job(client, namespace, name) if kind in {"", "job"} else None

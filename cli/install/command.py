@@ -14,6 +14,7 @@ from cli.install.installation import Requested
 from cli.install.removal import Left
 from cli.install.steps import Step
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, progress, stderr, stdout
+from cli.reaching import failure
 from cli.topology.known import WORDS
 from crds.constants import DEFAULT_DOMAIN, NAMESPACE
 from kube.client import Client
@@ -64,7 +65,7 @@ MetricsAuthentication = Annotated[
     ),
 ]
 Topology = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--topology",
         metavar="auto|gke|eks|...|LABEL,LABEL",
@@ -97,7 +98,7 @@ def install(
     agent: Agent = None,
     kueue: Kueue = None,
     metrics_authentication: MetricsAuthentication = None,
-    topology: Topology = "",
+    topology: Topology = None,
     flavor: Flavor = "",
     nodes: Nodes = "",
     wait: Wait = True,
@@ -112,10 +113,11 @@ def install(
     Installing twice changes nothing. With `-o yaml` or `-o json` the objects are printed and nothing is applied.
     """
     _check_place(out_of_cluster, webhook_url)
-    if (flavor or nodes) and not topology:
+    wanted = flavors.meant(topology)
+    if (flavor or nodes) and not wanted:
         raise Failure("--flavor and --nodes say more about --topology: give that too, as --topology auto")
     wish = Requested(domain, namespace, image, webhook_url, agent, kueue, metrics_authentication)
-    site = _Site(topology, flavors.named(flavor), flavors.group_of(nodes))
+    site = _Site(wanted, flavors.named(flavor), flavors.group_of(nodes))
     if output is not OutputFormat.TABLE:
         _print_objects(_described(wish, site, kubeconfig, context), output)
         return
@@ -226,7 +228,7 @@ def _with_client(
     try:
         asyncio.run(connected())
     except KubeError as error:
-        raise Failure(str(error)) from error
+        raise failure(error, kubeconfig, context) from error
 
 
 async def _show(steps: AsyncIterator[Step]) -> None:
@@ -253,6 +255,12 @@ def _next_steps(options: render.Options, flavor: dict[str, Any] | None) -> None:
         markup=False,
         soft_wrap=True,
     )
+    if options.webhook_url:
+        stdout().print(
+            f"Nothing of it runs in the cluster: start `topogate webhook`, which {options.webhook_url} leads to, and\n"
+            "`topogate ungater` beside it: docs/install.md, Components beside the cluster.",
+            markup=False,
+        )
     if options.kueue:
         stdout().print(
             "Kueue asks Topogate for a place where its ClusterQueues name an AdmissionCheck with\n"

@@ -10,7 +10,7 @@ from rich.text import Text
 from cli.install import installation
 from cli.install.steps import Step
 from cli.output import Failure
-from cli.topology.choice import Choice, choose
+from cli.topology.choice import Choice, check, choose
 from cli.topology.survey import labelled
 from crds.constants import API_VERSION
 from crds.names import is_object_name
@@ -36,6 +36,13 @@ def named(text: str) -> str:
     if text and not is_object_name(text):
         raise Failure(f"--flavor {text}: expected lower-case letters, digits, dashes and dots, as in h100-east")
     return text
+
+
+def meant(text: str | None) -> str:
+    """What ``--topology`` says; None: nothing, which becomes "". Raises Failure before anything is looked at."""
+    if text is not None:
+        check(text)
+    return text or ""
 
 
 async def planned(client: Client, text: str, name: str, group: Mapping[str, str]) -> tuple[Choice, dict[str, Any]]:
@@ -96,12 +103,13 @@ def shown(choice: Choice, flavor: str) -> Group:
     table = Table(box=None, pad_edge=False)
     for name in ("LEVEL", "ASK FOR IT BY", "NODES", "DOMAINS", "NODES A DOMAIN"):
         table.add_column(name, justify="left" if name in {"LEVEL", "ASK FOR IT BY"} else "right", no_wrap=True)
-    for level, found in zip(choice.levels, choice.found, strict=True):
+    for level, found, domains in zip(choice.levels, choice.found, choice.domains, strict=True):
         names = ", ".join(level.names)
-        table.add_row(level.key, names, f"{found.carried}/{found.nodes}", str(len(found.values)), found.sizes)
+        table.add_row(level.key, names, f"{found.carried}/{found.nodes}", str(len(domains.values)), domains.sizes)
     what = f" with {', '.join(choice.accelerators)}" if choice.accelerators else ", none with accelerators"
     head = f"Topology of {choice.nodes} nodes{what}: {choice.title}"
     notes = [Text(f"Left out: {line}") for line in choice.left_out]
+    notes += [Text(f"Note: {line}") for line in choice.notes]
     notes += [Text(f"Warning: {line}", style="yellow") for line in choice.warnings]
     return Group(Text(head), table, *notes, Text(f"Nodes of ResourceFlavor {flavor}: {_pairs(choice.group)}"))
 

@@ -6,9 +6,10 @@ from typing import Annotated
 import typer
 
 from cli.cluster import installed, live_queues
-from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit
+from cli.output import Context, Kubeconfig, Output, OutputFormat, emit
 from cli.queues.rendering import render
 from cli.queues.report import QueuesReport, report
+from cli.reaching import failure
 from kube.client import Client
 from kube.errors import KubeError
 from ungater.cache.rules import queue_rules
@@ -39,5 +40,5 @@ def command(
     try:
         result = asyncio.run(ask())
     except KubeError as error:
-        raise Failure(str(error)) from error
+        raise failure(error, kubeconfig, context) from error
     emit(result, output, table=render(result))

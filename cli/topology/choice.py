@@ -12,19 +12,23 @@ Rules
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from itertools import pairwise
 
 from cli.output import Failure
 from cli.topology import known
 from cli.topology.known import CLIQUE, HOSTS, LabelSource, Level
+from cli.topology.odd import odd_one
 from cli.topology.survey import (
     Coverage,
     Labelled,
     candidates,
     coverage,
+    domains,
     listed,
     nesting,
     shared,
+    with_verb,
 )
 from crds.constants import HOSTNAME_LABEL, MAX_LEVELS
 from crds.names import is_label_key
@@ -41,7 +45,9 @@ class Choice:
     title: str
     levels: list[Level] = field(default_factory=list)
     found: list[Coverage] = field(default_factory=list)  # of the levels
+    domains: list[Coverage] = field(default_factory=list)  # of the levels, each within its wider ones
     left_out: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     group: dict[str, str] = field(default_factory=dict)  # the labels of the flavor's nodes
     nodes: int = 0
@@ -55,6 +61,7 @@ class Choice:
 
 def choose(nodes: Sequence[Labelled], text: str, group: Mapping[str, str] | None = None) -> Choice:
     """The topology that ``text`` means on these nodes. Raises Failure that says what they carry instead."""
+    check(text)
     looked_at = _looked_at(nodes, group)
     source = next((one for one in known.SOURCES if one.word == text), None)
     if text == known.AUTO:
@@ -68,12 +75,45 @@ def choose(nodes: Sequence[Labelled], text: str, group: Mapping[str, str] | None
         found = _of_labels(looked_at, text)
     _add(found, looked_at, HOSTS)
     _warn_of_missing(found)
+    keys = [level.key for level in found.levels]
+    if not found.warnings and (odd := odd_one(looked_at, keys)) is not None:
+        found.warnings.append(str(odd))
     return replace(
         found,
+        domains=[domains(looked_at, keys[: at + 1]) for at in range(len(keys))],
         nodes=len(looked_at),
         accelerators=tuple(sorted({name for node in looked_at for name in node.accelerators})),
         group=dict(group) if group else _group(nodes, looked_at),
     )
+
+
+def check(text: str) -> None:
+    """Whether ``--topology`` may mean something, before anybody looks at nodes. Raises Failure."""
+    if text in known.WORDS:
+        return
+    keys = _keys(text)
+    if keys == [""]:
+        raise Failure(f'--topology "": expected {_quoted(known.WORDS)}, or LABEL,LABEL, the widest first')
+    for key in keys:
+        if not is_label_key(key):
+            raise Failure(f"--topology {text}: {key!r} is neither {_quoted(known.WORDS)} nor the key of a node label")
+        if keys.count(key) > 1:
+            raise Failure(f"--topology {text}: {key} is there twice")
+    if len(keys) == 1 and "/" not in text:
+        close = get_close_matches(text.lower(), known.WORDS, 1)
+        meant = f"did you mean {close[0]}? As it stands, " if close else ""
+        raise Failure(
+            f"--topology {text}: {meant}it is none of {_quoted(known.WORDS)}; where it is the key of a label, say "
+            f"{text},{HOSTNAME_LABEL}"
+        )
+    if HOSTNAME_LABEL in keys[:-1]:
+        raise Failure(f"--topology {text}: {HOSTNAME_LABEL} may only be the last: nothing is narrower than a host")
+    if len({*keys, HOSTNAME_LABEL}) > MAX_LEVELS:
+        raise Failure(f"--topology {text}: a flavor has at most {MAX_LEVELS} levels, the host included")
+
+
+def _keys(text: str) -> list[str]:
+    return [key.strip() for key in text.split(",")]
 
 
 def _looked_at(nodes: Sequence[Labelled], group: Mapping[str, str] | None) -> list[Labelled]:
@@ -117,9 +157,8 @@ def _consider(made: Choice, nodes: Sequence[Labelled], level: Level, *, reused: 
     if not here.enough:
         if here.carried:
             share = f"{here.carried} of {here.nodes} nodes ({100 * here.carried // here.nodes}%)"
-            made.left_out.append(
-                f"{level.key} is on {share}, and a level has to be on 95%: {listed(here.missing)} lack it"
-            )
+            who = with_verb(here.missing, "lacks", "lack")
+            made.left_out.append(f"{level.key} is on {share}, and a level has to be on 95%: {who} it")
         return
     if made.levels:
         how = nesting(nodes, made.levels[-1].key, level.key)
@@ -138,42 +177,42 @@ def _add(made: Choice, nodes: Sequence[Labelled], level: Level) -> None:
 
 
 def _of_labels(nodes: Sequence[Labelled], text: str) -> Choice:
-    keys = [key.strip() for key in text.split(",")]
+    keys = _keys(text)
     made = Choice("labels", "the labels that were named")
     for key in keys:
-        if not is_label_key(key):
-            raise Failure(f"--topology {text}: {key!r} is neither {_quoted(known.WORDS)} nor the key of a node label")
-        if keys.count(key) > 1:
-            raise Failure(f"--topology {text}: {key} is there twice")
         if not coverage(nodes, key).carried:
-            words = "" if "," in text or "/" in key else f"it is none of {_quoted(known.WORDS)}, and "
-            raise Failure(f"--topology {text}: {words}no node has a label {key}. {_carried(nodes)}")
-    if HOSTNAME_LABEL in keys[:-1]:
-        raise Failure(f"--topology {text}: {HOSTNAME_LABEL} may only be the last: nothing is narrower than a host")
-    if len({*keys, HOSTNAME_LABEL}) > MAX_LEVELS:
-        raise Failure(f"--topology {text}: a flavor has at most {MAX_LEVELS} levels, the host included")
+            raise Failure(f"--topology {text}: no node has a label {key}. {_carried(nodes)}")
     for wide, narrow in pairwise(keys):
         how = nesting(nodes, wide, narrow)
+        first = f"name the wider one first, as --topology {','.join(_swapped(keys, wide, narrow))}"
         if how.turned:
+            raise Failure(f"--topology {text}: {wide} lies within {narrow}: {first}")
+        if how.crossed and known.wider(narrow, wide):
+            one, other = known.last_word(narrow), known.last_word(wide)
             raise Failure(
-                f"--topology {text}: {wide} lies within {narrow}: name the wider one first, as {narrow},{wide}"
+                f"--topology {text}: each {one} is in several of {wide}, so these labels do not nest this way round, "
+                f"and a {one} is wider than a {other}: {first}"
             )
         if how.mistaken:
             made.warnings.append(f"{narrow}: {how}; each such part is a domain of its own")
         elif how.straddling:
-            made.left_out.append(
-                f"{narrow} has the same values in several of {wide}: each is a domain of its own there"
-            )
+            unsure = how.crossed and not known.wider(wide, narrow)
+            turn = f"; if {wide} is the narrower of the two, {first}" if unsure else ""
+            made.notes.append(f"the same value of {narrow} in another {wide} is another domain{turn}")
     for level in _called(keys):
         _add(made, nodes, level)
     return made
+
+
+def _swapped(keys: Sequence[str], one: str, other: str) -> list[str]:
+    return [{one: other, other: one}.get(key, key) for key in keys]
 
 
 def _called(keys: Iterable[str]) -> Iterable[Level]:
     """Known levels with their names; others with the end of their keys, where that is a word: ``row``."""
     keys = list(keys)
     told = {level.key: level for source in known.SOURCES for level in source.levels} | {HOSTS.key: HOSTS}
-    ends = [re.split(r"[/._-]", key)[-1].lower() for key in keys]
+    ends = [known.last_word(key) for key in keys]
     for key, end in zip(keys, ends, strict=True):
         usable = bool(_LAST.match(end)) and ends.count(end) == 1 and end not in {known.AUTO, known.HOST, *keys}
         yield told.get(key) or Level(key, (end,) if usable else ())

@@ -4,6 +4,7 @@ Names are what jobs may ask for levels by. Each source has its own words, and ``
 are nearest to that, so that one manifest works on many clusters.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -106,6 +107,29 @@ SOURCES: Final = (
 )
 UNIQUE: Final = frozenset(level.key for source in SOURCES if not source.reused for level in source.levels)
 WORDS: Final = (AUTO, *(source.word for source in SOURCES))
+
+# What people call levels, the widest first, where the nodes' labels leave open which of two is wider.
+WIDTHS: Final = (
+    *("region", "zone", "datacenter", "dc", "building", "hall", "room", "row"),
+    *("fabric", "island", "superpod", "spine", "block", "subblock", "leafgroup", "leaf", "rack", "chassis"),
+    *("nvlink", "clique", "machine", "host", "hostname", "node"),
+)
+
+
+def wider(one: str, other: str) -> bool:
+    """Whether the name of the label ``one`` says that its domains are wider than those of ``other``."""
+    for source in SOURCES:
+        keys = [level.key for level in source.levels]
+        if one in keys and other in keys:
+            return keys.index(one) < keys.index(other)
+    ends = [last_word(one), last_word(other)]
+    return all(end in WIDTHS for end in ends) and WIDTHS.index(ends[0]) < WIDTHS.index(ends[1])
+
+
+def last_word(key: str) -> str:
+    """The end of a label key: ``rack`` of ``example.com/topology-rack``."""
+    return re.split(r"[/._-]", key)[-1].lower()
+
 
 # By which labels the nodes of a flavor are told from others, the first that fits.
 GROUPS: Final = (

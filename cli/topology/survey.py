@@ -8,6 +8,7 @@ from typing import Final
 from engine.quantity import parse
 from kube.objects import Node
 
+RARE: Final = 0.25  # of the domains: where no more lie in several of a wider level, their nodes' labels are wrong
 COVERED: Final = 0.95  # of the nodes have to carry a label that is to be a level
 _ACCELERATOR = re.compile(r"/.*(gpu|tpu|npu|xpu|gaudi|neuron|mlu|ascend|mig-)|^gpu\..*/", re.IGNORECASE)
 
@@ -67,12 +68,17 @@ class Nesting:
         return 2 * len(self.straddling) <= self.domains
 
     @property
+    def crossed(self) -> bool:
+        """Whether every domain is in several of the wider level: either of the two might be the wider one."""
+        return len(self.straddling) == self.domains > 0
+
+    @property
     def mistaken(self) -> bool:
         """Whether a few nodes seem to carry a wrong label, rather than that racks of all blocks have the same names."""
         if not self.straddling or not self.nests:
             return False
         sizes = [len(nodes) for nodes in self.odd[1].values()]
-        return 2 * min(sizes) < max(sizes)
+        return 2 * min(sizes) < max(sizes) or len(self.straddling) <= RARE * self.domains
 
     @property
     def odd(self) -> tuple[str, Mapping[str, tuple[str, ...]]]:
@@ -118,6 +124,13 @@ def coverage(nodes: Sequence[Labelled], key: str) -> Coverage:
     return Coverage(key, len(nodes), tuple(missing), values)
 
 
+def domains(nodes: Sequence[Labelled], keys: Sequence[str]) -> Coverage:
+    """Who carries all of these labels, and how many nodes each domain has: rack 1 of every block is one of its own."""
+    paths = [(node.name, [node.labels.get(key, "") for key in keys]) for node in nodes]
+    joined = [Labelled(name, {keys[-1]: "/".join(path) if all(path) else ""}) for name, path in paths]
+    return coverage(joined, keys[-1])
+
+
 def nesting(nodes: Iterable[Labelled], wide: str, narrow: str) -> Nesting:
     """How one label's domains lie in another's, on the nodes that carry both."""
     inside: dict[str, dict[str, list[str]]] = {}
@@ -157,3 +170,8 @@ def listed(names: Sequence[str], most: int = 4) -> str:
     """A few names, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"node{'s' * (len(names) != 1)} {', '.join(names[:most])}{more}"
+
+
+def with_verb(names: Sequence[str], one: str, several: str) -> str:
+    """The nodes and the verb that goes with their number: ``node a lacks``, ``nodes a, b lack``."""
+    return f"{listed(names)} {one if len(names) == 1 else several}"

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from cli.cluster.holders import holders
+from cli.cluster.installed import no_topology
 from cli.explain.rendering import short
 from cli.output import Failure
 from engine.cluster.capacity import GANGS, WHOLE, Capacity, measured
@@ -99,9 +100,7 @@ def report(memory: Cache, wish: TreeWish) -> TreeReport:
     """The trees. Failure where there is no such flavor, level, domain or resource."""
     state = memory.state
     if not state.flavors:
-        raise Failure(
-            "there is no ResourceFlavor with spec.topology, so there are no domains; docs/concepts.md has one"
-        )
+        raise no_topology()
     if wish.flavor and wish.flavor not in state.flavors:
         known = ", ".join(sorted(state.flavors))
         raise Failure(f"--flavor {wish.flavor}: there is no such ResourceFlavor with a topology; there is {known}")

@@ -133,7 +133,7 @@ def command(
     if snapshot:
         _of_files(snapshot, wish)
     else:
-        _of_cluster(settled(config, {}, kubeconfig, context), wish, kubeconfig, context)
+        _of_cluster(settled(config, {}, kubeconfig, context, patient=False), wish, kubeconfig, context)
 
 
 def _checked(url: str) -> str:
@@ -175,10 +175,15 @@ def _of_cluster(settings: Settings, wish: "Wish", kubeconfig: str | None, contex
         stderr().print(f"open {wish.out} in a browser", markup=False, soft_wrap=True)
         return
     from cli import logs  # late: it configures logging, which other commands leave alone
+    from cli.reaching import failure
+    from kube.errors import KubeError
 
     # Beside a person, only what is wrong.
     logs.configure(settings if not wish.key else settings.model_copy(update={"log_level": "warning"}))
-    _run(running.serve_cluster(settings, wish, kubeconfig, context, _stop_event, _say), wish)
+    try:
+        _run(running.serve_cluster(settings, wish, kubeconfig, context, _stop_event, _say), wish)
+    except KubeError as error:
+        raise failure(error, kubeconfig, context) from error
 
 
 def _run(serving: Coroutine[None, None, None], wish: "Wish") -> None:
@@ -186,10 +191,10 @@ def _run(serving: Coroutine[None, None, None], wish: "Wish") -> None:
 
     try:
         asyncio.run(serving)
+    except KubeError:
+        raise  # a KubeTimeout is an OSError too, and says nothing of our port
     except OSError as error:
         raise Failure(f"port {wish.port} of {wish.host} cannot be served: {error.strerror or error}") from error
-    except KubeError as error:
-        raise Failure(str(error)) from error
 
 
 def _stop_event() -> asyncio.Event:

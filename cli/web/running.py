@@ -17,6 +17,7 @@ from certs.tls import ServerTls
 from cli import snapshot
 from cli.cluster.dump import Dump, Found
 from cli.output import Failure
+from cli.reaching import not_installed
 from cli.web.questions import ClusterQuestions
 from cli.web.snapshot import Snapshot, objects_of
 from clock import SYSTEM, Clock
@@ -204,7 +205,7 @@ async def _may_read(client: Client, live: Live) -> None:
             text = "this takes a look at the whole cluster: ask for a ClusterRoleBinding to `topogate-inspect`"
             raise Failure(f"{error}. {text}") from error
         except NotFound as error:
-            raise Failure(f"{error}: is Topogate installed there? `topogate install` does that") from error
+            raise not_installed() from error
 
 
 async def _open(stack: AsyncExitStack, page: Page, wish: Wish, say: Say, clock: Clock) -> None:

@@ -15,7 +15,7 @@ import os
 import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from clock import SYSTEM, Clock
 from kube.errors import ConfigError
@@ -144,10 +144,50 @@ async def load(
     Raises:
         ConfigError: no configuration was found, or it cannot be used; the message says what and where.
     """
-    paths = os.fspath(kubeconfig) if kubeconfig is not None else os.environ.get("KUBECONFIG", "")
-    if not paths and context is None and in_cluster():
+    if in_pod(kubeconfig, context):
         return await load_in_cluster(clock=clock)
-    return await _load_kubeconfig(paths or str(Path.home() / ".kube" / "config"), context, clock)
+    return await _load_kubeconfig(_files(kubeconfig), context, clock)
+
+
+def in_pod(kubeconfig: str | os.PathLike[str] | None = None, context: str | None = None) -> bool:
+    """Whether `load` takes the connection of the pod we run in: nobody named a kubeconfig or a context."""
+    return not _named(kubeconfig) and context is None and in_cluster()
+
+
+def _named(kubeconfig: str | os.PathLike[str] | None) -> str:
+    return os.fspath(kubeconfig) if kubeconfig is not None else os.environ.get("KUBECONFIG", "")
+
+
+def _files(kubeconfig: str | os.PathLike[str] | None) -> str:
+    return _named(kubeconfig) or str(Path.home() / ".kube" / "config")
+
+
+class Described(NamedTuple):
+    """Which connection `load` takes, for a person. ``context`` and ``files`` are empty in a pod."""
+
+    server: str
+    context: str = ""
+    files: str = ""
+
+
+def described(kubeconfig: str | os.PathLike[str] | None = None, context: str | None = None) -> Described:
+    """Which server `load` would call, and by which context of which files; "?" for what they do not say.
+
+    Raises:
+        ConfigError: no file exists, or one is not a kubeconfig.
+    """
+    if in_pod(kubeconfig, context):
+        return Described(f"{os.environ['KUBERNETES_SERVICE_HOST']}:{os.environ.get('KUBERNETES_SERVICE_PORT', '443')}")
+    files = _files(kubeconfig)
+    merged = merge_kubeconfigs(files)
+    name = context or merged.get("current-context") or "?"
+    cluster = _body(merged, "contexts", name, "context").get("cluster")
+    return Described(str(_body(merged, "clusters", cluster, "cluster").get("server", "?")), str(name), files)
+
+
+def _body(merged: dict[str, Any], section: str, name: object, key: str) -> dict[str, Any]:
+    entry: dict[str, Any] = next((one for one in merged[section] if one["name"] == name), {})
+    return entry.get(key) or {}
 
 
 def in_cluster() -> bool:
@@ -200,6 +240,9 @@ async def _load_kubeconfig(paths: str, context: str | None, clock: Clock) -> Con
     from kubernetes_asyncio.config import kube_config
 
     merged = merge_kubeconfigs(paths)
+    known = [one["name"] for one in merged["contexts"]]
+    if context and context not in known:
+        raise ConfigError(f"kubeconfig {paths}: there is no context {context}; there are {', '.join(known) or 'none'}")
     configuration: Any = Configuration()
     try:
         loader = kube_config.KubeConfigLoader(merged, active_context=context or None, config_base_path="")

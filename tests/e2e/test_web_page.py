@@ -146,6 +146,7 @@ async def test_search_finds_and_lights_up(tab, page):
     await tab.key("Enter")
     await tab.until("location.hash.includes('at=b3')")
     await show(tab, f"#/map?workload={names['runs']}", "!!document.querySelector('.drawer .way')")
+    assert "Pods ungated" in await tab.js("document.querySelector('.drawer .way').innerText")
 
 
 async def test_what_if_says_where_a_job_would_go(tab, page):

@@ -52,6 +52,15 @@ def findings(own, status=3):
     return {(one["weight"], one["about"]): one for one in json.loads(result.stdout)["findings"]}
 
 
+@pytest.mark.parametrize("asked", [("queues",), ("web", "--port", "0"), ("tree",), ("defrag",), ("explain", "train")])
+def test_before_an_installation_a_command_names_the_command_that_makes_one(own, asked):
+    result = CliRunner().invoke(app, [*asked, "--kubeconfig", str(own.kubeconfig)])
+    assert isinstance(result.exception, Failure)
+    told = "no ResourceFlavor has a topology" if asked == ("defrag",) else "Topogate is not installed in this cluster"
+    assert told in str(result.exception)
+    assert "topogate install --topology auto" in str(result.exception)
+
+
 def test_one_word_installs_and_makes_the_flavor_and_the_doctor_sees_what_is_wrong(own, capsys):
     kubeconfig = str(own.kubeconfig)
     assert "topogate install" in findings(own)["error", "installation"]["mend"]
@@ -83,7 +92,8 @@ def test_one_word_installs_and_makes_the_flavor_and_the_doctor_sees_what_is_wron
             command.install(kubeconfig=kubeconfig, **OUTSIDE, **options)
 
     found = findings(own)
-    assert set(found) == {("error", "ungater"), ("error", "certificates"), ("warning", "agents")}, found
+    assert set(found) == {("error", "ungater"), ("error", "certificates")}, found
+    assert "topogate webhook" in found["error", "certificates"]["mend"]
 
     role = {"rules": []}
     node = {"metadata": {"labels": {RACK_LABEL: None}}}
@@ -96,8 +106,8 @@ def test_one_word_installs_and_makes_the_flavor_and_the_doctor_sees_what_is_wron
     )
     found = findings(own)
     assert "ClusterRole topogate-ungater (rules)" in found["error", "rbac"]["message"]
-    assert found["error", "rbac"]["mend"] == "topogate install"
-    assert "node b1-r1-h1 of 7 lack the label" in found["warning", "flavor local"]["message"]
+    assert found["error", "rbac"]["mend"] == "topogate install --out-of-cluster --webhook-url https://127.0.0.1:9443"
+    assert "node b1-r1-h1 (1 of 7) lacks the label" in found["warning", "flavor local"]["message"]
     assert found["warning", "flavor local"]["mend"] == f"kubectl label node b1-r1-h1 {RACK_LABEL}=..."
     assert "b2-r2-h2" in found["warning", "nodes"]["mend"]
     command.install(kubeconfig=kubeconfig, **OUTSIDE)

@@ -4,10 +4,16 @@ import asyncio
 import sys
 
 import pytest
+import yaml
+from structlog.testing import capture_logs
+from support.faults import FaultProxy
+from support.jobs import until
+from support.ports import free_port
 
 from cli.output import Failure
 from cli.settled import CONFIG_MAP, KEY, settled
 from crds.constants import DEFAULT_DOMAIN
+from kube.connection import config
 from kube.resources import CONFIG_MAPS, ROLE_BINDINGS, ROLES
 
 pytestmark = pytest.mark.cluster
@@ -37,6 +43,28 @@ async def test_the_domain_of_the_installation_counts_beside_the_cluster_too(read
     assert found.namespace == namespace
     monkeypatch.setenv("TOPOGATE_QUEUE_PATIENCE_SECONDS", "9")
     assert (await read()).queue_patience_seconds == 9
+
+
+async def test_a_component_waits_for_an_api_server_that_comes_later(cluster, client, namespace, monkeypatch, tmp_path):
+    monkeypatch.setenv("TOPOGATE_NAMESPACE", namespace)
+    await install(client, namespace, "queuePatienceSeconds: 7")
+    port, kubeconfig = free_port(), tmp_path / "later.kubeconfig"
+    url = f"http://127.0.0.1:{port}"
+    contexts = [{"name": "c", "context": {"cluster": "c"}}]
+    clusters = [{"name": "c", "cluster": {"server": url}}]
+    kubeconfig.write_text(yaml.safe_dump({"clusters": clusters, "contexts": contexts, "current-context": "c"}))
+    with capture_logs() as logged:
+
+        async def failed():
+            return logged
+
+        reading = asyncio.create_task(asyncio.to_thread(settled, None, {}, str(kubeconfig), None))
+        await until(failed, "a first attempt that fails")
+        assert not reading.done()
+        assert (logged[0]["event"], logged[0]["server"]) == ("settings cannot be read yet", url)
+        real = await config.load(str(cluster.kubeconfig))
+        async with FaultProxy(real.url, real.tls).serve(port):
+            assert (await reading).queue_patience_seconds == 7
 
 
 async def test_a_file_that_is_named_counts_alone(client, cluster, namespace, monkeypatch, tmp_path):

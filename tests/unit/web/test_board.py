@@ -5,7 +5,7 @@ import json
 import pytest
 
 from engine.model import Flavor, Node
-from web import picture
+from web import inside, picture
 from web.board import CROSSES, LOST, OVER, Board
 from web.deltas import Log
 from web.facts import BoundPod, Holder, Host, HostState
@@ -51,6 +51,23 @@ def test_what_is_kept_for_pods_that_are_not_there_is_promised(board):
     board.set_pod(pod("b", "n1", 8))
     assert held(board, "n1") == [("team/work", 12, 0)]
     assert board.row("n1").problems == OVER
+
+
+def ungated(board):
+    return [step for step in inside.workload(board, "team/work")["steps"] if step[0] == "Ungated"]
+
+
+def test_the_way_of_a_workload_tells_when_its_pods_were_let_go(board):
+    board.set_holder(holder(admitted=100.0))
+    board.set_pod(pod("a", "", gated=True))
+    assert ungated(board) == []
+    board.set_pod(pod("b", "n1"))
+    assert ungated(board) == [["Ungated", True, 100.0, "", "1 of 2 pods wait behind their gate"]], "not bound yet"
+    board.set_pod(pod("b", "n1", bound=130.0))
+    board.set_pod(pod("a", "n2", bound=120.0))
+    assert ungated(board) == [["Ungated", True, 130.0, "", ""]]
+    board.set_holder(holder())
+    assert ungated(board) == [], "pods that were never asked to wait"
 
 
 def test_a_fact_that_is_told_twice_changes_nothing(board):

@@ -53,6 +53,21 @@ def test_a_pod_is_a_workloads_within_its_own_namespace_alone():
     assert forged.holder.partition("/")[0] == "team"
 
 
+def test_a_pod_tells_when_it_was_bound():
+    at = "2026-11-23T12:00:00Z"
+    body = {
+        "metadata": {"name": "p", "namespace": "team"},
+        "spec": {"containers": [{"resources": {"limits": {facts.GPU: "1"}}}]},
+    }
+
+    def bound(**condition):
+        status = {"conditions": [{"type": "PodScheduled", "lastTransitionTime": at, **condition}]}
+        return facts.pod(msgspec.convert({**body, "status": status}, objects.Pod), facts.GPU, Keys()).bound
+
+    assert bound(status="True") == facts.seconds(at)
+    assert bound(status="False", reason="SchedulingGated") == 0.0
+
+
 def test_a_pod_without_a_controller_is_its_own_holder():
     assert read_pod().holder == "team/Pod/p"
 

@@ -118,13 +118,15 @@ export function stateText(state: string, reason: string): string {
   return state === "starting" ? "admitted, pods are starting" : "running";
 }
 
-const WORDS: Record<string, string> = { QuotaReserved: "Reserved", Admitted: "Admitted", PodsReady: "Pods ready", Evicted: "Evicted", Preempted: "Preempted", Requeued: "Requeued" };
+const WORDS: Record<string, string> = { QuotaReserved: "Reserved", Admitted: "Admitted", Ungated: "Pods ungated", PodsReady: "Pods ready", Evicted: "Evicted", Preempted: "Preempted", Requeued: "Requeued" };
+
+const ORDER = ["Created", ...Object.values(WORDS)]; // of what happened in the same second
 
 /** Its way on a time line. */
 function Way({ found, created, state, now }: { found: Detail; created: number; state: string; now: number }): JSX.Element {
   const steps = [{ name: "Created", at: created, reason: "", message: "" }, ...found.steps.filter((one) => one[1]).map(([name, , at, reason, message]) => ({ name: WORDS[name] ?? name, at, reason, message }))]
     .filter((one) => one.at > 0)
-    .sort((a, b) => a.at - b.at);
+    .sort((a, b) => a.at - b.at || ORDER.indexOf(a.name) - ORDER.indexOf(b.name));
   return (
     <section aria-label="Its way">
       <h3>Its way</h3>
@@ -132,6 +134,7 @@ function Way({ found, created, state, now }: { found: Detail; created: number; s
         {steps.map((one, at) => (
           <li key={one.name} class={one.name === "Evicted" || one.name === "Preempted" ? "bad" : "done"}>
             <b>{one.name}</b> <time title={exact(one.at)} class="dim">{age(now - one.at)} ago{at > 0 && `, after ${age(one.at - steps[at - 1]!.at)}`}</time>
+            {one.name === WORDS.Ungated && one.message && <div class="small">{one.message}</div>}
             {(one.name === "Evicted" || one.name === "Preempted") && <div class="small">{one.reason}: {one.message}</div>}
           </li>
         ))}

@@ -4,6 +4,7 @@ import base64
 import copy
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
 from certs.authority import Lifetimes, create
@@ -75,7 +76,7 @@ def test_a_flavor_without_nodes():
 def test_nodes_that_lack_a_level():
     weight, about, message, mend = only(look([*NODES, node("x", block="b1")]))
     assert (weight, about) == ("warning", "flavor gpu")
-    assert "node x of 9 lack the label rack" in message
+    assert "node x (1 of 9) lacks the label rack" in message
     assert mend == "kubectl label node x rack=..."
     assert only(look([node("x", block="b1", rack="")]))[0] == "error"
 
@@ -108,10 +109,33 @@ def test_flavors_that_share_nodes_or_names():
     assert '"row" is the name of different levels' in only(found)[2]
 
 
+RACKS = [node(f"b{b}-r{r}-h{h}", block=f"b{b}", rack=f"r{r}") for b in (1, 2, 3) for r in (1, 2) for h in (1, 2, 3)]
+
+
+def test_a_wrong_block_among_racks_named_alike():
+    assert look(RACKS) == []
+    wrong = [one if one.metadata.name != "b1-r1-h2" else node("b1-r1-h2", block="b3", rack="r1") for one in RACKS]
+    weight, about, message, mend = only(look(wrong))
+    assert (weight, about) == ("warning", "flavor gpu")
+    assert "node b1-r1-h2 seems to have a wrong block" in message
+    assert mend == "kubectl label node --overwrite b1-r1-h2 block=b1"
+
+
+def test_racks_before_blocks_that_are_named_alike():
+    weight, _, message, mend = only(look(RACKS, [flavor(levels=("rack", "block", HOST))]))
+    assert (weight, message) == ("error", "its levels are the wrong way round: rack is narrower than block")
+    assert f"topogate install --topology block,rack,{HOST} --flavor gpu-2" in mend
+
+
+def test_several_nodes_that_lack_a_level():
+    message = only(look([*NODES, node("x", block="b1"), node("y", block="b1")]))[2]
+    assert message == "nodes x, y (2 of 10) lack the label rack of a level, and take no pods"
+
+
 def test_accelerators_outside_of_every_flavor():
     _, about, message, mend = only(look([*NODES, node("x", pool="b"), node("cpu", 0, pool="b")]))
     assert about == "nodes"
-    assert "node x with accelerators belong to no flavor" in message
+    assert "node x has accelerators and no flavor" in message
     assert mend == "kubectl label node x pool=a"
 
 
@@ -129,6 +153,20 @@ WISH = [("Job default/train", {NUMA_POLICY: "single-numa-node"})]
 def test_missing_agents(agent, asked, weight, mend):
     found = only(look(known={}, agent=agent, asked=asked))
     assert (found[0], found[1], found[3]) == (weight, "agents", mend)
+
+
+def test_simulated_nodes_take_no_agent():
+    simulated = [
+        Node(
+            metadata=msgspec.structs.replace(one.metadata, annotations={"kwok.x-k8s.io/node": "fake"}),
+            status=one.status,
+        )
+        for one in NODES
+    ]
+    assert look(simulated, known={}) == []
+    found = only(look(simulated, known={}, asked=WISH))
+    assert (found[0], found[1]) == ("error", "agents")
+    assert "topogate local nodes --machine" in found[3]
 
 
 def test_kubelets_that_cannot_keep_what_is_asked():
@@ -179,6 +217,36 @@ def judged(found, now=NOW):
 
 def test_a_healthy_installation_has_no_findings():
     assert judged(healthy()) == []
+
+
+URL = "https://127.0.0.1:9443"
+
+
+def beside():
+    """An installation whose components run beside the cluster, and have not been started yet."""
+    found = Installed(Settings(webhook_url=URL), kubernetes="v1.36.3", configured=True)
+    for wanted in render.objects(render.Options(webhook_url=URL)):
+        found.objects.append((wanted, copy.deepcopy(wanted)))
+    found.secret = {}
+    return found
+
+
+def test_beside_a_cluster_nothing_is_restarted_in_it():
+    found = beside()
+    remove(found, "Namespace")
+    mends = {message: mend for _, _, message, mend in judged(found)}
+    assert len(mends) == 4, mends
+    assert not [mend for mend in mends.values() if "deployment" in mend or "logs" in mend]
+    assert (
+        f"start `topogate webhook` anew, where {URL} leads to"
+        in mends["Secret topogate-system/topogate-webhook-cert is empty"]
+    )
+    assert "start `topogate ungater`" in mends["no ungater leads, so nothing new is placed"]
+    again = f"topogate install --out-of-cluster --webhook-url {URL}"
+    assert next(mend for message, mend in mends.items() if message.startswith("missing")) == again
+    assert found.again == again
+    found = nodes.look(Seen(NODES, (), {}, {}, (), agent=False, install=again))
+    assert next(found).mend == f"{again} --topology auto"
 
 
 def test_nothing_installed():

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from cli.install.command import install
 from cli.output import Failure
 from cli.topology.choice import choose
 from cli.topology.known import SOURCES, WORDS
@@ -112,7 +113,7 @@ def test_a_level_that_does_not_nest_is_left_out_and_named():
 
 
 def test_labels_the_wrong_way_round_are_refused_with_the_right_order():
-    with pytest.raises(Failure, match=f"name the wider one first, as {BLOCK},{SUBBLOCK}"):
+    with pytest.raises(Failure, match=f"name the wider one first, as --topology {BLOCK},{SUBBLOCK}"):
         choose(recorded("gke"), f"{SUBBLOCK},{BLOCK}")
     assert nesting(recorded("gke"), SUBBLOCK, BLOCK).turned
 
@@ -128,7 +129,86 @@ def test_racks_named_alike_in_every_block_are_no_wrong_labels():
     assert [level.key for level in found.levels] == ["block", "rack", HOST]
     assert found.names == {"host": HOST}, "a label key without a prefix needs no name"
     assert not found.warnings
-    assert "each is a domain of its own" in found.left_out[0]
+    assert not found.left_out
+    assert found.notes == ["the same value of rack in another block is another domain"]
+    assert [len(one.values) for one in found.domains] == [2, 4, 8], "rack r1 of each block is one of its own"
+    assert [one.sizes for one in found.domains] == ["4", "2", "1"]
+
+
+def grid(*, wide="block", narrow="rack", name="b{}-r{}-h{}"):
+    """Racks that are named alike in every block."""
+    return [
+        Labelled(
+            name.format(b, r, h), {wide: f"b{b}", narrow: f"r{r}", HOST: name.format(b, r, h), "pool": "a"}, ("x/gpu",)
+        )
+        for b in (1, 2, 3)
+        for r in (1, 2, 3)
+        for h in (1, 2, 3, 4)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow"),
+    [("block", "rack"), ("example.com/row", "example.com/leaf"), ("cloud-provider.com/topology-block", "x.io/rack")],
+)
+def test_racks_before_blocks_are_refused_where_names_repeat(wide, narrow):
+    nodes = grid(wide=wide, narrow=narrow)
+    with pytest.raises(Failure) as failed:
+        choose(nodes, f"{narrow},{wide}")
+    assert f"name the wider one first, as --topology {wide},{narrow}" in str(failed.value)
+    assert choose(nodes, f"{wide},{narrow}").levels[0].key == wide
+
+
+def test_known_labels_have_their_order():
+    wide, narrow = "cloud-provider.com/topology-block", "cloud-provider.com/topology-rack"
+    with pytest.raises(Failure, match=f"--topology {wide},{narrow}"):
+        choose(grid(wide=wide, narrow=narrow), f"{narrow},{wide}")
+
+
+def test_names_do_not_overrule_what_nodes_carry():
+    nodes = [
+        Labelled(f"n{at}", {"block": f"b{at // 2}", "rack": f"r{at // 4}", HOST: f"n{at}", "pool": "a"}, ("gpu",))
+        for at in range(8)
+    ]
+    assert [level.key for level in choose(nodes, "rack,block").levels] == ["rack", "block", HOST]
+
+
+def test_where_neither_labels_nor_names_tell_the_wider_one_that_is_said():
+    found = choose(grid(wide="a", narrow="b"), "a,b")
+    assert "if a is the narrower of the two, name the wider one first, as --topology b,a" in found.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("block", "b2", "node b1-r2-h3 seems to have a wrong block: b2/r2 has 5 nodes and b1/r2 has 3"),
+        ("rack", "r3", "node b1-r2-h3 seems to have a wrong rack: b1/r3 has 5 nodes and b1/r2 has 3"),
+        ("block", "bl", "node b1-r2-h3 seems to have a wrong block: bl/r2 has 1 node and b1/r2 has 3"),
+    ],
+)
+def test_one_wrong_label_among_racks_named_alike_is_named(key, value, told):
+    (warning,) = choose(moved(grid(), "b1-r2-h3", key, value), "block,rack").warnings
+    assert warning == f"{told}, while every other domain has 4"
+
+
+def test_where_names_do_not_tell_which_node_it_is_the_rack_is_named():
+    nodes = grid(name="n{}{}{}")
+    (warning,) = choose(moved(nodes, "n123", "block", "b2"), "block,rack").warnings
+    assert warning.startswith("one of nodes n123, n221, n222, n223 and 1 more seems to have a wrong block")
+
+
+@pytest.mark.parametrize("away", [("b1-r1-h1",), ("b1-r1-h1", "b2-r1-h1"), ("b1-r1-h1", "b2-r2-h1", "b3-r3-h4")])
+def test_nodes_that_are_away_are_no_wrong_labels(away):
+    assert not choose([node for node in grid() if node.name not in away], "block,rack").warnings
+
+
+def test_one_small_rack_in_two_blocks_is_named():
+    nodes = [
+        Labelled(f"n{at}", {"block": f"b{at // 8}", "rack": f"r{at // 2}", HOST: f"n{at}", "pool": "a"}, ("gpu",))
+        for at in range(16)
+    ]
+    (warning,) = choose(moved(nodes, "n5", "block", "b1"), "block,rack").warnings
+    assert "r2 is in b1, but with node n4 in b0" in warning
 
 
 @pytest.mark.parametrize(("missing", "taken"), [(1, False), (0, True)])
@@ -140,7 +220,7 @@ def test_less_than_95_percent_make_no_level(missing, taken):
     assert (len(found.levels) == 4) is taken
     if missing:
         assert "is on 11 of 12 nodes (91%)" in found.left_out[0]
-        assert "node n00 lack it" in found.left_out[0]
+        assert "node n00 lacks it" in found.left_out[0]
 
 
 def test_nodes_that_lack_a_level_are_named_where_nearly_all_have_it():
@@ -161,7 +241,9 @@ def test_labels_by_hand_and_what_jobs_may_ask_for_them_by():
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("azure", ["none of auto, gke, eks", "no node has a label azure", "topology.kubernetes.io/zone (3 domains)"]),
+        ("azure", ["none of auto, gke, eks", f"say azure,{HOST}"]),
+        ("eksx", ["did you mean eks?"]),
+        ("", ["expected auto, gke"]),
         ("Not a key", ["neither auto, gke"]),
         ("zone,zone", ["zone is there twice"]),
         ("a/b", ["no node has a label a/b"]),
@@ -176,13 +258,20 @@ def test_words_that_mean_nothing_are_told_what_nodes_carry(text, told):
         assert part in str(failed.value)
 
 
+@pytest.mark.parametrize("text", ["", " ", "azure", "Not a key", "zone,zone", "a,,b"])
+def test_what_can_mean_nothing_is_refused_before_anybody_is_asked(text, monkeypatch):
+    monkeypatch.setattr("kube.client.Client.connect", None)
+    with pytest.raises(Failure, match="--topology"):
+        install(topology=text)
+
+
 def test_auto_on_nodes_without_any_known_label():
     plain = [Labelled(f"n{at}", {HOST: f"n{at}", "row": str(at // 2), "os": "linux"}, ("x/gpu",)) for at in range(6)]
     with pytest.raises(Failure, match=r"no known topology label.*row \(3 domains\).*--topology WIDE,NARROW"):
         choose(plain, "auto")
     with pytest.raises(Failure, match="there is no node"):
         choose([], "auto")
-    assert choose(plain, "row").group == {"os": "linux"}
+    assert choose(plain, f"row,{HOST}").group == {"os": "linux"}
 
 
 def test_nodes_that_are_meant_may_be_named():

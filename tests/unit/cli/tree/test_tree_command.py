@@ -121,7 +121,7 @@ def test_without_a_topology_there_is_no_tree(tmp_path):
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": NODES}))
     result = CliRunner().invoke(app, ["tree", "-f", str(path)])
     assert isinstance(result.exception, Failure)
-    assert "no ResourceFlavor with spec.topology" in str(result.exception)
+    assert "topogate install --topology auto" in str(result.exception)
 
 
 def test_how_many_gangs_would_start_now(tmp_path):

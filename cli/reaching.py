@@ -1,0 +1,35 @@
+"""What a person is told where the API server did not answer, or did not know who asks."""
+
+import os
+
+from cli.output import Failure
+from kube.connection.config import described
+from kube.errors import ConfigError, ConnectionFailed, KubeError, KubeTimeout, Unauthorized
+
+LOCAL = "topogate-local"  # the context of every local cluster
+
+
+def not_installed() -> Failure:
+    """For a command that asked for one of our own kinds, which the API server does not know."""
+    return Failure("Topogate is not installed in this cluster: `topogate install --topology auto` does that")
+
+
+def failure(error: KubeError, kubeconfig: str | os.PathLike[str] | None = None, context: str | None = None) -> Failure:
+    """The error in words; of one that is about the connection also which server and context it was, and what to do."""
+    if not isinstance(error, ConnectionFailed | KubeTimeout | Unauthorized):
+        return Failure(str(error))
+    try:
+        found = described(kubeconfig, context)
+    except ConfigError:  # it was there a moment ago
+        return Failure(str(error))
+    what = "does not know you" if isinstance(error, Unauthorized) else "cannot be reached"
+    text = f"the API server {found.server} {what}: {error}".rstrip(".")
+    if not found.context:
+        return Failure(f"{text}. It is that of the cluster this pod is in")
+    hint = "log in again" if isinstance(error, Unauthorized) else "start it, or connect to its network"
+    if found.context == LOCAL and not isinstance(error, Unauthorized):
+        hint = "start it (`topogate local status` and `up` take its --name)"
+    return Failure(
+        f"{text}.\nIt is that of context {found.context} in kubeconfig {found.files}: {hint}; "
+        "or take another, with --context NAME or --kubeconfig FILE (`kubectl config get-contexts` lists contexts)"
+    )

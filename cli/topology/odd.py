@@ -1,0 +1,81 @@
+"""One node whose label is wrong, where all domains but two have as many nodes as each other. Pure.
+
+Racks that are named alike in every block hide a wrong block: the node is in a rack of that name there too. But then one
+rack has a node too few, and the other one too many; or there is a rack of one node alone.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cli.topology.survey import Labelled, listed
+
+LEAST_SAME: Final = 2  # domains of the usual size, beside the two
+DIGITS: Final = "0123456789"
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Odd:
+    """``nodes``: one of which has a wrong ``key``; one alone where names tell which. It is there and belongs here."""
+
+    nodes: tuple[str, ...]
+    key: str
+    here: Path
+    there: Path
+    sizes: tuple[int, int, int]  # nodes here, there, and in every other domain
+
+    @property
+    def value(self) -> str:
+        """What the label should be, as it seems."""
+        return next(right for right, wrong in zip(self.here, self.there, strict=True) if right != wrong)
+
+    def __str__(self) -> str:
+        here, there, usual = self.sizes
+        who = listed(self.nodes) if len(self.nodes) == 1 else f"one of {listed(self.nodes)}"
+        has = f"{'/'.join(self.there)} has {there} node{'s' * (there != 1)} and {'/'.join(self.here)} has {here}"
+        return f"{who} seems to have a wrong {self.key}: {has}, while every other domain has {usual}"
+
+
+def odd_one(nodes: Iterable[Labelled], keys: Sequence[str]) -> Odd | None:
+    """The node that seems to have a wrong label of these levels (the widest first), where sizes of domains show one."""
+    nodes = list(nodes)
+    for depth in range(len(keys), 1, -1):
+        domains = _domains(nodes, keys[:depth])
+        usual = Counter(map(len, domains.values())).most_common(1)[0][0] if domains else 0
+        if usual > 1:  # else each node is a domain of its own
+            return _of(domains, keys, usual)
+    return None
+
+
+def _domains(nodes: Iterable[Labelled], keys: Sequence[str]) -> dict[Path, list[str]]:
+    found: dict[Path, list[str]] = defaultdict(list)
+    for node in nodes:
+        path = tuple(node.labels.get(key, "") for key in keys)
+        if all(path):
+            found[path].append(node.name)
+    return found
+
+
+def _of(domains: Mapping[Path, Sequence[str]], keys: Sequence[str], usual: int) -> Odd | None:
+    other = {path: len(names) for path, names in domains.items() if len(names) != usual}
+    if len(other) != 2 or len(domains) - 2 < LEAST_SAME:
+        return None
+    (there, many), (here, few) = sorted(other.items(), key=lambda one: one[1], reverse=True)
+    if few == 1 and many == usual - 1 and many > 1:
+        here, few, there, many = there, many, here, few  # a domain of one stranger alone
+    elif (few, many) != (usual - 1, usual + 1):
+        return None
+    differ = [at for at, (one, two) in enumerate(zip(here, there, strict=True)) if one != two]
+    if len(differ) != 1:
+        return None
+    suspects = _strangers(domains[there], domains[here]) if many > 1 else domains[there]
+    return Odd(tuple(suspects), keys[differ[0]], here, there, (few, many, usual))
+
+
+def _strangers(there: Sequence[str], here: Sequence[str]) -> Sequence[str]:
+    """Of these nodes the one whose name goes with those where it belongs (``b1-r1-h3``), else all of them."""
+    stems = {name.rstrip(DIGITS) for name in here}
+    alike = [name for name in there if name.rstrip(DIGITS) in stems]
+    return alike if len(alike) == 1 else there
