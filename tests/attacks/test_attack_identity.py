@@ -170,6 +170,21 @@ async def test_a_job_is_deleted_while_the_controller_is_away_and_another_has_its
     await siege.paid(4 * GPUS)
 
 
+async def test_workloads_are_deleted_while_the_controller_is_away(siege):
+    """Whoever may delete Workloads has nobody's pods end by it: what they hold is known from where they run."""
+    await siege.submit("evil", 2)
+    await siege.paid(2 * GPUS)
+    before = {found["metadata"]["uid"] for found in await siege.mine.pods("evil")}
+    await siege.controller.crash()
+    for namespace in (siege.namespace, siege.theirs.namespace):
+        for workload in await siege.admin.list(WORKLOADS, namespace):
+            await siege.admin.delete(WORKLOADS, workload["metadata"]["name"], namespace)
+    await siege.restart()
+    await siege.stands()
+    await siege.paid(2 * GPUS)
+    assert {found["metadata"]["uid"] for found in await siege.mine.pods("evil")} == before
+
+
 async def test_a_pod_is_adopted_by_a_job_that_selects_it(siege):
     """The Job of another queue is made so that it matches the labels of pods that run in this one."""
     labels = {"app": "evil", KEYS.queue_name: "team"}

@@ -379,6 +379,7 @@ async def test_a_tenant_may_change_nothing_else_of_a_workload(made, user, namesp
     for change in (
         annotate({constants.COPY_OF: "2"}),
         annotate({constants.COPY_OF: None}),
+        annotate({constants.HELD: '{"podSetAssignments":[{"name":"main","count":2}]}'}),
         annotate({f"{K.domain}/x": "1"}),
         metadata(ownerReferences=None),
         metadata(ownerReferences=[*made["metadata"]["ownerReferences"], {**OTHER}]),

@@ -36,6 +36,7 @@ from ungater.cache.held.device_claims import DeviceClaims
 from ungater.cache.held.left_pods import LeftPods
 from ungater.cache.held.pod_sets import RequestedPodSets, anywhere
 from ungater.cache.held.pod_volumes import PodVolumes
+from ungater.cache.held.rebuilt import RebuiltAdmissions
 from ungater.cache.held.reservations import Reservations
 from ungater.cache.jobs import JobEvents
 from ungater.cache.nodes import NodeEvents
@@ -254,6 +255,10 @@ class Cache:
             with self.guard("workload", entry.key):
                 self.admissions.nominate(entry)
         self._each("pod", pods, self.pods.load)
+        rebuilt = RebuiltAdmissions(self._core, self.admissions, self.reservations, self.pod_sets)
+        for entry in tuple(self.entries.values()):
+            with self.guard("workload", entry.key):
+                rebuilt.hold(entry)
 
     def _each(self, kind: str, found: Iterable[T], take: Callable[[T], object]) -> None:
         """Take in objects one by one; what one leads to that nobody had foreseen costs that one alone."""

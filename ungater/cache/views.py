@@ -100,8 +100,8 @@ class JobViews:
         if workload is not None and belongs(workload, owner) and not self._entries.is_removed(workload.metadata.uid):
             observed = observed_of(workload)
             entry.observe(observed)
-            if (held := observed.admission or observed.held) is not None and holds(owner):
-                self._admissions.hold(entry, held)
+            if observed.admission is not None and holds(owner):
+                self._admissions.hold(entry, observed.admission)
                 if not owner.suspended:
                     entry.mark_started()
         for uid, pod in entry.pods.items():

@@ -194,10 +194,9 @@ class WorkloadEntry:
         """Its Workload of this uid was deleted: what is still heard of that is old."""
         self.gone = workload
 
-    def forget_workload(self) -> None:
-        """It has no Workload any more; who comes now, and the next Workload, have heard nothing yet."""
-        if self.observed is not None:
-            self.queue_before = self.observed.queue
+    def forget_workload(self, queue: str = "") -> None:
+        """It has no Workload any more, ``queue`` was named by one unseen; who comes now has heard nothing yet."""
+        self.queue_before = self.observed.queue if self.observed is not None else queue or self.queue_before
         self.observed, self.removing, self.last_event = None, False, None
 
     def begin_removal(self) -> None:

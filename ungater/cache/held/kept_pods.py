@@ -1,0 +1,107 @@
+"""The pods of a pod set that run and are to keep their places, and whether all that is asked of those places holds."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from crds.admitted_quota import AdmittedQuota
+from engine.cluster.assignment import Assignment, Slice
+from engine.cluster.natural_order import natural
+from engine.cluster.tree import Path
+from engine.model import Amounts, Flavor, PodSet, Policy, TopologyRequest
+from kube.objects import Pod
+from ungater.model.job_view import PodSetView
+from ungater.model.pod_slots import PodSetSlots, finished, is_gated
+from ungater.model.workload_entry import WorkloadEntry
+
+
+@dataclass(frozen=True)
+class KeptPods:
+    """Pods, by which quota they run and what none of them takes more than. ``flavor``: None where they have none."""
+
+    pod_set: PodSetView
+    pods: tuple[Pod, ...]
+    quota: AdmittedQuota | None
+    flavor: Flavor | None
+    asks: Amounts
+
+    @property
+    def name(self) -> str:
+        """Of its flavor; "" where it has none."""
+        return self.flavor.name if self.flavor is not None else ""
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """Of its flavor, the widest first."""
+        return self.flavor.levels if self.flavor is not None else ()
+
+    def place(self, pod: Pod) -> Path:
+        """Where a pod says that it was sent."""
+        return tuple((pod.spec.node_selector or {}).get(level, "") for level in self.levels)
+
+    def slices(self) -> tuple[Slice, ...]:
+        """Where they are, in tree order."""
+        counts: dict[Path, int] = {}
+        for pod in self.pods:
+            counts[self.place(pod)] = counts.get(self.place(pod), 0) + 1
+        return tuple(Slice(path, counts[path]) for path in sorted(counts, key=lambda one: [*map(natural, one)]))
+
+    def assignment(self, wish: PodSet) -> Assignment:
+        """The same as the engine takes it back."""
+        return Assignment(
+            pod_set=wish.name,
+            flavor=self.name,
+            levels=self.levels,
+            requests=self.asks,
+            slices=self.slices(),
+            source=wish,
+        )
+
+
+def inside(kept: KeptPods, slots: PodSetSlots) -> bool:
+    """Whether the pods are in these slots, no more in one than it takes."""
+    counts = {slot.values: slot.count for slot in slots.slots}
+    return all(piece.count <= counts.get(piece.values, 0) for piece in kept.slices())
+
+
+def runs(entry: WorkloadEntry, gate: str) -> bool:
+    """Whether any of its pods runs, and nobody has asked it to go."""
+    return any(
+        pod.spec.node_name and not is_gated(pod, gate) and not finished(pod) and not pod.metadata.deletion_timestamp
+        for pod in entry.pods.values()
+    )
+
+
+def together(kept: Sequence[KeptPods], wished: Mapping[str, PodSet], parts: Mapping[str, Assignment]) -> bool:
+    """Whether all pods are together that have to be: in a required domain, in one for several pod sets, in slices."""
+    domains: dict[tuple[str, str], set[Path]] = {}
+    for one in kept:
+        wish, part = wished.get(one.pod_set.name), parts.get(one.pod_set.name)
+        if wish is None or part is None:
+            continue
+        if not _sliced(one, wish.topology, part):
+            return False
+        required = wish.topology.level if wish.topology.policy is Policy.REQUIRED else None
+        for whose, level in ((wish.group or f"pod set {wish.name}", required), ("all", one.pod_set.shared)):
+            if level in one.levels:
+                depth = one.levels.index(level) + 1
+                domains.setdefault((whose, level), set()).update(piece.values[:depth] for piece in part.slices)
+    return all(len(found) == 1 for found in domains.values())
+
+
+def _sliced(kept: KeptPods, topology: TopologyRequest, part: Assignment) -> bool:
+    """Whether the slices of a pod set are whole, and each in one domain."""
+    for layer in topology.slices:
+        if layer.level not in kept.levels:
+            return False
+        depth = kept.levels.index(layer.level) + 1
+        counts: dict[Path, int] = {}
+        for piece in part.slices:
+            counts[piece.values[:depth]] = counts.get(piece.values[:depth], 0) + piece.count
+        if any(count % layer.size or (layer.alone and count > layer.size) for count in counts.values()):
+            return False
+        homes: dict[int, Path] = {}
+        for pod in kept.pods:
+            rank, domain = kept.pod_set.rank(pod), kept.place(pod)[:depth]
+            if rank is not None and homes.setdefault(rank // layer.size, domain) != domain:
+                return False
+    return True

@@ -1,0 +1,312 @@
+"""What a workload holds by its pods that run, where its Workload was deleted while no controller was there to see it.
+
+Rules
+- Pods say where they were sent and by which quota. Nobody else may write that where the policies are installed, but no
+  word of it is taken: each has to be on that very node, in a flavor that covers what it asks for, of the ClusterQueue
+  that its LocalQueue leads to.
+- All that is asked for has to hold: as many pods as the job needs, levels, slices and groups. Places for pods that are
+  missing are found beside those that run, as for a job that grows.
+- Room and quota have to be there as for any other: what runs is charged already, and nothing may be short of it.
+- Where any of that fails nothing is held, and the job waits like one that was never admitted.
+- Where the Workload was made anew and nobody could write its status any more, a note on it (`crds.constants.HELD`) says
+  what the job holds. It counts only where pods do not say enough, some run, and all of the above is so.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+import msgspec
+
+from crds.admitted_quota import AdmittedQuota, decode
+from crds.constants import ADMITTED_QUOTA
+from crds.request import RequestError, resolve
+from engine.cluster.assignment import Assignment
+from engine.model import PODS, Amounts, Flavor, PodSet, Policy, TopologyRequest
+from engine.placement.place import extend
+from engine.reasons import Reason
+from engine.results import Refusal
+from kube.objects import Pod, key
+from kube.pods.requests import pod_requests
+from queueing.model import Quantities, at_least, exceeds, usage
+from queueing.queues.eviction_units import orphan
+from ungater.cache.core import Core
+from ungater.cache.held.admissions import Admissions
+from ungater.cache.held.kept_pods import KeptPods, inside, runs, together
+from ungater.cache.held.pod_sets import RequestedPodSets
+from ungater.cache.held.reservations import Reservations
+from ungater.jobs.pod_group import mark_of
+from ungater.model.admission import Admission, PodSetAssignment
+from ungater.model.job_view import PodSetView
+from ungater.model.pod_slots import finished, is_gated
+from ungater.model.workload_entry import WorkloadEntry
+
+
+class RebuiltAdmissions:
+    """See the module's rules."""
+
+    def __init__(
+        self, core: Core, admissions: Admissions, reservations: Reservations, pod_sets: RequestedPodSets
+    ) -> None:
+        self._core = core
+        self._keys = core.keys
+        self._state = core.state
+        self._stores = core.stores
+        self._queues = core.queues
+        self._admissions = admissions
+        self._reservations = reservations
+        self._pod_sets = pod_sets
+
+    def hold(self, entry: WorkloadEntry) -> bool:
+        """Hold what its pods have, once all that there is was taken in; True where that is so."""
+        job, observed = entry.job, entry.observed
+        noted = observed.held if observed is not None else None
+        there = observed is not None or self._stores.workload(entry.key) is not None
+        if entry.admission is not None or (there and noted is None):
+            return False
+        if (
+            job.over
+            or job.suspended
+            or (job.request is None and not job.queue)
+            or isinstance(job.request, RequestError)
+        ):
+            return False
+        admission = self._of_pods(entry) or (self._of_note(entry, noted) if noted is not None else None)
+        if admission is None:
+            return False
+        if observed is None:
+            entry.forget_workload(job.queue)
+        self._admissions.hold(entry, admission)
+        entry.mark_started()
+        return True
+
+    def _of_pods(self, entry: WorkloadEntry) -> Admission | None:
+        """What its pods say that it has, if it is so."""
+        job = entry.job
+        kept = [one for pod_set in job.pod_sets if (one := self._kept(entry, pod_set)) is not None]
+        if len(kept) < len(job.pod_sets) or not any(one.pods for one in kept):
+            return None
+        admission = self._admission(entry, kept)
+        if admission is None or any(
+            one.quota is not None and one.quota.cluster_queue != admission.queue for one in kept
+        ):
+            return None
+        return admission if self._pays(entry, admission) else None
+
+    def _of_note(self, entry: WorkloadEntry, noted: Admission) -> Admission | None:
+        """What is noted on its Workload, where its pods run in that, and there is room and quota for it."""
+        kept: list[KeptPods] = []
+        for pod_set, part in zip(entry.job.pod_sets, noted.parts, strict=False):
+            slots, pods = part.slots, self._placed(entry, pod_set)
+            flavor = self._state.flavors.get(slots.flavor) if slots is not None else None
+            quota = AdmittedQuota(noted.queue, dict(part.flavors)) if noted.queue else None
+            one = KeptPods(pod_set, pods, quota, flavor, self._asks(pods))
+            if part.name != pod_set.name or part.count > pod_set.full or exceeds(one.asks, part.asks or {}):
+                return None
+            if slots is not None and (flavor is None or flavor.levels != slots.levels or not inside(one, slots)):
+                return None
+            if not all(self._is_there(one, pod) for pod in pods):
+                return None
+            kept.append(one)
+        if len(kept) != len(entry.job.pod_sets) or len(kept) != len(noted.parts) or not runs(entry, self._keys.gate):
+            return None
+        return noted if self._pays(entry, noted) and self._held(entry, kept, noted) is not None else None
+
+    # --- what pods say, and whether it is so -----------------------------------------------------------------------
+
+    def _kept(self, entry: WorkloadEntry, pod_set: PodSetView) -> KeptPods | None:
+        """The pods of a pod set that have places; None where they do not say one and the same thing, or no truth."""
+        pods = self._placed(entry, pod_set)
+        if not pods:
+            return KeptPods(pod_set, (), None, None, {}) if not pod_set.count else None
+        if len(pods) > pod_set.count:
+            return None
+        said = {(pod.metadata.annotations or {}).get(ADMITTED_QUOTA) for pod in pods}
+        text = next(iter(said))
+        quota = decode(text)
+        if len(said) > 1 or (quota is None) != (not entry.job.queue) or (text and quota is None):
+            return None
+        for flavor in self._flavors(quota):
+            found = KeptPods(pod_set, pods, quota, flavor, self._asks(pods))
+            if all(self._is_there(found, pod) for pod in pods):
+                return found
+        return None
+
+    def _placed(self, entry: WorkloadEntry, pod_set: PodSetView) -> tuple[Pod, ...]:
+        """Pods that were let go for this workload and take room; of those that end only as many as are missing."""
+        found: list[Pod] = []
+        for pod in sorted(entry.pods_of(pod_set), key=lambda pod: pod.metadata.name):
+            given = (pod.metadata.annotations or {}).get(self._keys.pod_set, pod_set.name)
+            ours = mark_of(pod, self._keys) == entry.job.workload and given == pod_set.name
+            if ours and not is_gated(pod, self._keys.gate) and not finished(pod):
+                found.append(pod)
+        stay = [pod for pod in found if pod.metadata.deletion_timestamp is None]
+        dead = self._core.dead
+        end = [pod for pod in found if pod not in stay and pod.spec.node_name and not dead(pod.spec.node_name)]
+        return (*stay, *end[: max(0, pod_set.count - len(stay))]) if stay else ()
+
+    @staticmethod
+    def _asks(pods: Sequence[Pod]) -> Amounts:
+        """What none of these pods takes more than."""
+        asks: Amounts = {}
+        for pod in pods:
+            asks = at_least(asks, pod_requests(pod.spec, pod.status))
+        return asks
+
+    def _flavors(self, quota: AdmittedQuota | None) -> Iterator[Flavor | None]:
+        """The flavors with a topology that the pods may be in; None: in none."""
+        flavors = self._state.flavors
+        if quota is None:
+            yield from (flavors[name] for name in sorted(flavors))
+            return
+        rooms = {name for name in quota.flavors.values() if name in flavors}
+        if len(rooms) <= 1:
+            yield flavors[rooms.pop()] if rooms else None
+
+    def _is_there(self, kept: KeptPods, pod: Pod) -> bool:
+        """Whether a pod is where it says that it was sent, on a node of its flavors; or on its way to what is there."""
+        flavor, node = kept.flavor, self._state.nodes.get(pod.spec.node_name)
+        labels = dict(zip(kept.levels, kept.place(pod), strict=True))
+        labels |= flavor.node_labels if flavor is not None else {}
+        for name in kept.quota.flavors.values() if kept.quota is not None else ():
+            if flavor is None or name != flavor.name:
+                if (plain := self._queues.plain.get(name)) is None:
+                    return False
+                labels |= plain.node_labels
+        if pod.spec.node_name:
+            return node is not None and labels.items() <= node.labels.items()
+        tree = self._state.tree(flavor.name) if flavor is not None else None
+        return flavor is None or (tree is not None and kept.place(pod) in tree.domain_of)
+
+    # --- whether all that is asked for holds -----------------------------------------------------------------------
+
+    def _admission(self, entry: WorkloadEntry, kept: Sequence[KeptPods]) -> Admission | None:
+        """What they hold together, with places for those that are missing; None where that is not to be had."""
+        parts = self._held(entry, kept)
+        if parts is None:
+            return None
+        queue = next((one.quota.cluster_queue for one in kept if one.quota is not None), "")
+        return Admission(queue, tuple(self._part(one, parts.get(one.pod_set.name)) for one in kept))
+
+    def _held(
+        self, entry: WorkloadEntry, kept: Sequence[KeptPods], noted: Admission | None = None
+    ) -> dict[str, Assignment] | None:
+        """What they hold in the engine, or what is noted; None where that is not what is asked for, or has no room."""
+        state = self._state
+        wished = {one.pod_set.name: wish for one in kept if (wish := self._wish(entry, one)) is not None}
+        if any(one.flavor is not None and one.pod_set.name not in wished for one in kept):
+            return None
+        checkpoint = state.begin()
+        try:
+            for one in kept:
+                self._claim(entry, one)
+            if noted is not None:
+                slots = [part for part in noted.parts if part.slots is not None]
+                state.restore(entry.key, [self._reservations.assignment(entry, part) for part in slots])
+            else:
+                state.restore(entry.key, [one.assignment(wished[one.pod_set.name]) for one in kept if one.flavor])
+            for one in kept if noted is None else ():
+                more = self._completed(entry, one, wished)
+                if more is None:
+                    return None
+                others = [part for name, part in state.assignments(entry.key).items() if name != one.pod_set.name]
+                state.reserve(entry.key, [*others, *more])
+            parts = dict(state.assignments(entry.key))
+            return parts if self._has_room(parts.values()) and together(kept, wished, parts) else None
+        finally:
+            state.rollback(checkpoint)
+
+    def _claim(self, entry: WorkloadEntry, kept: KeptPods) -> None:
+        """Have the pods fill the slots that are held for them, and not be charged beside those."""
+        for pod in kept.pods:
+            charged = self._state.pods.get(key(pod))
+            if charged is None:
+                continue
+            if pod.spec.node_name:
+                self._state.set_pod(msgspec.structs.replace(charged, claim=(entry.key, kept.pod_set.name)))
+            else:
+                self._state.remove_pod(charged.key)
+
+    def _wish(self, entry: WorkloadEntry, kept: KeptPods) -> PodSet | None:
+        """What a pod set asks for in its flavor; None where it asks for what that has not."""
+        if kept.flavor is None:
+            return None
+        asked = kept.pod_set.request
+        found = resolve(asked, kept.levels) if asked is not None else TopologyRequest(policy=Policy.UNCONSTRAINED)
+        if found is None:
+            return None
+        return msgspec.structs.replace(self._pod_sets.pod_set(entry, kept.pod_set, found), requests=kept.asks)
+
+    def _completed(
+        self, entry: WorkloadEntry, kept: KeptPods, wished: Mapping[str, PodSet]
+    ) -> tuple[Assignment, ...] | None:
+        """The places of a pod set with those of pods that are missing; nobody tells how many an open-ended one has."""
+        held = self._state.assignments(entry.key).get(kept.pod_set.name)
+        if held is None:
+            return () if kept.flavor is None else None
+        missing = kept.pod_set.count - len(kept.pods)
+        if not missing:
+            return (held,)
+        found = extend(self._state, entry.key, wished[kept.pod_set.name], missing)
+        if isinstance(found, Refusal):
+            return (held,) if entry.job.open_ended else None
+        return (found,)
+
+    def _has_room(self, parts: Collection[Assignment]) -> bool:
+        """Whether all are on nodes that there are, and none is short, what was promised to others counted too."""
+        return all(piece.nodes for part in parts for piece in part.slices) and all(
+            self._state.free(name).get(resource, 0) >= 0
+            for part in parts
+            for piece in part.slices
+            for name, _ in piece.nodes
+            for resource in {PODS, *part.requests}
+        )
+
+    def _part(self, kept: KeptPods, held: Assignment | None) -> PodSetAssignment:
+        """What is stored of it."""
+        count = held.count if held is not None else max(len(kept.pods), kept.pod_set.count)
+        slots = self._reservations.slots_of(held) if held is not None else None
+        taken = usage(kept.asks, count)
+        if kept.quota is not None:
+            flavors = {name: one for name, one in kept.quota.flavors.items() if taken.get(name)}
+        else:
+            flavors = dict.fromkeys(sorted(kept.asks) or ["pods"], kept.name)
+        return PodSetAssignment(kept.pod_set.name, count, flavors if count else {}, taken if count else {}, slots)
+
+    # --- whether it is paid for ------------------------------------------------------------------------------------
+
+    def _pays(self, entry: WorkloadEntry, admission: Admission) -> bool:
+        """Whether the queue that its LocalQueue leads to covers all of it, and has as much."""
+        if not admission.queue or not entry.job.queue:
+            return admission.queue == entry.job.queue and all(
+                part.slots is not None or not part.count for part in admission.parts
+            )
+        queues, quotas = self._queues, self._queues.quotas
+        workload = self._reservations.workload(entry, self._pod_sets.wish(entry), self._pod_sets.rank(entry))
+        refusal, name = queues.config.refused(workload)
+        if name != admission.queue or (refusal is not None and refusal.reason is not Reason.QUEUE_STOPPED):
+            return False
+        if not all(self._covered(name, part) for part in admission.parts):
+            return False
+        amounts: Quantities = {}
+        for part in admission.parts:
+            for resource, flavor in part.flavors.items():
+                amounts[flavor, resource] = amounts.get((flavor, resource), 0) + part.usage.get(resource, 0)
+        depth = quotas.begin()
+        try:
+            for pod in entry.pods.values():
+                quotas.free(orphan(key(pod)))
+            return quotas.fits(name, amounts, non_preemptible=quotas.spares(name, workload))
+        finally:
+            quotas.rollback(depth)
+
+    def _covered(self, queue: str, part: PodSetAssignment) -> bool:
+        """Whether a pod set has a flavor for each resource that it takes, one for those that belong together."""
+        groups = self._queues.quotas.queues[queue].groups
+        owed = {resource for resource, amount in part.usage.items() if amount > 0}
+        for group in groups:
+            mine = owed & {*group.resources}
+            if len({part.flavors.get(resource, "") for resource in mine}) > 1:
+                return False
+        covered = {resource for group in groups for resource in group.resources}
+        return owed - covered <= {PODS} and all(
+            self._queues.quotas.covers(queue, (part.flavors.get(resource, ""), resource)) for resource in owed & covered
+        )
