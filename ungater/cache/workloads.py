@@ -42,11 +42,18 @@ class WorkloadEvents:
         if event.new is None:
             entry.mark_deleted(workload.metadata.uid)
             if entry.observed is None or entry.observed.uid == entry.gone:
+                self._note_deleted(entry)
                 entry.forget_workload()
                 self._enqueue(entry.id, 0.0)
             return
         if not entry.writes.busy:
             self.saw_workload(entry, observed_of(workload))
+
+    def _note_deleted(self, entry: WorkloadEntry) -> None:
+        """Its Workload is gone, and not by us: count that, unless it went with those whose it was."""
+        owners = entry.observed.owners if entry.observed is not None else frozenset()
+        if not entry.removing and (entry.job.uid in owners or not owners.isdisjoint(entry.pods)):
+            entry.writes.note_deleted(self._clock())
 
     def saw_workload(self, entry: WorkloadEntry, observed: ObservedWorkload) -> None:
         """Take over what the API server has of a Workload; where its admission is not what is held, it wins."""
@@ -88,6 +95,7 @@ class WorkloadEvents:
         for entry in missing:
             if now - self._unstored[entry.id] >= UNSTORED:
                 del self._unstored[entry.id]
+                self._note_deleted(entry)
                 entry.forget_workload()
                 self._enqueue(entry.id, 0.0)
 

@@ -2,6 +2,10 @@
 
 from asyncio import Lock
 
+AT_ONCE = 3  # deletions of its Workload by others after which that is made again at once
+LONGEST = 30.0  # seconds until it is made again at most: what others wait for is decided then
+FORGOTTEN = 600.0  # seconds without a deletion after which the earlier ones count no more
+
 
 class WriteState:
     """Writes of its Workload or job, one after the other, while nothing is decided; and patches of its pods.
@@ -14,6 +18,8 @@ class WriteState:
         self.patches = 0
         self._writes = 0  # under way or due
         self._missed = False  # the workload was to be looked at meanwhile
+        self._deletions = 0  # of its Workload by others, in a row
+        self._deleted_at = 0.0  # the last of them
 
     @property
     def busy(self) -> bool:
@@ -36,6 +42,18 @@ class WriteState:
         """Whether nothing may be decided now; the end of the writes that are under way then asks for another look."""
         self._missed = self.busy
         return self._missed
+
+    def note_deleted(self, now: float) -> None:
+        """Somebody else deleted its Workload, at this time of the monotonic clock."""
+        self._deletions = self._deletions + 1 if now - self._deleted_at < FORGOTTEN else 1
+        self._deleted_at = now
+
+    def create_in(self, now: float) -> float:
+        """Seconds until its Workload is made again: later each time where it is deleted over and over."""
+        if self._deletions <= AT_ONCE:
+            return 0.0
+        pause = min(LONGEST, 2.0 ** min(self._deletions - AT_ONCE - 1, 10))
+        return max(0.0, self._deleted_at + pause - now)
 
     def begin_patch(self) -> None:
         """An ungating patch goes to one of its pods."""

@@ -59,12 +59,28 @@ def reconcile(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: f
     if not owner.queue and (owner.request is None or not held_back(entry, rules.keys)):
         return _left_to_others(entry, rules.keys)
     if entry.observed is None:
-        return [Create()]
+        return _made_again(entry, now)
     if entry.admission is None and entry.observed.admission is None and (held_up := _held_up(entry, rules, now, wall)):
         return held_up
     if owner.suspended and not owner.queue:
         return _suspended(entry, rules)
     return [*_misled(entry, rules, now), *lifecycle.decide(entry, rules, now, wall), *_adopted(entry)]
+
+
+def _made_again(entry: WorkloadEntry, now: float) -> list[Instruction]:
+    """Its Workload is made, at once or after a pause where others delete it over and over: each time costs writes.
+
+    Not where somebody waits until it has gone: by its Workload it is told so.
+    """
+    left = entry.writes.create_in(now) if entry.evict is None else 0.0
+    if left <= 0:
+        return [Create()]
+    message = f"its Workload is deleted over and over: it is made again in {left:.0f} s"
+    return [
+        Dequeue(),
+        EmitEvent("Warning", Reason.BACKING_OFF, "Admit", message, once="deleted over and over"),
+        RequeueAfter(left),
+    ]
 
 
 def _held_up(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: float) -> list[Instruction]:

@@ -18,10 +18,13 @@ from queueing.queues.entry import Phase
 from ungater.jobs import pod_template
 from ungater.jobs.job import owner_of
 from ungater.model import workload_object
+from ungater.model.actions import Create, RequeueAfter
 from ungater.model.admission import Nomination
 from ungater.model.class_rules import ClassRule
 from ungater.model.job_view import id_of
 from ungater.model.workload_object import Workload
+from ungater.model.write_state import FORGOTTEN, LONGEST
+from ungater.reconcile.reconcile import reconcile
 from ungater.scheduling.replacement import anew, fits
 
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "controller": True}
@@ -367,3 +370,58 @@ def test_a_pod_that_takes_less_than_its_slot_leaves_room_to_others(world):
     smaller = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "500m"}}}]}
     world.put("pod", make_pod("p", owner=record.job, at=slot.values, node=slot.node, phase="Running", spec=smaller))
     assert world.memory.generation > before
+
+
+def looked_at(world, record, now):
+    """What is done about a workload at this time of the clock."""
+    return reconcile(record, world.memory.rules, now)
+
+
+def test_a_workload_that_is_deleted_over_and_over_is_made_again_later_each_time(world):
+    job = queued(world, "train")
+    world.admit(job)
+    record = entry_of(world, job)
+    now, made = 100.0, []
+    world.memory.workloads._clock = lambda: now
+    for number in range(12):
+        stored = stored_workload(record.job, record.admission, str(20 + number))
+        meta = msgspec.structs.replace(stored.metadata, uid=f"wl-{number}")
+        world.put("workload", msgspec.structs.replace(stored, metadata=meta))
+        world.drop("workload", world.stores["workload"][record.key])
+        assert record.observed is None
+        assert record.admission is not None, "what it holds it keeps"
+        since = now
+        while Create() not in looked_at(world, record, now):
+            (again,) = (one for one in looked_at(world, record, now) if isinstance(one, RequeueAfter))
+            now += again.after
+        made.append(now - since)
+    assert made[:4] == [0.0, 0.0, 0.0, 1.0]
+    assert made == sorted(made)
+    assert made[-1] == LONGEST
+    now += FORGOTTEN
+    world.put("workload", stored_workload(record.job, record.admission, "90"))
+    world.drop("workload", world.stores["workload"][record.key])
+    assert looked_at(world, record, now) == [Create()]
+
+
+def test_a_victim_s_workload_is_made_again_at_once(world):
+    job = queued(world, "train")
+    world.admit(job)
+    record = entry_of(world, job)
+    for _ in range(9):
+        record.writes.note_deleted(100.0)
+    record.forget_workload()
+    assert Create() not in looked_at(world, record, 100.0)
+    record.evict_for(lifecycle.preempted(Reason.IN_CLUSTER_QUEUE, "it goes"))
+    assert looked_at(world, record, 100.0) == [Create()]
+
+
+def test_a_workload_that_went_with_its_pods_was_not_deleted_by_anybody(world):
+    job = queued(world, "train")
+    world.admit(job)
+    record = entry_of(world, job)
+    record.observed = dataclasses.replace(record.observed, owners=frozenset({"uid-of-a-pod"}))
+    for _ in range(9):
+        world.memory.workloads._note_deleted(record)
+    record.forget_workload()
+    assert looked_at(world, record, 0.0) == [Create()]
