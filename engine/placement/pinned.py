@@ -12,12 +12,16 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from engine.cluster.assignment import Assignment
+from engine.arrays import Ints
+from engine.cluster.assignment import Assignment, Slice, slices_of
 from engine.cluster.filters import Mask, NodeFilter
 from engine.cluster.state import ClusterState
+from engine.cluster.tree import Tree
 from engine.model import Amounts, Pinned, PodSet, Policy
 from engine.placement import refusals, resize
+from engine.placement.choose import Pick
 from engine.placement.fit import ANYWHERE, Fit
+from engine.placement.grow import Growth, leaves_of, merged
 from engine.results import Refusal
 
 SITES: Final = 16  # domains of a level that are tried
@@ -43,18 +47,69 @@ def extend(state: ClusterState, workload: str, pod_set: PodSet, by: int) -> Assi
     """`resize.extend`, such that each pod has a slot that its volumes reach."""
     if not pod_set.pinned or by <= 0 or pod_set.topology.slices:
         return resize.extend(state, workload, pod_set, by)
-    others = [part for name, part in state.assignments(workload).items() if name != pod_set.name]
-    found: Assignment | Refusal = state.assignments(workload)[pod_set.name]
+    held = resize.held_of(state, workload, pod_set.name)
+    tree = state.tree(held.flavor)
+    if tree is None or tree.flavor.levels != held.levels:
+        return resize.extend(state, workload, pod_set, by)  # which says why not
+    last = pod_set
     checkpoint = state.begin()
     try:
-        for part, count in _unserved(state, state.assignments(workload)[pod_set.name], pod_set, by):
-            found = resize.extend(state, workload, _part(pod_set, part, count), count)
-            if isinstance(found, Refusal):
-                return found
-            state.reserve(workload, [*others, found])
+        trial = _Trial(state, tree, leaves_of(tree, state, held.slices))
+        for part, count in _unserved(state, held, pod_set, by):
+            last = _part(pod_set, part, count)
+            why = trial.add(last)
+            if why is not None:
+                return why if isinstance(why, Refusal) else refusals.does_not_fit(state, why)
     finally:
         state.rollback(checkpoint)
-    return found
+    return merged(held, held.slices, trial.slices(), tree, last)
+
+
+class _Trial:
+    """Parts of a pod set that are placed one after the other, each near those before it; what each takes is held.
+
+    A transaction of the caller's takes that back. ``used``: leaves that the pod set is on already. The cost of a part
+    does not grow with the number of those before it.
+    """
+
+    def __init__(self, state: ClusterState, tree: Tree, used: Ints) -> None:
+        self._state = state
+        self._tree = tree
+        self._used = used
+        self._onto = np.zeros(tree.size, np.int64)
+        self._parts = 0
+
+    def add(self, part: PodSet) -> Fit | Refusal | None:
+        """Place one more; why it cannot be, or what it does not fit, where nothing is held for it."""
+        fit = Fit.of(self._state, self._tree.flavor.name, part)
+        if isinstance(fit, Refusal):
+            return fit
+        pick = self._beside(fit, part.count) if len(self._used) else fit.pick()
+        if pick is None:
+            return fit
+        self._onto[pick.leaves] += pick.amounts
+        self._used = np.union1d(self._used, pick.leaves)
+        self._parts += 1
+        self._state.reserve(f"{_TRIAL}{self._parts}", [fit.assignment(pick)])
+        return None
+
+    def _beside(self, fit: Fit, count: int) -> Pick | None:
+        growth = Growth(fit, self._used, self._used[:0], count)
+        for rank in fit.containers():
+            if rank == ANYWHERE:
+                found = growth.pick(rank, 0)
+            else:
+                at = min(rank, fit.tree.last)
+                domains = np.unique(fit.tree.owners[at][self._used])
+                found = growth.pick(at, int(domains[0])) if len(domains) == 1 else None
+            if found is not None:
+                return found
+        return None
+
+    def slices(self) -> tuple[Slice, ...]:
+        """Where all of them are."""
+        leaves = np.flatnonzero(self._onto)
+        return slices_of(self._tree, leaves, self._onto[leaves])
 
 
 def _part(pod_set: PodSet, part: Pinned, count: int) -> PodSet:
@@ -78,15 +133,15 @@ def _apart(state: ClusterState, flavor: str, pod_set: PodSet, effort: int) -> As
     parts = _parts(pod_set, [fit.tree.size if mask is None else int(mask.sum()) for mask in masks])
     for site in _sites(fit, [mask for mask in masks if mask is not None], max(TRIALS // len(pod_set.pinned), 1)):
         found = _placed(
-            state, flavor, msgspec.structs.replace(pod_set, node_selector=pod_set.node_selector | site), parts
+            state, fit.tree, msgspec.structs.replace(pod_set, node_selector=pod_set.node_selector | site), parts
         )
         if found is not None:
             return Assignment(
                 pod_set=pod_set.name,
                 flavor=flavor,
-                levels=found.levels,
+                levels=fit.tree.flavor.levels,
                 requests=pod_set.requests,
-                slices=found.slices,
+                slices=found,
                 source=pod_set,
                 attached=msgspec.structs.replace(pod_set.attached, own=_least(pod_set)),
             )
@@ -135,31 +190,19 @@ def _sites(fit: Fit, reached: Sequence[Mask], most: int) -> Iterator[dict[str, s
 
 
 def _placed(
-    state: ClusterState, flavor: str, pod_set: PodSet, parts: Collection[tuple[Pinned, int]]
-) -> Assignment | None:
+    state: ClusterState, tree: Tree, pod_set: PodSet, parts: Collection[tuple[Pinned, int]]
+) -> tuple[Slice, ...] | None:
     """The parts one after the other; where they have to be is in the node selector."""
     if pod_set.topology.policy is Policy.REQUIRED:
         topology = msgspec.structs.replace(pod_set.topology, policy=Policy.PREFERRED)
         pod_set = msgspec.structs.replace(pod_set, topology=topology)
-    found: Assignment | None = None
     checkpoint = state.begin()
     try:
-        for pinned, count in parts:
-            part = _part(pod_set, pinned, count)
-            more = _first(state, flavor, part) if found is None else resize.extend(state, _TRIAL, part, count)
-            if more is None or isinstance(more, Refusal):
-                return None
-            found = more
-            state.reserve(_TRIAL, [found])
+        trial = _Trial(state, tree, np.zeros(0, np.int64))
+        placed = all(trial.add(_part(pod_set, pinned, count)) is None for pinned, count in parts)
+        return trial.slices() if placed else None
     finally:
         state.rollback(checkpoint)
-    return found
-
-
-def _first(state: ClusterState, flavor: str, part: PodSet) -> Assignment | None:
-    fit = Fit.of(state, flavor, part)
-    pick = fit.pick() if isinstance(fit, Fit) else None
-    return fit.assignment(pick) if isinstance(fit, Fit) and pick is not None else None
 
 
 def _unserved(state: ClusterState, held: Assignment, pod_set: PodSet, by: int) -> Iterator[tuple[Pinned, int]]:

@@ -21,7 +21,7 @@ from support.engine_factories import (
 
 from engine.model import Policy
 from engine.placement.fit import Fit
-from engine.placement.largest_first import cover, cover_few
+from engine.placement.largest_first import cover, cover_few, largest
 from engine.placement.search.exact import Work
 from engine.results import Placement
 
@@ -134,3 +134,10 @@ def test_a_flavor_of_one_level():
     assert (
         len({part.values for part in placed(ask(state, make_pod_set(8, Policy.PREFERRED))).assignments[0].slices}) == 2
     )
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=80), st.integers(1, 30))
+def test_the_largest_values_are_the_first_of_all_in_order_however_many_are_0(values, need):
+    ranked = sorted(values, reverse=True)
+    expected = ranked[:need] if len(values) > 4 * need else ranked
+    assert largest(np.array(values), need).tolist() == expected

@@ -2,6 +2,8 @@
 
 from support.engine_factories import BLOCK, HOST, RACK, ask, make_node, make_pod_set, make_state, nodes_of
 
+from engine.cluster.assignment import Assignment
+from engine.cluster.state import ClusterState
 from engine.model import NodeTerm, Pinned, Policy, Requirement
 from engine.placement import pinned as pinned_sets
 from engine.placement.explain import explain
@@ -49,13 +51,33 @@ def test_domains_that_a_volume_does_not_reach_are_not_tried():
 
 def test_how_many_domains_are_tried_does_not_grow_with_the_ways_in_which_volumes_differ(monkeypatch):
     placed = []
-    first = pinned_sets._first
-    monkeypatch.setattr(pinned_sets, "_first", lambda *one: placed.append(one) or first(*one))
+    tried = pinned_sets._placed
+    monkeypatch.setattr(pinned_sets, "_placed", lambda *one: placed.append(one) or tried(*one))
     blocks = range(pinned_sets.SITES)
     state = make_state([make_node(f"n{at}-{gpu}", f"b{at}", f"r{gpu}", gpu=gpu) for at in blocks for gpu in (10, 100)])
     some = tuple(Pinned(nodes=(within(RACK, "r10", f"none{number}"),), count=1) for number in range(100))
     assert isinstance(ask(state, make_pod_set(100, level=BLOCK, pinned=some)), Refusal)
     assert 0 < len(placed) * len(some) <= pinned_sets.TRIALS
+
+
+def test_a_part_costs_the_same_however_many_were_placed_before_it(monkeypatch):
+    held = []
+    reserve = ClusterState.reserve
+
+    def noted(state, workload, assignments):
+        held.extend(piece for part in assignments for piece in part.slices)
+        reserve(state, workload, assignments)
+
+    monkeypatch.setattr(ClusterState, "reserve", noted)
+    state = make_state([make_node(f"n{at}", "b", f"r{at}", gpu=2) for at in range(64)])
+    hosts = tuple(Pinned(nodes=(within(HOST, f"n{at}"),), count=1) for at in range(64))
+    answer = ask(state, make_pod_set(64, Policy.UNCONSTRAINED, pinned=hosts[:32]))
+    assert isinstance(answer, Placement)
+    assert len(held) <= 64
+    state.reserve("w", answer.assignments)
+    held.clear()
+    assert isinstance(extend(state, "w", make_pod_set(96, Policy.UNCONSTRAINED, pinned=hosts), 32), Assignment)
+    assert len(held) <= 64
 
 
 def test_one_host_for_each_pod():
