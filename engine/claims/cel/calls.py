@@ -41,8 +41,8 @@ def call_of(name: str, nodes: tuple[Term, ...], arguments: list[Compiled], *, me
     ]
     if not candidates or (name == "@in" and not _may_be_in(*kinds)):
         raise CompileError(f"found no matching overload for {name!r} applied to ({', '.join(map(str, kinds))})")
-    if name == "matches" and isinstance(nodes[-1], Const):
-        pattern(nodes[-1].value)
+    if name == "matches":
+        arguments = [arguments[0], _pattern_of(nodes[-1], arguments[-1])]
     if name == "@in" and arguments[1].constant and kinds[1].name == "list":
         arguments = [_hashable(arguments[0]), arguments[1]]
     run = _run(candidates, [argument.run for argument in arguments], _certain(candidates, kinds))
@@ -64,6 +64,20 @@ def _hashable(value: Compiled) -> Compiled:
         return found
 
     return Compiled(value.type, run)
+
+
+def _pattern_of(node: Term, expression: Compiled) -> Compiled:
+    """A regular expression: a literal is made at once, any other counts when it is made."""
+    if isinstance(node, Const):
+        pattern(node.value)
+        return expression
+
+    def run(frame: Frame) -> Value:
+        found = expression.run(frame)
+        frame.note_pattern(found)
+        return found
+
+    return Compiled(expression.type, run)
 
 
 def _certain(candidates: list[Overload], kinds: list[Type]) -> bool:

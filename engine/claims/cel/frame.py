@@ -9,16 +9,22 @@ from engine.claims.cel.types import Type
 from engine.claims.cel.values import Value
 from engine.claims.errors import SearchLimitError
 
+PATTERN: Final = 5_000  # steps that the making of a regular expression counts for: a large one takes some 5 ms
 MOST: Final = 1_000_000  # cost of one evaluation (resource.k8s.io, CELSelectorExpressionMaxCost)
 
 
 @dataclass(slots=True)
 class Frame:
-    """One evaluation; ``granted`` is what it may cost here, which may be less than Kubernetes grants."""
+    """One evaluation; ``granted`` is what it may cost here, which may be less than Kubernetes grants.
+
+    ``toil``: steps that are taken here and that Kubernetes does not count.
+    """
 
     variables: dict[str, Value]
     granted: int = MOST
     spent: int = field(default=0)
+    toil: int = field(default=0)
+    _patterns: set[str] = field(default_factory=set)
 
     def spend(self, cost: int) -> None:
         """Count what was done.
@@ -32,6 +38,18 @@ class Frame:
             if self.spent > MOST:
                 raise CostError("operation cancelled: actual cost limit exceeded")
             raise SearchLimitError("an expression takes too many steps")
+
+    def note_pattern(self, text: Value) -> None:
+        """Count a regular expression that is made while the expression is evaluated, once.
+
+        Raises:
+            SearchLimitError: they take more steps than are granted here.
+        """
+        if text not in self._patterns:
+            self._patterns.add(text)
+            self.toil += PATTERN
+        if self.spent + self.toil > self.granted:
+            raise SearchLimitError("an expression makes too many regular expressions")
 
 
 Run = Callable[[Frame], Value]

@@ -18,6 +18,7 @@ FLAWS: Final[Path] = ("",)  # what of a device is no value: it fails every expre
 
 _REMEMBERED: Final = 4096  # answers of one expression
 _PROGRAMS: Final = 2048
+MOST_PATTERNS: Final = 100  # regular expressions in one expression: each may take some 5 ms to make
 
 
 class Subject(Protocol):
@@ -48,7 +49,7 @@ class Program:
     def of(cls, expression: str) -> "Program":
         """Compile an expression."""
         try:
-            tree = parse(expression)
+            tree = _limited(parse(expression))
             code = compiled(tree, {"device": DEVICE})
         except CompileError as error:
             return cls(expression, error)
@@ -101,7 +102,19 @@ def _evaluated(code: Compiled, device: Subject, budget: Budget) -> Value | CelEr
     except CelError as error:
         return error
     finally:
-        budget.charge(frame.spent)
+        budget.charge(frame.spent + frame.toil)
+
+
+def _limited(tree: Term) -> Term:
+    if _patterns(tree) > MOST_PATTERNS:
+        raise CompileError(f"more than {MOST_PATTERNS} regular expressions, which are not evaluated here")
+    return tree
+
+
+def _patterns(node: Term) -> int:
+    """How many regular expressions there are."""
+    here = isinstance(node, Call) and node.function == "matches"
+    return here + sum(map(_patterns, _below(node)))
 
 
 def _paths(node: Term) -> Iterator[Path]:

@@ -20,6 +20,7 @@ from engine.claims.cel.overloads import (
 from engine.claims.cel.types import BOOL, DYN, INT, STRING, Type, list_of
 from engine.claims.cel.values import LARGEST_INT, NUMBERS, UInt, Value, equal, size
 
+LARGEST_PATTERN: Final = 1 << 20  # bytes of a regular expression once it is made, which takes some 5 ms
 _UPPER: Final = str.maketrans("abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _LOWER: Final = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
 _SPACE: Final = "".join(
@@ -29,7 +30,7 @@ _TEXTS: Final = list_of(STRING)
 _LIST: Final = list_of(DYN)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def pattern(text: str) -> "re2._Regexp":
     """A regular expression; matching takes time linear in the text, whatever the expression.
 
@@ -39,7 +40,10 @@ def pattern(text: str) -> "re2._Regexp":
     options = re2.Options()
     options.log_errors = False
     options.never_capture = True
+    ample, options.max_mem = options.max_mem, LARGEST_PATTERN
     try:
+        re2.compile(text, options)
+        options.max_mem = ample  # matching is fast as long as it can remember what it found
         return re2.compile(text, options)
     except (re2.error, UnicodeEncodeError) as error:
         raise CompileError(f"no regular expression: {text[:64]!r}") from error

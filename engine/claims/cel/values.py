@@ -53,6 +53,7 @@ _FAMILIES: Final[dict[type, tuple[type, ...]]] = {
     Quantity: (Quantity,),
     Version: (Version,),
 }
+_TRUTHS: Final = (0, 1)  # that a Python dict cannot tell from False and True
 _EMPTY: Final[dict[str, Value]] = {}
 
 
@@ -110,7 +111,7 @@ def _same_entries(left: dict[Value, Value], right: dict[Value, Value], spend: Ca
 def is_there(entries: dict[Value, Value], key: Value) -> bool:
     """Whether a map has the key; True is no number here."""
     if type(key) is bool or type(key) in NUMBERS:
-        return any(equal(key, one) for one in entries)
+        return key in entries and (key not in _TRUTHS or any(equal(key, one) for one in entries))
     return type(key) is str and key in entries
 
 

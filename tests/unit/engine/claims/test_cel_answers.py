@@ -7,13 +7,17 @@ All are about the device in the first line.
 import gzip
 import json
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
+import re2
 
 from engine.claims.budget import Budget
-from engine.claims.cel import syntax
+from engine.claims.cel import strings, syntax
 from engine.claims.cel.errors import CompileError, CostError, EvaluationError
-from engine.claims.cel.selectors import Program, Selectors
+from engine.claims.cel.frame import MOST, PATTERN
+from engine.claims.cel.selectors import MOST_PATTERNS, Program, Selectors
+from engine.claims.cel.values import is_there
 from engine.claims.errors import ClaimsError, SearchLimitError
 from engine.claims.read.slices import read_slice
 
@@ -95,6 +99,37 @@ def test_an_attribute_without_a_known_value_fails_whatever_is_asked():
     assert answered("device.driver == 'gpu.nvidia.com'", odd) == "error"
     wrong = device({"attributes": {"v": {"version": "1.2"}}})
     assert answered("true", wrong) == "error"
+
+
+def test_regular_expressions_that_are_made_on_the_way_are_counted():
+    """Each takes milliseconds, which Kubernetes counts by the length of its text."""
+    made, budget = [], Budget()
+    each = 'lists.range(16000).all(i, !"a".matches("(.{0,999})" + string(i)))'
+    quick = patch.object(strings, "pattern", lambda text: made.append(text) or re2.compile("b"))
+    with quick, pytest.raises(SearchLimitError, match="regular expressions"):
+        Program.of(each).matches(plain(), budget)
+    assert len(made) <= MOST // PATTERN
+    assert budget.left < 0
+    assert answered('lists.range(1000).all(i, !"a".matches("b" + string(i % 5)))', plain()) is True, "five, not 1,000"
+
+
+def test_regular_expressions_in_a_text_are_so_many_and_so_large():
+    one = '"a".matches("b")'
+    assert answered(" || ".join([one] * MOST_PATTERNS), plain()) is False
+    assert answered(" || ".join([one] * (MOST_PATTERNS + 1)), plain()) == "compile"
+    assert answered('"a".matches("(\\\\pL|\\\\pN){300}")', plain()) == "compile"
+
+
+def test_a_number_is_found_in_a_map_by_its_value():
+    entries = "{" + ", ".join(f"{number}: 'v{number}'" for number in range(300)) + "}"
+    for key in ("0", "1", "299"):
+        assert answered(f"{key} in {entries}", plain()) is True
+    for key in ("300", "-1"):
+        assert answered(f"{key} in {entries}", plain()) is False
+    assert not is_there({True: "t"}, 1)
+    assert not is_there({1: "one"}, True)
+    assert is_there({1: "one"}, 1.0)
+    assert is_there({0.5: "half", False: "f"}, False)
 
 
 def test_one_evaluation_costs_at_most_what_kubernetes_grants():
