@@ -6,12 +6,14 @@ and of ``k8s.io/dynamic-resource-allocation`` the ExtendedResourceCache, of Kube
 
 - A node whose allocatable has more than 0 of a resource gives it by its device plugin, whatever classes say.
 - On all other nodes the class counts that has the resource for its ``extendedResourceName``: of several the newest,
-  then the one with the lowest name. Each class has one more such name, `CLASS_PREFIX` and its own.
+  then the one with the lowest name. The API server stores no class that names cpu and its like, and such a name would
+  keep everybody waiting: it counts for nothing. Each class has one more such name, `CLASS_PREFIX` and its own.
 """
 
 from collections.abc import Container, Iterator
 from typing import Final
 
+from engine.claims.extended import is_extended
 from kube.objects import Object, PodSpec, Struct
 
 CLASS_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
@@ -67,7 +69,9 @@ class DeviceClasses:
 
 
 def _stands_for(name: str, known: tuple[str, str] | None) -> set[str]:
-    return {CLASS_PREFIX + name, known[0]} - {""} if known is not None else set()
+    if known is None:
+        return set()
+    return {CLASS_PREFIX + name, known[0]} if is_extended(known[0]) else {CLASS_PREFIX + name}
 
 
 def claims_in_words(spec: PodSpec) -> str:

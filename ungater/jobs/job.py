@@ -29,6 +29,7 @@ from ungater.model.pod_slots import is_gated, number
 
 SHOWN = 64  # characters of a value that is refused
 MOST_PODS = (1 << 31) - 1  # of a pod set: what the API takes
+MOST_POD_SETS = 8  # of a Workload
 
 
 def owner_of(job: Job, keys: Keys, before: JobView | None = None) -> JobView:
@@ -120,6 +121,19 @@ def _least(job: Job, keys: Keys) -> int:
     text = (job.metadata.annotations or {}).get(keys.min_parallelism)
     least = positive(text, f"metadata.annotations[{keys.min_parallelism}]") or 0
     return least if least < _full(job) else 0
+
+
+def few_kinds(roles: list[str], before: JobView | None) -> tuple[list[str], RequestError | None]:
+    """As many pod sets as a Workload has room for, those first that were known, and what is wrong with more.
+
+    Whoever makes pods could name a kind for each of them, and each look goes through the pods of each kind.
+    """
+    if len(roles) <= MOST_POD_SETS:
+        return roles, None
+    known = {one.name for one in before.pod_sets} if before is not None else set()
+    text = f"Too many: {len(roles)} kinds of pods: a workload has at most {MOST_POD_SETS} pod sets"
+    kept = sorted(sorted(roles, key=lambda role: role not in known)[:MOST_POD_SETS])
+    return kept, RequestError(Reason.INVALID_REQUEST, "metadata.annotations", str(len(roles)), text)
 
 
 def one_queue(labels: Iterable[Mapping[str, str]], keys: Keys) -> RequestError | None:

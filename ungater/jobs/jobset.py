@@ -34,12 +34,21 @@ from kube.parents import JobSet, ReplicatedJob
 from kube.pods.templates import template_of
 from ungater.jobs import exclusive_topology
 from ungater.jobs.exclusive_topology import Alone
-from ungater.jobs.job import Progress, at_most, longest, progress, ranks_in, readable, suspension, too_many
+from ungater.jobs.job import (
+    MOST_POD_SETS,
+    Progress,
+    at_most,
+    longest,
+    progress,
+    ranks_in,
+    readable,
+    suspension,
+    too_many,
+)
 from ungater.model.job_view import JOB_SET, JOB_SET_API, JobView, PodSetView, Ranks
 from ungater.model.pod_set_slices import Interval, whole
 from ungater.model.pod_slots import is_gated, number, role_given
 
-MOST_POD_SETS = 8  # of a Workload
 _OVER = {"Completed": "Complete", "Failed": "Failed"}
 _Asked = tuple[ParsedRequest | None, Mapping[str, str]]  # a request, and its wishes
 

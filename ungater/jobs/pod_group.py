@@ -37,7 +37,7 @@ from kube.objects import (
     controller_of,
     is_true,
 )
-from ungater.jobs.job import longest, one_queue
+from ungater.jobs.job import few_kinds, longest, one_queue
 from ungater.jobs.kinds import rule_of
 from ungater.jobs.leaderworkerset import group_key
 from ungater.jobs.replica_counts import ReplicaCounts
@@ -129,7 +129,7 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
     if told is not None:
         kind, api_version, name, uid = told.kind, told.api_version, told.name, told.uid
         total, wrong = told.replicas.total, None
-    roles = told.roles(found) if told is not None else _roles(found, keys, total)
+    roles, many = few_kinds(told.roles(found) if told is not None else _roles(found, keys, total), before)
     kinds = bool(total) and roles != [MAIN]  # the total is of all kinds together
     alone = roles[0] if key == f"{_owner_id(found[0])}/{roles[0]}" else ""
     workload = workload_name(kind, f"{name}-{alone}" if alone else name, told_apart(key))
@@ -150,7 +150,7 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
         part=alone,
         created=before.created if before is not None else found[0].metadata.creation_timestamp or "",
         pod_sets=tuple(pod_sets),
-        wrong=wrong or unlike or apart or error,
+        wrong=wrong or many or unlike or apart or error,
         gated=True,
         over=(told.over if told is not None else "") or _over(kind, alive, done, total),
         outcome=f"all pods of {kind} {name} have finished",

@@ -425,7 +425,9 @@ def test_amounts_of_any_size_are_amounts(world, amount):
     assert world.why(world.job(amounts={GPU: amount}))[0] is NOT_COUNTED
 
 
-@pytest.mark.parametrize("name", ["", "/", CLASS_PREFIX, "x" * 5000, "\u0000"])
+@pytest.mark.parametrize(
+    "name", ["", "/", CLASS_PREFIX, "x" * 5000, "\u0000", "cpu", "requests.cpu", "kubernetes.io/x"]
+)
 def test_names_that_no_api_server_takes_harm_nobody(world, name):
     world.put("device_class", a_class(name or "c", name))
     world.put("device_class", a_class("d", CLASS_PREFIX + name))

@@ -14,6 +14,7 @@ from kube.objects import Condition, ObjectMeta, Pod, key
 from kube.parents import LeaderWorkerSet, LeaderWorkerSetSpec, LeaderWorkerTemplate
 from ungater.cache.pods import READY_AFTER
 from ungater.jobs import leaderworkerset
+from ungater.jobs.job import MOST_POD_SETS
 from ungater.jobs.pod_group import GONE, GROUP, of_pods, owner_key, owner_of_pods, served
 from ungater.model.actions import Delete, Dequeue, Free, Remove
 from ungater.model.job_view import id_of
@@ -634,3 +635,25 @@ def test_a_job_is_itself_also_where_pods_that_name_its_uid_and_another_kind_were
     assert (record.job.kind, record.job.name, record.pods) == ("Job", job.metadata.name, {})
     (other,) = [one for one in world.memory.entries.values() if one is not record]
     assert (other.job.kind, list(other.pods)) == ("StatefulSet", ["u-p"])
+
+
+def kinds(count, total):
+    roles = [{KEYS.role_hash: f"r{number}", KEYS.pod_group_total: str(total)} for number in range(count)]
+    labels = {KEYS.pod_group: "ring"}
+    return [make_pod(f"p{at}", labels=labels, annotations=role) for at, role in enumerate(roles)]
+
+
+def test_a_group_of_more_kinds_than_a_workload_has_room_for_is_refused():
+    """Each look goes through the pods of each kind: of 500 it took seconds."""
+    owner = owner_of(*kinds(500, 500))
+    assert len(owner.pod_sets) == MOST_POD_SETS
+    assert "Too many: 500 kinds of pods" in str(owner.request)
+    assert not isinstance(owner_of(*kinds(8, 8)).request, RequestError)
+
+
+def test_kinds_that_were_known_stay_where_others_come():
+    before = owner_of(*kinds(20, 30)[12:])
+    assert [one.name for one in before.pod_sets] == [f"r{at}" for at in range(12, 20)]
+    after = owner_of(*kinds(20, 30), before=before)
+    assert [one.name for one in after.pod_sets] == [f"r{at}" for at in range(12, 20)]
+    assert "Too many" in str(after.request)
