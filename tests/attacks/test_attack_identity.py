@@ -1,5 +1,8 @@
 """Identity: whose a pod or Job says it is costs nobody else anything, not even after a restart."""
 
+import asyncio
+from contextlib import suppress
+
 import pytest
 from support.accounts import refused
 from support.jobs import KEYS
@@ -8,6 +11,7 @@ from support.queues import queued
 from support.siege import ANYWHERE, GPUS, pod, replicated
 
 from crds import constants
+from kube.errors import NotFound
 from kube.resources import JOB_SETS, JOBS, PODS, WORKLOADS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio(loop_scope="module")]
@@ -180,6 +184,25 @@ async def test_workloads_are_deleted_while_the_controller_is_away(siege):
         for workload in await siege.admin.list(WORKLOADS, namespace):
             await siege.admin.delete(WORKLOADS, workload["metadata"]["name"], namespace)
     await siege.restart()
+    await siege.stands()
+    await siege.paid(2 * GPUS)
+    assert {found["metadata"]["uid"] for found in await siege.mine.pods("evil")} == before
+
+
+async def test_a_workload_is_deleted_as_fast_as_it_is_made_again(siege):
+    """As the admin of a namespace may do. Its pods run on, and the controller writes less and less."""
+    await siege.submit("evil", 2)
+    await siege.paid(2 * GPUS)
+    before = {found["metadata"]["uid"] for found in await siege.mine.pods("evil")}
+    seen: set[str] = set()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(15):
+            while len(seen) < 12:
+                for workload in await siege.admin.list(WORKLOADS, siege.namespace):
+                    seen.add(workload["metadata"]["uid"])
+                    with suppress(NotFound):
+                        await siege.admin.delete(WORKLOADS, workload["metadata"]["name"], siege.namespace)
+    assert len(seen) < 12, "it is made again at once each time"
     await siege.stands()
     await siege.paid(2 * GPUS)
     assert {found["metadata"]["uid"] for found in await siege.mine.pods("evil")} == before

@@ -172,6 +172,24 @@ async def test_a_hundred_groups_that_are_never_complete(siege):
     await siege.reason("evil-99", "NoQueue")
 
 
+async def test_a_group_of_a_hundred_kinds_that_come_after_the_first_eight(siege):
+    """Its Workload is made of those that there are at first, and has no room for the others."""
+    bodies = [
+        pod(
+            f"evil-{n}",
+            0,
+            labels={KEYS.pod_group: "evil", KEYS.queue_name: "team"},
+            annotations={**ANYWHERE, KEYS.pod_group_total: "100", KEYS.role_hash: f"kind-{n}"},
+        )
+        for n in range(100)
+    ]
+    for body in bodies[:8]:
+        await siege.create(body)
+    await siege.reason("evil", "Pending")
+    await flood(siege, PODS, bodies[8:])
+    await siege.reason("evil", "InvalidRequest")
+
+
 async def test_annotations_of_250_kb_on_twenty_pods(siege):
     annotations = {**ANYWHERE, "example.com/large": "x" * 250_000}
     few = 0  # GPUs: without a queue they may take all the room that is free

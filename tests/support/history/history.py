@@ -234,8 +234,16 @@ class History:
                 break
             await self._end_term()
             await asyncio.sleep(1.1 + self.rng.random() * self.rng.choice((1, 30)))
+            self._delete_workloads()
             self.term = Term(self, self.faults)
         self._check()
+
+    def _delete_workloads(self) -> None:
+        """Now and then somebody deletes Workloads while no controller is there to see it."""
+        rng = random.Random(f"away {self.seed} {self.terms}")
+        there = sorted(self.server.all("workloads"), key=lambda one: one["metadata"]["name"])
+        for each in rng.sample(there, min(len(there), rng.choice((0, 0, 0, 1, 2)))):
+            self.server.delete(each, "admin")
 
     async def _end_term(self) -> None:
         term, choose = self.term, self.loop.choose
