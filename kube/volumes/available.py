@@ -2,7 +2,7 @@
 
 Many claims may ask in one question, and there may be many volumes: each volume is looked at once, and claims that want
 the same are answered once. Sizes between two of what there is are the same wish. A claim may be one that a tenant made,
-so what it selects volumes by is bounded (`too_selective`).
+so what it selects volumes by is bounded (`too_selective`), and so are the ways in which the claims of one question do.
 """
 
 from bisect import bisect_left
@@ -21,6 +21,8 @@ from kube.volumes.objects import NO_PROVISIONER, PersistentVolume, StorageClass
 
 MOST_REQUIREMENTS: Final = 256  # of the node affinity of one volume, or of all that one claim may be bound to
 MOST_VALUES: Final = 16_384  # of one requirement: volumes of one host each are merged
+MOST_WISHES: Final = 8  # different ones of one question that are answered, whatever they take
+MOST_COMPARED: Final = 1 << 17  # volumes that the wishes of one question are compared with beyond that, some 0.1 s
 
 Terms = tuple[NodeTerm, ...]  # ORed
 
@@ -54,6 +56,15 @@ class _Class:
     sizes: list[int] = field(default_factory=list)
     found: dict[_Wish, Terms | None] = field(default_factory=dict)
 
+    @property
+    def number(self) -> int:
+        """How many are for anybody."""
+        return sum(map(len, self.free.values()))
+
+
+class TooManyWishes(Exception):  # noqa: N818 - it is an answer
+    """Claims of one question want volumes in more different ways than are looked at."""
+
 
 class Available:
     """The available volumes of classes, for one question: they are not to change meanwhile."""
@@ -61,9 +72,13 @@ class Available:
     def __init__(self, of_class: Callable[[str], Iterable[PersistentVolume]]) -> None:
         self._of_class = of_class
         self._classes: dict[str, _Class] = {}
+        self._wishes = self._compared = 0
 
     def nodes(self, of: StorageClass, spec: ClaimSpec, key: str) -> Terms | None:
-        """Where a claim of a class (``namespace/name``) may have a volume, or have one made; None: on all nodes."""
+        """Where a claim of a class (``namespace/name``) may have a volume, or have one made; None: on all nodes.
+
+        Raises TooManyWishes where claims before it were about as much as one question may be.
+        """
         known = self._classes.get(of.metadata.name)
         if known is None:
             known = self._classes[of.metadata.name] = _read(self._of_class(of.metadata.name))
@@ -80,9 +95,16 @@ class Available:
         elif wish in known.found:
             found = known.found[wish]
         else:
+            self._count(known)
             found = known.found[wish] = _made(of, _united(_matching(known, wish)))
         mine = [terms for mode, terms in known.kept.get(key, ()) if mode == wish.mode]
         return _united([*mine, found]) if mine else found
+
+    def _count(self, known: _Class) -> None:
+        """Every claim may select in another way, and each way is compared with every volume."""
+        if self._wishes >= MOST_WISHES and self._compared >= MOST_COMPARED:
+            raise TooManyWishes
+        self._wishes, self._compared = self._wishes + 1, self._compared + known.number
 
 
 def too_selective(spec: ClaimSpec) -> bool:

@@ -21,7 +21,15 @@ from typing import Final
 from engine.model import HOSTNAME_LABEL, NodeTerm, Requirement, local_volumes_of, volumes_of
 from kube import objects
 from kube.objects import ClaimSpec
-from kube.volumes.available import MOST_REQUIREMENTS, Available, Terms, size_of, terms_of, too_selective
+from kube.volumes.available import (
+    MOST_REQUIREMENTS,
+    Available,
+    Terms,
+    TooManyWishes,
+    size_of,
+    terms_of,
+    too_selective,
+)
 from kube.volumes.objects import (
     BIND_COMPLETED,
     NO_PROVISIONER,
@@ -190,7 +198,10 @@ def _unbound(
         return Reach(((NodeTerm(fields=(only,)),),), limit, alone)
     if too_selective(spec):
         return NotReady(f"{claim} is not bound, and it selects volumes by more than is taken into account")
-    terms = available.nodes(found, spec, key)
+    try:
+        terms = available.nodes(found, spec, key)
+    except TooManyWishes:
+        return NotReady(f"{claim} is not bound, and its job's claims want volumes in more ways than are looked at")
     if terms == ():
         text = f'no available persistentvolume of storageclass "{class_name}" matches it'
         return NotReady(f"{claim} is not bound, and {text}")

@@ -8,7 +8,16 @@ from engine.model import HOSTNAME_LABEL, NodeTerm, Requirement, local_volumes_of
 from kube.objects import ClaimSpec, Node, Pod, PodTemplate
 from kube.pods.limits import over_limits
 from kube.pods.volumes import MOST_CLAIMS, claims_in, claims_of
-from kube.volumes.available import MOST_REQUIREMENTS, MOST_VALUES, Available, host_of, is_available
+from kube.volumes import available as volumes_available
+from kube.volumes.available import (
+    MOST_REQUIREMENTS,
+    MOST_VALUES,
+    MOST_WISHES,
+    Available,
+    TooManyWishes,
+    host_of,
+    is_available,
+)
 from kube.volumes.binding import (
     NotReady,
     Storage,
@@ -425,3 +434,26 @@ def test_a_claim_that_selects_by_too_much_is_not_ready(selector):
     assert found == NotReady(
         'persistentvolumeclaim "data" is not bound, and it selects volumes by more than is taken into account'
     )
+
+
+def selecting(number):
+    """A claim that selects in a way of its own, all the same volumes."""
+    return claim(spec={"selector": {"matchExpressions": [{"key": f"k{number}", "operator": "DoesNotExist"}]}})
+
+
+def test_claims_that_all_select_in_another_way_are_answered_up_to_a_limit(monkeypatch):
+    """Each way is compared with every volume: of 100 claims and 10,000 volumes that took a second."""
+    monkeypatch.setattr(volumes_available, "MOST_COMPARED", 200)
+    of, many = storage_class(provisioner=""), [volume(f"v{i}", zones=["z1"]) for i in range(50)]
+    available = Available(lambda _: many)
+    for number in range(MOST_WISHES):
+        assert available.nodes(of, selecting(number).spec, "ns/data")
+    with pytest.raises(TooManyWishes):
+        available.nodes(of, selecting(MOST_WISHES).spec, "ns/data")
+    assert available.nodes(of, selecting(0).spec, "ns/data"), "what was answered is answered again"
+    found = reach_of(storage(of, selecting(99), *many), "ns", "data", available)
+    assert found == NotReady(
+        'persistentvolumeclaim "data" is not bound, and its job\'s claims want volumes in more ways than are looked at'
+    )
+    few = Available(lambda _: many[:3])
+    assert all(few.nodes(of, selecting(number).spec, "ns/data") for number in range(40))
