@@ -48,9 +48,14 @@ class WriteState:
         self._deletions = self._deletions + 1 if now - self._deleted_at < FORGOTTEN else 1
         self._deleted_at = now
 
+    @property
+    def deleted_often(self) -> bool:
+        """Whether somebody else deletes its Workload over and over."""
+        return self._deletions > AT_ONCE
+
     def create_in(self, now: float) -> float:
         """Seconds until its Workload is made again: later each time where it is deleted over and over."""
-        if self._deletions <= AT_ONCE:
+        if not self.deleted_often:
             return 0.0
         pause = min(LONGEST, 2.0 ** min(self._deletions - AT_ONCE - 1, 10))
         return max(0.0, self._deleted_at + pause - now)

@@ -21,6 +21,7 @@ from ungater.model.actions import (
     Evict,
     EvictPods,
     EvictSome,
+    Free,
     Instruction,
     ReconcileContext,
     Release,
@@ -117,6 +118,12 @@ def _edited(owner: JobView, observed: ObservedWorkload) -> bool:
     counts, least = tuple([one.full for one in owner.pod_sets]), max([one.least for one in owner.pod_sets])
     said = observed.counts, observed.queue, observed.least, observed.most_execution, observed.copy_of
     return said != (counts, owner.queue, least, owner.most_execution, copy)
+
+
+def leave(entry: WorkloadEntry, why: str, rules: ReconcileContext) -> Instruction:
+    """Have its pods go, and then what it holds, without a word on its Workload, which is not there."""
+    bound = _bound(entry, rules)
+    return EvictPods(tuple(sorted(bound, key=lambda pod: pod.metadata.name)), why) if bound else Free()
 
 
 def life_of(entry: WorkloadEntry, rules: ReconcileContext) -> lifecycle.Life:

@@ -59,7 +59,7 @@ def reconcile(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: f
     if not owner.queue and (owner.request is None or not held_back(entry, rules.keys)):
         return _left_to_others(entry, rules.keys)
     if entry.observed is None:
-        return _made_again(entry, now)
+        return _made_again(entry, rules, now)
     if entry.admission is None and entry.observed.admission is None and (held_up := _held_up(entry, rules, now, wall)):
         return held_up
     if owner.suspended and not owner.queue:
@@ -67,11 +67,14 @@ def reconcile(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: f
     return [*_misled(entry, rules, now), *lifecycle.decide(entry, rules, now, wall), *_adopted(entry)]
 
 
-def _made_again(entry: WorkloadEntry, now: float) -> list[Instruction]:
+def _made_again(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[Instruction]:
     """Its Workload is made, at once or after a pause where others delete it over and over: each time costs writes.
 
-    Not where somebody waits until it has gone: by its Workload it is told so.
+    Where somebody waits until it has gone, it is told so by its Workload, and goes step by step. One whose Workload is
+    deleted before the next step goes without: else nobody could ever have its room.
     """
+    if entry.evict is not None and entry.admission is not None and entry.writes.deleted_often:
+        return [lifecycle.leave(entry, entry.evict.message, rules), Create()]
     left = entry.writes.create_in(now) if entry.evict is None else 0.0
     if left <= 0:
         return [Create()]

@@ -18,7 +18,7 @@ from queueing.queues.entry import Phase
 from ungater.jobs import pod_template
 from ungater.jobs.job import owner_of
 from ungater.model import workload_object
-from ungater.model.actions import Create, RequeueAfter
+from ungater.model.actions import Create, Dequeue, EvictPods, Free, RequeueAfter
 from ungater.model.admission import Nomination
 from ungater.model.class_rules import ClassRule
 from ungater.model.job_view import id_of
@@ -404,16 +404,23 @@ def test_a_workload_that_is_deleted_over_and_over_is_made_again_later_each_time(
     assert looked_at(world, record, now) == [Create()]
 
 
-def test_a_victim_s_workload_is_made_again_at_once(world):
+def test_a_victim_goes_though_its_workload_is_deleted_over_and_over(world):
     job = queued(world, "train")
-    world.admit(job)
+    slot = world.admit(job).slots[0]
     record = entry_of(world, job)
+    pod = make_pod("p", owner=record.job, at=slot.values, node=slot.node, phase="Running", spec=CPU)
+    world.put("pod", pod)
+    record.evict_for(lifecycle.preempted(Reason.IN_CLUSTER_QUEUE, "it goes"))
+    record.writes.note_deleted(100.0)
+    record.forget_workload()
+    assert looked_at(world, record, 100.0) == [Create()], "it is told so first"
     for _ in range(9):
         record.writes.note_deleted(100.0)
-    record.forget_workload()
-    assert Create() not in looked_at(world, record, 100.0)
-    record.evict_for(lifecycle.preempted(Reason.IN_CLUSTER_QUEUE, "it goes"))
-    assert looked_at(world, record, 100.0) == [Create()]
+    assert looked_at(world, record, 100.0) == [EvictPods((pod,), "it goes"), Create()]
+    world.drop("pod", pod)
+    assert looked_at(world, record, 100.0) == [Free(), Create()]
+    world.memory.admissions.free(record)
+    assert looked_at(world, record, 100.0)[0] == Dequeue(), "and then it is made again later"
 
 
 def test_a_workload_that_went_with_its_pods_was_not_deleted_by_anybody(world):

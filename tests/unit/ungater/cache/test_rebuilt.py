@@ -10,7 +10,9 @@ from support.world import FLAVOR, NODES, World, make_node
 
 from crds.admitted_quota import AdmittedQuota, encode
 from crds.constants import ADMITTED_QUOTA
+from kube.objects import ObjectMeta, ResourceFlavor, ResourceFlavorSpec
 from ungater.jobs.job import owner_of
+from ungater.jobs.pod_group import owner_key, owner_of_pods
 from ungater.model.job_view import id_of
 from ungater.model.workload_object import Workload
 from ungater.model.workload_spec import new_workload
@@ -210,6 +212,28 @@ def test_a_wider_level_than_the_node_is_checked_by_where_pods_are():
     again = world.restarted()
     assert held(again, job) == {"r1": 3}
     assert again.state.free("r1-h1")["cpu"] + again.state.free("r1-h2")["cpu"] == 1000
+
+
+def test_a_pod_that_has_quota_and_no_slot_keeps_its_quota(world):
+    plain = ResourceFlavor(metadata=ObjectMeta(name="plain"), spec=ResourceFlavorSpec(node_labels={"rack": "r1"}))
+    world.put("flavor", plain)
+    flavor = {"name": "plain", "resources": [{"name": "cpu", "nominalQuota": 4}]}
+    world.put("cluster_queue", cluster_queue(4, resourceGroups=[{"coveredResources": ["cpu"], "flavors": [flavor]}]))
+    for node, kept in (("r1-h1", True), ("r2-h1", False)):
+        pod = make_pod("lone", gated=False, node=node, phase="Running", spec=CPU)
+        meta = msgspec.structs.replace(
+            pod.metadata,
+            owner_references=(),
+            labels={KEYS.queue_name: "team"},
+            annotations={KEYS.unconstrained: "true", ADMITTED_QUOTA: encode(AdmittedQuota("cq", {"cpu": "plain"}))},
+        )
+        pod = msgspec.structs.replace(pod, metadata=meta)
+        own = owner_of_pods(owner_key(pod, KEYS), [pod], KEYS)
+        world.put("pod", annotated(pod, **{KEYS.workload: own.workload}))
+        again = world.restarted()
+        entry = again.entries[own.id]
+        assert (entry.admission is not None) is kept
+        assert again.queues.quotas.used("cq", ("plain", "cpu")) == 1000, "it runs, and is paid for"
 
 
 # --- what is noted on a Workload that was made anew, and has no status yet ------------------------------------------
