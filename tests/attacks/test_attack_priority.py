@@ -4,6 +4,7 @@ Attacker and honest tenant share one ClusterQueue that preempts; an honest job h
 """
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 import pytest_asyncio
@@ -14,6 +15,7 @@ from support.queues import queued
 from support.siege import ANYWHERE, make_shared_queue, pod, replicated
 
 from crds import constants
+from kube.errors import NotFound
 from kube.patches import PatchType
 from kube.resources import CLUSTER_QUEUES, JOB_SETS, JOBS, LOCAL_QUEUES, WORKLOADS
 
@@ -22,14 +24,16 @@ pytestmark = [pytest.mark.cluster, pytest.mark.asyncio(loop_scope="module")]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", autouse=True)
 async def shared(siege):
-    """The queue ``shared`` of both, full of an honest job."""
+    """The queues of both: ``shared``, full of an honest job, and ``fair``."""
     name = f"{siege.name}-shared"
     await make_shared_queue(siege, name, 16)
+    await make_shared_queue(siege, f"{siege.name}-fair", 16, local="fair")
     await siege.hold("first", 2, "shared")
     yield
-    for namespace in (siege.namespace, siege.theirs.namespace):
-        await siege.admin.delete(LOCAL_QUEUES, "shared", namespace)
-    await siege.admin.delete(CLUSTER_QUEUES, name)
+    for local in ("shared", "fair"):
+        for namespace in (siege.namespace, siege.theirs.namespace):
+            await siege.admin.delete(LOCAL_QUEUES, local, namespace)
+        await siege.admin.delete(CLUSTER_QUEUES, f"{siege.name}-{local}")
 
 
 async def waits(siege, name="evil"):
@@ -154,3 +158,25 @@ async def test_a_later_pod_of_a_group_has_the_label(siege):
     await siege.reason("evil-0", "InsufficientQuota")
     await siege.restart()
     await siege.stands()
+
+
+async def test_a_victim_has_its_workload_deleted_before_each_step(siege):
+    """As the admin of a namespace may do it, as fast as he can: who waits for its room gets it all the same."""
+    await siege.submit("evil", 2, "fair")
+    await siege.mine.running("evil", 2)
+
+    async def delete() -> None:
+        while True:
+            for workload in await siege.admin.list(WORKLOADS, siege.namespace):
+                with suppress(NotFound):
+                    await siege.admin.delete(WORKLOADS, workload["metadata"]["name"], siege.namespace)
+
+    deleting = asyncio.create_task(delete())
+    try:
+        await siege.theirs.submit("important", 2, "fair", request=ANYWHERE, priority="high")
+        await siege.theirs.running("important", 2)
+    finally:
+        deleting.cancel()
+        with suppress(asyncio.CancelledError):
+            await deleting
+        await siege.theirs.delete("important")

@@ -360,8 +360,8 @@ async def besieged(
                         await admin.delete(resource, obj["metadata"]["name"], each.namespace, grace_period=0)
 
 
-async def make_shared_queue(siege: Siege, name: str, gpus: int, **spec: Any) -> None:
-    """A ClusterQueue that preempts, and the LocalQueue ``shared`` of each tenant that leads to it."""
+async def make_shared_queue(siege: Siege, name: str, gpus: int, *, local: str = "shared", **spec: Any) -> None:
+    """A ClusterQueue that preempts, and the LocalQueue of each tenant that leads to it."""
     quotas = [{"name": GPU, "nominalQuota": gpus}, {"name": "cpu", "nominalQuota": 1000}]
     group = {"coveredResources": [GPU, "cpu"], "flavors": [{"name": siege.name, "resources": quotas}]}
     preemption = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
@@ -369,8 +369,8 @@ async def make_shared_queue(siege: Siege, name: str, gpus: int, **spec: Any) -> 
     made = {"apiVersion": API, "kind": "ClusterQueue", "metadata": {"name": name}, "spec": body}
     await siege.admin.create(CLUSTER_QUEUES, made)
     for namespace in (siege.namespace, siege.theirs.namespace):
-        local = {"metadata": {"name": "shared"}, "spec": {"clusterQueue": name}}
-        await siege.admin.create(LOCAL_QUEUES, {"apiVersion": API, "kind": "LocalQueue", **local}, namespace)
+        body = {"metadata": {"name": local}, "spec": {"clusterQueue": name}}
+        await siege.admin.create(LOCAL_QUEUES, {"apiVersion": API, "kind": "LocalQueue", **body}, namespace)
 
 
 async def _make_namespace(admin: Client, name: str) -> None:
