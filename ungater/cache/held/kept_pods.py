@@ -57,6 +57,11 @@ class KeptPods:
         )
 
 
+def grows(entry: WorkloadEntry) -> bool:
+    """Whether its pods run on where others of them have no place: nobody suspends it while it waits."""
+    return not (entry.job.queue and entry.job.suspendable)
+
+
 def inside(kept: KeptPods, slots: PodSetSlots) -> bool:
     """Whether the pods are in these slots, no more in one than it takes."""
     counts = {slot.values: slot.count for slot in slots.slots}

@@ -5,7 +5,9 @@ Rules
   word of it is taken: each has to be on that very node, in a flavor that covers what it asks for, of the ClusterQueue
   that its LocalQueue leads to.
 - All that is asked for has to hold: as many pods as the job needs, levels, slices and groups. Places for pods that are
-  missing are found beside those that run, as for a job that grows.
+  missing are found beside those that run, as for a job that grows. A job that is suspended while it waits starts anew
+  where there is no room for them; of any other the pods would run on and keep that room from it, so it holds what they
+  have, and grows later.
 - Room and quota have to be there as for any other: what runs is charged already, and nothing may be short of it.
 - Where any of that fails nothing is held, and the job waits like one that was never admitted.
 - Where the Workload was made anew and nobody could write its status any more, a note on it (`crds.constants.HELD`) says
@@ -30,7 +32,7 @@ from queueing.model import Quantities, at_least, exceeds, usage
 from queueing.queues.eviction_units import orphan
 from ungater.cache.core import Core
 from ungater.cache.held.admissions import Admissions
-from ungater.cache.held.kept_pods import KeptPods, inside, runs, together
+from ungater.cache.held.kept_pods import KeptPods, grows, inside, runs, together
 from ungater.cache.held.pod_sets import RequestedPodSets
 from ungater.cache.held.reservations import Reservations
 from ungater.jobs.pod_group import mark_of
@@ -116,7 +118,7 @@ class RebuiltAdmissions:
         """The pods of a pod set that have places; None where they do not say one and the same thing, or no truth."""
         pods = self._placed(entry, pod_set)
         if not pods:
-            return KeptPods(pod_set, (), None, None, {}) if not pod_set.count else None
+            return KeptPods(pod_set, (), None, None, {}) if not pod_set.count or grows(entry) else None
         if len(pods) > pod_set.count:
             return None
         said = {(pod.metadata.annotations or {}).get(ADMITTED_QUOTA) for pod in pods}
@@ -238,16 +240,14 @@ class RebuiltAdmissions:
     def _completed(
         self, entry: WorkloadEntry, kept: KeptPods, wished: Mapping[str, PodSet]
     ) -> tuple[Assignment, ...] | None:
-        """The places of a pod set with those of pods that are missing; nobody tells how many an open-ended one has."""
+        """The places of a pod set with those of pods that are missing, as far as they have to be there."""
         held = self._state.assignments(entry.key).get(kept.pod_set.name)
         if held is None:
             return () if kept.flavor is None else None
-        missing = kept.pod_set.count - len(kept.pods)
-        if not missing:
-            return (held,)
-        found = extend(self._state, entry.key, wished[kept.pod_set.name], missing)
+        wish, missing = wished[kept.pod_set.name], kept.pod_set.count - len(kept.pods)
+        found = extend(self._state, entry.key, wish, missing)
         if isinstance(found, Refusal):
-            return (held,) if entry.job.open_ended else None
+            return (held,) if grows(entry) and not wish.group else None
         return (found,)
 
     def _has_room(self, parts: Collection[Assignment]) -> bool:
@@ -262,7 +262,7 @@ class RebuiltAdmissions:
 
     def _part(self, kept: KeptPods, held: Assignment | None) -> PodSetAssignment:
         """What is stored of it."""
-        count = held.count if held is not None else max(len(kept.pods), kept.pod_set.count)
+        count = held.count if held is not None else kept.pod_set.count if kept.pods else 0
         slots = self._reservations.slots_of(held) if held is not None else None
         taken = usage(kept.asks, count)
         if kept.quota is not None:

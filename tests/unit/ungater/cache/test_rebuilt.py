@@ -104,6 +104,15 @@ def test_one_on_its_way_keeps_its_place(world):
     assert again.state.free("r2-h2")["cpu"] == 1000
 
 
+def test_one_that_nobody_suspends_holds_what_its_pods_have_where_others_find_no_room(world):
+    job, other = job_of(world, pods=4, queue=""), job_of(world, "other", 1, queue="")
+    run(world, job, [("r2", "h1"), ("r2", "h1")], quota="")
+    run(world, other, [("r2", "h2")], quota="")
+    again = world.restarted()
+    assert held(again, job) == {"r2-h1": 2}
+    assert again.entries[id_of(job)].growing == {"main": 4}
+
+
 def test_where_those_that_are_missing_find_no_room_it_waits_as_a_whole(world):
     job, other = job_of(world, pods=4), job_of(world, "other", 1, queue="")
     run(world, job, [("r2", "h1"), ("r2", "h1")])
