@@ -206,14 +206,15 @@ class OutsidePod(_Struct, frozen=True):
 class Rules(_Struct, frozen=True):
     """What holds for all queues.
 
-    ``patience``: seconds after which one that waits keeps the room it needs from those behind it. ``fair``: queues of a
-    cohort take turns by dominant resource share, and victims are taken from those above theirs. ``victims``: which
-    victims are the least, where a queue does not say it. ``pods``: pods that no queue admitted may be victims too,
-    where their priority is lower. ``override``: who borrows is a victim also where budgets protect it, for a queue that
-    takes back nominal quota.
+    ``patience``: seconds after which those behind one that waits leave it the room it needs, where they fit elsewhere;
+    ``hold``: seconds after which they do in any case. ``fair``: queues of a cohort take turns by dominant resource
+    share, and victims are taken from those above theirs. ``victims``: which victims are the least, where a queue does
+    not say it. ``pods``: pods that no queue admitted may be victims too, where their priority is lower. ``override``:
+    who borrows is a victim also where budgets protect it, for a queue that takes back nominal quota.
     """
 
     patience: float = 300.0
+    hold: float = 259_200.0
     fair: bool = False
     victims: VictimRules = VictimRules()
     pods: bool = False

@@ -110,7 +110,8 @@ class Options:
     ``slowdown``: a job whose pods lie across domains of the level that it wishes runs so many times as long (1: it does
     not matter). ``checkpoint``: seconds of work between checkpoints; 0: an evicted job begins anew. ``grace``: seconds
     until the pods of a victim are gone. ``retries``: how often pods that a kubelet refused are made again before their
-    job fails (a Job's backoffLimit). ``patience``: see docs/queues.md. ``seed``: breaks ties of count-only placing.
+    job fails (a Job's backoffLimit). ``patience``, ``hold``: see docs/queues.md. ``seed``: breaks ties of count-only
+    placing.
     """
 
     slowdown: float = 1.0
@@ -118,6 +119,7 @@ class Options:
     grace: float = 30.0
     retries: int = 6
     patience: float = 300.0
+    hold: float = 259_200.0
     seed: int = 0
 
 

@@ -354,7 +354,7 @@ def _waiting(job: Job, policy: Policy) -> Waiting:
 
 def _queues(cluster: Cluster, policy: Policy, options: Options, jobs: Iterable[Job]) -> Queues:
     patience = options.patience if policy.claiming else inf
-    made = Queues(Rules(patience=patience, fair=policy.fair))
+    made = Queues(Rules(patience=patience, hold=options.hold, fair=policy.fair))
     jobs = list(jobs)
     for namespace in sorted({job.namespace for job in jobs} | cluster.namespaces.keys()):
         made.set_namespace(namespace, cluster.namespaces.get(namespace, {}))

@@ -156,7 +156,7 @@ def _claim(reading: Reading, key: str, options: tuple[QuotaOption, ...]) -> Iter
 
     Nothing is kept for one that can never be admitted.
     """
-    entry, patience = reading.queues.entries.get(key), reading.queues.rules.patience
+    entry, rules = reading.queues.entries.get(key), reading.queues.rules
     if entry is None or entry.grant is not None:
         return
     behind = [one for one in reading.workloads if one != key and f"kept for {key}," in reading.condition(one).message]
@@ -166,10 +166,16 @@ def _claim(reading: Reading, key: str, options: tuple[QuotaOption, ...]) -> Iter
         )
         return
     possible = any(not any(line.never for line in option.quotas) for option in options)
-    if possible and reading.now - entry.workload.created >= patience and entry.group is not None:
+    if possible and (waited := reading.now - entry.workload.created) >= rules.patience and entry.group is not None:
         yield (
-            f"It has waited longer than {patience:g} s (queuePatienceSeconds): room and quota that it needs are kept "
-            "from those behind it, unless another one comes before it that waits for the same flavor"
+            f"It has waited longer than {rules.patience:g} s (queuePatienceSeconds): those behind it leave it the "
+            "quota that it needs, and the room "
+            + (
+                f"where they fit elsewhere, after {rules.hold:g} s in any case (queueHoldSeconds)"
+                if waited < rules.hold
+                else f"in any case, since it has waited longer than {rules.hold:g} s (queueHoldSeconds)"
+            )
+            + ", unless another one comes before it that waits for the same flavor"
         )
 
 

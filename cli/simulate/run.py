@@ -92,8 +92,14 @@ Retries = Annotated[
 Patience = Annotated[
     str,
     typer.Option(
-        metavar="TIME", help="After which a waiting job keeps room from those behind it.", rich_help_panel=WORLD
+        metavar="TIME",
+        help="After which those behind a waiting job leave it its room where they fit elsewhere.",
+        rich_help_panel=WORLD,
     ),
+]
+Hold = Annotated[
+    str,
+    typer.Option(metavar="TIME", help="After which they leave it the room in any case.", rich_help_panel=WORLD),
 ]
 Out = Annotated[
     Path | None,
@@ -152,6 +158,7 @@ def command(
     grace: Grace = "30s",
     retries: Retries = 6,
     patience: Patience = "5m",
+    hold: Hold = "3d",
     output: Output = OutputFormat.TABLE,
     out: Out = None,
     picture: Picture = None,
@@ -166,7 +173,7 @@ def command(
     """
     chosen = policies(policy or DEFAULT)
     _check_folders(out, picture)
-    options = _options(slowdown, checkpoint, grace, retries, patience, seed)
+    options = _options(slowdown, checkpoint, grace, retries, patience, hold, seed)
     made = given.Made(blocks, racks, hosts, gpus, cpu, memory, machine, kubelet)
     keys = Keys(domain)
     place = _place(cluster, made, keys, level or [], queues, empty=empty)
@@ -193,13 +200,16 @@ def _check_folders(out: Path | None, picture: Path | None) -> None:
             pass
 
 
-def _options(slowdown: float, checkpoint: str, grace: str, retries: int, patience: str, seed: int) -> Options:
+def _options(
+    slowdown: float, checkpoint: str, grace: str, retries: int, patience: str, hold: str, seed: int
+) -> Options:
     return Options(
         slowdown=slowdown,
         checkpoint=given.time_of("--checkpoint", checkpoint),
         grace=given.time_of("--grace", grace),
         retries=retries,
         patience=given.time_of("--patience", patience),
+        hold=given.time_of("--hold", hold),
         seed=seed,
     )
 

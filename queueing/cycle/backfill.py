@@ -4,10 +4,14 @@ Rules
 - Who has waited for ``Rules.patience`` and still does not fit becomes a *claimant*, first things first in the order of
   all queues; at most one a flavor at a time. A claim ends when its workload is admitted, or waits no more. How long one
   waits is stored: after a restart it claims as soon as it is refused, before anybody behind it is looked at.
-- Room: one domain that the claimant would fit if all that queues admitted were gone is closed: what is free there, and
-  what becomes free, is held (all of ``pods`` on its nodes). It is chosen once and kept; where nothing of ours is left
-  in it and the claimant still does not fit, the next one is chosen. A request that one domain need not hold, and that
-  the flavor would take so emptied, closes the whole flavor.
+- Room: of one domain that the claimant would fit if all that queues admitted were gone as many nodes are closed as
+  would do: what is free there, and what becomes free, is held (all of ``pods`` on its nodes). The domain is chosen once
+  and kept; the nodes are those where most is free, and others are taken only where more is free on them in all, so that
+  the claimant gets nearer with each change. Where nothing of ours is left on them and the claimant still does not fit,
+  the whole domain is closed, and then the next one. A request that one domain need not hold closes nodes anywhere in
+  the flavor; one of several pod sets closes the flavor.
+- Until the claimant has waited for ``Rules.hold`` its claim is *soft*: who comes after it and fits nowhere else takes
+  of the room. So the room is left to it where that costs nobody anything, and none stays idle.
 - Room is closed only while no quota is lacking: one that waits for quota alone keeps no nodes idle.
 - Quota: who comes after the claimant may not take quota that the claimant was seen to lack, except a queue within its
   own nominal quota.
@@ -67,6 +71,7 @@ def renew(state: ClusterState, queues: Queues, shield: Shield) -> list[Entry]:
     for slot, heap in list(queues.aged.items()):
         _next(state, queues, shield, slot, heap)
     for claim in queues.claims.values():
+        claim.age(now - claim.entry.since, queues.rules.hold)
         rooms = tuple(queues.rooms.get(flavor, 0) for flavor in claim.option.rooms)
         lacks = bool(_missing(queues, claim))
         if (rooms, lacks) != (claim.seen, claim.lacks):
@@ -156,6 +161,7 @@ def _next(state: ClusterState, queues: Queues, shield: Shield, slot: str, heap: 
         heapq.heappop(heap)
         seen = tuple(queues.rooms.get(flavor, 0) for flavor in option.rooms)
         claim = queues.claims[key] = BackfillReservation(entry, option, seen=seen)
+        claim.age(shield.now - entry.since, queues.rules.hold)
         with shield(key):
             close(state, queues, claim)
         return
@@ -197,10 +203,16 @@ def behind(queues: Queues, entry: Entry) -> list[BackfillReservation]:
     return [claim for claim in queues.claims.values() if claim.order >= entry.order]
 
 
+def yielding(queues: Queues, entry: Entry) -> list[BackfillReservation]:
+    """The claims of which one that is admitted may take for what it lacks: those behind it, and soft ones."""
+    return [claim for claim in queues.claims.values() if claim.soft or claim.order >= entry.order]
+
+
 @contextmanager
-def opened(state: ClusterState, queues: Queues, shield: Shield, entry: Entry) -> Iterator[None]:
-    """Let a workload look at the room that is kept for those behind it, and take of it."""
-    lifted = behind(queues, entry)
+def opened(
+    state: ClusterState, queues: Queues, shield: Shield, lifted: Iterable[BackfillReservation]
+) -> Iterator[None]:
+    """Let a workload look at the room that these claims keep, and take of it; what is left is kept again."""
     open_(state, lifted)
     try:
         yield
@@ -213,8 +225,8 @@ def opened(state: ClusterState, queues: Queues, shield: Shield, entry: Entry) ->
 
 
 def reopen(state: ClusterState, queues: Queues, entry: Entry) -> None:
-    """A workload took of the room that was kept for those behind it: the next cycle keeps what is left."""
-    for claim in behind(queues, entry):
+    """A workload took of the room that is kept for others: the next cycle keeps what is left."""
+    for claim in yielding(queues, entry):
         state.release(claim.holder)
         claim.see(())
 
@@ -249,43 +261,75 @@ def _named(flavor: str) -> PodSet:
 
 
 def _leaves(state: ClusterState, queues: Queues, claim: BackfillReservation, outlook: Outlook, sets: int) -> Ints:
-    """The leaves of the claimed domain of a flavor; chooses one where none is claimed, or that one is of no use."""
+    """The leaves that are kept of a flavor: in the claimed domain, and of it as many as would do."""
     flavor, tree = outlook.tree.flavor.name, outlook.tree
-    if sets > 1 or outlook.rank < 0:
-        if flavor not in claim.domains and not _fits_alone(state, queues, claim):
-            claim.mark_hopeless()
-            return np.zeros(0, np.int64)
-        claim.domains[flavor] = ()
-        return np.arange(tree.size)
+    if sets > 1:
+        return _all(state, queues, claim, outlook)
     occupancy = queues.holders.usage(state, flavor)
     if occupancy is None:
         return np.zeros(0, np.int64)
     rows = occupancy.rows()
     rows = rows.of(occupancy.alive[: len(occupancy.keys)][rows.owner])
     freed = occupancy.freed(rows, [resource for resource, _ in outlook.needs])
-    then, now = outlook.domains(freed), outlook.domains()
-    used = np.bincount(outlook.owner[rows.leaf], minlength=len(then))
-    refused = claim.entry.group is not None and claim.entry.group.parked
+    on = np.bincount(rows.leaf, minlength=tree.size)
+    domain = _domain(claim, outlook, outlook.domains(freed), np.bincount(outlook.owner, on).astype(np.int64))
+    if domain is None:
+        claim.domains.pop(flavor, None)
+        claim.mark_hopeless()
+        return np.zeros(0, np.int64)
+    claim.domains[flavor] = _path(outlook, domain)
+    span = outlook.span(domain)
+    leaves = np.arange(span.start, span.stop)
+    if not outlook.by_host or flavor in claim.whole:
+        return leaves
+    then, now = outlook.leaves(freed)[leaves], outlook.leaves()[leaves]
+    kept = np.isin(leaves, occupancy.leaves(claim.nodes.get(flavor, ())))
+    best = np.lexsort((~kept, on[leaves], -now, then == 0))
+    enough = int(np.searchsorted(then[best].cumsum(), outlook.pod_set.count)) + 1
+    chosen = np.sort(best[:enough])
+    if kept.any() and then[kept].sum() >= outlook.pod_set.count and now[kept].sum() >= now[chosen].sum():
+        chosen = kept.nonzero()[0]
+    if not on[leaves[chosen]].any() and claim.refused:
+        claim.whole.add(flavor)
+        return leaves
+    claim.nodes[flavor] = tuple(tree.names[leaf] for leaf in leaves[chosen].tolist())
+    return leaves[chosen]
+
+
+def _all(state: ClusterState, queues: Queues, claim: BackfillReservation, outlook: Outlook) -> Ints:
+    """All of a flavor, for several pod sets."""
+    flavor = outlook.tree.flavor.name
+    if flavor not in claim.domains and not _fits_alone(state, queues, claim):
+        claim.mark_hopeless()
+        return np.zeros(0, np.int64)
+    claim.domains[flavor] = ()
+    return np.arange(outlook.tree.size)
+
+
+def _domain(claim: BackfillReservation, outlook: Outlook, then: Ints, used: Ints) -> int | None:
+    """The claimed domain; chooses one where none is claimed, or that one is of no use; None where none is of use."""
+    flavor = outlook.tree.flavor.name
     best: int | None = None
-    for domain in np.lexsort((used, -now)).tolist():
+    order: list[int] = np.lexsort((used, -outlook.domains())).tolist()
+    for domain in order:
         if then[domain] < outlook.pod_set.count:
             continue
-        path = tuple(tree.path(min(outlook.rank, tree.last), domain)) + _leaf_name(outlook, domain)
-        if refused and not used[domain]:
+        path = _path(outlook, domain)
+        if claim.refused and not used[domain]:
             claim.failed.add((flavor, path))  # nothing of ours is there, and it was refused
         if (flavor, path) in claim.failed:
             continue
         if path == claim.domains.get(flavor):
-            best = domain
-            break
+            return domain
         best = domain if best is None else best
-    if best is None:
-        claim.domains.pop(flavor, None)
-        claim.mark_hopeless()
-        return np.zeros(0, np.int64)
-    claim.domains[flavor] = tuple(tree.path(min(outlook.rank, tree.last), best)) + _leaf_name(outlook, best)
-    span = outlook.span(best)
-    return np.arange(span.start, span.stop)
+    return best
+
+
+def _path(outlook: Outlook, domain: int) -> tuple[str, ...]:
+    if outlook.rank < 0:
+        return ()
+    tree = outlook.tree
+    return tuple(tree.path(min(outlook.rank, tree.last), domain)) + _leaf_name(outlook, domain)
 
 
 def _fits_alone(state: ClusterState, queues: Queues, claim: BackfillReservation) -> bool:

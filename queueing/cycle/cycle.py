@@ -134,7 +134,7 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
         searches, key = queues.searches, eager.pop(0)
         if not elastic.may_grow(queues, key):
             continue  # it is to go for one that was before it
-        with shield(key), backfill.opened(state, queues, shield, queues.entries[key]):
+        with shield(key), backfill.opened(state, queues, shield, backfill.yielding(queues, queues.entries[key])):
             _grow(state, queues, key, made)
         looks -= 1 + SEARCH * (queues.searches - searches)
     # 6. Turns: one queue after the other, the first of each, until nobody is left or the limit is reached.
@@ -265,17 +265,18 @@ def _decide(state: ClusterState, queues: Queues, shield: Shield, group: Equivale
     head = group.head
     assert head is not None  # noqa: S101  (``_Turns`` gives groups that have one)
     entry = queues.entries[head[2]]
-    with backfill.opened(state, queues, shield, entry):
+    with backfill.opened(state, queues, shield, backfill.behind(queues, entry)):
         _look_at(state, queues, shield, entry, made)
 
 
 def _look_at(state: ClusterState, queues: Queues, shield: Shield, entry: Entry, made: Decisions) -> None:
     key, outcome = entry.workload.key, nominate(state, queues, entry)
     match outcome:
-        case Fits(option, assignments, counts):
+        case Fits(option, assignments, counts, over):
             asks = asks_of(entry.workload)
             grant = AssumedAdmission(entry.queue, counts, option.flavors, option.amounts, assignments, asks)
-            queues.grant(state, key, grant)
+            with backfill.opened(state, queues, shield, over):
+                queues.grant(state, key, grant)
             queues.fresh.add(key)
             partly = any(counts[p.name] < p.count for p in entry.workload.pod_sets)
             made.admitted.append(Admitted(key, grant, _admitted(grant, partly=partly), partly))

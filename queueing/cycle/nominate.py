@@ -19,6 +19,7 @@ from queueing.cycle.backfill import barred, keeping, open_
 from queueing.model import looks_at_pods
 from queueing.preemption.plan import Plan
 from queueing.preemption.search import plan
+from queueing.queues.claim import BackfillReservation
 from queueing.queues.entry import Entry
 from queueing.queues.flavor_assigner import FlavorAssignment, options, put, scaled
 from queueing.queues.pending_workloads import Event
@@ -40,11 +41,12 @@ NEVER: Final = frozenset(
 
 @dataclass(frozen=True)
 class Fits:
-    """It can be admitted: ``counts`` pods by pod set."""
+    """It can be admitted: ``counts`` pods by pod set; ``over``: soft claims, of whose room it takes."""
 
     option: FlavorAssignment
     assignments: tuple[Assignment, ...]
     counts: dict[str, int]
+    over: tuple[BackfillReservation, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,7 @@ class _Look:
     queues: Queues
     entry: Entry
     waits: Waits = field(default_factory=Waits)
+    over: tuple[BackfillReservation, ...] = ()  # soft claims that the last placement took of
 
     def run(self, found: tuple[FlavorAssignment, ...], wrong: Refusal | None) -> Outcome:
         """See ``nominate``."""
@@ -105,7 +108,7 @@ class _Look:
         for option in found:
             placed = self.fits(option)
             if placed is not None:
-                fits = Fits(option, placed, counts)
+                fits = Fits(option, placed, counts, self.over)
                 if queue.borrow_first or not self.queues.quotas.borrows(self.entry.queue, option.amounts):
                     return fits
                 borrowing = borrowing or fits
@@ -168,8 +171,10 @@ class _Look:
     def _put(self, option: FlavorAssignment) -> tuple[Assignment, ...] | Refusal:
         """Place it, unless an equal request was refused since room was last freed."""
         queues = self.queues
+        self.over = ()
         if any(claim.order >= self.entry.order for claim in queues.claims.values()):
-            return put(self.state, self.entry.workload.key, option)  # room is open that is closed to others
+            found = put(self.state, self.entry.workload.key, option)  # room is open that is closed to others
+            return self._over(option, found) if isinstance(found, Refusal) else found
         key = option.request
         now = tuple(queues.rooms.get(flavor, 0) for flavor in option.rooms)
         known = queues.memo.get(key)
@@ -177,25 +182,34 @@ class _Look:
             return known[1]
         found = put(self.state, self.entry.workload.key, option)
         if isinstance(found, Refusal):
-            found = self._kept(option) or found
+            found = self._over(option, found)
         if isinstance(found, Refusal) and not _looks_at_pods(option):
             if len(queues.memo) >= MEMO:
                 queues.memo.clear()
             queues.memo[key] = (now, found)
         return found
 
-    def _kept(self, option: FlavorAssignment) -> Refusal | None:
-        """Who keeps the room that an option would have else; None where there is none."""
+    def _over(self, option: FlavorAssignment, refusal: Refusal) -> tuple[Assignment, ...] | Refusal:
+        """Where the pods go that fit only into room that soft claims keep; else why they do not fit."""
         kept = keeping(self.queues, self.entry, option.rooms)
-        if not kept:
-            return None
+        soft = tuple([claim for claim in kept if claim.soft])
+        found = self._without(soft, option) if soft else refusal
+        if not isinstance(found, Refusal):
+            self.over = soft
+            return found
+        if len(kept) > len(soft) and not isinstance(self._without(kept, option), Refusal):
+            return messages.behind_in_room([claim.key for claim in kept if not claim.soft])
+        return refusal
+
+    def _without(
+        self, claims: Iterable[BackfillReservation], option: FlavorAssignment
+    ) -> tuple[Assignment, ...] | Refusal:
         checkpoint = self.state.begin()
         try:
-            open_(self.state, kept)
-            found = put(self.state, self.entry.workload.key, option)
+            open_(self.state, claims)
+            return put(self.state, self.entry.workload.key, option)
         finally:
             self.state.rollback(checkpoint)
-        return None if isinstance(found, Refusal) else messages.behind_in_room([claim.key for claim in kept])
 
     def preempts(self, option: FlavorAssignment) -> Plan | None:
         """Victims for an option; None where none would do."""
@@ -239,7 +253,7 @@ class _Look:
         for option in options(self.state, queue, self.queues.plain, workload).found:
             placed = self.fits(option)
             if placed is not None:
-                return Fits(option, placed, {pod_set.name: pod_set.count for pod_set in workload.pod_sets})
+                return Fits(option, placed, {pod_set.name: pod_set.count for pod_set in workload.pod_sets}, self.over)
         return None
 
     def _alone(self) -> bool:

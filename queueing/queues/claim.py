@@ -9,20 +9,32 @@ from queueing.queues.flavor_assigner import FlavorAssignment
 
 @dataclass(eq=False)
 class BackfillReservation:
-    """What is kept for one workload. ``domains``: by flavor the path that is closed (() the whole flavor)."""
+    """What is kept for one workload.
+
+    ``domains``: by flavor the path that is claimed (() the whole flavor); ``nodes``: as many of its nodes as would do,
+    which are closed; ``whole``: flavors where all of the domain is, since those did not do. ``soft``: those behind it
+    that fit nowhere else may take of the room.
+    """
 
     entry: Entry
     option: FlavorAssignment
     domains: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    nodes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    whole: set[str] = field(default_factory=set)
     failed: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)
     bars: set[FlavorResource] = field(default_factory=set)
     seen: tuple[int, ...] = ()
+    soft: bool = True
     lacks: bool = False  # quota, so that room is of no use to it
     hopeless: bool = False  # no domain would take it, whatever ends
 
     def see(self, rooms: tuple[int, ...]) -> None:
         """It was looked at when so much had become free in the flavors that it wants."""
         self.seen = rooms
+
+    def age(self, waited: float, hold: float) -> None:
+        """It has waited for so long, and from ``hold`` seconds on its room is closed to all behind it."""
+        self.soft = waited < hold
 
     def lack(self, quota: set[FlavorResource]) -> None:
         """It is looked at anew, and this quota is lacking, or none."""
@@ -32,6 +44,11 @@ class BackfillReservation:
     def mark_hopeless(self) -> None:
         """No domain would take it, whatever ends."""
         self.hopeless = True
+
+    @property
+    def refused(self) -> bool:
+        """Whether it was looked at with what is kept for it, in vain."""
+        return self.entry.group is not None and self.entry.group.parked
 
     @property
     def key(self) -> str:

@@ -162,6 +162,11 @@ class FlavorUsage:
     def _kind(self, requests: Amounts) -> int:
         return self._kinds.setdefault(tuple({PODS: 1, **requests}.items()), len(self._kinds))
 
+    def leaves(self, names: Iterable[str]) -> Ints:
+        """The leaves of these nodes, of those that are there."""
+        at = self._leaves_by_name
+        return np.array([at[name] for name in names if name in at], np.int64)
+
     @cached_property
     def _leaves_by_name(self) -> dict[str, int]:
         return {name: leaf for leaf, name in enumerate(self.tree.names)}

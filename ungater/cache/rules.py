@@ -12,6 +12,7 @@ def queue_rules(settings: Settings) -> model.Rules:
     """What holds for all queues."""
     return model.Rules(
         patience=settings.queue_patience_seconds,
+        hold=settings.queue_hold_seconds,
         fair=settings.fair_sharing,
         victims=victim_rules(settings),
         pods=settings.preempt_plain_pods,

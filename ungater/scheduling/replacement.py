@@ -15,7 +15,7 @@ from engine.placement.place import extend, place, replace
 from engine.reasons import Reason
 from engine.results import Refusal, WorkloadRequest
 from kube.objects import PodTemplate
-from queueing.cycle.backfill import behind, open_
+from queueing.cycle.backfill import open_, yielding
 from queueing.queues.entry import AssumedAdmission
 from ungater.cache.cache import Cache
 from ungater.model.admission import Admission
@@ -65,7 +65,7 @@ def elsewhere(cache: Cache, entry: WorkloadEntry) -> AssumedAdmission | Refusal:
     counts, queues = dict(grant.counts), cache.queues
     checkpoint = state.begin()
     try:
-        open_(state, behind(queues, queues.entries[entry.key]))
+        open_(state, yielding(queues, queues.entries[entry.key]))
         for owned in entry.job.pod_sets:
             if owned.name not in entry.lost or owned.name not in entry.slots_in:
                 continue

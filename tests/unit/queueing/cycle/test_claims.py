@@ -3,6 +3,7 @@
 import pytest
 from support.queue_factories import (
     GPU,
+    HOST,
     keys,
     make_node,
     make_pod_set,
@@ -13,13 +14,14 @@ from support.queue_factories import (
     submit,
 )
 
+from engine.model import Pod, PodTerm, Policy, Requirement
 from engine.reasons import Reason
 from queueing.cycle.cycle import cycle
 from queueing.cycle.elastic import reclaim
 from queueing.model import ClusterQueue, Rules
 
 PATIENT = Rules(patience=1e9)
-RULES = Rules(patience=100.0)
+RULES = Rules(patience=100.0, hold=100.0)
 
 
 def stream(state, queues, *, until, small="small", queue="q"):
@@ -128,6 +130,101 @@ def test_after_a_restart_who_has_waited_long_is_looked_at_before_another_queue_h
     submit(queues, make_workload("small", "other", created=2.5), now=200.0)
     assert keys(cycle(state, queues, 200.0)) == []
     assert list(queues.claims) == ["large"]
+
+
+def claimed(state, queues, *, large, now=200.0):
+    """``large`` waits behind one that runs on every node, and claims; the keys of those that run, by node."""
+    submit(queues, *(make_workload(f"w{i}", created=float(i)) for i in range(state.tree("tas").size)))
+    cycle(state, queues, 5.0)
+    submit(queues, large, now=6.0)
+    cycle(state, queues, 10.0)
+    cycle(state, queues, now)
+    assert list(queues.claims) == [large.key]
+    on = {state.assignments(key)["main"].slices[0].nodes[0][0]: key for key in sorted(queues.holders.keys())}
+    return on, queues.claims[large.key]
+
+
+def test_only_so_many_nodes_of_the_domain_are_kept_as_would_do():
+    state, queues = make_state(1, 4), make_queues(make_queue("q", 96), rules=RULES)
+    submit(queues, *(make_workload(f"half{i}", gpu=4, created=float(i)) for i in range(8)))
+    assert len(keys(cycle(state, queues, 5.0))) == 8
+    submit(queues, make_workload("large", count=2, created=6.0), now=6.0)
+    cycle(state, queues, 10.0)
+    cycle(state, queues, 200.0)
+    (claim,) = queues.claims.values()
+    assert len(claim.nodes["tas"]) == 2
+    on = {key: state.assignments(key)["main"].slices[0].nodes[0][0] for key in sorted(queues.holders.keys())}
+    mine = next(key for key in on if on[key] in claim.nodes["tas"])
+    other = next(key for key in on if on[key] not in claim.nodes["tas"])
+    queues.forget(state, mine)
+    submit(queues, make_workload("late", gpu=4, created=7.0), now=201.0)
+    assert keys(cycle(state, queues, 201.0)) == [], "half of a node that is kept"
+    queues.forget(state, other)
+    assert keys(cycle(state, queues, 202.0)) == ["late"]
+    assert state.assignments("late")["main"].slices[0].nodes[0][0] == on[other]
+
+
+def test_nodes_on_which_more_is_free_are_kept_instead():
+    state, queues = make_state(1, 4), make_queues(make_queue("q", 96), rules=RULES)
+    on, claim = claimed(state, queues, large=make_workload("large", count=2, created=6.0))
+    before = set(claim.nodes["tas"])
+    others = [node for node in on if node not in before]
+    queues.forget(state, on[others[0]])
+    assert keys(cycle(state, queues, 201.0)) == []
+    assert others[0] in claim.nodes["tas"]
+    assert len(before & set(claim.nodes["tas"])) == 1
+
+
+def test_a_request_that_may_be_spread_keeps_as_many_nodes_as_would_do():
+    state, queues = make_state(2, 2), make_queues(make_queue("q", 96), rules=RULES)
+    wide = make_pod_set(3, policy=Policy.PREFERRED)
+    on, claim = claimed(state, queues, large=make_workload("large", pod_sets=(wide,), created=6.0))
+    assert claim.domains["tas"] == ()
+    (other,) = on.keys() - set(claim.nodes["tas"])
+    queues.forget(state, on[other])
+    submit(queues, make_workload("late", created=7.0), now=200.0)
+    assert keys(cycle(state, queues, 201.0)) == []
+    assert other in claim.nodes["tas"], "it is free, so it is kept instead of one that is not"
+
+
+def test_where_those_nodes_do_not_do_all_of_the_domain_is_kept():
+    state, queues = make_state(1, 3), make_queues(make_queue("q", 96), rules=RULES)
+    state.set_pod(Pod(key="ns/alien", node="tas-0", requests={}, labels={"app": "x"}, namespace="ns"))
+    shy = PodTerm(topology_key=HOST, selector=(Requirement("app", "In", ("x",)),), namespaces=("ns",))
+    large = make_workload("large", pod_sets=(make_pod_set(2, anti_affinity=(shy,)),), created=6.0)
+    on, claim = claimed(state, queues, large=large)
+    for now, node in enumerate(("tas-0", "tas-1"), 201):
+        queues.forget(state, on[node])
+        assert keys(cycle(state, queues, float(now))) == []
+    queues.freed(["tas"])
+    cycle(state, queues, 203.0)
+    cycle(state, queues, 204.0)
+    assert "tas" in claim.whole
+    submit(queues, make_workload("late", created=7.0), now=204.0)
+    queues.forget(state, on["tas-2"])
+    assert keys(cycle(state, queues, 205.0))[:1] == ["large"]
+
+
+def test_room_is_left_to_it_where_that_costs_nobody_anything():
+    state, queues = make_state(2, 2), make_queues(make_queue("q", 96), rules=Rules(patience=100.0, hold=1000.0))
+    on, claim = claimed(state, queues, large=make_workload("large", count=2, created=6.0))
+    mine = list(claim.nodes["tas"])
+    (one, other) = sorted(on.keys() - set(mine))
+    queues.forget(state, on[mine[0]])
+    queues.forget(state, on[one])
+    submit(queues, make_workload("late", created=7.0), now=200.0)
+    assert keys(cycle(state, queues, 201.0)) == ["late"]
+    assert state.assignments("late")["main"].slices[0].nodes[0][0] == one, "it fits elsewhere"
+    submit(queues, make_workload("later", created=8.0), now=202.0)
+    assert keys(cycle(state, queues, 202.0)) == ["later"]
+    assert state.assignments("later")["main"].slices[0].nodes[0][0] == mine[0], "it fits nowhere else"
+    assert list(queues.claims) == ["large"]
+    queues.forget(state, "later")
+    submit(queues, make_workload("latest", created=9.0), now=1100.0)
+    assert keys(cycle(state, queues, 1100.0)) == [], "it has waited so long that the room is closed"
+    queues.forget(state, on[mine[1]])
+    assert keys(cycle(state, queues, 1101.0))[:1] == ["large"]
+    assert other in on
 
 
 def rack_of(state, key):
