@@ -113,13 +113,15 @@ class Shape:
         seen_only = inside is not None and refused_unseen(inside) is not None
         amounts = table.needs(pod_set)
         needs = [(rows[resource], amount) for resource, amount in amounts.items() if amount > 0 and resource in rows]
-        which = NodeFilter.of(pod_set, tree.flavor.tolerations)
+        which, lacking = NodeFilter.of(pod_set, tree.flavor.tolerations), table.lacking(amounts)
+        if not volumes.own and not volumes.shared:
+            return cls(needs, which, inside, seen_only, 1, lacking)
         shared: dict[str, list[str]] = {}
         for limit, volume in volumes.shared:
             shared.setdefault(limit, []).append(volume)
         several = [(limit, volumes.own.get(limit, 0), tuple(names)) for limit, names in shared.items() if limit in rows]
         unlimited = tuple([limit for limit in {**volumes.own, **shared} if limit not in rows])
-        return cls(needs, which, inside, seen_only, 1, table.lacking(amounts), tuple(several), unlimited)
+        return cls(needs, which, inside, seen_only, 1, lacking, tuple(several), unlimited)
 
     def fit(self, nodes: NodeColumns, selection: Selection, out: Ints | None = None, spare: Ints | None = None) -> Ints:
         """How many pods fit each selected node now. ``out`` and ``spare`` may lend memory of that size."""

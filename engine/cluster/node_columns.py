@@ -208,8 +208,8 @@ class Table:
 
     def needs(self, pod_set: PodSet) -> Amounts:
         """What a node must have for one pod: resources, itself among the pods, and volumes that some node limits."""
-        own = pod_set.attached.own
-        return {PODS: 1, **pod_set.requests, **{limit: count for limit, count in own.items() if limit in self.rows}}
+        found, own = {PODS: 1, **pod_set.requests}, pod_set.attached.own
+        return {**found, **{limit: count for limit, count in own.items() if limit in self.rows}} if own else found
 
     def amounts(self, rows: Ints, resource: str, selection: "slice | Ints") -> Ints:
         """The amounts of a resource on some nodes, in ``free`` or ``alloc``; zeros where no node has the resource."""

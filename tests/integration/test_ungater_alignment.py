@@ -163,6 +163,22 @@ async def test_what_alignment_may_cost_is_a_setting(fleet):
         assert (node, len(zones)) == (jobs.names[-1], 2)
 
 
+@pytest.mark.parametrize(
+    ("score", "best"), [("LeastNUMANodes", "tightest"), ("MostAllocated", "half"), ("LeastAllocated", "idle")]
+)
+async def test_how_full_zones_should_become_decides_between_nodes(fleet, score, best):
+    """One more GPU makes three of four of a zone on one node, two on the tightest, one on the idle one."""
+    async with fleet(3, numa_score=score) as jobs:
+        for name in jobs.names:
+            await jobs.publish(name)
+        await jobs.known("NodeResourceTopology", 3)
+        name_of = dict(zip(("half", "tightest", "idle"), jobs.names, strict=True))
+        for name, gpus, where in (("a", 2, "half"), ("b", 4, "tightest"), ("c", 1, "tightest")):
+            await jobs.put(name, gpus, on=name_of[where])
+        node, zones = await jobs.lands("one", 1)
+        assert (node, len(zones)) == (name_of[best], 1)
+
+
 @FULLER
 async def test_the_only_node_of_twenty_that_aligns_a_pod_is_found(fleet, fuller):
     async with fleet(20) as jobs:
