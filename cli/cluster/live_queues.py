@@ -72,19 +72,26 @@ async def read(client: Client, rules: Rules | None = None, clock: Clock = SYSTEM
     Raises Failure where they may not be listed, or Topogate is not installed; KubeError.
     """
     try:
-        flavors, namespaces, cluster, local, workloads = await asyncio.gather(
-            client.list(RESOURCE_FLAVORS, type=ResourceFlavor),
-            client.list(NAMESPACES, type=Namespace),
-            client.list(CLUSTER_QUEUES, type=ClusterQueue),
-            client.list(LOCAL_QUEUES, type=LocalQueue),
-            client.list(WORKLOADS, type=Workload),
-        )
-    except NotFound as error:
-        raise not_installed() from error
-    except Forbidden as error:
-        text = "positions and quota need a look at the whole cluster: ask for a ClusterRoleBinding to `topogate-view`"
-        raise Failure(f"{error}. {text}") from error
-    return build(flavors, namespaces, cluster, local, workloads, rules=rules, now=clock.now())
+        async with (
+            asyncio.TaskGroup() as group
+        ):  # where one call fails the others are ended before the client is closed
+            flavors = group.create_task(client.list(RESOURCE_FLAVORS, type=ResourceFlavor))
+            namespaces = group.create_task(client.list(NAMESPACES, type=Namespace))
+            cluster = group.create_task(client.list(CLUSTER_QUEUES, type=ClusterQueue))
+            local = group.create_task(client.list(LOCAL_QUEUES, type=LocalQueue))
+            workloads = group.create_task(client.list(WORKLOADS, type=Workload))
+    except ExceptionGroup as errors:
+        error = errors.exceptions[0]
+        if isinstance(error, NotFound):
+            raise not_installed() from error
+        if isinstance(error, Forbidden):
+            text = (
+                "positions and quota need a look at the whole cluster: ask for a ClusterRoleBinding to `topogate-view`"
+            )
+            raise Failure(f"{error}. {text}") from error
+        raise error from None
+    found = flavors.result(), namespaces.result(), cluster.result(), local.result(), workloads.result()
+    return build(*found, rules=rules, now=clock.now())
 
 
 def build(

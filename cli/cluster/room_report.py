@@ -89,7 +89,8 @@ def notes(found: Sequence[Room]) -> Iterator[Text]:
     lacking = [(room.flavor, one) for room in found for one in room.unlabeled]
     for flavor, one in lacking[:MOST_UNLABELED]:
         missing = ", ".join(one.missing)
-        yield Text(f"node {one.node} (flavor {flavor}) could take {one.fits} pods, but lacks the label {missing}")
+        pods = f"{one.fits} pod{'s' * (one.fits != 1)}"
+        yield Text(f"node {one.node} (flavor {flavor}) could take {pods}, but lacks the label {missing}")
     if len(lacking) > MOST_UNLABELED:
         yield Text(f"and {len(lacking) - MOST_UNLABELED} more such nodes; -o json has them all")
 

@@ -7,7 +7,9 @@ from typing import Annotated
 
 import msgspec
 import typer
+from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 from cli.cluster import cluster_snapshot, installed
 from cli.cluster import dump as dumps
@@ -293,21 +295,23 @@ def emit_plan(found: DefragReport, output: OutputFormat) -> None:
     emit(found, output, table=_table(found))
 
 
-def _table(found: DefragReport) -> Table:
+def _table(found: DefragReport) -> Group:
     pods = sum(step.pods for step in found.steps)
     text = (
         f"{found.whole_now} of {found.domains} domains of {found.level} are whole; after {len(found.steps)} steps and "
         f"{pods} moved pods {found.whole_then} would be."
     )
-    made = Table("STEP", "JOB", "PODS", "PRIORITY", "FROM", "TO", "FREES", title=text, title_justify="left", box=None)
+    left = [Text(f"left: {one.job}: {one.why}") for one in found.left]
+    if not found.steps:
+        now = f"{found.whole_now} of {found.domains} domains of {found.level} are whole"
+        return Group(Text(f"{now}; no move would free another."), *left)
+    made = Table("STEP", "JOB", "PODS", "PRIORITY", "FROM", "TO", "FREES", box=None)
     for number, step in enumerate(found.steps, 1):
         for at, move in enumerate(step.moves):
             frees = ", ".join(step.frees) if at == 0 else ""
             before, after = _nodes(move.before), _nodes(move.after)
             made.add_row(str(number), move.job, str(move.pods), str(move.priority), before, after, frees)
-    made.caption_justify = "left"
-    made.caption = "\n".join(f"left: {one.job}: {one.why}" for one in found.left) or None
-    return made
+    return Group(Text(text), made, *left)
 
 
 def _nodes(where: dict[str, int]) -> str:

@@ -11,6 +11,7 @@ from cli.cluster import room_report
 from cli.cluster.room_report import CLOSEST
 from cli.explain import queue_report
 from cli.explain.report import PlacedPod, Report
+from engine.reasons import Reason
 
 MOST_PODS = 40  # with their zones in a table
 MOST_TROUBLES = 8
@@ -35,7 +36,7 @@ def render(result: Report, most: int = CLOSEST) -> RenderableType:
         (f"{result.kind} {result.job}", "bold"), f"  {what}\n",
         (result.state, _color(result)), f"  {message}" if message else "",
     )  # fmt: skip
-    parts: list[RenderableType] = [head]
+    parts: list[RenderableType] = [head, *_never(result)]
     if result.moving:
         parts.append(Text(result.moving))
     if result.queue is not None:
@@ -54,6 +55,14 @@ def render(result: Report, most: int = CLOSEST) -> RenderableType:
         parts.append(Text(f"{len(result.without_slot)} pods without a slot, {gated} of them gated"))
     parts.extend(_trouble_lines(result))
     return Group(*parts)
+
+
+def _never(result: Report) -> Iterator[Text]:
+    """What somebody can do whose job waits for no other one to end."""
+    if result.state != "Waiting" or result.reason != Reason.NEVER_FITS:
+        return
+    wider = ", or for a wider level, or with prefer-topology" if result.policy == "Required" else ""
+    yield Text(f"Even with nothing else running it would not fit: ask for fewer or smaller pods{wider}.")
 
 
 def _each(per_pod: Mapping[str, str]) -> str:

@@ -164,7 +164,7 @@ async def _install(client: Client, wish: Requested, site: _Site, seconds: float,
     if seconds and not wish.webhook_url:
         with progress("Waiting for the pods"):
             await waiting.wait_available(client, options, seconds)
-    _next_steps(options, made)
+    _next_steps(options, made or await flavors.there(client))
 
 
 def _described(wish: Requested, site: _Site, kubeconfig: str | None, context: str | None) -> list[render.Json]:
@@ -246,8 +246,8 @@ def _print_objects(objects: list[render.Json], output: OutputFormat) -> None:
 def _next_steps(options: render.Options, flavor: dict[str, Any] | None) -> None:
     next_step = "make a ResourceFlavor of your nodes' labels (topogate install --topology auto), then annotate a Job."
     if flavor is not None:
-        names = flavor["spec"]["topology"]["names"]
-        word = next((name for name in ("rack", "nvlink", "zone", *names) if name in names), "")
+        names, levels = flavor["spec"]["topology"]["names"], flavor["spec"]["topology"]["levels"]
+        word = next((name for name in ("rack", "nvlink", "zone", *names) if name in names), levels[0])
         next_step = f"annotate a Job with {options.domain}/require-topology: {word}; topogate tree shows the topology."
     stdout().print(
         f"Topogate is installed in namespace {options.namespace}. Its request annotations are {options.domain}/...\n"

@@ -67,6 +67,12 @@ async def applied(client: Client, body: dict[str, Any], *, dry_run: bool) -> Ste
     return await anext(installation.apply(client, [body], dry_run=dry_run))
 
 
+async def there(client: Client) -> dict[str, Any] | None:
+    """A flavor with a topology that exists, as far as it is needed to say what jobs may ask for; None without one."""
+    found = [one.spec.topology for one in await _flavors(client) if one.spec.topology and one.spec.topology.levels]
+    return {"spec": {"topology": {"names": found[0].names or {}, "levels": list(found[0].levels)}}} if found else None
+
+
 async def _flavors(client: Client) -> list[ResourceFlavor]:
     try:
         return await client.list(RESOURCE_FLAVORS, type=ResourceFlavor)

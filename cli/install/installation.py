@@ -46,6 +46,8 @@ async def plan(client: Client | None, wish: Requested) -> render.Options:
     Raises Failure: the wish is not valid, differs in domain from what is installed, or meets Kueue in its own domain.
     """
     settings = _settings({key: text for key, text in _asked(wish).items() if text})
+    if client:
+        await _only_there(client, settings.namespace)
     config = await _installed_config(client, settings.namespace) if client else ""
     installed = _parse(config, settings.namespace).get("domain", DEFAULT_DOMAIN) if config else ""
     domain = wish.domain or installed or DEFAULT_DOMAIN
@@ -141,10 +143,23 @@ async def settings_of(client: Client, namespace: str) -> Json:
 async def installed(client: Client, namespace: str, domain: str = "") -> render.Options:
     """What is installed in the namespace, by its settings; ``domain`` or the default where there are none left."""
     settings = _settings({"namespace": namespace} | ({"domain": domain} if domain else {}))
+    await _only_there(client, namespace)
     config = await _installed_config(client, namespace)
     found = _parse(config, namespace).get("domain", DEFAULT_DOMAIN) if config else settings.domain
     made = render.Options(domain=domain or found, namespace=namespace)
     return replace(made, agent=True, kueue=True, metrics_authentication=True)
+
+
+async def _only_there(client: Client, namespace: str) -> None:
+    """Whether no other namespace has it: roles, policies and the webhook are there once. Raises Failure."""
+    binding = await read(client, resources.CLUSTER_ROLE_BINDINGS, "topogate-ungater", "")
+    homes = {one.get("namespace", "") for one in (binding or {}).get("subjects") or ()} - {namespace, ""}
+    if homes:
+        there = min(homes)
+        raise Failure(
+            f"--namespace {namespace}: Topogate is installed in namespace {there}: say --namespace {there}, or "
+            f"`topogate uninstall --namespace {there}` first"
+        )
 
 
 # --- parts -----------------------------------------------------------------------------------------------------------

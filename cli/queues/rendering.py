@@ -8,6 +8,9 @@ from rich.text import Text
 
 from cli.queues.report import CohortView, QueuesReport, QueueView, Waiting
 
+NO_QUEUE = (
+    "there is no ClusterQueue; jobs that name no queue are placed without one, and docs/queues.md says how to make some"
+)
 SECONDS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
@@ -19,7 +22,7 @@ def render(result: QueuesReport) -> RenderableType:
     for cohort in result.cohorts:
         parts += [Text(""), *_render_cohort(cohort)]
     if not result.queues:
-        parts.append(Text("there is no ClusterQueue"))
+        parts.append(Text(NO_QUEUE))
     if result.inactive:
         parts.append(Text(f"\nInactive (spec.active is false): {', '.join(result.inactive)}"))
     parts += [Text(f"\nCannot be read: {text}", style="bold red") for text in result.wrong]

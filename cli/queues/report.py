@@ -130,7 +130,7 @@ def _serving(reading: Reading, namespace: str) -> dict[str, set[tuple[str, str]]
     for key, local in sorted(reading.queues.local.items()):
         if key[0] == namespace and local.cluster_queue in reading.queues.quotas.queues:
             shown.setdefault(local.cluster_queue, set()).add(key)
-    if not shown:
+    if not shown and reading.queues.quotas.queues:
         raise Failure(f"namespace {namespace} has no LocalQueue with a ClusterQueue; `topogate queues -A` shows all")
     return dict(shown)
 

@@ -67,11 +67,11 @@ def of_files(files: Sequence[str], settings: Settings) -> Snapshot:
     return Snapshot(objects_of(files), settings, ", ".join(files))
 
 
-def taken_now(kubeconfig: str | None, context: str | None, settings: Settings) -> Snapshot:
+def taken_now(kubeconfig: str | None, context: str | None, settings: Settings, clock: Clock = SYSTEM) -> Snapshot:
     """The live cluster as it is now. Raises Failure."""
     bodies = snapshot.objects_of(kubeconfig, context)
     found = (Found("the cluster", b"", 0, None, body, body["kind"]) for body in bodies)
-    return Snapshot(found, settings, "the cluster")
+    return Snapshot(found, settings, "the cluster", clock.now())
 
 
 def write(out: Path, found: Snapshot, settings: Settings, clock: Clock = SYSTEM) -> None:

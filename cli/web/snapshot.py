@@ -27,11 +27,15 @@ def objects_of(files: Sequence[str]) -> Iterator[Found]:
 
 
 class Snapshot:
-    """A cluster as it was. Raises Failure where an object cannot be read, or there is no node."""
+    """A cluster as it was. Raises Failure where an object cannot be read, or there is no node.
 
-    def __init__(self, found: Iterable[Found], settings: Settings, source: str) -> None:
+    ``taken``: when, in seconds since the epoch; 0: nobody knows, as of files.
+    """
+
+    def __init__(self, found: Iterable[Found], settings: Settings, source: str, taken: float = 0.0) -> None:
         self.dump = Dump()
         self.source = source
+        self._taken = taken
         self.workloads: list[WholeWorkload] = []
         for one in found:
             self.dump.add(one)
@@ -60,7 +64,9 @@ class Snapshot:
 
     @property
     def taken(self) -> float:
-        """When it was taken, in seconds since the epoch: the newest moment that it tells of; 0 where it tells none."""
+        """When it was taken, in seconds since the epoch; of files the newest moment that they tell of, 0 for none."""
+        if self._taken:
+            return self._taken
         moments = [one.created for one in self.board.holders.values()]
         moments += [step.at for one in self.board.holders.values() for step in one.steps]
         return max(moments, default=0.0)

@@ -18,10 +18,10 @@ def test_both_tutorials_do_what_they_say(tmp_path):
     for told in (
         "Topology of 16 nodes with nvidia.com/gpu",
         "resourceflavor/local created",
-        "warning: agents: no node publishes its inside",
+        "Nothing is wrong: installation, certificates, rights",
         "STARTS 8/64/512",
         "ClusterQueue team-b  cohort research",
-        "node b1-r1-h1 of 16 lack the label cloud-provider.com/topology-rack",
+        "node b1-r1-h1 (1 of 16) lacks the label cloud-provider.com/topology-rack",
         "4 pods in b1/r1",
         'Unsupported value: "row"',
         '("rack")',

@@ -330,7 +330,7 @@ def test_a_refusal_names_the_object(own, install, kubectl, tmp_path):
     config["users"] = [{"name": user["name"], "user": {"token": token}} for user in config["users"]]
     file = tmp_path / "nobody"
     file.write_text(yaml.safe_dump(config))
-    with pytest.raises(Failure, match=r"(?i)forbidden.*configmaps"):
+    with pytest.raises(Failure, match=r"(?i)forbidden.*clusterrolebindings"):
         command.install(kubeconfig=str(file))
 
 

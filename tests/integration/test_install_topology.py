@@ -81,15 +81,24 @@ def test_one_word_installs_and_makes_the_flavor_and_the_doctor_sees_what_is_wron
     }
     command.install(kubeconfig=kubeconfig, topology="auto", **OUTSIDE)
     assert "resourceflavor/local unchanged" in capsys.readouterr().out
+    command.install(kubeconfig=kubeconfig, **OUTSIDE)
+    again = capsys.readouterr().out
+    assert "make a ResourceFlavor" not in again
+    assert "require-topology: rack" in again
+    assert "start `topogate webhook`" in again
     for options, told in (
         ({"topology": RACK_LABEL, "flavor": "local"}, "exists with the levels"),
         ({"topology": "auto", "flavor": "other"}, "would count them twice"),
         ({"topology": "gke"}, "none of its labels is on any of them"),
         ({"flavor": "x"}, "give that too"),
+        ({"namespace": "elsewhere"}, "installed in namespace topogate-system"),
         ({"topology": "auto", "nodes": "pool"}, "expected KEY=VALUE"),
     ):
         with pytest.raises(Failure, match=told):
             command.install(kubeconfig=kubeconfig, **OUTSIDE, **options)
+
+    with pytest.raises(Failure, match="say --namespace topogate-system"):
+        command.uninstall(kubeconfig=kubeconfig, namespace="elsewhere")
 
     found = findings(own)
     assert set(found) == {("error", "ungater"), ("error", "certificates")}, found

@@ -6,6 +6,7 @@ from support.web_cluster import items
 
 from cli.cluster.dump import Found
 from cli.web.snapshot import Snapshot
+from clock import SYSTEM
 from crds.constants import Keys
 from crds.settings import Settings
 from kube import objects
@@ -36,6 +37,13 @@ def test_all_amounts_of_a_cluster_are_told(snapshot):
     slots = sum(amount for one in board.holders.values() for _, amount in one.slots)
     ours = sum(one.amount for one in pods if board.holders.get(one.holder))
     assert sum(one.promised for one in told) == slots - ours
+
+
+def test_a_snapshot_is_as_old_as_its_news_unless_it_was_taken_now(snapshot):
+    bodies = items(1, 1, 1)
+    taken = Snapshot((Found("made", b"", 0, None, body, body["kind"]) for body in bodies), Settings(), "made", 5e9)
+    assert taken.clock(SYSTEM).now() == 5e9, "nothing has happened in it for years"
+    assert 0 < snapshot.clock(SYSTEM).now() == snapshot.taken < 5e9
 
 
 def test_a_workload_waits_starts_and_runs(snapshot):

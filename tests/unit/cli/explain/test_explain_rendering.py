@@ -111,6 +111,16 @@ def test_a_waiting_job_says_how_close_each_domain_comes():
     assert lines[5] == "4 pods without a slot, 4 of them gated"
 
 
+def test_one_that_can_never_be_placed_is_told_what_would_let_it_start():
+    (line,) = [one for one in text(report(state="Waiting", reason="NeverFits", message="no")) if "Even with" in one]
+    assert line.endswith("fewer or smaller pods, or for a wider level, or with prefer-topology.")
+    (line,) = [
+        one for one in text(report(state="Waiting", reason="NeverFits", policy="Preferred")) if "Even with" in one
+    ]
+    assert line.endswith("ask for fewer or smaller pods.")
+    assert not [one for one in text(report(state="Waiting", reason="DoesNotFit")) if "Even with" in one]
+
+
 def test_a_job_without_a_request():
     found = report(state="NotManaged", policy="", level="", per_pod={}, message="carries no topology request")
     assert text(found)[0] == "Job default/train  4 pods (no requests each), no topology"
