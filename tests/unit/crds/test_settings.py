@@ -90,3 +90,9 @@ def test_preemption_as_the_engine_takes_it():
     found = victim_rules(Settings(preemption_strategy="IncrementalMinimal", preemption_same_socket=0.25))
     assert found.strategy is Strategy.INCREMENTAL_MINIMAL
     assert found.scoring.topology(Landing.SOCKET) == 0.25
+
+
+def test_what_is_set_without_anybody_s_word_may_be_set():
+    """Commands that set options pass all settings on, those that are as they were too."""
+    plain = Settings()
+    assert Settings.model_validate(plain.model_dump()) == plain

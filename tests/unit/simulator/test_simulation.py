@@ -44,7 +44,7 @@ def test_a_patient_one_is_passed_for_ever_and_a_claim_ends_that():
     stream = [make_job(f"half{i}", i * 60, 100, gpus=4) for i in range(20)]
     jobs = [*stream, make_job("whole", 10, 100)]
     passed = simulate(one_node(), jobs, Policy("no claims", claims=False))
-    claimed = simulate(one_node(), jobs, OURS, Options(patience=300))
+    claimed = simulate(one_node(), jobs, OURS, Options(patience=300, hold=300))
     assert waits(passed)["whole"] == 19 * 60 + 100 - 10
     # Its claim is on from 310 on; what runs then are those of 240 and 300, the last of which ends at 400.
     assert waits(claimed)["whole"] == 390
