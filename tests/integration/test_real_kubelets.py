@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import tempfile
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -22,6 +21,7 @@ from kube.errors import Forbidden, NotFound
 from kube.resources import EVENTS, FLEX_TOPOS, NODES, PODS, SECRETS, Resource
 from localcluster import Options, health, supervisor
 from localcluster.kubelets.specs import build, parse_machine
+from localcluster.process import start_time
 from localcluster.programs.build import KUBERNETES_VERSION
 from localcluster.real import service
 from localcluster.real.layout import node_folder
@@ -55,7 +55,7 @@ def cluster(before):
             yield folder
             running = supervisor.running(folder)
             assert running is not None
-        assert not [one for one in running.pids.values() if Path(f"/proc/{one}").exists()]
+        assert not any(start_time(one) for one in running.pids.values())
         assert {key: value for key, value in host().items() if before[key] != value} == {}
 
 
@@ -276,6 +276,10 @@ async def _sick_are(client, ids):
     return (await sick(client))[GPU] == ids
 
 
+async def _ended(pids):
+    return not any(start_time(one) for one in pids)
+
+
 async def typed(*arguments):
     return await asyncio.to_thread(CliRunner().invoke, app, ["nodes", *arguments])
 
@@ -295,11 +299,13 @@ async def test_a_person_is_told_what_is_not_possible(cluster, client):
     assert [node.name for node in service.wanted(cluster)] == [NODE, OTHER]
 
 
-async def test_a_cluster_that_was_kept_goes_on(cluster, client):
-    """Its pods run on, with what they held; and a node that is not wanted any more goes."""
+async def test_a_cluster_goes_on_whose_supervisor_was_killed(cluster, client):
+    """Nothing outlives it. Then pods run on, with what they held; and a node that is not wanted any more goes."""
     pod = await start(client, "kept", gpus=1, cpu="2")
     files = held(node_folder(cluster, NODE))
-    await asyncio.to_thread(supervisor.stop, cluster, keep=True)
+    state = supervisor.running(cluster)
+    os.kill(state.pid, signal.SIGKILL)
+    await until(lambda: _ended(state.pids.values()), "everything to end")
     await asyncio.to_thread(supervisor.start, cluster, Options(), progress=print, timeout=START_SECONDS)
     made = await typed(*ASK[:1], "1", *ASK[2:])
     assert made.exit_code == 0, made.output + str(made.exception)

@@ -15,9 +15,11 @@ from support.ports import free_port
 
 from kube.client import Client
 from kube.errors import NotFound
-from kube.resources import FLEX_TOPOS, PODS
+from kube.resources import FLEX_TOPOS, NODE_RESOURCE_TOPOLOGIES, PODS
 from localcluster import Options, pki, supervisor
 from localcluster.commands import Layout
+from localcluster.kubelets.hardware import parse_cpu_list
+from localcluster.kubelets.specs import build, parse_machine
 from localcluster.options import real_name
 from localcluster.real.layout import NodeFolder, node_folder
 
@@ -141,8 +143,34 @@ def told(flex_topo: Json) -> Json:
     }
 
 
+def left(folder: NodeFolder, files: Json) -> dict[str, dict[str, str]]:
+    """What each zone has left by the kubelet's files, as a NodeResourceTopology tells it."""
+    node = folder.node()
+    hardware = build(parse_machine(node.machine), node.name)
+    free = parse_cpu_list(files["free"]) & ~hardware.reserved_cpus
+    return {
+        f"node-{zone.id}": {
+            "cpu": str((free & cpus).bit_count()),
+            "memory": str(files["zones"][zone.id][2]),
+            **{
+                resource: str(sum(zone.id in each.zones and each.id not in files["devices"] for each in devices))
+                for resource, devices in hardware.devices.items()
+            },
+        }
+        for zone, cpus in zip(hardware.zones, hardware.zone_cpus, strict=True)
+    }
+
+
+async def _available(client: Client, node: str) -> dict[str, dict[str, str]]:
+    zones = (await client.get(NODE_RESOURCE_TOPOLOGIES, node))["zones"]
+    return {zone["name"]: {each["name"]: each["available"] for each in zone["resources"]} for zone in zones}
+
+
 async def agrees(client: Client, folder: NodeFolder, what: str) -> Json:
-    """Wait until the node's FlexTopo is ready and says what the kubelet's files say; returns that."""
+    """Wait until the node's FlexTopo is ready, and it and NodeResourceTopology say what the kubelet's files say.
+
+    Returns that.
+    """
     conditions: list[Json] = []
     found: Json = {}
 
@@ -150,11 +178,13 @@ async def agrees(client: Client, folder: NodeFolder, what: str) -> Json:
         found.clear()
         try:
             flex_topo = await client.get(FLEX_TOPOS, folder.root.name)
+            available = await _available(client, folder.root.name)
         except NotFound:
             return False
         pods = await client.list(PODS, field_selector=f"spec.nodeName={folder.root.name}")
         alive = {pod["metadata"]["uid"] for pod in pods if pod["status"].get("phase") not in FINISHED}
-        found.update(told(flex_topo), files=_held(folder, alive.__contains__))
+        files = _held(folder, alive.__contains__)
+        found.update(told(flex_topo) | {"left": available}, files=files | {"left": left(folder, files)})
         conditions[:] = flex_topo.get("status", {}).get("conditions", ())
         ready = any(each["status"] == "True" for each in conditions)
         return ready and {key: value for key, value in found.items() if key != "files"} == found["files"]
