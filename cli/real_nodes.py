@@ -49,7 +49,8 @@ def _is_ours(label: str) -> bool:
 def run(folder: Path, prefix: str, nodes: Sequence[RealNode], *, say: Say, clock: Clock) -> None:
     """Have these be the nodes with real kubelets whose names begin with ``prefix``; wait until they are ready.
 
-    Raises Failure, after which all is as it was before, and LocalClusterError.
+    Raises LocalClusterError, and Failure, after which those are wanted again that were before; what was described
+    otherwise meanwhile has been made anew.
     """
     state = supervisor.running(folder)
     if state is not None and state.root not in {"", str(folder)}:
