@@ -192,7 +192,8 @@ async def agrees(client: Client, folder: NodeFolder, what: str) -> Json:
     try:
         await until(equal, f"what is published to be what the kubelet holds, {what}")
     except AssertionError as error:
-        raise AssertionError(f"{error}: {found}, {conditions}") from None
+        log = (folder.root.parents[1] / "logs" / f"agent-{folder.root.name}.log").read_text()[-2000:]
+        raise AssertionError(f"{error}: {found}, {conditions}\n{log}") from None
     files: Json = found["files"]
     return files
 
