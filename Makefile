@@ -23,7 +23,7 @@ help:
 	@echo "make unit      the tests that need no control plane"
 	@echo "make lint      format, lint, types, import contracts, generated files"
 	@echo "make bench     placement, ungating, webhook and whole path, as ratios"
-	@echo "make generate  the CRDs from their models, the chart from the manifests, the messages of the kubelet's podresources API"
+	@echo "make generate  the CRDs from their models, the chart from the manifests, the messages of the kubelet's APIs"
 	@echo "make page      the page of topogate web, from its TypeScript (needs npm)"
 	@echo "make image     the image, upon a base with a digest (BASE=...@sha256:..., or image/base.txt), and its bill of materials"
 	@echo "make chart     the Helm chart as a package"
@@ -69,7 +69,7 @@ bench: $(VENV)/.ready
 generate: $(VENV)/.ready
 	@$(BIN)/python -m crds.generate
 	@$(BIN)/python -m manifests.generate
-	@$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. agent/podresources/api.proto
+	@$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. agent/podresources/api.proto localcluster/real/cri.proto localcluster/real/device_plugin.proto
 
 # Names and hashes only: the lock files work with any package index.
 lock: $(VENV)/.ready

@@ -11,6 +11,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from cli import real_nodes
 from cli.output import Failure, Output, OutputFormat, emit, messages, progress, stderr
 from clock import SYSTEM
 from localcluster import supervisor
@@ -57,6 +58,16 @@ Dra = Annotated[
         metavar="DEVICES",
         help=f"Publish the machines' GPUs and NICs in ResourceSlices, for claims: {', '.join(FORMS)}; '{TAINTED}' with"
         " it taints the last GPU of each.",
+    ),
+]
+
+RealKubelets = Annotated[
+    int | None,
+    typer.Option(
+        "--real-kubelets",
+        min=0,
+        metavar="N",
+        help="Run real kubelets instead, on the first N of these nodes, each a --machine; 0 removes them.",
     ),
 ]
 
@@ -165,6 +176,7 @@ def nodes(
     machine: Machine = "",
     kubelet: Kubelet = "",
     dra: Dra = "",
+    real: RealKubelets = None,
 ) -> None:
     """Make simulated nodes in blocks and racks: b1-r1-h1, b1-r1-h2, ...
 
@@ -172,7 +184,7 @@ def nodes(
     kubernetes.io/hostname and cloud-provider.com/node-group=tas. Pods on them run for ever, or as annotated: see
     docs/localcluster.md.
     """
-    _check_machine(machine, kubelet, dra)
+    _check_machine(machine, kubelet, dra, real)
     folder = _running(name)
     fleet = Fleet(
         blocks=blocks,
@@ -182,29 +194,53 @@ def nodes(
         cpu=cpu,
         memory=memory,
         pods=pods,
-        prefix=prefix,
+        prefix=prefix or (real_nodes.PREFIX if real is not None else ""),
         labels=dict(_pair(label, "--label") for label in labels or ()),
         taints=[_taint(taint) for taint in taints or ()],
         machine=machine,
         kubelet=kubelet,
         dra=dra,
     )
-    if machine:
+    if real is not None:
+        _real_kubelets(folder, fleet, real)
+    else:
+        _simulated(folder, fleet)
+
+
+def _simulated(folder: Path, fleet: Fleet) -> None:
+    if fleet.machine:
         service.remember(folder, service.wanted(folder) or Publishing())
     config = supervisor.layout(folder).kubeconfig("admin")
     began = SYSTEM.monotonic()
     created = asyncio.run(_make_nodes(config, fleet))
     seconds = SYSTEM.monotonic() - began
     _say(f"{len(fleet)} nodes are ready, {created} of them new, after {seconds:.1f} s")
-    if machine:
-        _say(f"each is a machine of {describe(parse_machine(machine), parse_kubelet(kubelet))}")
-    if dra:
+    if fleet.machine:
+        _say(f"each is a machine of {describe(parse_machine(fleet.machine), parse_kubelet(fleet.kubelet))}")
+    if fleet.dra:
         _say("their devices are in ResourceSlices; kubectl get resourceslices,deviceclasses shows them")
 
 
-def _check_machine(machine: str, kubelet: str, dra: str) -> None:
+def _real_kubelets(folder: Path, fleet: Fleet, count: int) -> None:
+    began = SYSTEM.monotonic()
+    nodes = real_nodes.members(fleet, count)
+    with messages() as tell, _failures():
+        real_nodes.run(folder, fleet.prefix, nodes, say=tell, clock=SYSTEM)
+    if not nodes:
+        _say(f"no real kubelets run whose names begin with {fleet.prefix}")
+        return
+    what = "a node with a real kubelet is" if count == 1 else f"{count} nodes with real kubelets are"
+    _say(f"{what} ready after {SYSTEM.monotonic() - began:.1f} s: {nodes[0].name}{' ...' if count > 1 else ''}")
+    _say(f"each is a machine of {describe(parse_machine(fleet.machine), parse_kubelet(fleet.kubelet))}")
+
+
+def _check_machine(machine: str, kubelet: str, dra: str, real: int | None) -> None:
+    if real and not machine:
+        raise Failure("--real-kubelets: say what machines they are on; give --machine too")
+    if dra and real is not None:
+        raise Failure("--dra: only simulated machines publish devices; leave it out beside --real-kubelets")
     if kubelet and not machine:
-        raise Failure(f"--kubelet {kubelet!r}: only simulated machines have a kubelet; give --machine too")
+        raise Failure(f"--kubelet {kubelet!r}: only machines have a kubelet; give --machine too")
     for option, parse, text in (("--machine", parse_machine, machine), ("--kubelet", parse_kubelet, kubelet)):
         try:
             if text:

@@ -5,10 +5,18 @@ loopback interface; ``add_nodes`` makes nodes that KWOK plays the kubelet for. S
 """
 
 from localcluster.cluster import LocalCluster
-from localcluster.errors import AlreadyUp, BinariesMissing, ComponentFailed, LocalClusterError, NotReady
+from localcluster.errors import (
+    AlreadyUp,
+    BinariesMissing,
+    ComponentFailed,
+    KubeletsRefused,
+    LocalClusterError,
+    NotReady,
+)
 from localcluster.health import ComponentStatus
 from localcluster.nodes import Fleet, add_nodes, wait_ready
 from localcluster.options import API_SERVER, COMPONENTS, CONTROLLER_MANAGER, ETCD, KUBELETS, KWOK, SCHEDULER, Options
+from localcluster.real.layout import RealNode
 
 __all__ = [
     "API_SERVER",
@@ -23,10 +31,12 @@ __all__ = [
     "ComponentFailed",
     "ComponentStatus",
     "Fleet",
+    "KubeletsRefused",
     "LocalCluster",
     "LocalClusterError",
     "NotReady",
     "Options",
+    "RealNode",
     "add_nodes",
     "wait_ready",
 ]

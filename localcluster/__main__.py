@@ -1,4 +1,4 @@
-"""``python -m localcluster``: find or build every program and print where it is; ``--tools``: helm and kustomize too.
+"""``python -m localcluster``: find or build every program and print where it is; ``--tools``: the tests' too.
 
 For before tests, whose time is limited: a first build takes minutes.
 """
@@ -7,7 +7,7 @@ import argparse
 import sys
 
 from localcluster.errors import BinariesMissing
-from localcluster.programs.binaries import PROGRAMS, TOOLS, Binaries
+from localcluster.programs.binaries import NODE_PROGRAMS, PROGRAMS, TOOLS, Binaries
 
 UP = "\x1b[A\x1b[K"  # to the line before, and empty it
 
@@ -29,12 +29,13 @@ class _Teller:
 def main() -> None:
     """Exit status 1 where a program can be neither found nor built."""
     parser = argparse.ArgumentParser(prog="python -m localcluster", description=__doc__)
-    parser.add_argument("--tools", action="store_true", help="helm and kustomize too")
+    parser.add_argument("--tools", action="store_true", help="the kubelet, helm and kustomize too")
     parser.add_argument("names", nargs="*", metavar="PROGRAM", help="these alone")
     asked = parser.parse_args()
-    if unknown := set(asked.names) - PROGRAMS.keys() - TOOLS.keys():
-        parser.error(f"there is no program {', '.join(sorted(unknown))}; known are {', '.join([*PROGRAMS, *TOOLS])}")
-    names = asked.names or [*PROGRAMS, *(TOOLS if asked.tools else ())]
+    more = {**NODE_PROGRAMS, **TOOLS}
+    if unknown := set(asked.names) - PROGRAMS.keys() - more.keys():
+        parser.error(f"there is no program {', '.join(sorted(unknown))}; known are {', '.join([*PROGRAMS, *more])}")
+    names = asked.names or [*PROGRAMS, *(more if asked.tools else ())]
     try:
         found = Binaries.find(names, progress=_Teller().say)
     except BinariesMissing as error:

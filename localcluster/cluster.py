@@ -27,10 +27,24 @@ from localcluster.errors import NotReady
 from localcluster.health import ComponentStatus
 from localcluster.kubelets import service
 from localcluster.kubelets.fleet import Publishing
-from localcluster.options import API_SERVER, COMPONENTS, CONTROLLER_MANAGER, ETCD, KUBELETS, KWOK, SCHEDULER, Options
+from localcluster.options import (
+    API_SERVER,
+    COMPONENTS,
+    CONTROLLER_MANAGER,
+    ETCD,
+    KUBELETS,
+    KWOK,
+    REAL_KINDS,
+    SCHEDULER,
+    Options,
+    real_name,
+)
 from localcluster.ports import Reservation
 from localcluster.process import Component
 from localcluster.programs.binaries import Binaries
+from localcluster.programs.build import KUBELET
+from localcluster.real import service as real
+from localcluster.real.layout import RealNode
 
 PORTS_FILE = "ports.json"
 PORT_NAMES = (*COMPONENTS, "etcd-peer")
@@ -191,6 +205,34 @@ class LocalCluster:
             if self._clock.monotonic() > deadline:
                 raise made.failure("did not become ready in time")
             time.sleep(POLL_SECONDS)
+
+    def run_kubelets(self, nodes: Sequence[RealNode], timeout: float = START_SECONDS) -> None:
+        """Have real kubelets run as these nodes and no others; returns when all nodes are ready.
+
+        One that is there and described otherwise is made anew, one that is not wanted any more goes. Raises
+        KubeletsRefused where the system or a name does not allow it, ComponentFailed, Refused, OSError, ValueError.
+        """
+        layout = self._require_layout()
+        api = health.api(layout)
+        real.check(api, nodes)
+        for node in real.existing(layout.root):
+            if node not in nodes:
+                for name in (real_name(kind, node.name) for kind in reversed(REAL_KINDS)):
+                    if (component := self._components.pop(name, None)) is not None:
+                        component.stop(DEFAULT_GRACE_SECONDS)
+                real.forget(layout, api, node.name)
+        new = [node for node in nodes if real_name(REAL_KINDS[0], node.name) not in self._components]
+        binaries = Binaries.find([KUBELET], progress=self._progress) if new else Binaries({})
+        for node in new:
+            real.prepare(layout, node, self._clock)
+        for component in real.components(layout, new, self._environment(), binaries):
+            self._components[component.name] = component
+        deadline = self._clock.monotonic() + timeout
+        for kind in REAL_KINDS:
+            names = [real_name(kind, node.name) for node in nodes]
+            for name in names:
+                self._components[name].start()
+            self._wait(names, deadline)
 
     # One component: stop(name) is above
 

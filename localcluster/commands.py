@@ -112,6 +112,7 @@ def _api_server(layout: Layout, options: Options) -> list[str]:
         f"--service-account-key-file={pki / 'service-account.pub'}",
         f"--service-account-signing-key-file={pki / 'service-account.key'}",
         f"--service-cluster-ip-range={SERVICE_RANGE}",
+        "--enable-admission-plugins=NodeRestriction",
         "--disable-admission-plugins=TaintNodesByCondition",  # nodes that are created ready can be used at once
         "--allow-privileged=true",
         "--profiling=false",
@@ -122,9 +123,11 @@ def _api_server(layout: Layout, options: Options) -> list[str]:
 
 
 def _authorization(options: Options) -> list[str]:
-    """Roles alone, unless the arguments that are added bring a configuration, which takes no mode beside it."""
+    """Nodes and roles, unless the arguments that are added bring a configuration, which takes no mode beside it."""
     added = options.extra_args.get(API_SERVER, ())
-    return [] if any(each.startswith("--authorization-config") for each in added) else ["--authorization-mode=RBAC"]
+    return (
+        [] if any(each.startswith("--authorization-config") for each in added) else ["--authorization-mode=Node,RBAC"]
+    )
 
 
 def _flow_control(options: Options) -> list[str]:

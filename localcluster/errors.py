@@ -5,6 +5,7 @@
     ``ComponentFailed``   a component died or did not become ready; carries the end of its log
     ``NotReady``          the cluster as a whole missed its deadline
     ``AlreadyUp``         the folder belongs to a cluster that runs
+    ``KubeletsRefused``   real kubelets cannot run here; says why
 """
 
 
@@ -31,3 +32,7 @@ class NotReady(LocalClusterError):  # noqa: N818
 
 class AlreadyUp(LocalClusterError):  # noqa: N818
     """The folder belongs to a cluster that runs."""
+
+
+class KubeletsRefused(LocalClusterError):  # noqa: N818
+    """Real kubelets cannot run on this system, or not with these names."""

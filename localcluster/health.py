@@ -7,8 +7,10 @@ from localcluster import kwok
 from localcluster.api import Endpoint
 from localcluster.commands import Layout
 from localcluster.kubelets.service import READY_FILE
-from localcluster.options import API_SERVER, COMPONENTS, ETCD, KUBELETS, KWOK
+from localcluster.options import API_SERVER, COMPONENTS, ETCD, KUBELETS, KWOK, real_parts
 from localcluster.process import usage
+from localcluster.real import service as real
+from localcluster.real.layout import node_folder
 
 
 @dataclass(frozen=True)
@@ -47,15 +49,19 @@ def is_ready(name: str, layout: Layout) -> bool:
         return (layout.root / READY_FILE).exists()
     if name == KWOK:
         return kwok.is_healthy(layout.ports[KWOK])
+    if parts := real_parts(name):
+        kind, node = parts
+        return real.is_ready(kind, node_folder(layout.root, node), api(layout))
     return Endpoint(f"https://127.0.0.1:{layout.ports[name]}", ca=layout.pki / "ca.crt").is_ok("/healthz")
 
 
 def statuses(layout: Layout, pids: Mapping[str, int]) -> list[ComponentStatus]:
     """The state of every component; one without a process id in ``pids`` is stopped.
 
-    The simulated kubelets are among them where they run; they have no port (0).
+    Simulated and real kubelets are among them where they run; they have no port (0).
     """
-    return [_status(name, layout, pids.get(name)) for name in (*COMPONENTS, *({KUBELETS} & pids.keys()))]
+    more = [name for name in pids if name == KUBELETS or real_parts(name)]
+    return [_status(name, layout, pids.get(name)) for name in (*COMPONENTS, *more)]
 
 
 def _status(name: str, layout: Layout, pid: int | None) -> ComponentStatus:

@@ -9,7 +9,19 @@ CONTROLLER_MANAGER = "kube-controller-manager"
 SCHEDULER = "kube-scheduler"
 KWOK = "kwok"
 KUBELETS = "kubelets"  # of simulated machines; only where there are some (`LocalCluster.play_kubelets`)
+REAL_KINDS = ("runtime", "kubelet")  # the processes of a node with a real kubelet, in order of start
 COMPONENTS = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK)  # in order of start
+
+
+def real_name(kind: str, node: str) -> str:
+    """The name of one of a real node's processes: ``kubelet-real-b1-r1-h1``."""
+    return f"{kind}-{node}"
+
+
+def real_parts(name: str) -> tuple[str, str] | None:
+    """The inverse of ``real_name``; None for another component."""
+    kind, dash, node = name.partition("-")
+    return (kind, node) if dash and kind in REAL_KINDS else None
 
 
 @dataclass(frozen=True, kw_only=True)

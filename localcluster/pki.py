@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import yaml
 from cryptography import x509
@@ -43,19 +43,32 @@ class Pair:
 class Authority:
     """A self-signed certificate authority that lives as long as the cluster's folder."""
 
-    def __init__(self, name: str, now: dt.datetime) -> None:
-        """Make the authority's key and certificate; all that it issues is valid from ``now`` on."""
-        self._now = now
-        self._key = ec.generate_private_key(ec.SECP256R1())
+    def __init__(self, cert: x509.Certificate, key: ec.EllipticCurvePrivateKey, now: dt.datetime) -> None:
+        """``now``: all that it issues is valid from then on."""
+        self._cert, self._key, self._now = cert, key, now
+
+    @classmethod
+    def make(cls, name: str, now: dt.datetime) -> Self:
+        """A new one, with a new key."""
+        key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         usage = _key_usage(ca=True)
-        builder = _builder(subject, self._key.public_key(), now).issuer_name(subject)
-        self._cert = (
+        builder = _builder(subject, key.public_key(), now).issuer_name(subject)
+        cert = (
             builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(usage, critical=True)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
-            .sign(self._key, hashes.SHA256())
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .sign(key, hashes.SHA256())
         )
+        return cls(cert, key, now)
+
+    @classmethod
+    def load(cls, directory: Path, now: dt.datetime) -> Self:
+        """The cluster's own, from where ``write_all`` wrote it."""
+        key = serialization.load_pem_private_key((directory / "ca.key").read_bytes(), None)
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise TypeError(f"{directory / 'ca.key'}: expected a key on an elliptic curve")
+        return cls(x509.load_pem_x509_certificate((directory / "ca.crt").read_bytes()), key, now)
 
     @property
     def pair(self) -> Pair:
@@ -142,7 +155,7 @@ def write_all(directory: Path, server: str, now: dt.datetime) -> None:
     ``<user>.crt|key|kubeconfig`` for each of ``USERS``.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    cluster, etcd = Authority("topogate-local-ca", now), Authority("topogate-local-etcd-ca", now)
+    cluster, etcd = Authority.make("topogate-local-ca", now), Authority.make("topogate-local-etcd-ca", now)
     _write_pair(directory, "ca", cluster.pair)
     _write_pair(directory, "apiserver", cluster.issue("kube-apiserver", server=True))
     _write_pair(directory, "component", cluster.issue("localhost", server=True))

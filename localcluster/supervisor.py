@@ -29,9 +29,10 @@ from localcluster.cluster import PORTS_FILE, LocalCluster
 from localcluster.commands import Layout
 from localcluster.errors import AlreadyUp, LocalClusterError, NotReady
 from localcluster.kubelets import service
-from localcluster.options import COMPONENTS, KUBELETS, Options
+from localcluster.options import KUBELETS, REAL_KINDS, Options, real_name
 from localcluster.pki import write_private
 from localcluster.process import log_tail, start_time, wait_gone
+from localcluster.real import service as real
 
 STATE = "supervisor.json"
 LOCK = "supervisor.lock"
@@ -228,8 +229,11 @@ def run(folder: Path, options: Options, *, progress: Progress, ready: Callable[[
             ready(cluster)
             while True:
                 time.sleep(REVIVE_SECONDS)
-                if _revive(cluster, progress) or _play_kubelets(cluster, progress):
-                    tell("Ready", "", cluster.pids)
+                changed = _revive(cluster, progress) or _play_kubelets(cluster, progress)
+                if (wrong := _run_kubelets(cluster, progress)) is not None:
+                    tell("Ready", wrong, cluster.pids)
+                elif changed:
+                    tell("Ready", state.message, cluster.pids)
         except LocalClusterError as error:
             tell("Failed", str(error))
             raise
@@ -245,7 +249,7 @@ def _leave(number: int, _: object) -> NoReturn:
 
 def _revive(cluster: LocalCluster, progress: Progress) -> bool:
     """Start what has died; whether anything had. A failure is told and tried again the next time."""
-    dead = [name for name in COMPONENTS if name in cluster.dead()]
+    dead = [name for name in cluster.dead() if name != KUBELETS]
     for name in dead:
         progress(f"{name} died; starting it again")
         try:
@@ -267,6 +271,24 @@ def _play_kubelets(cluster: LocalCluster, progress: Progress) -> bool:
     except (LocalClusterError, OSError, Refused) as error:
         progress(str(error))
     return True
+
+
+def _run_kubelets(cluster: LocalCluster, progress: Progress) -> str | None:
+    """Have the real kubelets run that are wanted: what went wrong, "" where nothing did; None: all is as it should be.
+
+    Those that died are `_revive`'s.
+    """
+    wanted = real.wanted(cluster.directory)
+    names = {real_name(kind, node.name) for node in wanted for kind in REAL_KINDS}
+    if sorted(real.existing(cluster.directory), key=str) == sorted(wanted, key=str) and names <= cluster.pids.keys():
+        return None
+    progress(f"starting {len(wanted)} real kubelets")
+    try:
+        cluster.run_kubelets(wanted)
+    except (LocalClusterError, OSError, Refused, ValueError) as error:
+        progress(str(error))
+        return str(error)
+    return ""
 
 
 @contextmanager

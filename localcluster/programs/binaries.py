@@ -1,4 +1,4 @@
-"""Finds the programs of the control plane, and helm and kustomize, which the tests of manifests run.
+"""Finds the programs of the control plane, the kubelet, and helm and kustomize, which the tests of manifests run.
 
 They come from KUBEBUILDER_ASSETS, from PATH, from our cache, from their official releases, or are built.
 Outside our cache only the exact version counts, as the program itself prints it. What the cache holds was built from
@@ -35,12 +35,16 @@ PROGRAMS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "kubectl": (("version", "--client"), build.KUBERNETES_VERSION),
     "kwok": (("--version",), build.KWOK_VERSION),
 }
+# What only real nodes need.
+NODE_PROGRAMS: Mapping[str, tuple[tuple[str, ...], str]] = {
+    build.KUBELET: (("--version",), build.KUBERNETES_VERSION),
+}
 # What a control plane does not need, but the tests of manifests do.
 TOOLS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "helm": (("version", "--template", "{{.Version}}"), build.HELM_VERSION),
     "kustomize": (("version",), build.KUSTOMIZE_VERSION),
 }
-_KNOWN = {**PROGRAMS, **TOOLS}
+_KNOWN = {**PROGRAMS, **NODE_PROGRAMS, **TOOLS}
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ def _made(names: Sequence[str], choice: str, progress: Progress) -> dict[str, Pa
         found |= download.cached(names)
     if choice != DOWNLOAD:
         found |= build.built([name for name in names if name not in found])
-    for name in [name for name in names if name not in found and name in PROGRAMS and choice != BUILD]:
+    for name in [name for name in names if name not in found and name not in TOOLS and choice != BUILD]:
         try:
             found[name] = download.program(name, progress=progress)
         except NotFetched as error:

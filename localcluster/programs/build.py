@@ -1,4 +1,4 @@
-"""Builds the programs of the control plane, and helm and kustomize, from their Go modules into the user's cache.
+"""Builds the control plane, the kubelet, helm and kustomize from their Go modules into the user's cache.
 
 Cache: ``$XDG_CACHE_HOME/topogate/bin/<key>/<program>``; the key is made of the module files, the linker flags and the
 Go version. A program appears there whole or not at all, and only one process at a time builds.
@@ -81,11 +81,13 @@ class Target:
 
 
 KUBERNETES_PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+KUBELET = "kubelet"
 TARGETS = (
     Target("controlplane", {name: f"k8s.io/kubernetes/cmd/{name}" for name in KUBERNETES_PROGRAMS}, _KUBERNETES_FLAGS),
     Target("controlplane", {"etcd": "go.etcd.io/etcd/server/v3"}),
     Target("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
-    # Their modules pin what the control plane's does, so that Go compiles little anew: half a minute after it.
+    # Their modules pin what the control plane's does, so that Go compiles little anew: a minute after it for all.
+    Target("kubelet", {KUBELET: f"k8s.io/kubernetes/cmd/{KUBELET}"}, _KUBERNETES_FLAGS),
     Target("helm", {"helm": f"{_HELM}/cmd/helm"}, _HELM_FLAGS),
     Target(
         "kustomize",

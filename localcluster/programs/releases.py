@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from localcluster.programs.build import ETCD_VERSION, KUBERNETES_PROGRAMS, KUBERNETES_VERSION, KWOK_VERSION
+from localcluster.programs.build import ETCD_VERSION, KUBELET, KUBERNETES_PROGRAMS, KUBERNETES_VERSION, KWOK_VERSION
 
 SUMS: Final = Path(__file__).with_name("SHA256SUMS")
 MACHINES: Final = {"x86_64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
@@ -53,7 +53,7 @@ def releases(machine: str = "") -> Mapping[str, Release]:
 
 
 def _kubernetes(arch: str) -> Iterator[Release]:
-    for name in KUBERNETES_PROGRAMS:
+    for name in (*KUBERNETES_PROGRAMS, KUBELET):
         url = f"https://dl.k8s.io/v{KUBERNETES_VERSION}/bin/linux/{arch}/{name}"
         yield Release(name, KUBERNETES_VERSION, url, f"{url}.sha256")
 

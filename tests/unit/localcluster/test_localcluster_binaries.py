@@ -138,6 +138,7 @@ def test_whoever_waits_for_the_lock_says_so(places):
     [
         ("controlplane", f"k8s.io/kubernetes v{build.KUBERNETES_VERSION}"),
         ("controlplane", f"go.etcd.io/etcd/server/v3 v{build.ETCD_VERSION}"),
+        ("kubelet", f"k8s.io/kubernetes v{build.KUBERNETES_VERSION}"),
         ("kwok", f"sigs.k8s.io/kwok v{build.KWOK_VERSION}"),
     ],
 )
@@ -146,9 +147,10 @@ def test_what_is_built_is_of_the_version_that_is_named(module, needs):
     assert needs in {line.strip().removeprefix("require ") for line in written.splitlines()}
 
 
-def test_all_staging_modules_are_of_that_version():
+@pytest.mark.parametrize("module", ["controlplane", "kubelet"])
+def test_all_staging_modules_are_of_that_version(module):
     major, minor, patch = build.KUBERNETES_VERSION.split(".")
-    written = (build.MODULES / "controlplane" / "go.mod").read_text()
+    written = (build.MODULES / module / "go.mod").read_text()
     replaced = {line.split()[-1] for line in written.splitlines() if " => k8s.io/" in line}
     assert (major, replaced) == ("1", {f"v0.{minor}.{patch}"})
 

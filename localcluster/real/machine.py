@@ -1,0 +1,83 @@
+"""A described machine as the files of sysfs and procfs that a kubelet, its cAdvisor and ``topogate agent`` read."""
+
+from pathlib import Path
+
+from localcluster.kubelets.hardware import Core, Hardware, Zone, cpu_list, mask_of
+
+KIB = 1024
+_L3_KIB = 32768
+# What cAdvisor asks of /proc/cpuinfo; topology is read from sysfs.
+_CPU = (
+    "processor\t: {cpu}\nvendor_id\t: GenuineIntel\nphysical id\t: {socket}\ncore id\t\t: {core}\n"
+    "cpu MHz\t\t: 2000.000\n"
+)
+
+
+def write(hardware: Hardware, sysfs: Path, procfs: Path) -> None:
+    """Write the trees; folders that are there already are filled in.
+
+    Of sysfs: ``devices/system/cpu`` and ``devices/system/node``; of procfs: ``cpuinfo`` and ``meminfo``.
+    """
+    cpus, nodes = sysfs / "devices/system/cpu", sysfs / "devices/system/node"
+    everything = cpu_list(hardware.cpus)
+    for name in ("online", "possible", "present"):
+        _put(cpus / name, everything)
+    _put(nodes / "online", cpu_list((1 << len(hardware.zones)) - 1))
+    described = []
+    number = 0
+    for zone, mask in zip(hardware.zones, hardware.zone_cpus, strict=True):
+        _node(nodes / f"node{zone.id}", zone, cpu_list(mask))
+        for core in zone.cores:
+            for cpu in core.cpus:
+                _cpu(cpus / f"cpu{cpu}", core, number, zone, mask)
+                link = nodes / f"node{zone.id}" / f"cpu{cpu}"
+                if not link.is_symlink():
+                    link.symlink_to(f"../../cpu/cpu{cpu}")
+                described.append((cpu, _CPU.format(cpu=cpu, socket=zone.socket, core=number)))
+            number += 1
+    _put(procfs / "cpuinfo", "\n".join(text for _, text in sorted(described)))
+    _put(procfs / "meminfo", _memory(sum(zone.memory for zone in hardware.zones)))
+
+
+def _node(folder: Path, zone: Zone, cpus: str) -> None:
+    _put(folder / "cpulist", cpus)
+    _put(folder / "distance", " ".join(map(str, zone.distances)))
+    used = f"Node {zone.id} MemFree: {zone.memory // KIB:8d} kB\nNode {zone.id} MemUsed:        0 kB"
+    _put(folder / "meminfo", f"Node {zone.id} MemTotal: {zone.memory // KIB:8d} kB\n{used}")
+    pages = folder / "hugepages" / "hugepages-2048kB"
+    for name in ("nr_hugepages", "free_hugepages", "surplus_hugepages"):
+        _put(pages / name, "0")
+
+
+def _cpu(folder: Path, core: Core, number: int, zone: Zone, shared: int) -> None:
+    """One CPU. A zone's CPUs share one L3: ``shared``."""
+    topology = folder / "topology"
+    _put(topology / "physical_package_id", str(zone.socket))
+    _put(topology / "core_id", str(number))
+    threads = cpu_list(mask_of(iter(core.cpus)))
+    for name in ("thread_siblings_list", "core_cpus_list"):
+        _put(topology / name, threads)
+    _put(folder / "online", "1")
+    cache = folder / "cache" / "index3"
+    of = {"id": str(zone.id), "level": "3", "type": "Unified", "size": f"{_L3_KIB}K"}
+    for name, value in {**of, "shared_cpu_list": cpu_list(shared), "shared_cpu_map": _mask(shared)}.items():
+        _put(cache / name, value)
+
+
+def _mask(members: int) -> str:
+    """A CPU set as sysfs writes masks: words of 32 bits, the highest first."""
+    words = [f"{members >> shift & 0xFFFFFFFF:08x}" for shift in range(0, max(members.bit_length(), 1), 32)]
+    return ",".join(reversed(words))
+
+
+def _memory(size: int) -> str:
+    kib = size // KIB
+    return (
+        f"MemTotal: {kib:8d} kB\nMemFree: {kib:8d} kB\nMemAvailable: {kib:8d} kB\n"
+        "SwapTotal:        0 kB\nHugePages_Total:       0\nHugepagesize:       2048 kB"
+    )
+
+
+def _put(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{text}\n")
