@@ -14,7 +14,7 @@ from cli.cluster import cluster_snapshot, manifests, room_report
 from cli.cluster import required_evictions as reliefs
 from cli.cluster.dry_run import Outcome, rehearse
 from cli.cluster.dump import Found
-from cli.cluster.manifests import CLAIM, Maker, Manifest
+from cli.cluster.manifests import NAMED, Maker, Manifest
 from cli.cluster.required_evictions import Relief
 from cli.cluster.room_report import CLOSEST, Room, listed
 from cli.explain.owners import full_name
@@ -180,6 +180,7 @@ def report(
             job_sets=[job_set for one in accepted for job_set in one.job_sets],
             leader_sets=[leader_set for one in accepted for leader_set in one.leader_sets],
             claims={key: spec for one in accepted for key, spec in one.claims.items()},
+            templates=[template for one in accepted for template in one.templates],
         )
     except ValueError as error:
         raise Failure(str(error)) from None
@@ -189,7 +190,7 @@ def report(
     titles = {pod.metadata.uid: one.title for one in accepted if not one.leader_sets for pod in one.pods}
     answers += [_answer(memory, outcome, titles) for outcome in outcomes]
     managed = {uid for outcome in outcomes for uid in (outcome.record.job.uid, *outcome.record.pods)}
-    answers += [_left_alone(one) for one in accepted if one.kind != CLAIM and not managed & _uids(one)]
+    answers += [_left_alone(one) for one in accepted if one.kind not in NAMED and not managed & _uids(one)]
     if warnings and answers:
         answers[0] = msgspec.structs.replace(answers[0], warnings=(*answers[0].warnings, *warnings))
     return answers

@@ -22,9 +22,11 @@ from kube.client import Client
 from kube.errors import KubeError
 from kube.replicas import REPLICATED
 from kube.resources import (
+    CLAIM_TEMPLATES,
     CLUSTER_QUEUES,
     CSI_NODES,
     DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
     FLEX_TOPOS,
     JOB_SETS,
     JOBS,
@@ -38,7 +40,9 @@ from kube.resources import (
     POD_DISRUPTION_BUDGETS,
     PODS,
     PRIORITY_CLASSES,
+    RESOURCE_CLAIMS,
     RESOURCE_FLAVORS,
+    RESOURCE_SLICES,
     STORAGE_CLASSES,
     WORKLOADS,
     Resource,
@@ -47,7 +51,8 @@ from kube.resources import (
 KINDS: Final = (
     *(NODES, NAMESPACES, PRIORITY_CLASSES, RESOURCE_FLAVORS, CLUSTER_QUEUES, LOCAL_QUEUES),
     *(FLEX_TOPOS, NODE_RESOURCE_TOPOLOGIES, POD_DISRUPTION_BUDGETS, JOB_SETS, LEADER_WORKER_SETS),
-    *(STORAGE_CLASSES, CSI_NODES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS, DEVICE_CLASSES),
+    *(STORAGE_CLASSES, CSI_NODES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS),
+    *(DEVICE_CLASSES, DEVICE_TAINT_RULES, RESOURCE_SLICES, CLAIM_TEMPLATES, RESOURCE_CLAIMS),
     *(JOBS, WORKLOADS, PODS),
 )
 PRIVATE: Final = frozenset({"env", "envFrom", "command", "args"})
@@ -65,8 +70,8 @@ def command(
 ) -> None:
     """Write what decides placement into one file, for topogate simulate and defrag.
 
-    Nodes, pods, jobs, queues, flavors, workloads, budgets, volumes, device classes and the insides of nodes, without
-    what programs are told (env, command, args). Reads the cluster, changes nothing.
+    Nodes, pods, jobs, queues, flavors, workloads, budgets, volumes, devices and their claims, and the insides of
+    nodes, without what programs are told (env, command, args). Reads the cluster, changes nothing.
     """
     if out != "-" and Path(out.removesuffix(".gz")).suffix not in {".yaml", ".yml", ".json"}:
         raise Failure(f"--out {out}: expected a name that ends in .yaml or .json, or in one of these and .gz")

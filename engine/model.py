@@ -9,6 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
+from engine.claims.asks import DeviceAsk
 from engine.kubelet.machine import NumaPlacement, PodShape
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"
@@ -146,7 +147,7 @@ class Pod(_Struct, frozen=True):
     ``claim`` is (workload key, pod set name) where the pod verifiably fills a slot of that reservation; a foreign
     pod has none. One of ``pods`` is charged where ``requests`` does not name ``pods``. ``shape`` is what its kubelet
     looks at; ``placement`` is what it holds inside the node, observed before predicted (``numa.rebuild.resolve``);
-    ``observed`` says which.
+    ``observed`` says which. ``devices``: the claims for which it has no devices yet; what it has is told by the claims.
     """
 
     key: str
@@ -160,6 +161,7 @@ class Pod(_Struct, frozen=True):
     placement: NumaPlacement | None = None
     observed: bool = False
     attached: Attached = NOTHING_ATTACHED
+    devices: DeviceAsk | None = None
 
     @property
     def takes(self) -> Amounts:
@@ -218,6 +220,7 @@ class PodSet(_Struct, frozen=True):
     level, and the pods of the smaller one sit with the first pods of the other. With a ``shape``, nodes whose inside is
     known count what their kubelet would admit. ``volume_nodes``: for each volume that does not reach all nodes, the
     terms (ORed) of those that it reaches; all of them hold. ``pinned``: the same for volumes that single pods have.
+    ``devices``: the claims of each pod.
     """
 
     name: str
@@ -237,6 +240,7 @@ class PodSet(_Struct, frozen=True):
     volume_nodes: tuple[tuple[NodeTerm, ...], ...] = ()
     pinned: tuple[Pinned, ...] = ()
     attached: Attached = NOTHING_ATTACHED
+    devices: DeviceAsk | None = None
 
     @property
     def takes(self) -> Amounts:

@@ -77,6 +77,7 @@ class Reason(StrEnum):
     TOPOLOGY_SPREAD = "TopologySpread"
     MISSING_LEVEL_LABEL = "MissingLevelLabel"
     INSUFFICIENT_RESOURCE = "InsufficientResource"
+    INSUFFICIENT_DEVICES = "InsufficientDevices"  # the claims of a pod get none there, beside those that are promised
     SLICES = "SlicesDoNotFit"  # the pods of a domain would fit one by one, but not in whole slices
 
     # The agent says of a machine.

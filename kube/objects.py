@@ -323,6 +323,13 @@ class ContainerStatus(Struct, frozen=True):
     resources: ResourceRequirements | None = None
 
 
+class PodClaimStatus(Struct, frozen=True):
+    """The ResourceClaim that was made for a claim of a pod; without a name none was needed."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
 class PodStatus(Struct, frozen=True):
     """Pod status."""
 
@@ -335,6 +342,7 @@ class PodStatus(Struct, frozen=True):
     init_container_statuses: tuple[ContainerStatus, ...] | None = None
     allocated_resources: Quantities | None = None
     resources: ResourceRequirements | None = None
+    resource_claim_statuses: tuple[PodClaimStatus, ...] | None = None
 
 
 class Pod(Object, frozen=True):

@@ -17,14 +17,17 @@ from kube.informer import Event, Informer
 from kube.objects import Job, Namespace, Node, OwnerReference, Pod, PriorityClass, ResourceFlavor
 from kube.parents import ControllerRevision, JobSet, LeaderWorkerSet
 from kube.pods.device_claims import DeviceClass
+from kube.pods.devices import DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from kube.pods.volumes import claims_of
 from kube.queues import ClusterQueue, LocalQueue
 from kube.replicas import REPLICATED, Replicated
 from kube.resources import (
+    CLAIM_TEMPLATES,
     CLUSTER_QUEUES,
     CONTROLLER_REVISIONS,
     CSI_NODES,
     DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
     FLEX_TOPOS,
     JOB_SETS,
     JOBS,
@@ -38,7 +41,9 @@ from kube.resources import (
     POD_DISRUPTION_BUDGETS,
     PODS,
     PRIORITY_CLASSES,
+    RESOURCE_CLAIMS,
     RESOURCE_FLAVORS,
+    RESOURCE_SLICES,
     STORAGE_CLASSES,
     WORKLOADS,
     Resource,
@@ -109,7 +114,15 @@ class Informers:
         self.workload_classes: OptionalInformer[PriorityClass] = optional(newest, PriorityClass, older=older)
         self.budgets: OptionalInformer[PodDisruptionBudget] = optional(POD_DISRUPTION_BUDGETS, PodDisruptionBudget)
         # Servers before 1.34 have no class that stands for an extended resource, and none of this version.
-        self.device_classes: OptionalInformer[DeviceClass] = optional(DEVICE_CLASSES, DeviceClass, asks=True)
+        first = {"asks": True, "first_seconds": SYNC_SECONDS}
+        self.device_classes: OptionalInformer[DeviceClass] = optional(DEVICE_CLASSES, DeviceClass, **first)
+        # No device is promised before all of these are listed.
+        self.taint_rules: OptionalInformer[DeviceTaintRule] = optional(DEVICE_TAINT_RULES, DeviceTaintRule, **first)
+        self.resource_slices: OptionalInformer[ResourceSlice] = optional(RESOURCE_SLICES, ResourceSlice, **first)
+        self.claim_templates: OptionalInformer[ResourceClaimTemplate] = optional(
+            CLAIM_TEMPLATES, ResourceClaimTemplate, **first
+        )
+        self.resource_claims: OptionalInformer[ResourceClaim] = optional(RESOURCE_CLAIMS, ResourceClaim, **first)
         # Without these owners, what their workloads hold would be given to others: they are waited for like all else.
         self.jobsets: OptionalInformer[JobSet] = optional(JOB_SETS, JobSet, first_seconds=SYNC_SECONDS)
         self.leader_sets: OptionalInformer[LeaderWorkerSet] = optional(
@@ -138,10 +151,23 @@ class Informers:
         """Those of kinds that a cluster may serve or not, in the order in which they are first listed."""
         return (
             *(self.topologies, self.flexes, self.workload_classes, self.budgets, self.jobsets, self.leader_sets),
-            *(self.revisions, self.device_classes),
+            *(self.revisions, *self._devices),
             *(one for _, one in self.replicated),
             *self._foreign,
         )
+
+    @property
+    def _devices(self) -> tuple[OptionalInformer[Any], ...]:
+        """All that tells which devices there are, and who holds them."""
+        return (
+            *(self.device_classes, self.taint_rules, self.resource_slices),
+            *(self.claim_templates, self.resource_claims),
+        )
+
+    @property
+    def reads_devices(self) -> bool:
+        """Whether all of that is listed."""
+        return all(one.listed for one in self._devices)
 
     @property
     def stores(self) -> Stores:
@@ -166,6 +192,7 @@ class Informers:
                 local=lambda host: self.volumes.by_index("host", host),
                 csi_node=self.csi_nodes.store.get,
             ),
+            reads_devices=lambda: self.reads_devices,
         )
 
     def node(self, name: str) -> Node | None:
@@ -200,6 +227,10 @@ class Informers:
         self.flexes.subscribe(guarded("topology", cache.nodes.on_flex))
         self.workload_classes.subscribe(guarded("class", cache.classes.on_workload_class))
         self.device_classes.subscribe(guarded("device class", cache.devices.on_class))
+        self.resource_slices.subscribe(guarded("resource slice", cache.devices.on_slice))
+        self.taint_rules.subscribe(guarded("taint rule", cache.devices.on_rule))
+        self.claim_templates.subscribe(guarded("claim template", cache.devices.on_template))
+        self.resource_claims.subscribe(guarded("resource claim", cache.devices.on_claim))
         self.budgets.subscribe(guarded("budget", budgets.on_budget))
         self.jobsets.subscribe(guarded("jobset", cache.jobs.on_jobset))
         self.leader_sets.subscribe(guarded("leaders", cache.pod_groups.on_leaders))

@@ -8,7 +8,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from cli.cluster import dump as dumps
 from cli.cluster import installed
@@ -24,14 +24,17 @@ from kube.errors import Forbidden, KubeError, NotFound
 from kube.informer import Event, EventKind
 from kube.parents import ControllerRevision, JobSet, LeaderWorkerSet
 from kube.pods.device_claims import DeviceClass
+from kube.pods.devices import DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from kube.pods.volumes import claims_of
 from kube.queues import ClusterQueue, LocalQueue
 from kube.replicas import REPLICATED, Replicated
 from kube.resources import (
+    CLAIM_TEMPLATES,
     CLUSTER_QUEUES,
     CONTROLLER_REVISIONS,
     CSI_NODES,
     DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
     FLEX_TOPOS,
     JOB_SETS,
     JOBS,
@@ -44,7 +47,9 @@ from kube.resources import (
     PERSISTENT_VOLUMES,
     PODS,
     PRIORITY_CLASSES,
+    RESOURCE_CLAIMS,
     RESOURCE_FLAVORS,
+    RESOURCE_SLICES,
     STORAGE_CLASSES,
     WORKLOADS,
     Resource,
@@ -92,7 +97,7 @@ async def read(client: Client) -> Dump:
             volumes = group.create_task(client.list(PERSISTENT_VOLUMES, type=PersistentVolume))
             storage_classes = group.create_task(client.list(STORAGE_CLASSES, type=StorageClass))
             csi_nodes = group.create_task(client.list(CSI_NODES, type=CsiNode))
-            device_classes = group.create_task(_served(client, DeviceClass, DEVICE_CLASSES))
+            devices = group.create_task(_devices(client))
     except ExceptionGroup as errors:
         error = errors.exceptions[0]
         if isinstance(error, Forbidden):
@@ -120,12 +125,31 @@ async def read(client: Client) -> Dump:
         volumes=volumes.result(),
         storage_classes=storage_classes.result(),
         csi_nodes=csi_nodes.result(),
-        device_classes=device_classes.result(),
+        **devices.result(),
     )
 
 
 async def _served(client: Client, kind: type[T], resource: Resource) -> list[T]:
     return (await listed(client, kind, resource))[1]
+
+
+async def _devices(client: Client) -> dict[str, Any]:
+    """Fields of a `Dump`: all that tells which devices there are, and who holds them."""
+    rules = await _if_served(client, DeviceTaintRule, DEVICE_TAINT_RULES)
+    return {
+        "device_classes": await _served(client, DeviceClass, DEVICE_CLASSES),
+        "taint_rules": rules or [],
+        "reads_devices": rules is not None,
+        "resource_slices": await _served(client, ResourceSlice, RESOURCE_SLICES),
+        "claim_templates": await _served(client, ResourceClaimTemplate, CLAIM_TEMPLATES),
+        "resource_claims": await _served(client, ResourceClaim, RESOURCE_CLAIMS),
+    }
+
+
+async def _if_served(client: Client, kind: type[T], resource: Resource) -> list[T] | None:
+    with suppress(NotFound):
+        return list(await client.list(resource, type=kind))
+    return None
 
 
 async def listed(client: Client, kind: type[T], *versions: Resource) -> tuple[Resource, list[T]]:
@@ -211,6 +235,7 @@ def stores_of(found: Dump, keys: Keys) -> Stores:
         reads=lambda kind, group: (kind, group) in kinds,
         pods_with=lambda key: by_claim.get(key, ()),
         storage=storage_of(found),
+        reads_devices=lambda: found.reads_devices,
     )
 
 
@@ -256,6 +281,14 @@ def memory_of(found: Dump, settings: Settings, *, whole: bool = False, clock: Cl
         memory.classes.on_workload_class(came(one))
     for device_class in found.device_classes:
         memory.devices.on_class(came(device_class))
+    for rule in found.taint_rules:
+        memory.devices.on_rule(came(rule))
+    for resource_slice in found.resource_slices:
+        memory.devices.on_slice(came(resource_slice))
+    for template in found.claim_templates:
+        memory.devices.on_template(came(template))
+    for claim in found.resource_claims:
+        memory.devices.on_claim(came(claim))
     memory.load(
         found.nodes,
         found.flavors,

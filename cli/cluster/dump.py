@@ -22,6 +22,7 @@ from kube import objects
 from kube.budgets import PodDisruptionBudget
 from kube.parents import ControllerRevision, JobSet, LeaderWorkerSet
 from kube.pods.device_claims import DeviceClass
+from kube.pods.devices import DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from kube.queues import ClusterQueue, LocalQueue
 from kube.replicas import REPLICATED, Replicated
 from kube.resources import Resource
@@ -43,6 +44,10 @@ KINDS: Final[dict[tuple[str, str], tuple[str, type[objects.Object]]]] = {  # (gr
     ("storage.k8s.io", "StorageClass"): ("storage_classes", StorageClass),
     ("storage.k8s.io", "CSINode"): ("csi_nodes", CsiNode),
     ("resource.k8s.io", "DeviceClass"): ("device_classes", DeviceClass),
+    ("resource.k8s.io", "DeviceTaintRule"): ("taint_rules", DeviceTaintRule),
+    ("resource.k8s.io", "ResourceSlice"): ("resource_slices", ResourceSlice),
+    ("resource.k8s.io", "ResourceClaimTemplate"): ("claim_templates", ResourceClaimTemplate),
+    ("resource.k8s.io", "ResourceClaim"): ("resource_claims", ResourceClaim),
     ("batch", "Job"): ("jobs", objects.Job),
     ("jobset.x-k8s.io", "JobSet"): ("job_sets", JobSet),
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): ("leaders", LeaderWorkerSet),
@@ -92,6 +97,11 @@ class Dump:
     storage_classes: list[StorageClass] = field(default_factory=list)
     csi_nodes: list[CsiNode] = field(default_factory=list)
     device_classes: list[DeviceClass] = field(default_factory=list)
+    taint_rules: list[DeviceTaintRule] = field(default_factory=list)
+    reads_devices: bool = True  # whether all is read that tells of devices, where there are any
+    resource_slices: list[ResourceSlice] = field(default_factory=list)
+    claim_templates: list[ResourceClaimTemplate] = field(default_factory=list)
+    resource_claims: list[ResourceClaim] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
 
     def add(self, one: "Found") -> None:

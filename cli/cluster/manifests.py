@@ -17,6 +17,7 @@ from cli.output import Failure
 from crds.constants import WORKER_INDEX, Keys
 from kube import objects
 from kube.parents import JobSet, LeaderWorkerSet
+from kube.pods.devices import ResourceClaimTemplate
 from kube.pods.volumes import claims_of
 from ungater.cache.cache import Cache
 from ungater.jobs.leaderworkerset import GROUP, NAME
@@ -26,7 +27,9 @@ from webhook.checks import Route
 from webhook.jobsets import mutate_jobset
 from webhook.mutate import Add, Decision, Rules, mutate_job, mutate_pod
 
-CLAIM: Final = "PersistentVolumeClaim"  # nothing to place, but what others name
+_CLAIM: Final = "PersistentVolumeClaim"
+_TEMPLATE: Final = "ResourceClaimTemplate"
+NAMED: Final = frozenset({_CLAIM, _TEMPLATE})  # nothing to place, but what others name
 MOST_PODS: Final = 100_000  # of one object: more is a slip of the finger
 _SCALED: Final = {("apps", "Deployment"): "ReplicaSet", ("apps", "ReplicaSet"): "ReplicaSet"}
 Json = dict[str, Any]
@@ -45,6 +48,7 @@ class Manifest:
     leader_sets: list[LeaderWorkerSet] = field(default_factory=list)
     pods: list[objects.Pod] = field(default_factory=list)
     claims: dict[str, objects.ClaimSpec] = field(default_factory=dict)  # by namespace and name
+    templates: list[ResourceClaimTemplate] = field(default_factory=list)
     warnings: tuple[str, ...] = ()
     denied: str = ""
 
@@ -74,8 +78,8 @@ def read(files: Sequence[str], namespace: str) -> tuple[list[Found], list[str]]:
                 found.append(one)
             else:
                 passed.append(str(one))
-    if all(one.kind == CLAIM for one in found):
-        kinds = ", ".join(kind for _, kind in KINDS if kind != CLAIM)
+    if all(one.kind in NAMED for one in found):
+        kinds = ", ".join(kind for _, kind in KINDS if kind not in NAMED)
         others = f"; there is {', '.join(passed[:4])}" if passed else ""
         raise Failure(f"{', '.join(files)}: nothing to place: expected {kinds}{others} (namespace {namespace})")
     return found, passed
@@ -148,6 +152,11 @@ class Maker:
     def claim(self, one: Found, made: Manifest) -> None:
         """A claim that pods of other objects may name."""
         made.claims[f"{made.namespace}/{made.name}"] = _read(one, one.body.get("spec") or {}, objects.ClaimSpec)
+
+    def template(self, one: Found, made: Manifest) -> None:
+        """What claims to devices are made of, for pods of other objects that name it."""
+        body = {**one.body, "metadata": self._metadata(one.body, made.name, made.namespace, None)}
+        made.templates.append(_read(one, body, ResourceClaimTemplate))
 
     def leaders(self, one: Found, made: Manifest) -> None:
         """The groups of a LeaderWorkerSet, as if all their pods came at once."""
@@ -259,7 +268,8 @@ KINDS: Final[Mapping[tuple[str, str], Any]] = {
     ("apps", "ReplicaSet"): Maker.scaled,
     ("apps", "StatefulSet"): Maker.stateful,
     ("", "Pod"): Maker.pod,
-    ("", CLAIM): Maker.claim,
+    ("", _CLAIM): Maker.claim,
+    ("resource.k8s.io", _TEMPLATE): Maker.template,
 }
 
 

@@ -31,7 +31,8 @@ class Room(msgspec.Struct, frozen=True):
     """How many of the job's pods one domain could take now, and what is short for the rest.
 
     ``misaligned``: nodes that have the amounts for more pods than their kubelet would admit; ``refusal`` is what it
-    would say. ``unlabeled``: in the entry of nodes without a domain, those that would have helped.
+    would say. ``devices``: why one of its nodes takes no more pods with such claims. ``unlabeled``: in the entry of
+    nodes without a domain, those that would have helped.
     """
 
     flavor: str
@@ -43,6 +44,7 @@ class Room(msgspec.Struct, frozen=True):
     excluded: dict[str, int]
     misaligned: int = 0
     refusal: str = ""
+    devices: str = ""
     unlabeled: tuple[UnlabeledNode, ...] = ()
 
 
@@ -75,6 +77,7 @@ def _as_room(flavor: str, fit: DomainFit, lacking: Sequence[Unlabeled]) -> Room:
         excluded,
         fit.misaligned,
         fit.refusal,
+        fit.devices,
         tuple(UnlabeledNode(one.node, one.missing, one.fits) for one in lacking),
     )
 
@@ -113,12 +116,17 @@ def table(found: Sequence[Room], count: int, most: int = CLOSEST) -> Table:
     numa = any(room.misaligned for room in shown)
     if numa:
         made.add_column("NUMA")
+    devices = any(room.devices for room in shown)
+    if devices:
+        made.add_column("DEVICES")
     for room in shown:
         missing = ", ".join(f"{amount} {name}" for name, amount in room.missing.items())
         out = ", ".join(f"{nodes} {reason}" for reason, nodes in room.excluded.items())
         cells = ["/".join(room.values), str(room.fits), str(room.nodes), room.limit, missing, out]
         if numa:
             cells.append(f"{room.misaligned} nodes refuse more: {room.refusal}" if room.misaligned else "")
+        if devices:
+            cells.append(room.devices)
         made.add_row(*cells)
     if more := len(found) - len(shown):
         made.add_row(f"and {more} more domain{'s' * (more != 1)}, none of them closer; --all shows them")

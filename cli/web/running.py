@@ -192,6 +192,11 @@ def _reading(live: Live) -> tuple[Dump, Sequence[WholeWorkload]]:
         storage_classes=list(found.storage_classes.store.values()),
         csi_nodes=list(found.csi_nodes.store.values()),
         device_classes=list(found.device_classes.store.values()),
+        taint_rules=list(found.taint_rules.store.values()),
+        reads_devices=found.reads_devices,
+        resource_slices=list(found.resource_slices.store.values()),
+        claim_templates=list(found.claim_templates.store.values()),
+        resource_claims=list(found.resource_claims.store.values()),
     )
     return dump, list(live.templates.store.values())
 

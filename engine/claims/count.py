@@ -25,6 +25,7 @@ from engine.claims.searching.counters import PoolCounters
 from engine.claims.searching.requests import Known
 
 _REMEMBERED: Final = 1 << 16  # counts of one kind of pods
+_COMMON: Final = "the next devices could be given away by other nodes too"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +44,16 @@ class NodeDevices:
     in_use: InUse
 
 
-def count(prepared: Prepared, in_use: InUse, limit: int, budget: Budget) -> Counted:
-    """Allocate for one pod after another until one does not fit, at most ``limit``."""
+def count(prepared: Prepared, in_use: InUse, limit: int, budget: Budget, *, own: bool = False) -> Counted:
+    """Allocate for one pod after another until one does not fit, at most ``limit``; ``own`` as in `ClaimCounter`."""
     pods: list[Allocation] = []
     shares = prepared.hardware.features.consumable_capacity
     while len(pods) < limit:
         allocation = allocate(prepared, in_use, budget)
         if not allocation.allocated:
             return Counted(tuple(pods), allocation)
+        if own and not prepared.hardware.common.isdisjoint(allocation.devices()):
+            return Counted(tuple(pods), Allocation(Outcome.UNALLOCATABLE, message=_COMMON))
         pods.append(allocation)
         in_use = in_use.with_uses(allocation.uses(), shares=shares)
     return Counted(tuple(pods), None)
@@ -61,7 +64,8 @@ class ClaimCounter:
     """Counts of one kind of pods: claims that are the same but for their names.
 
     ``steps`` is what one call may cost, all nodes together. Nodes beyond it have as many pods as were found by then,
-    and are asked again by the next call.
+    and are asked again by the next call. ``own``: none fits that would get a device which is not the node's alone
+    (`Hardware.common`).
     """
 
     claims: Sequence[Claim]
@@ -69,6 +73,7 @@ class ClaimCounter:
     selectors: Selectors
     limit: int
     steps: int = MOST_STEPS
+    own: bool = False
     _reads: tuple[Path, ...] = field(init=False)
     _attributes: tuple[str, ...] = field(init=False)
     _looks: "WeakKeyDictionary[Hardware, Hashable]" = field(default_factory=WeakKeyDictionary)
@@ -87,23 +92,27 @@ class ClaimCounter:
         """``(nodes,) int64``, pods that fit each node. Only nodes that changed since the last time are looked at."""
         given, budget = list(nodes), Budget(self.steps)
         if len(given) != len(self._nodes):
-            self._counts = np.array([self._count(node, budget) for node in given], np.int64)
+            self._counts = np.array([self.count_on(node, budget) for node in given], np.int64)
         elif any(map(is_not, given, self._nodes)):
             counts = self._counts.copy()
             for index, (node, before) in enumerate(zip(given, self._nodes, strict=True)):
                 if node is not before:
-                    counts[index] = self._count(node, budget)
+                    counts[index] = self.count_on(node, budget)
             self._counts = counts
         self._nodes = given if budget.left >= 0 else []
         return self._counts
 
-    def _count(self, node: NodeDevices, budget: Budget) -> int:
-        look = self._look(node)
+    def count_on(self, node: NodeDevices, budget: Budget, look: Hashable = None) -> int:
+        """The same of one node, within a budget; where that ends, as many as were found by then.
+
+        ``look``: what `look` gives of it, where that is known.
+        """
+        look = self.look(node) if look is None else look
         found = self._answers.get(look)
         if found is not None:
             return found
         known = Known(self.classes, self.selectors, budget)
-        counted = count(prepare(node.hardware, self.claims, known), node.in_use, self.limit, budget)
+        counted = count(prepare(node.hardware, self.claims, known), node.in_use, self.limit, budget, own=self.own)
         if counted.failed is None or counted.failed.outcome is not Outcome.GIVEN_UP:
             if len(self._answers) >= _REMEMBERED:
                 self._answers.clear()
@@ -122,7 +131,7 @@ class ClaimCounter:
         texts |= {text for ask in asks for text in ask.derived.values()}
         return [self.selectors.program(text) for text in sorted(texts)]
 
-    def _look(self, node: NodeDevices) -> Hashable:
+    def look(self, node: NodeDevices) -> Hashable:
         """All that the count depends on: what the devices are, and which are in use."""
         hardware, in_use = node.hardware, node.in_use
         look = self._looks.get(hardware)
@@ -152,6 +161,7 @@ class ClaimCounter:
             tuple([device.looks(path) for path in self._reads]),
             tuple([device.attribute(name) for name in self._attributes]),
             device.form,
+            self.own and one.device_id in hardware.common,
             hardware.node.declared_features if one.slice.skips_node_operations else None,
             (not per_device or reaches(reach, hardware.node), bool(reach.node), len(reach.terms or ())),
         )

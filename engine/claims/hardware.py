@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from engine.claims.features import Features
 from engine.claims.model import Device, DeviceId, DeviceNode, ResourceSlice
-from engine.claims.pools import Inventory, Pool
+from engine.claims.pools import Inventory, Pool, reaches
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -23,12 +23,16 @@ class Reachable:
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class Hardware:
-    """The devices of a node; ``by_pool`` has for each pool the indexes of its devices in ``candidates``."""
+    """The devices of a node; ``by_pool`` has for each pool the indexes of its devices in ``candidates``.
+
+    ``common``: those that another node may give away too, or that take counters which devices of others take.
+    """
 
     node: DeviceNode
     features: Features
     candidates: Sequence[Reachable]
     by_pool: Sequence[tuple[Pool, range]]
+    common: frozenset[DeviceId] = frozenset()
 
     @classmethod
     def of(cls, inventory: Inventory, node: DeviceNode, features: Features) -> "Hardware":
@@ -43,4 +47,18 @@ class Hardware:
                 for device in one.devices
             ]
             by_pool.append((pool, range(start, len(candidates))))
-        return cls(node, features, candidates, by_pool)
+        common = [_common(pool, [candidates[index] for index in indexes], node) for pool, indexes in by_pool]
+        return cls(node, features, candidates, by_pool, frozenset().union(*common))
+
+
+def _common(pool: Pool, devices: Sequence[Reachable], node: DeviceNode) -> set[DeviceId]:
+    """The devices of a pool that are not one node's alone."""
+    others = [device for one in pool.elsewhere for device in one.devices]
+    others += [one.device for one in devices if one.slice.per_device and not reaches(one.device.reach, node)]
+    counted = {use.counter_set for device in others for use in device.uses}
+    return {
+        one.device_id
+        for one in devices
+        if not (one.device.reach if one.slice.per_device else one.slice.reach).node
+        or any(use.counter_set in counted for use in one.device.uses)
+    }

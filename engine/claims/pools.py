@@ -5,12 +5,15 @@ binding conditions last; slices by name; only the newest generation; what is not
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from engine.claims import node_selectors
 from engine.claims.features import Features
 from engine.claims.model import Amounts, Device, DeviceNode, PoolId, Reach, ResourceSlice
+
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +46,26 @@ class Inventory:
         """Of all slices, in any order."""
         made = cls(defaultdict(list), [], defaultdict(list))
         for one in slices:
-            made._of_pool[one.pool_id].append(one)
-            if one.reach.node:
-                made._of_node[one.reach.node].append(one)
-            else:
-                made._shared.append(one)
+            made.add(one)
         return made
+
+    def add(self, one: ResourceSlice) -> None:
+        """A slice is there."""
+        self._of_pool[one.pool_id].append(one)
+        (self._of_node[one.reach.node] if one.reach.node else self._shared).append(one)
+
+    def remove(self, one: ResourceSlice) -> None:
+        """A slice that was added is there no more."""
+        _drop(self._of_pool, one.pool_id, one)
+        if one.reach.node:
+            _drop(self._of_node, one.reach.node, one)
+        else:
+            self._shared.remove(one)
+
+    def nodes_of(self, pool: PoolId) -> set[str] | None:
+        """The nodes that slices of a pool name; None where one of them names none: any node may reach it then."""
+        names = {one.reach.node for one in self._of_pool.get(pool, ())}
+        return None if "" in names else names
 
     def pools(self, node: DeviceNode, features: Features) -> tuple[Pool, ...]:
         """The pools that a node reaches, in the order in which devices are taken."""
@@ -78,6 +95,12 @@ class Inventory:
         if len(same) != newest.slices:
             return Pool(pool_id, incomplete=True)
         return _built(pool_id, slices, same, features)
+
+
+def _drop(found: dict[_Key, list[ResourceSlice]], where: _Key, one: ResourceSlice) -> None:
+    found[where].remove(one)
+    if not found[where]:
+        del found[where]
 
 
 def reaches(reach: Reach, node: DeviceNode) -> bool:

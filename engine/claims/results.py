@@ -43,6 +43,10 @@ class Allocation:
         """Whether every claim has its devices."""
         return self.outcome is Outcome.ALLOCATED
 
+    def devices(self) -> Iterator[DeviceId]:
+        """All devices of all claims."""
+        return (one.device for claim in self.claims for one in claim)
+
     def uses(self) -> Iterator[Use]:
         """What is in use once the claims have been given this; every share is one of its own."""
         for given in (one for claim in self.claims for one in claim):

@@ -13,6 +13,7 @@ from typing import Any, final
 import msgspec
 
 from engine.arrays import Ints
+from engine.claims.asks import DeviceAsk
 from engine.cluster.tree import Path, Tree
 from engine.kubelet.machine import PodShape
 from engine.model import HOSTNAME_LABEL, NOTHING_ATTACHED, Amounts, Attached, PodSet
@@ -36,7 +37,7 @@ class Assignment:
 
     ``source`` is the pod set it was made for, where known: its labels and anti-affinity then count for others while
     its pods do not exist yet. ``shape`` is what kubelets look at when its pods arrive; without it the slots have no
-    NUMA placement. ``attached``: the volumes of each of its pods.
+    NUMA placement. ``attached``: the volumes of each of its pods; ``devices``: the claims of each of them.
     """
 
     def __init__(
@@ -50,10 +51,11 @@ class Assignment:
         source: PodSet | None = None,
         shape: PodShape | None = None,
         attached: Attached | None = None,
+        devices: DeviceAsk | None = None,
     ) -> None:
         """An assignment with known slices, e.g. one read back from ``status.admission``.
 
-        Its shape is ``shape``, else that of ``source``.
+        Its shape is ``shape``, else that of ``source``; volumes and claims alike.
         """
         self.pod_set = pod_set
         self.flavor = flavor
@@ -64,6 +66,7 @@ class Assignment:
         if attached is None:
             attached = source.attached if source is not None else NOTHING_ATTACHED
         self.attached = attached
+        self.devices = source.devices if devices is None and source is not None else devices
         self.slices = tuple(slices)  # shadows the cached property
         self.count = sum(part.count for part in self.slices)
         self._packed: tuple[Tree, Ints, Ints] | None = None
@@ -79,6 +82,7 @@ class Assignment:
         made.source = pod_set
         made.shape = pod_set.shape
         made.attached = pod_set.attached
+        made.devices = pod_set.devices
         made.count = total
         made._packed = (tree, leaves, counts)  # noqa: SLF001  (a constructor of the class itself)
         return made
@@ -148,6 +152,7 @@ def with_slices(assignment: Assignment, slices: Iterable[Slice]) -> Assignment:
         source=assignment.source,
         shape=assignment.shape,
         attached=assignment.attached,
+        devices=assignment.devices,
     )
 
 
@@ -177,6 +182,7 @@ def without(before: Iterable[Assignment], after: Iterable[Assignment]) -> list[A
                     shape=part.shape,
                     slices=gone,
                     attached=part.attached,
+                    devices=part.devices,
                 )
             )
     return left

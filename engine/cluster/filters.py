@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from engine.arrays import Ints
 from engine.cluster.node_columns import Status, Table
 from engine.cluster.shared_volumes import SharedVolumes
+from engine.devices.ledger import DeviceLedger
 from engine.model import NodeTerm, PodSet, Requirement, Taint, Toleration
 from engine.numa.zone_ledger import NumaLedger
 from engine.reasons import Reason
@@ -119,8 +120,8 @@ class NodeFilter:
 class NodeColumns:
     """What filters and counts read: the table, a label column for any key, the index of a node by name, the insides.
 
-    ``volumes``: which volumes that several pods share are on which node. ``xpus``: resources that are given by the
-    rules of XPUs, on every node.
+    ``volumes``: which volumes that several pods share are on which node. ``devices``: those that claims ask
+    for. ``xpus``: resources that are given by the rules of XPUs, on every node.
     """
 
     table: Table
@@ -128,6 +129,7 @@ class NodeColumns:
     index: Callable[[str], int | None]
     numa: NumaLedger
     volumes: SharedVolumes
+    devices: DeviceLedger
     xpus: tuple[str, ...]
 
     def constant(self, selection: Selection, *, value: bool) -> Mask:

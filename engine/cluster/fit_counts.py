@@ -3,7 +3,8 @@
 A shape is what the count depends on: requests, volumes, tolerations, selector, affinity, what kubelets look at. The
 count of a node is the smallest of free // request over the requested resources (one of ``pods`` and the volumes of each
 pod alone included), 0 where a filter excludes it, never negative; where the inside of the node is known, no more than
-its kubelet would admit. Volumes that the pods share are attached to a node once, where they are not yet.
+its kubelet would admit, and of pods with claims no more than there are devices for. Volumes that the pods share are
+attached to a node once, where they are not yet.
 """
 
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from engine.arrays import Ints
+from engine.claims.asks import DeviceAsk
 from engine.cluster.filters import NodeColumns, NodeFilter, Selection
 from engine.cluster.node_columns import Table
 from engine.cluster.tree import SHAPES_KEPT, Tree
@@ -85,6 +87,7 @@ class Shape:
     ``seen_only``: it asks for what nodes of whose inside nothing is known never promise. ``most``: more than that no
     node was ever asked to take. ``lacking``: what it needs and no node has, so that none takes any. ``shared``: by
     limit, how many volumes each pod has alone, and those that the pods share; ``unlimited``: limits that no node has.
+    ``devices``: the pod's claims.
     """
 
     needs: list[tuple[int, int]]
@@ -95,6 +98,7 @@ class Shape:
     lacking: tuple[str, ...] = ()
     shared: tuple[tuple[str, int, tuple[str, ...]], ...] = ()
     unlimited: tuple[str, ...] = ()
+    devices: DeviceAsk | None = None
     _cached: tuple[Ints, Ints] | None = None
 
     @property
@@ -115,13 +119,13 @@ class Shape:
         needs = [(rows[resource], amount) for resource, amount in amounts.items() if amount > 0 and resource in rows]
         which, lacking = NodeFilter.of(pod_set, tree.flavor.tolerations), table.lacking(amounts)
         if not volumes.own and not volumes.shared:
-            return cls(needs, which, inside, seen_only, 1, lacking)
+            return cls(needs, which, inside, seen_only, 1, lacking, devices=pod_set.devices)
         shared: dict[str, list[str]] = {}
         for limit, volume in volumes.shared:
             shared.setdefault(limit, []).append(volume)
         several = [(limit, volumes.own.get(limit, 0), tuple(names)) for limit, names in shared.items() if limit in rows]
         unlimited = tuple([limit for limit in {**volumes.own, **shared} if limit not in rows])
-        return cls(needs, which, inside, seen_only, 1, lacking, tuple(several), unlimited)
+        return cls(needs, which, inside, seen_only, 1, lacking, tuple(several), unlimited, pod_set.devices)
 
     def fit(self, nodes: NodeColumns, selection: Selection, out: Ints | None = None, spare: Ints | None = None) -> Ints:
         """How many pods fit each selected node now. ``out`` and ``spare`` may lend memory of that size."""
@@ -141,7 +145,7 @@ class Shape:
     def fit_amounts(
         self, nodes: NodeColumns, selection: Selection, out: Ints | None = None, spare: Ints | None = None
     ) -> Ints:
-        """The same by the amounts of whole nodes alone."""
+        """The same by the amounts of whole nodes and by devices for claims alone."""
         if self.lacking:
             return _zeros(nodes.table.free[0][selection], out)
         if isinstance(selection, slice):
@@ -151,6 +155,8 @@ class Shape:
         for limit, own, volumes in self.shared:
             rest = nodes.volumes.missing(volumes, limit)[selection]
             attach(found, nodes.table.free[nodes.table.rows[limit]][selection], rest, own)
+        if self.devices is not None:
+            np.minimum(found, nodes.devices.counts(self.devices)[selection], out=found)
         mask = self.filter.mask(nodes, selection)
         if mask is not None:
             np.multiply(found, mask, out=found)
@@ -177,6 +183,8 @@ class Shape:
             _cut(found, nodes.numa.emptied(self.inside, self._up_to(found)), selection, blind=not self.seen_only)
         elif self.seen_only:
             found[:] = 0
+        if self.devices is not None:
+            np.minimum(found, nodes.devices.emptied(self.devices)[selection], out=found)
         return found
 
     def refused(self, nodes: NodeColumns) -> bool:
@@ -292,6 +300,7 @@ def known_shape(nodes: NodeColumns, tree: Tree, pod_set: PodSet) -> CountedShape
         pod_set.tolerations,
         pod_set.node_affinity,
         pod_set.shape,
+        pod_set.devices,
     )
     if pod_set.volume_nodes or volumes is not NOTHING_ATTACHED:
         key = (*key, pod_set.volume_nodes, tuple(volumes.own.items()), volumes.shared)

@@ -18,6 +18,8 @@ from engine.cluster.natural_order import NaturalKey, natural_cache
 from engine.cluster.node_columns import LabelColumn, Table
 from engine.cluster.shared_volumes import SharedVolumes
 from engine.cluster.tree import Path, Tree
+from engine.devices.kinds import NodePlaces
+from engine.devices.ledger import DeviceLedger
 from engine.model import Flavor, Node
 from engine.numa.node_zones import Reserved
 from engine.numa.score import ZoneScore
@@ -84,7 +86,11 @@ class Nodes:
             reserved, self._index, self._name, self.table.touch, reconstruct=reconstruct, score=score
         )
         self.volumes = SharedVolumes(self.table)
-        self.columns = NodeColumns(self.table, self._label_codes, self._index, self.numa, self.volumes, tuple(xpus))
+        places = NodePlaces(self._index, self._names)
+        self.devices = DeviceLedger(places, self._labels, self.table.touch, self.table.relabelled)
+        self.columns = NodeColumns(
+            self.table, self._label_codes, self._index, self.numa, self.volumes, self.devices, tuple(xpus)
+        )
         self.by_name: dict[str, NodeRecord] = {}
         self.at: list[NodeRecord] = []
         self.known: dict[str, Node] = {}
@@ -107,6 +113,7 @@ class Nodes:
             found = self.by_name[name] = NodeRecord(name, self.table.add())
             self.at.append(found)
             self.numa.node_came(name)
+            self.devices.moved()
         return found
 
     def set_node(self, node: Node) -> bool:
@@ -124,6 +131,7 @@ class Nodes:
         if old is None or old.labels != node.labels:
             self._count_labels(record, old, node)
             self._set_labels(record, node)
+            self.devices.node_changed(node.name)
         return True
 
     def _count_labels(self, record: NodeRecord, old: Node | None, new: Node | None) -> None:
@@ -157,6 +165,7 @@ class Nodes:
             record.vanish()
             self.table.clear(record.index)
             self._count_labels(record, node, None)
+            self.devices.node_changed(name)
         return node
 
     def emptied(self, record: NodeRecord) -> None:
@@ -208,6 +217,13 @@ class Nodes:
     def _name(self, index: int) -> str:
         return self.at[index].name
 
+    def _names(self) -> list[str]:
+        return [record.name for record in self.at]
+
+    def _labels(self, name: str) -> Mapping[str, str] | None:
+        node = self.known.get(name)
+        return None if node is None else node.labels
+
     def label_column(self, key: str) -> LabelColumn:
         """The column of a label key, made on first use (one pass over the nodes), then kept up to date.
 
@@ -249,6 +265,7 @@ class Nodes:
         self.at = order
         for index, record in enumerate(order):
             record.move(index)
+        self.devices.moved()
         for tree in self._trees.values():
             tree.kept.clear()  # whoever still holds the old tree must not hold its counts
         self._trees = {name: self._tree(self.flavors[name], records) for name, records in members.items()}
@@ -259,6 +276,7 @@ class Nodes:
         self._nameless = 0
         for record in [r for r in self.at if r.node is None and not r.pods and r not in kept]:
             del self.by_name[record.name]
+            self.devices.forget(record.name)
         if len(self.by_name) != len(self.at):
             self.at = [record for record in self.at if record.name in self.by_name]
 

@@ -29,6 +29,7 @@ class Slots:
 
     ``vector`` is one unit in table rows. ``homeless``: some slices have no node yet and wait for theirs to appear.
     ``taken``: (layout, cells, log entry) of what was charged, to give it back. ``attached``: shared volumes, and where.
+    ``promised``: for how many units devices are kept, by node.
     """
 
     assignment: Assignment
@@ -39,6 +40,7 @@ class Slots:
     homeless: bool = False
     taken: "tuple[int, tuple[Ints, Ints], tuple[Tree, Ints]] | None" = None
     attached: Held | None = None
+    promised: dict[str, int] = field(default_factory=dict)
     _groups: "dict[Path, list[int]] | None" = None
     _group_of: "dict[int, Path] | None" = None
 
@@ -56,26 +58,28 @@ class Slots:
         """The table has more rows: this is what one unit takes."""
         self.vector = vector
 
-    def note_taken(self, layout: int, cells: tuple[Ints, Ints], entry: tuple[Tree, Ints]) -> None:
-        """What was charged, to give it back at once."""
-        self.taken = layout, cells, entry
-
-    def forget_taken(self) -> None:
-        """The table is not what it was when they were charged."""
-        self.taken = None
+    def note_taken(self, taken: "tuple[int, tuple[Ints, Ints], tuple[Tree, Ints]] | None") -> None:
+        """What was charged, to give it back at once; None once the table is not what it was then."""
+        self.taken = taken
 
     def attach(self, nodes: Nodes, *, held: bool = True) -> None:
-        """Have the volumes that units share be attached where any is held, and nowhere else; not ``held``: nowhere."""
+        """Have volumes that units share be attached where any is held, and devices be kept; not ``held``: nowhere."""
         volumes = self.assignment.attached.shared if held else ()
         if volumes or self.attached is not None:
             at = [nodes.at[index] for index in self.index[self.held > 0].tolist()] if volumes else ()
             self.attached = nodes.volumes.hold(self.attached, at, volumes)
+        if (ask := self.assignment.devices) is not None:
+            units = zip(self.index.tolist(), self.held.tolist(), strict=True) if held else ()
+            self.promised = nodes.devices.promise(ask, self.promised, {nodes.at[at].name: count for at, count in units})
 
     def attach_at(self, nodes: Nodes, position: int) -> None:
         """The same where one position alone changed."""
         if volumes := self.assignment.attached.shared:
             self.attached = self.attached or (set(), volumes)
             nodes.volumes.hold_on(self.attached, nodes.at[int(self.index[position])], some=bool(self.held[position]))
+        if (ask := self.assignment.devices) is not None:
+            here = {nodes.at[int(self.index[position])].name: int(self.held[position])}
+            self.promised = nodes.devices.promise(ask, self.promised, self.promised | here)
 
     def moved(self, moves: Ints) -> None:
         """The table was permuted."""
@@ -213,7 +217,7 @@ class Ledger:
         entry = packing[0], packing[1]
         cells = table.cells(slots.index, slots.held, slots.vector)
         table.take(cells, entry)
-        slots.note_taken(table.layout, cells, entry)
+        slots.note_taken((table.layout, cells, entry))
 
     def _give_back(self, slots: Slots) -> None:
         table = self.nodes.table
@@ -232,7 +236,7 @@ class Ledger:
             for name, slots in parts.items():
                 slots.moved(moves)
                 slots.assignment.settle()
-                slots.forget_taken()
+                slots.note_taken(None)
                 claims = self.claims.get((workload, name))
                 if claims and not slots.assignment.by_host:
                     self._settle((workload, name), slots, self._unclaimed(slots, claims))
@@ -387,11 +391,8 @@ class Ledger:
 
     def records(self) -> set[NodeRecord]:
         """Every record that a reservation needs."""
-        return {record for parts in self.held.values() for record in self.records_of(parts.values())}
-
-    def records_of(self, parts: Iterable[Slots]) -> Iterator[NodeRecord]:
-        """Records that these slots are on."""
-        return (self.nodes.at[at] for slots in parts for at in slots.index.tolist())
+        every = (slots for parts in self.held.values() for slots in parts.values())
+        return {self.nodes.at[at] for slots in every for at in slots.index.tolist()}
 
 
 def _slots(assignment: Assignment, on: dict[int, int], vector: Ints, *, homeless: bool = False) -> Slots:

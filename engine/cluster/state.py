@@ -6,7 +6,7 @@ Rules
   whatever order the events came in.
 - ``begin`` .. ``rollback`` undoes everything in between (``engine.cluster.undo_log``): no copy of the state is made.
 - ``version`` grows with every change; after a rollback it is what it was at ``begin``, as the contents are.
-- What is free inside a node is ``engine.numa.zone_ledger``'s to know; its rules are there.
+- What is free inside a node is ``engine.numa.zone_ledger``'s to know, devices of claims ``engine.devices.ledger``'s.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -213,6 +213,7 @@ class ClusterState:
         vector = table.vector(pod.takes)
         table.charge(record.index, vector if sign > 0 else -vector)
         self.cluster.volumes.count(record, pod.attached.shared, sign)
+        self.cluster.devices.wait(pod.node, pod.devices, sign)
         record.count_pod(sign)
         if not record.pods:
             self.cluster.emptied(record)

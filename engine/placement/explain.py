@@ -24,10 +24,11 @@ class DomainFit:
     """How many pods of a pod set fit one domain, and what limits it.
 
     Of a pod set with slices, pods in whole slices count; where only single pods would fit, ``limit`` says so.
-    ``nodes``: how many nodes of the domain pass every filter. ``limit``: the resource (or the Reason) that runs out
-    first; "" where the whole pod set fits. ``missing``: how much more of that resource the rest of the pods need.
-    ``excluded``: nodes that take no pod at all, by the first reason. ``misaligned``: nodes that take fewer pods than
-    their amounts allow, because their kubelet would refuse more; ``refusal``: the kubelet's words on one of them.
+    ``nodes``: how many nodes of the domain pass every filter. ``limit``: the resource (or `DEVICES`, or the Reason)
+    that runs out first; "" where the whole pod set fits. ``missing``: how much more of that resource the rest of the
+    pods need. ``excluded``: nodes that take no pod at all, by the first reason. ``misaligned``: nodes that take fewer
+    pods than their amounts allow, because their kubelet would refuse more; ``refusal``: the kubelet's words on one.
+    ``devices``: where claims limit it, why one of its nodes takes no more pods.
     """
 
     values: tuple[str, ...]
@@ -38,6 +39,7 @@ class DomainFit:
     excluded: dict[Reason, int] = field(default_factory=dict)
     misaligned: int = 0
     refusal: str = ""
+    devices: str = ""
 
 
 def explain(state: ClusterState, flavor: str, pod_set: PodSet, level: str | None = None) -> tuple[DomainFit, ...]:
@@ -123,12 +125,18 @@ def _why(state: ClusterState, tree: Tree, pod_set: PodSet, leaves: slice | None 
     amounts = shape.fit_amounts(nodes, span)
     taken = amounts.copy()
     shape.cut(nodes, span, taken)
-    found.append((Reason.INSUFFICIENT_RESOURCE, left & (amounts == 0)))
+    none = left & (amounts == 0)
+    if shape.devices is not None:
+        unequipped = nodes.devices.counts(shape.devices)[span] == 0
+        found.append((Reason.INSUFFICIENT_DEVICES, none & unequipped))
+        none = none & ~unequipped
+    found.append((Reason.INSUFFICIENT_RESOURCE, none))
     found.append((Reason.NUMA_ALIGNMENT, left & (amounts > 0) & (taken == 0)))
     return _Why(found, amounts, taken)
 
 
-_OF_AMOUNTS = (Reason.INSUFFICIENT_RESOURCE, Reason.NUMA_ALIGNMENT)
+_OF_AMOUNTS = (Reason.INSUFFICIENT_RESOURCE, Reason.INSUFFICIENT_DEVICES, Reason.NUMA_ALIGNMENT)
+DEVICES = "devices of its claims"
 
 
 @dataclass(frozen=True)
@@ -164,7 +172,19 @@ class _View:
             limit, missing = Reason.SLICES, {}
         misaligned = fewer.nonzero()[0]
         refusal = self._refusal(leaves.start + int(misaligned[0])) if len(misaligned) else ""
-        return DomainFit(values, fits, int(passing.sum()), limit, missing, excluded, len(misaligned), refusal)
+        devices = self._devices(leaves, passing) if limit in {DEVICES, Reason.INSUFFICIENT_DEVICES} else ""
+        return DomainFit(values, fits, int(passing.sum()), limit, missing, excluded, len(misaligned), refusal, devices)
+
+    def _devices(self, leaves: slice, passing: Mask) -> str:
+        """Why one of the nodes takes no more pods with such claims: one that takes the fewest, and could take some."""
+        ask, ledger = self.pod_set.devices, self.state.cluster.devices
+        at = np.arange(leaves.start, leaves.stop)[passing]
+        if ask is None or not len(at):
+            return ""
+        index = self.tree.where(at)
+        never = ledger.emptied(ask)[index] == 0
+        node = self.tree.names[int(at[int(np.lexsort((ledger.counts(ask)[index], never))[0])])]
+        return f"{node}: {ledger.why(node, ask)}"
 
     def _refusal(self, leaf: int) -> str:
         """What the kubelet of a node says to the first pod that it would not take."""
@@ -186,7 +206,7 @@ class _View:
         limit = min(by_resource, key=lambda resource: by_resource[resource])
         if by_resource[limit] > fits and self.caps:
             return self.caps[0].reason, {}
-        return limit, {limit: short * self._needs.get(limit, 1)}
+        return limit, {limit: short * self._needs.get(limit, 1)} if limit != DEVICES else {}
 
     def _by_resource(self, index: Ints) -> dict[str, int]:
         """How many pods each resource alone would allow on these nodes."""
@@ -196,6 +216,8 @@ class _View:
             for resource, amount in needs.items()
             if amount > 0
         }
+        if (ask := self.pod_set.devices) is not None:
+            found[DEVICES] = int(self.state.cluster.devices.counts(ask)[index].sum())
         return found | self._by_volumes(index)
 
     def _by_volumes(self, index: Ints) -> dict[str, int]:

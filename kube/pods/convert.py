@@ -8,6 +8,7 @@ no legal label key), and repels pods that carry it from its node.
 
 from collections.abc import Iterable, Mapping
 
+from engine.claims.asks import DeviceAsk
 from engine.kubelet.machine import NumaPlacement, PodShape
 from engine.model import (
     HOSTNAME_LABEL,
@@ -71,11 +72,13 @@ def pod(
     placement: NumaPlacement | None = None,
     observed: bool = False,
     attached: Attached = NOTHING_ATTACHED,
+    devices: DeviceAsk | None = None,
 ) -> Pod:
     """A pod bound to a node; ``claim`` is (workload key, pod set name) of the slot that it verifiably fills.
 
     ``shape`` and ``placement``: what its kubelet looks at and what it holds, where the node's inside is known;
-    ``observed``: its node says so, it was not only predicted. ``attached``: its volumes.
+    ``observed``: its node says so, it was not only predicted. ``attached``: its volumes;
+    ``devices``: its claims that have no devices yet.
     """
     own, namespace = wire.metadata.labels or {}, wire.metadata.namespace
     labels, repelling = own, _repelling(_anti_affinity(wire.spec), own, namespace)
@@ -95,6 +98,7 @@ def pod(
         placement=placement,
         observed=observed,
         attached=attached,
+        devices=devices,
     )
 
 

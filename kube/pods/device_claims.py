@@ -11,8 +11,9 @@ and of ``k8s.io/dynamic-resource-allocation`` the ExtendedResourceCache, of Kube
 """
 
 from collections.abc import Container, Iterator
-from typing import Final
+from typing import Any, Final
 
+from engine.claims.asks import Named
 from engine.claims.extended import is_extended
 from kube.objects import Object, PodSpec, Struct
 
@@ -20,9 +21,10 @@ CLASS_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
 
 
 class DeviceClassSpec(Struct, frozen=True):
-    """Of a DeviceClass the extended resource that it stands for."""
+    """The extended resource that a DeviceClass stands for, and which devices are of it: ``selectors`` as in JSON."""
 
     extended_resource_name: str | None = None
+    selectors: tuple[Any, ...] | None = None
 
 
 class DeviceClass(Object, frozen=True):
@@ -72,6 +74,11 @@ def _stands_for(name: str, known: tuple[str, str] | None) -> set[str]:
     if known is None:
         return set()
     return {CLASS_PREFIX + name, known[0]} if is_extended(known[0]) else {CLASS_PREFIX + name}
+
+
+def claims_by_template(spec: PodSpec) -> Named:
+    """Of each resource claim of a pod its name there, and that of its template: "" for one that is there already."""
+    return tuple([(one.name, one.resource_claim_template_name or "") for one in spec.resource_claims or ()])
 
 
 def claims_in_words(spec: PodSpec) -> str:

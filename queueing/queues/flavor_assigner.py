@@ -114,12 +114,18 @@ class _Finder:
             return None
         if labels:
             pod_set = msgspec.structs.replace(pod_set, node_selector=pod_set.node_selector | labels)
-        if not rooms:
-            if _asks(pod_set):
-                self.wrong.append(f"flavor {', '.join(names) or 'of no name'} has no topology")
-                return None
-            return _Choice(chosen, "", pod_set)
-        return self._in(pod_set, rooms[0], chosen)
+        return self._in(pod_set, rooms[0], chosen) if rooms else self._without(pod_set, names, chosen)
+
+    def _without(self, pod_set: PodSet, names: Sequence[str], chosen: Chosen) -> _Choice | None:
+        """A choice without a topology: pods go anywhere, and nothing but quota is counted."""
+        if pod_set.devices is not None:
+            self.reason = Reason.RESOURCE_CLAIMS_NOT_COUNTED
+            self.wrong.append(f"flavor {', '.join(names)} has no topology, so devices of resource claims do not count")
+            return None
+        if _asks(pod_set):
+            self.wrong.append(f"flavor {', '.join(names) or 'of no name'} has no topology")
+            return None
+        return _Choice(chosen, "", pod_set)
 
     def _excluded(self, pod_set: PodSet, names: Sequence[str], labels: Mapping[str, str]) -> str:
         """Why pods cannot go to nodes of these flavors, which have these labels; "" where they can."""

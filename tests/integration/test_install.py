@@ -377,6 +377,7 @@ def spread(verbs, resource, name=""):
 
 
 WATCH = "list watch"
+DEVICES = ("deviceclasses", "devicetaintrules", "resourceslices", "resourceclaims", "resourceclaimtemplates")
 WEBHOOK_CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 RIGHTS = {
     "webhook": spread(WATCH, "resourceflavors.topogate.dev").union(
@@ -414,7 +415,7 @@ RIGHTS = {
         spread(WATCH, "persistentvolumes"),
         spread(WATCH, "storageclasses.storage.k8s.io"),
         spread(WATCH, "csinodes.storage.k8s.io"),
-        spread(WATCH, "deviceclasses.resource.k8s.io"),
+        *(spread(WATCH, f"{kind}.resource.k8s.io") for kind in DEVICES),
         spread("create patch", "events.events.k8s.io"),
     ),
     "agent": spread("get create patch", "flextopos.topogate.dev").union(

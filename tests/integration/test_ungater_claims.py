@@ -1,8 +1,11 @@
 """Pods that ask for devices of resource claims, or of DeviceClasses, on the real control plane.
 
-2 blocks x 2 racks x 2 hosts of 8 GPUs. No driver is there: what is placed by amounts alone would hang for ever.
+2 blocks x 2 racks x 2 hosts of 8 GPUs. What is placed by amounts alone would hang for ever.
 """
 
+import asyncio
+import random
+from collections import Counter
 from contextlib import suppress
 
 import aiohttp
@@ -11,20 +14,57 @@ from support.jobs import GPU, KEYS, Watched, followed, job, nodes_of, until
 
 from cli.explain.report import report
 from kube.errors import NotFound
-from kube.resources import CLUSTER_QUEUES, DEVICE_CLASSES, JOBS, LOCAL_QUEUES, NODES, PODS, STATEFUL_SETS, Resource
+from kube.resources import (
+    CLAIM_TEMPLATES,
+    CLUSTER_QUEUES,
+    DEVICE_CLASSES,
+    JOBS,
+    LOCAL_QUEUES,
+    NODES,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    STATEFUL_SETS,
+)
+from localcluster.dra.driver import parse_driver
+from localcluster.dra.publish import publish
+from localcluster.dra.slices import device_classes
 
 pytestmark = pytest.mark.cluster
 
 API = {"apiVersion": "topogate.dev/v1alpha1"}
-TEMPLATES = Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate")
-CLAIMS = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]}
+CLAIMS = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "shared"}]}
+OF_TEMPLATE = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]}
+DRIVER = "gpu.example.com"
 NOT_COUNTED = "ResourceClaimsNotCounted"
 WHY = "devices of such are not counted yet, and pods would be sent to nodes on which none may be left"
+MACHINE = "1 socket / 2 NUMA / 8 cores / 4 GPUs / 4 NICs / 64Gi"
+
+
+def asks(*requests, match=""):
+    constraints = [{"matchAttribute": f"resource.kubernetes.io/{match}"}] if match else []
+    made = [{"name": name, "exactly": {"deviceClassName": of, **more}} for name, of, more in requests]
+    return {"devices": {"requests": made, "constraints": constraints}}
+
+
+HALF = "device.attributes['gpu.nvidia.com'].profile == '3g.40gb'"
+TEMPLATES = {
+    "whole": asks(("gpu", "gpu.nvidia.com", {})),
+    "zone": asks(("gpus", "gpu.nvidia.com", {"count": 2}), match="numaNode"),
+    "near": asks(("gpu", "gpu.nvidia.com", {}), ("nic", "dranet", {}), match="pcieRoot"),
+    "half": asks(("mig", "mig.nvidia.com", {"selectors": [{"cel": {"expression": HALF}}]})),
+    "any-mig": asks(("mig", "mig.nvidia.com", {})),
+    "nic": asks(("nic", "dranet", {})),
+}
 ANYWHERE = {KEYS.unconstrained: "true"}
 
 
 class Devices(Watched):
     """DeviceClasses, and the resources that they stand for, are named after the namespace, as they are of none."""
+
+    def __init__(self, client, namespace):
+        super().__init__(client, namespace)
+        self.equipped = []
 
     @property
     def resource(self):
@@ -38,7 +78,15 @@ class Devices(Watched):
     async def template(self):
         request = {"name": "one", "exactly": {"deviceClassName": self.namespace}}
         body = {"metadata": {"name": "one-gpu"}, "spec": {"spec": {"devices": {"requests": [request]}}}}
-        await self.client.create(TEMPLATES, body, self.namespace)
+        await self.client.create(CLAIM_TEMPLATES, body, self.namespace)
+
+    async def equip(self, host, count):
+        """A driver publishes so many devices of a node."""
+        pool = {"name": host, "generation": 1, "resourceSliceCount": 1}
+        made = [{"name": f"gpu-{number}"} for number in range(count)]
+        spec = {"driver": DRIVER, "nodeName": host, "pool": pool, "devices": made}
+        await self.client.create(RESOURCE_SLICES, {"metadata": {"name": f"{host}-gpus"}, "spec": spec})
+        self.equipped.append(f"{host}-gpus")
 
     async def asking(self, resource, count=2):
         """A Job of so many pods with two of an extended resource each."""
@@ -59,9 +107,26 @@ class Devices(Watched):
         pods = await self.client.list(PODS, self.namespace)
         return pods and all(pod["spec"].get("schedulingGates") for pod in pods)
 
+    async def nobody_hangs(self):
+        """Whether each pod that is not gated is on a node; some are, and nothing has changed for two seconds."""
+
+        async def look():
+            pods = await self.client.list(PODS, self.namespace)
+            return {
+                pod["metadata"]["name"]: pod["spec"].get("nodeName", "")
+                for pod in pods
+                if not pod["spec"].get("schedulingGates") and not pod["metadata"].get("deletionTimestamp")
+            }
+
+        before = await look()
+        await asyncio.sleep(2)
+        return before and all(before.values()) and await look() == before
+
     async def clear(self):
         with suppress(NotFound):
             await self.client.delete(DEVICE_CLASSES, self.namespace)
+        while self.equipped:
+            await self.client.delete(RESOURCE_SLICES, self.equipped.pop())
 
 
 @pytest.fixture
@@ -71,17 +136,9 @@ async def devices(client, namespace, nodes):
         await watched.clear()
 
 
-@pytest.fixture
-async def with_template(devices):
-    await devices.device_class()
-    await devices.template()
-    return devices
-
-
-async def test_a_job_whose_pods_have_claims_waits_and_everybody_is_told(with_template, client, namespace):
-    devices = with_template
+async def test_a_job_whose_pods_have_claims_waits_and_everybody_is_told(devices, client, namespace):
     await devices.create(job("train", 8, gpus=0, pod_spec=CLAIMS))
-    told = f'the pods of pod set main have resource claim "gpu" (of template "one-gpu"): {WHY}'
+    told = f'the pods of pod set main have resource claim "gpu" (ResourceClaim "shared"): {WHY}'
     assert await devices.waits() == told
     assert (await devices.event("train", NOT_COUNTED))["note"] == told
     found = await report(client, namespace, "train")
@@ -99,7 +156,7 @@ async def test_a_job_whose_pods_have_claims_waits_and_everybody_is_told(with_tem
     await until(counted, "the metric to count it by its reason")
 
 
-async def test_in_a_queue_it_stays_suspended_and_holds_no_quota(with_template, client, namespace):
+async def test_in_a_queue_it_stays_suspended_and_holds_no_quota(devices, client, namespace):
     quotas = [{"name": "cpu", "nominalQuota": 8}]
     group = {"coveredResources": ["cpu"], "flavors": [{"name": namespace, "resources": quotas}]}
     spec = {"resourceGroups": [group], "namespaceSelector": {}}
@@ -108,14 +165,14 @@ async def test_in_a_queue_it_stays_suspended_and_holds_no_quota(with_template, c
     await client.create(LOCAL_QUEUES, {**API, "kind": "LocalQueue", **local}, namespace)
     queue = {KEYS.queue_name: "team"}
     for name, claims in (("train", CLAIMS), ("other", {})):
-        await with_template.create(job(name, 8, gpus=0, labels=queue, spec={"suspend": True}, pod_spec=claims))
-    await with_template.waits()
-    await with_template.running("other", 8)
+        await devices.create(job(name, 8, gpus=0, labels=queue, spec={"suspend": True}, pod_spec=claims))
+    await devices.waits()
+    await devices.running("other", 8)
     assert (await client.get(JOBS, "train", namespace))["spec"]["suspend"]
     await client.delete(CLUSTER_QUEUES, namespace)
 
 
-async def test_pods_of_a_stateful_set_and_bare_pods_wait_too(with_template, client, namespace):
+async def test_pods_of_a_stateful_set_and_bare_pods_wait_too(devices, client, namespace):
     template = job("db", 1, gpus=0, request=ANYWHERE, pod_spec=CLAIMS)["spec"]["template"]
     template["metadata"]["labels"] = {"app": "db"}
     template["spec"]["restartPolicy"] = "Always"
@@ -124,11 +181,11 @@ async def test_pods_of_a_stateful_set_and_bare_pods_wait_too(with_template, clie
     bare = {"metadata": {"name": "bare", "annotations": ANYWHERE}, "spec": template["spec"]}
     await client.create(PODS, bare, namespace)
     for name in ("db", "bare"):
-        assert (await with_template.waits(name)).startswith("the pods of pod set main have resource claim")
-    assert await with_template.all_gated()
+        assert (await devices.waits(name)).startswith("the pods of pod set main have resource claim")
+    assert await devices.all_gated()
 
 
-async def test_pods_that_come_with_claims_to_a_workload_that_runs_stay_gated(with_template, client, namespace):
+async def test_pods_that_come_with_claims_to_a_workload_that_runs_stay_gated(devices, client, namespace):
     """A rolling update of a StatefulSet: the pod that it replaces runs on until then."""
     template = job("db", 1, gpus=0, request=ANYWHERE)["spec"]["template"]
     template["metadata"]["labels"] = {"batch.kubernetes.io/job-name": "db"}
@@ -136,11 +193,75 @@ async def test_pods_that_come_with_claims_to_a_workload_that_runs_stay_gated(wit
     selector = {"matchLabels": template["metadata"]["labels"]}
     spec = {"replicas": 2, "serviceName": "db", "selector": selector, "template": template}
     await client.create(STATEFUL_SETS, {"metadata": {"name": "db"}, "spec": spec}, namespace)
-    await with_template.running("db", 2)
+    await devices.running("db", 2)
     await client.patch(STATEFUL_SETS, "db", namespace, body={"spec": {"template": {"spec": CLAIMS}}})
-    found = await with_template.condition("db", "PodsReady", "False", NOT_COUNTED)
-    assert found["message"].startswith('pod db-1 stays gated: it has resource claim "gpu" (of template "one-gpu")')
-    await with_template.running("db", 1)
+    found = await devices.condition("db", "PodsReady", "False", NOT_COUNTED)
+    assert found["message"].startswith('pod db-1 stays gated: it has resource claim "gpu" (ResourceClaim "shared")')
+    await devices.running("db", 1)
+
+
+async def test_pods_with_claims_of_a_template_run_where_their_devices_are(devices, client, namespace):
+    """Eight pods with one device each, two nodes of four in a cluster of eight nodes: no pod is sent anywhere else."""
+    await devices.device_class()
+    await devices.template()
+    hosts = [f"{namespace}-b2-r1-h1", f"{namespace}-b2-r1-h2"]
+    for host in hosts:
+        await devices.equip(host, 4)
+    await devices.create(job("train", 8, gpus=0, pod_spec=OF_TEMPLATE))
+    assert Counter(nodes_of(await devices.running("train", 8))) == dict.fromkeys(hosts, 4)
+    claims = await client.list(RESOURCE_CLAIMS, namespace)
+    given = [one for claim in claims for one in claim["status"]["allocation"]["devices"]["results"]]
+    assert len({(one["pool"], one["device"]) for one in given}) == 8
+    await devices.create(job("next", 2, gpus=0, pod_spec=OF_TEMPLATE))
+    await devices.waits("next", "DoesNotFit")
+    await devices.delete("train")
+    await devices.running("next", 2)
+
+
+async def test_of_a_machine_of_four_devices_eight_pods_take_two(devices, client, namespace):
+    """One node of four devices cannot take the Job, so it waits, and says for what; then a second one comes."""
+    await devices.device_class()
+    await devices.template()
+    hosts = [f"{namespace}-b1-r2-h1", f"{namespace}-b1-r2-h2"]
+    await devices.equip(hosts[0], 4)
+    await devices.create(job("train", 8, gpus=0, pod_spec=OF_TEMPLATE))
+    told = await devices.waits(reason="NeverFits")
+    assert "takes 4; short of devices of its claims" in told
+    rooms = [room.devices for room in (await report(client, namespace, "train")).room]
+    assert f'{hosts[0]}: claim "gpu", request "one" (1 of DeviceClass "{namespace}"): 4 fit' in rooms
+    await devices.controller.crash()
+    await devices.controller.start()
+    await devices.equip(hosts[1], 4)
+    assert Counter(nodes_of(await devices.running("train", 8))) == dict.fromkeys(hosts, 4)
+
+
+async def test_mixed_jobs_on_partitions_never_hang_though_the_controller_dies(devices, client, namespace):
+    """Whole GPUs, MIG devices of the same GPUs, pairs in one NUMA zone, GPUs with their NICs, as they come and go."""
+    dice = random.Random(18)
+    hosts = [f"{namespace}-b{block}-r{rack}-h{host}" for block in (1, 2) for rack in (1, 2) for host in (1, 2)]
+    await publish(client, hosts, MACHINE, parse_driver("partitions"))
+    for name, spec in TEMPLATES.items():
+        await client.create(CLAIM_TEMPLATES, {"metadata": {"name": name}, "spec": {"spec": spec}}, namespace)
+    there: list[str] = []
+    for number in range(36):
+        name, which = f"job-{number}", dice.choice(list(TEMPLATES))
+        claims = {"resourceClaims": [{"name": "devices", "resourceClaimTemplateName": which}]}
+        request = dice.choice([ANYWHERE, None])
+        await devices.create(job(name, dice.randrange(1, 7), gpus=0, request=request, pod_spec=claims))
+        there.append(name)
+        if len(there) > 12:
+            await devices.delete(there.pop(dice.randrange(len(there))))
+        if number % 9 == 8:
+            await devices.controller.crash()
+            await devices.controller.start()
+    await until(devices.nobody_hangs, "all pods that were let go to run", seconds=60)
+    for name in there[:6]:
+        await devices.delete(name)
+    await until(devices.nobody_hangs, "all pods that were let go to run", seconds=60)
+    assert sum(1 for pod in await client.list(PODS, namespace) if pod["status"].get("phase") == "Running") > 8
+    await publish(client, hosts, MACHINE, None)
+    for one in device_classes():
+        await client.delete(DEVICE_CLASSES, one["metadata"]["name"])
 
 
 async def test_what_a_class_stands_for_waits_until_a_node_publishes_it(devices, namespace):
@@ -172,15 +293,15 @@ async def test_each_class_has_a_resource_of_its_own_name(devices, namespace):
     await devices.delete("train")
 
 
-async def test_a_restart_says_the_same_and_places_nothing(with_template):
-    await with_template.create(job("train", 2, gpus=0, pod_spec=CLAIMS))
-    told = await with_template.waits()
-    await with_template.controller.crash()
-    await with_template.controller.start()
-    await with_template.create(job("other", 1))
-    await with_template.running("other", 1)
-    assert await with_template.waits() == told
-    assert all(pod["spec"].get("schedulingGates") for pod in await with_template.pods("train"))
+async def test_a_restart_says_the_same_and_places_nothing(devices):
+    await devices.create(job("train", 2, gpus=0, pod_spec=CLAIMS))
+    told = await devices.waits()
+    await devices.controller.crash()
+    await devices.controller.start()
+    await devices.create(job("other", 1))
+    await devices.running("other", 1)
+    assert await devices.waits() == told
+    assert all(pod["spec"].get("schedulingGates") for pod in await devices.pods("train"))
 
 
 async def test_what_nodes_publish_is_placed_though_a_class_stands_for_it(devices):

@@ -52,7 +52,8 @@ SHORT = 0.01  # seconds that most steps take at most
 CLOCK = time.perf_counter
 MORE = (
     *(resources.NODE_RESOURCE_TOPOLOGIES, resources.FLEX_TOPOS, resources.POD_DISRUPTION_BUDGETS),
-    *(resources.DEVICE_CLASSES, mutants.CLASSES),
+    *(resources.DEVICE_CLASSES, resources.DEVICE_TAINT_RULES, resources.RESOURCE_SLICES),
+    *(resources.CLAIM_TEMPLATES, resources.RESOURCE_CLAIMS, mutants.CLASSES),
 )
 HONEST = "honest"  # namespace, queue, flavor, pool and taint of those who do nothing wrong
 RACK, HOST = "honest/rack", mutants.HOST
@@ -78,6 +79,9 @@ CACHES = {
     "PendingWorkloads.pools": 8,
     **dict.fromkeys(("Nodes.at", "Nodes.by_name", "Fleet._at", "Fleet._slot", "Fleet._kind"), 256),  # that pods named
     "Queues.memo": 4096,
+    "ChangeLog._names": 2 * 4096,
+    "ClaimedDevices._asks": 1024,
+    "DeviceLedger._kinds": 128,
     **dict.fromkeys(("Tree.kept", "Shape._cached", "Shape.needs", "Shape.lacking", "CountedShape.emptied"), 4096),
     **dict.fromkeys(("Counts.levels", "Counts.grid", "Tree.other", "Tree.owners", "Tree.domain_of"), 4096),
     **dict.fromkeys(

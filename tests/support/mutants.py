@@ -48,10 +48,15 @@ KINDS = {
     resources.STORAGE_CLASSES: 2,
     resources.CSI_NODES: 2,
     resources.DEVICE_CLASSES: 2,
+    resources.DEVICE_TAINT_RULES: 1,
+    resources.RESOURCE_SLICES: 3,
+    resources.CLAIM_TEMPLATES: 3,
+    resources.RESOURCE_CLAIMS: 3,
 }
 TENANTS = (
     *(resources.JOBS, resources.PODS, resources.JOB_SETS, resources.LEADER_WORKER_SETS, resources.WORKLOADS),
     *(resources.LOCAL_QUEUES, resources.POD_DISRUPTION_BUDGETS, resources.PERSISTENT_VOLUME_CLAIMS),
+    resources.CLAIM_TEMPLATES,
 )
 BLOCK_OF = 480  # numbers; in every other block are objects that tenants may make, and no others
 FOREIGN = frozenset({resources.JOB_SETS, resources.LEADER_WORKER_SETS, resources.NODE_RESOURCE_TOPOLOGIES})
@@ -316,6 +321,10 @@ class _Maker:
             resources.STORAGE_CLASSES: self.storage_class,
             resources.CSI_NODES: self.csi_node,
             resources.DEVICE_CLASSES: self.device_class,
+            resources.DEVICE_TAINT_RULES: self.taint_rule,
+            resources.RESOURCE_SLICES: self.resource_slice,
+            resources.CLAIM_TEMPLATES: lambda: {"spec": {"spec": self.asked_devices()}},
+            resources.RESOURCE_CLAIMS: self.resource_claim,
         }
         dice = self.dice
         body = makers[self.resource]()
@@ -507,6 +516,7 @@ class _Maker:
         if not dice.maybe(0.05):
             return {}
         sources = ({}, {"resourceClaimName": dice.text()}, {"resourceClaimTemplateName": dice.one("x", "t" * 253)})
+        sources = (*sources, *[{"resourceClaimTemplateName": self.near(resources.CLAIM_TEMPLATES)}] * 4)
         names = (dice.one("gpu", "c" * 63, dice.text()) for _ in range(1 + dice.many(2, 10_000)))
         return {"resourceClaims": [{"name": name, **dice.choice(sources)} for name in names]}
 
@@ -517,6 +527,70 @@ class _Maker:
         )
         spec = {"selectors": [{"cel": {"expression": dice.text()}}]}
         return {"spec": {**spec, **dice.one({}, {"extendedResourceName": name}, {"extendedResourceName": name})}}
+
+    def asked_devices(self):
+        dice = self.dice
+        requests = [self.device_request(f"r{number}") for number in range(1 + dice.many(2, 31))]
+        match = dice.one("matchAttribute", "distinctAttribute")
+        constraint = {match: f"mutant.example.com/{dice.one('a', 'b')}", "requests": []}
+        return {"devices": {"requests": requests, "constraints": [constraint] * dice.many(1, 32)}}
+
+    def device_request(self, name):
+        dice = self.dice
+        asked = {"deviceClassName": dice.one(self.near(resources.DEVICE_CLASSES), "nosuch", "c" * 253)}
+        selectors = [{"cel": {"expression": self.expression()}} for _ in range(dice.many(1, 32))]
+        count = {"allocationMode": "ExactCount", "count": dice.one(1, 1, 1, 2, 8, 2**63 - 1)}
+        asked |= {"selectors": selectors, **dice.one(count, count, {"allocationMode": "All"})}
+        asked |= dice.one({}, {}, {"tolerations": [{"operator": "Exists"}]})
+        if dice.maybe(0.2):
+            return {
+                "name": name,
+                "firstAvailable": [{"name": f"s{each}", **asked} for each in range(dice.randint(1, 8))],
+            }
+        more = {"adminAccess": True} if dice.maybe(0.1) else {}
+        capacity = {"capacity": {"requests": {"memory": dice.quantity()}}} if dice.maybe(0.1) else {}
+        return {"name": name, "exactly": {**asked, **more, **capacity}}
+
+    def expression(self):
+        texts = ("true", "device.driver == 'mutant.example.com'", "device.attributes['mutant.example.com'].a > 1")
+        return self.dice.one(*texts, *texts, "device.", "1", self.dice.text())
+
+    def resource_slice(self):
+        dice = self.dice
+        where = dice.one({"nodeName": self.near(resources.NODES)}, {"nodeName": "nosuch"}, {"allNodes": True})
+        pool = {"name": dice.one("p", self.near(resources.NODES)), "generation": dice.one(1, 1, 2, 2**63 - 1)}
+        pool["resourceSliceCount"] = dice.one(1, 1, 1, 2, 2**63 - 1)
+        devices = [self.device(f"d{number}") for number in range(dice.many(8, 128))]
+        return {"spec": {"driver": "mutant.example.com", "pool": pool, **where, "devices": devices}}
+
+    def device(self, name):
+        dice = self.dice
+        numbers = (0, 1, 2**63 - 1, -(2**63))
+        value = dice.one({"int": dice.choice(numbers)}, {"string": "x" * 64}, {"bool": True}, {"version": "1.2.3"})
+        made = {"name": name, "attributes": {"a": value, "b": {"int": 1}}}
+        if dice.maybe(0.1):
+            made["taints"] = [{"key": "k", "effect": dice.one("NoSchedule", "NoExecute", "None")}]
+        if dice.maybe(0.2):
+            made |= {
+                "allowMultipleAllocations": True,
+                "capacity": {"memory": {"value": dice.one("0", "64Gi", str(2**63 - 1))}},
+            }
+        return made
+
+    def taint_rule(self):
+        dice = self.dice
+        which = dice.one({}, {"driver": "mutant.example.com"}, {"device": "d0"}, {"pool": "p"})
+        return {"spec": {"deviceSelector": which, "taint": {"key": "k", "effect": dice.one("NoSchedule", "NoExecute")}}}
+
+    def resource_claim(self):
+        dice = self.dice
+        results = [
+            {"request": "r0", "driver": "mutant.example.com", "pool": "p", "device": f"d{dice.randint(0, 9)}"}
+            for _ in range(dice.many(3, 32))
+        ]
+        status = {"allocation": {"devices": {"results": results}}} if dice.maybe(0.7) else {}
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": self.near(resources.PODS), "uid": "u"}
+        return {"spec": self.asked_devices(), "status": status, "owners": [owner] if dice.maybe(0.5) else ()}
 
     # --- volumes -------------------------------------------------------------------------------------------------
 

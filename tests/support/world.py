@@ -32,6 +32,7 @@ from ungater.model.workload_entry import ObservedWorkload
 from ungater.model.workload_object import Workload
 from ungater.numa.node_topologies import Sources
 
+DEVICES = ("device_class", "taint_rule", "resource_slice", "claim_template", "resource_claim")
 VOLUMES = ("claim", "volume", "storage_class", "csi_node")
 FLAVOR = ResourceFlavor(
     metadata=ObjectMeta(name="gpu"),
@@ -62,9 +63,10 @@ class World:
         for name in ("jobsets", "leader_sets", "topologies"):
             vars(self).setdefault(name, {})  # those that say how they look these up have them already
         self.mismatches = []
+        self.reads_devices = True  # whether all is read that tells of devices
         self.reads = False  # whether owners are read that tell how many pods they make
         kinds = ("node", "flavor", "class", "job", "workload", "pod", "namespace", "cluster_queue", "local_queue")
-        self.stores = {kind: {} for kind in (*kinds, *VOLUMES, "device_class")}
+        self.stores = {kind: {} for kind in (*kinds, *VOLUMES, *DEVICES)}
         self.asked: list[str] = []
         self.waits: list[tuple[str, float]] = []  # the same, with the seconds until they are to be looked at
         self.memory = self.make()
@@ -98,6 +100,7 @@ class World:
                 local=lambda host: [one for one in self.stores["volume"].values() if host and host_of(one) == host],
                 csi_node=self.stores["csi_node"].get,
             ),
+            reads_devices=lambda: self.reads_devices,
         )
 
     def pods_with(self, name):
@@ -127,6 +130,9 @@ class World:
         memory = self.make()
         stores = (self.stores[kind].values() for kind in ("node", "flavor", "class", "job", "pod"))
         queues = {f"{kind}s": self.stores[kind].values() for kind in ("namespace", "cluster_queue", "local_queue")}
+        for kind in DEVICES:
+            for name, one in self.stores[kind].items():
+                told_of(memory, kind)(Event(EventKind.ADDED, name, None, one))
         memory.load(*stores, **queues)
         return memory
 
@@ -184,6 +190,10 @@ def told_of(memory, kind):
         "volume": memory.volumes.on_volume,
         "storage_class": memory.volumes.on_class,
         "device_class": memory.devices.on_class,
+        "resource_slice": memory.devices.on_slice,
+        "taint_rule": memory.devices.on_rule,
+        "claim_template": memory.devices.on_template,
+        "resource_claim": memory.devices.on_claim,
         "csi_node": memory.volumes.on_csi_node,
     }[kind]
 

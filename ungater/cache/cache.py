@@ -94,8 +94,8 @@ class Cache:
         self.in_flight = InFlightPods(self.state, self.topologies, enqueue, self.entries.of_workload, clock=clock)
         self.priorities = priorities = PriorityClasses(classes := ClassRules())
         self.pod_volumes = volumes = PodVolumes(stores.storage, stores.pods_with, self.state, keys)
-        self.device_claims = devices = DeviceClaims(keys)
-        apart = partial(anywhere, priorities, volumes)
+        self.device_claims = devices = DeviceClaims(keys, stores.reads_devices, self.state.cluster.devices.refused)
+        apart = partial(anywhere, priorities, volumes, devices.claimed)
         self.reservations = Reservations(self.state, queueing, priorities.of_pods, apart, clock.now, classes=classes)
         self._core = core = Core(
             keys,
@@ -109,8 +109,8 @@ class Cache:
             guard=self.guard,
             clock=clock.monotonic,
         )
-        self.pod_sets = RequestedPodSets(core, priorities, volumes)
-        self._charges = charges = Charges(core, classes, volumes)
+        self.pod_sets = RequestedPodSets(core, priorities, volumes, devices.claimed)
+        self._charges = charges = Charges(core, classes, volumes, devices.claimed)
         self.left_pods = left = LeftPods(core)
         self.admissions = Admissions(core, self.reservations, self.pod_sets, charges, left)
         self.views = JobViews(core, self.admissions, volumes, devices, view)
@@ -119,7 +119,7 @@ class Cache:
         self.jobs = JobEvents(core, self.views, groups, self.pods, charges=charges, left_pods=left)
         self.nodes = NodeEvents(core, charges, left, volumes, devices)
         self.volumes = VolumeEvents(core, self.nodes, charges, volumes, self.pods.delay)
-        self.devices = DeviceEvents(core, devices)
+        self.devices = DeviceEvents(core, devices, charges)
         self.workloads = WorkloadEvents(core, self.admissions, groups)
         self.classes = ClassEvents(core, classes, self.reservations.class_changed, charges.note_outside)
         self.config = ConfigEvents(core, self.reservations.forget_namespace, self.views.review_all)
@@ -145,6 +145,7 @@ class Cache:
             outsiders=self.admissions.outsiders,
             unkept=self.unkept,
             uncounted=self.device_claims.hindrance,
+            devices=self.device_claims.claimed.of,
             unready=self.pod_volumes.hindrance,
             choices=self.pod_volumes.choices,
         )

@@ -1,20 +1,119 @@
-"""What the event of a DeviceClass changes: whether pods that ask for an extended resource wait for a place."""
+"""What events of devices change: DeviceClasses, ResourceSlices, taints, claims and what these are made of.
 
+An object that cannot be read counts as one that is not there; the error is told as its own.
+"""
+
+import msgspec
+
+from engine.claims import model
+from engine.claims.read.claims import read_class, read_uses
+from engine.claims.read.slices import read_slice
+from engine.devices.taints import read_rule
 from kube.informer import Event
+from kube.objects import key
 from kube.pods.device_claims import DeviceClass
+from kube.pods.devices import DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from ungater.cache.core import Core
+from ungater.cache.held.charges import Charges
 from ungater.cache.held.device_claims import DeviceClaims
 
 
 class DeviceEvents:
-    """See the module."""
+    """See the module. Those that are there at a start are told of like those that come."""
 
-    def __init__(self, core: Core, claims: DeviceClaims) -> None:
+    def __init__(self, core: Core, claims: DeviceClaims, charges: Charges) -> None:
+        self._core = core
+        self._stores = core.stores
+        self._state = core.state
+        self._devices = core.state.cluster.devices
         self._entries = core.entries
         self._enqueue = core.enqueue
         self._claims = claims
+        self._claimed = claims.claimed
+        self._charges = charges
 
     def on_class(self, event: Event[DeviceClass]) -> None:
-        """A DeviceClass came, changed or went; those that are there at a start are told of like this too."""
-        for uid in self._claims.set_class(event.key, event.new, self._entries):
+        """A DeviceClass came, changed or went."""
+        new = event.new
+        read = None
+        try:
+            read = _class_of(new) if new is not None else None
+        finally:
+            self._devices.set_class(event.key, read)
+            self._claimed.set_class(event.key, read)
+            for uid in self._claims.set_class(event.key, new, self._entries):
+                self._enqueue(uid, 0.0)
+            self._helped()
+
+    def on_slice(self, event: Event[ResourceSlice]) -> None:
+        """A ResourceSlice came, changed or went."""
+        old, new = event.old, event.new
+        if old is not None and new is not None and old.spec == new.spec:
+            return
+        read = None
+        try:
+            read = read_slice({"metadata": {"name": event.key}, "spec": new.spec}) if new is not None else None
+        finally:
+            self._devices.set_slice(event.key, read)
+            self._told()
+
+    def on_rule(self, event: Event[DeviceTaintRule]) -> None:
+        """A DeviceTaintRule came, changed or went."""
+        new = event.new
+        read = None
+        try:
+            read = read_rule({"metadata": {"name": event.key}, "spec": new.spec}) if new is not None else None
+        finally:
+            self._devices.set_rule(event.key, read)
+            self._told()
+
+    def on_template(self, event: Event[ResourceClaimTemplate]) -> None:
+        """What claims are made of came, changed or went."""
+        new = event.new
+        self._claimed.set_template(event.key, new.spec.spec or {} if new is not None else None)
+        for uid in self._claims.made_of(event.key):
             self._enqueue(uid, 0.0)
+
+    def on_claim(self, event: Event[ResourceClaim]) -> None:
+        """A claim came or went, was given devices, or gave them back."""
+        new, before = event.new, event.old.results if event.old is not None else None
+        allocated = new is not None and new.status.allocation is not None
+        spec = (new.spec or {}) if new is not None else None
+        turned = self._claimed.set_claim(event.key, spec, allocated=allocated)
+        results = new.results if new is not None else None
+        if results == before and not turned:
+            return
+        uses = None
+        try:
+            uses = read_uses(results or [], f"ResourceClaim {event.key}")
+        finally:
+            self._devices.set_uses(event.key, uses or ())
+            if turned and (one := new or event.old) is not None:
+                self._charge_owners(one)
+            if before:
+                self._helped()
+
+    def _charge_owners(self, claim: ResourceClaim) -> None:
+        """The pods that a claim is made for wait for devices no more, or again."""
+        for owner in claim.metadata.owner_references:
+            name = f"{claim.metadata.namespace}/{owner.name}"
+            charged = self._state.pods.get(name) if owner.kind == "Pod" else None
+            for pod in self._stores.pods_on(charged.node) if charged is not None else ():
+                if key(pod) == name:
+                    self._charges.charge(pod)
+
+    def _told(self) -> None:
+        """There are other devices: those whose devices were not counted may be counted now."""
+        for uid in self._claims.hindered:
+            self._enqueue(uid, 0.0)
+        self._helped()
+
+    def _helped(self) -> None:
+        """Those who wait for devices may find some."""
+        if self._core.live:
+            self._core.queue_inadmissible()
+
+
+def _class_of(found: DeviceClass) -> model.DeviceClass:
+    spec, made = msgspec.json.decode(msgspec.json.encode(found.spec)), found.metadata.creation_timestamp
+    return read_class({"metadata": {"name": found.metadata.name, "creationTimestamp": made}, "spec": spec})

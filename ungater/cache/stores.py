@@ -19,6 +19,7 @@ class Stores:
     node. ``workload``, ``jobset`` and ``leader_set``: by ``namespace/name``; ``cluster_queue``: by name. ``nodes``: a
     node's objects by its name. ``reads``: whether owners of a kind and API group are read, that tell how many pods they
     make of each kind. ``pods_with``: by the key of a claim that they have; ``storage``: claims, volumes, classes.
+    ``reads_devices``: whether all is read that says which devices there are, and who holds them.
     """
 
     pods_of: Callable[[str], Iterable[Pod]]
@@ -31,3 +32,4 @@ class Stores:
     reads: Callable[[str, str], bool]
     pods_with: Callable[[str], Iterable[Pod]]
     storage: Storage
+    reads_devices: Callable[[], bool]

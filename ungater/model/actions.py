@@ -1,15 +1,16 @@
 """What `decide` may ask for, and the rules that hold for all jobs. Plain data."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from crds.constants import Keys
 from crds.levels import NO_NAMES, LevelNames
+from engine.claims.asks import DeviceAsk
 from engine.model import Amounts
 from engine.reasons import Reason
-from kube.objects import Pod
+from kube.objects import Pod, PodClaimStatus, PodSpec
 from queueing.lifecycle import LifeRules
 from ungater.model.conditions import WantedCondition
 from ungater.model.job_view import MAIN, PodSetView
@@ -280,6 +281,8 @@ class ReconcileContext:
     )  # pods that are to make room for it
     unkept: Callable[[WorkloadEntry], Mapping[str, str]] = lambda _entry: {}  # by uid: what of a pod's wishes is not so
     uncounted: Callable[[WorkloadEntry], str | None] = lambda _entry: None  # what its pods ask for that is not counted
+    # What pods of a namespace ask for by claims that are made of templates; a text says why that is not counted.
+    devices: Callable[[str, PodSpec, Iterable[PodClaimStatus] | None], DeviceAsk | str | None] = lambda *_: None
     unready: Callable[[WorkloadEntry], str | None] = lambda _entry: None  # why it waits for its volumes
     # By uid of those gated pods whose volumes do not let them go to all of the slots: to which.
     choices: Callable[[WorkloadEntry, PodSetSlots, Collection[Pod]], Mapping[str, PodChoice]] = lambda *_: {}

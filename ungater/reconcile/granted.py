@@ -11,24 +11,27 @@ Rules
 - Where it is known what pods will ask for that are to come, those before them wait too: of a LeaderWorkerSet's group
   none goes to a place where the others do not fit. A workload of which none runs, and that finds neither room nor quota
   for more beside what it has, gives that back and waits for all of it: two that each keep a part would wait for ever.
-- Nothing was granted of devices that are not counted (`ungater.cache.held.device_claims`): a pod with resource claims
-  stays gated, and so do those before it where it is known that it is to come. A workload of which none runs gives its
-  place back, and waits; a Job whose template has no claims would be admitted again, so that one keeps its place.
+- A pod with resource claims goes if its workload was admitted with the same. Nothing was granted of devices that are
+  not counted (`ungater.cache.held.device_claims`): a pod with other claims stays gated, and so do those before it where
+  it is known that it is to come. A workload of which none runs gives its place back, and waits; a Job whose template
+  has no claims would be admitted again, so that one keeps its place.
 - Of pods that a Job makes, its template when it was admitted tells what they take; a quota or default that is added to
   the pods alone counts like any other difference.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from crds.constants import Keys
+from engine.claims.asks import DeviceAsk
+from engine.claims.read.asks import same
 from engine.model import Amounts
 from engine.quantity import format_quantity
 from engine.reasons import Reason
-from kube.objects import Pod
+from kube.objects import Pod, PodClaimStatus, PodSpec
 from kube.pods.device_claims import claims_in_words
 from kube.pods.requests import pod_requests
 from queueing.model import at_least, exceeds
+from ungater.model.actions import ReconcileContext
 from ungater.model.conditions import WantedCondition, nothing_held
 from ungater.model.job_view import JobView, PodSetView
 from ungater.model.pod_slots import finished, is_gated
@@ -60,22 +63,44 @@ class Barred:
 
     @classmethod
     def of(
-        cls, entry: WorkloadEntry, pod_set: str, pod: Pod, keys: Keys, more: Mapping[str, Amounts]
+        cls, entry: WorkloadEntry, pod_set: str, pod: Pod, rules: ReconcileContext, more: Mapping[str, Amounts]
     ) -> "Barred | None":
         """None for a pod that may go. ``more``: `to_come`."""
-        if claims := claims_in_words(pod.spec):
+        made = pod.status.resource_claim_statuses
+        if claims := _uncounted_claims(entry, pod_set, pod.spec, rules, made):
             return cls(pod, pod_set, {}, claims)
         for one in entry.job.pod_sets if entry.job.foretold else ():
-            if claims := claims_in_words(one.template.spec):
+            if claims := _uncounted_claims(entry, one.name, one.template.spec, rules):
                 return cls(pod, one.name, {}, claims)
         granted, observed = entry.granted(pod_set), entry.observed
         asks = pod_requests(pod.spec) if granted is not None else {}
         if granted is not None and exceeds(asks, granted):
             return cls(pod, pod_set, asks)
-        queue = (pod.metadata.labels or {}).get(keys.queue_name)
+        queue = (pod.metadata.labels or {}).get(rules.keys.queue_name)
         if queue and observed is not None and not entry.job.suspendable and queue != observed.queue:
             return cls(pod, pod_set, {})
         return next((cls(pod, name, asks) for name, asks in more.items()), None)
+
+
+def granted_devices(entry: WorkloadEntry, pod_set: str) -> DeviceAsk | None:
+    """The claims that each pod of a pod set was admitted with; None for none."""
+    parts = entry.grant.assignments if entry.grant is not None else ()
+    return next((one.devices for one in parts if one.pod_set == pod_set), None)
+
+
+def _uncounted_claims(
+    entry: WorkloadEntry,
+    pod_set: str,
+    spec: PodSpec,
+    rules: ReconcileContext,
+    made: Iterable[PodClaimStatus] | None = None,
+) -> str:
+    """The resource claims of such pods in words, unless they were admitted with what these ask for; "" for none."""
+    claims, granted = claims_in_words(spec), granted_devices(entry, pod_set)
+    if not claims or granted is None:
+        return claims
+    found = rules.devices(entry.job.namespace, spec, made)
+    return "" if isinstance(found, DeviceAsk) and same(found, granted) else claims
 
 
 def to_come(entry: WorkloadEntry) -> dict[str, Amounts]:
@@ -151,7 +176,7 @@ def given_back(entry: WorkloadEntry, barred: Sequence[Barred], gate: str) -> tup
 
 def _uncounted(entry: WorkloadEntry, bar: Barred) -> str:
     whose = "it has" if entry.pod_set_of(bar.pod) == bar.pod_set else f"what is to come after it ({bar.pod_set}) has"
-    return f"{whose} {bar.claims}, whose devices are not counted yet: workload {entry.job.workload} was given none"
+    return f"{whose} {bar.claims}: workload {entry.job.workload} was given no devices for such"
 
 
 def less(entry: WorkloadEntry, pod_set: PodSetView) -> Amounts | None:

@@ -63,7 +63,7 @@ def _is_news(entry: WorkloadEntry, reason: str, message: str, now: float) -> boo
 def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[Instruction]:
     """Pods go to their slots, those that are astray are replaced, and what is missing is asked for."""
     if not entry.slots_in:
-        gone, barred = _let_go(entry, rules.keys, now)
+        gone, barred = _let_go(entry, rules, now)
         if elsewhere := granted.given_back(entry, barred, rules.keys.gate):
             return [Dequeue(), Release(elsewhere)]
         told = _say_why(entry, barred, rules, now) or pods_ready.ready(entry)
@@ -90,7 +90,7 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
     looks = [
         _Look.of(entry, pod_set, counted[pod_set.name], rules, now) for pod_set in pod_sets if pod_set.name in counted
     ]
-    gone, barred = _let_go(entry, keys, now)
+    gone, barred = _let_go(entry, rules, now)
     barred += (one for look in looks for one in look.barred)
     if elsewhere := granted.given_back(entry, barred, keys.gate):
         return [Dequeue(), Release(elsewhere)]
@@ -140,13 +140,13 @@ def _keep_places(slots: PodSetSlots, counted: Tally, left: Sequence[Pod]) -> Non
         anywhere -= kept
 
 
-def _let_go(entry: WorkloadEntry, keys: Keys, now: float) -> tuple[list[Instruction], list[Barred]]:
+def _let_go(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> tuple[list[Instruction], list[Barred]]:
     """Pods that have quota and no slots go anywhere; those of a job that is suspended while it waits were not gated."""
     done: list[Instruction] = []
     barred: list[Barred] = []
     if entry.job.suspendable or entry.admission is None:
         return done, barred
-    more = granted.to_come(entry)
+    more, keys = granted.to_come(entry), rules.keys
     for pod_set in entry.job.pod_sets:
         if pod_set.name in entry.slots_in:
             continue
@@ -163,7 +163,7 @@ def _let_go(entry: WorkloadEntry, keys: Keys, now: float) -> tuple[list[Instruct
                 waiting.append(pod)
         waiting.sort(key=lambda pod: pod.metadata.name)
         for pod in waiting[: max(0, left)]:
-            if (bar := Barred.of(entry, pod_set.name, pod, keys, more)) is None:
+            if (bar := Barred.of(entry, pod_set.name, pod, rules, more)) is None:
                 done.append(Ungate(pod, ANYWHERE))
             else:
                 barred.append(bar)
@@ -206,7 +206,7 @@ class _Look:
         moves = tuple(sorted({**volumes.moves, **refused, **lost}.items()))
         held_back = {*refused, *lost}  # of slots that others of their slice leave for their volumes, the rest stays
         more = granted.to_come(entry)
-        bars = {pod.metadata.uid: Barred.of(entry, pod_set.name, pod, rules.keys, more) for pod, _ in placed}
+        bars = {pod.metadata.uid: Barred.of(entry, pod_set.name, pod, rules, more) for pod, _ in placed}
         barred = tuple([one for one in bars.values() if one is not None])
         going = tuple([(pod, at) for pod, at in placed if at not in held_back and bars[pod.metadata.uid] is None])
         unplaced = len(counted.waiting) - len(placed)

@@ -59,6 +59,8 @@ def hindered(cache: Cache, entry: WorkloadEntry) -> str:
 def _hindered(cache: Cache, entry: WorkloadEntry, observed: ObservedWorkload) -> str:
     if is_true(observed.conditions, conditions.MOVING):
         return "it is moved already"
+    if cache.device_claims.has_claims(entry):
+        return "its pods have devices of resource claims, and such are not moved"
     if cache.device_claims.hindrance(entry) is not None:
         return "its pods have devices that are not counted, and would not go on elsewhere"
     if not _steady(cache, entry):

@@ -19,7 +19,20 @@ CLASS = {
     "metadata": {"name": "gpu.example.com", "creationTimestamp": "2026-11-21T00:00:00Z"},
     "spec": {"extendedResourceName": "example.com/gpu"},
 }
-WHY = "devices of such are not counted yet, and pods would be sent to nodes on which none may be left"
+REQUEST = {"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com", "count": 2}}
+TEMPLATE = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceClaimTemplate",
+    "metadata": {"name": "one-gpu", "namespace": "team"},
+    "spec": {"spec": {"devices": {"requests": [REQUEST]}}},
+}
+
+
+def devices(name, count):
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "gpu.example.com", "nodeName": name, "pool": pool}
+    spec |= {"devices": [{"name": f"gpu-{number}"} for number in range(count)]}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec}
 
 
 def written(tmp_path, *more):
@@ -75,7 +88,34 @@ OWNERS = {
 def test_pods_with_claims_of_any_owner_are_placed_nowhere(tmp_path, kind):
     (answer,) = ask(tmp_path, OWNERS[kind])
     assert (answer["state"], answer["reason"]) == ("Waits", "ResourceClaimsNotCounted")
-    assert answer["message"] == (f'the pods of pod set main have resource claim "gpu" (of template "one-gpu"): {WHY}')
+    assert answer["message"] == (
+        'the pods of pod set main have resource claim "gpu" (of template "one-gpu"): '
+        'ResourceClaimTemplate "one-gpu" is not there'
+    )
+
+
+def test_a_template_of_the_manifests_counts_on_devices_of_the_snapshot(tmp_path):
+    cluster = [CLASS, devices("r1h1", 2), devices("r2h1", 2), devices("r2h2", 3)]
+    (answer,) = ask(tmp_path, TEMPLATE, OWNERS["Job"], cluster=cluster, status=0)
+    assert answer["state"] == "Placed"
+    nodes = [node for part in answer["podSets"] for domain in part["domains"] for node in domain["nodes"]]
+    assert [(one["node"], one["pods"]) for one in nodes] == [("r2h1", 1), ("r2h2", 1)]
+
+
+def test_what_holds_devices_and_which_request_lacks_them_is_told(tmp_path):
+    held = {"driver": "gpu.example.com", "pool": "r2h1", "device": "gpu-0"}
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "held", "namespace": "team"},
+        "spec": TEMPLATE["spec"]["spec"],
+        "status": {"allocation": {"devices": {"results": [{"request": "gpu", **held}]}}},
+    }
+    cluster = [CLASS, TEMPLATE, devices("r1h1", 2), devices("r2h1", 2), devices("r2h2", 3), claim]
+    (answer,) = ask(tmp_path, OWNERS["Job"], cluster=cluster)
+    assert (answer["state"], answer["reason"]) == ("Waits", "DoesNotFit")
+    told = 'r2h1: claim "gpu", request "gpu" (2 of DeviceClass "gpu.example.com"): 2 fit, 1 held by team/held'
+    assert any(told in room["devices"] for room in answer["room"])
 
 
 def test_a_class_of_the_snapshot_counts(tmp_path):

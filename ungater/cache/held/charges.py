@@ -10,6 +10,7 @@ from kube.pods import convert
 from kube.pods.requests import pod_requests
 from queueing.model import exceeds
 from ungater.cache.core import Core
+from ungater.cache.held.claimed_devices import ClaimedDevices
 from ungater.cache.held.pod_volumes import PodVolumes
 from ungater.jobs.pod_group import mark_of
 from ungater.model.class_rules import ClassRules
@@ -26,7 +27,7 @@ class Charges:
     and its node selector names one of the Workload's slots. What a user wrote on a pod decides nothing.
     """
 
-    def __init__(self, core: Core, class_rules: ClassRules, volumes: PodVolumes) -> None:
+    def __init__(self, core: Core, class_rules: ClassRules, volumes: PodVolumes, claimed: ClaimedDevices) -> None:
         self._core = core
         self._keys = core.keys
         self._state = core.state
@@ -39,13 +40,15 @@ class Charges:
         self._mismatches = core.inside.mismatches
         self._class_rules = class_rules
         self._volumes = volumes
+        self._claimed = claimed
         self._overdrawn: set[str] = set()  # nodes of which pods took more than there was beside the slots
 
     def charge(self, pod: objects.Pod) -> None:
         """Charge a pod that has not finished where it is bound, with its claim, or heads for; others take nothing."""
         if not pod.spec.node_name:
             if node := self._heads_for(pod):
-                self._take(convert.pod(_bound(pod, node), attached=self._volumes.attached(pod)))
+                attached, devices = self._volumes.attached(pod), self._claimed.missing(pod)
+                self._take(convert.pod(_bound(pod, node), attached=attached, devices=devices))
             elif objects.key(pod) in self._state.pods:
                 self.give_back(pod)
             return
@@ -58,13 +61,17 @@ class Charges:
             shape, placement = self._topologies.of_pod(pod, self._placement_sent(pod))
             observed = placement is not None and self._topologies.observed(pod)
             claim, attached = self._claim(pod), self._volumes.attached(pod)
-            made = convert.pod(pod, claim, shape=shape, placement=placement, observed=observed, attached=attached)
+            devices = self._claimed.missing(pod)
+            made = convert.pod(
+                pod, claim, shape=shape, placement=placement, observed=observed, attached=attached, devices=devices
+            )
             less = self._take(made)
         except Exception as error:  # noqa: BLE001  (told by the guard)
             self._guard.failed("pod", objects.key(pod), error)
             less = self._take(Pod(key=objects.key(pod), node=node, requests={}))  # one pod, at least
         entry = self._entries.of_pod(pod)
         makes_room = came and entry is not None and self._smaller_than_growth(entry, pod)
+        makes_room |= came and bool(pod.spec.resource_claims)  # its slot kept devices beside those that it has by now
         if less or makes_room or self._state.unrecorded(node) < unrecorded:
             self._core.queue_inadmissible(self._state.flavors_on(node))
         if entry is not None and entry.job.queue:

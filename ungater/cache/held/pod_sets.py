@@ -5,16 +5,19 @@ from collections.abc import Sequence
 import msgspec
 
 from crds.request import ParsedRequest, unresolved
+from engine.claims.asks import DeviceAsk
 from engine.cluster.unusable_slots import closed
 from engine.model import PodSet, Policy, TopologyRequest
 from kube.pods import convert
 from queueing.model import at_least
 from ungater.cache.config import PriorityClasses
 from ungater.cache.core import Core
+from ungater.cache.held.claimed_devices import ClaimedDevices
 from ungater.cache.held.pod_volumes import PodVolumes
 from ungater.model.job_view import JobView, PodSetView
 from ungater.model.pod_slots import PodSetSlots, finished
 from ungater.model.workload_entry import WorkloadEntry
+from ungater.reconcile.granted import granted_devices
 
 SHARED = "exclusive"  # the group of pod sets that have a domain alone, together
 
@@ -22,11 +25,12 @@ SHARED = "exclusive"  # the group of pod sets that have a domain alone, together
 class RequestedPodSets:
     """See the module."""
 
-    def __init__(self, core: Core, priorities: PriorityClasses, volumes: PodVolumes) -> None:
+    def __init__(self, core: Core, priorities: PriorityClasses, volumes: PodVolumes, claimed: ClaimedDevices) -> None:
         self._state = core.state
         self._queues = core.queues
         self._priorities = priorities
         self._volumes = volumes
+        self._claimed = claimed
         self._in_flight = core.inside.in_flight
         self._mismatches = core.inside.mismatches
 
@@ -61,6 +65,8 @@ class RequestedPodSets:
             added=self._priorities.added(owned),
         )
         found = self._volumes.added(entry, owned, found)
+        if (devices := _devices(self._claimed, entry, owned)) is not None:
+            found = msgspec.structs.replace(found, devices=devices)
         more = at_least(entry.asked.get(owned.name, {}), entry.granted(owned.name) or {})
         if (entry.job.foretold or entry.asked_for_more) and entry.admission is None:  # its pods' template is not all
             for pod in entry.pods_of(owned):
@@ -88,7 +94,7 @@ class RequestedPodSets:
         self, entry: WorkloadEntry, owned: PodSetView, slots: PodSetSlots, wanted: Sequence[int]
     ) -> tuple[int, ...]:
         """The slices among ``wanted`` where no pod of the pod set can start now."""
-        pod_set = anywhere(self._priorities, self._volumes, entry, owned)
+        pod_set = anywhere(self._priorities, self._volumes, self._claimed, entry, owned)
 
         def look() -> tuple[int, ...]:
             places = [(slots.slots[index].values, slots.slots[index].node) for index in wanted]
@@ -102,14 +108,27 @@ class RequestedPodSets:
             return look()
 
 
-def anywhere(priorities: PriorityClasses, volumes: PodVolumes, entry: WorkloadEntry, owned: PodSetView) -> PodSet:
+def anywhere(
+    priorities: PriorityClasses, volumes: PodVolumes, claimed: ClaimedDevices, entry: WorkloadEntry, owned: PodSetView
+) -> PodSet:
     """One pod of a pod set, which keeps off no node."""
     unconstrained = TopologyRequest(policy=Policy.UNCONSTRAINED)
     found = convert.pod_set(
         owned.name, 1, owned.template, unconstrained, entry.job.namespace, added=priorities.added(owned)
     )
     attached = volumes.added(entry, owned, found).attached
-    return msgspec.structs.replace(found, attached=attached) if attached.own or attached.shared else found
+    devices = _devices(claimed, entry, owned)
+    if devices is None and not (attached.own or attached.shared):
+        return found
+    return msgspec.structs.replace(found, attached=attached, devices=devices)
+
+
+def _devices(claimed: ClaimedDevices, entry: WorkloadEntry, owned: PodSetView) -> DeviceAsk | None:
+    """The claims of each pod: those that it was admitted with, else (after a start too) what its template asks for."""
+    if entry.grant is not None:
+        return granted_devices(entry, owned.name)
+    found = claimed.of(entry.job.namespace, owned.template.spec)
+    return None if isinstance(found, str) else found
 
 
 def _unresolved(request: ParsedRequest | None) -> TopologyRequest:

@@ -159,6 +159,15 @@ def test_a_waiting_job_says_how_many_nodes_fail_by_numa_and_what_their_data_lack
     assert lines[-2:] == ["  n7: Topology Manager scope: differs", "  n7: zones[0].name: bad"]
 
 
+def test_a_waiting_job_says_which_claims_lack_devices():
+    why = 'h1: claim "gpu", request "one" (1 of DeviceClass "gpu"): 2 fit, 2 held by ns/a'
+    limit = "devices of its claims"
+    room = Room("tas", ("b1", "r1"), 2, 4, limit, {}, {"InsufficientDevices": 1}, devices=why)
+    lines = text(report(state="Waiting", room=(room,)))
+    assert lines[2].split()[-1] == "DEVICES"
+    assert 'h1: claim "gpu", request "one"' in lines[3]
+
+
 def test_at_host_level_the_ten_closest_of_many_domains_and_the_message_once():
     message = "4 pods do not fit one kubernetes.io/hostname: the best of 35, h0, takes 2; closest: h0 could take 2"
     room = tuple(Room("tas", (f"h{at}",), 2 if at < 3 else 0, 1, "nvidia.com/gpu", {}, {}) for at in range(35))

@@ -1,119 +1,21 @@
 """Workloads whose pods ask for devices of resource claims, or of DeviceClasses: they wait, and say for what."""
 
-import msgspec
 import pytest
-from support.looked_at import LookedAt
+from support.claims_world import GPU, ONE, SET, Devices, a_class, a_pod, publishing, spec
 from support.owned import KEYS, make_job
-from support.world import FLAVOR, make_node
 
-from crds.constants import WORKER_INDEX
 from engine.reasons import Reason
 from kube.informer import Event, EventKind
-from kube.objects import Pod, key
-from kube.parents import JobSet, LeaderWorkerSet
-from kube.pods.device_claims import CLASS_PREFIX, DeviceClass
+from kube.pods.device_claims import CLASS_PREFIX
 from kube.pods.limits import MOST_CLAIMS
-from ungater.jobs import leaderworkerset
+from ungater.cache.held.device_claims import NOT_ALIKE
 from ungater.model.actions import EmitEvent, Ungate, WriteConditions
-from ungater.model.job_view import id_of
 from ungater.reconcile.reconcile import hindered
 from ungater.scheduling import relocation
 from ungater.scheduling.replacement import refused_text
 
-GPU = "nvidia.com/gpu"
 NOT_COUNTED = Reason.RESOURCE_CLAIMS_NOT_COUNTED
-ONE = [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]
 WHY = "devices of such are not counted yet, and pods would be sent to nodes on which none may be left"
-SET = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "u-db", "controller": True}
-
-
-def read(kind, body):
-    return msgspec.json.decode(msgspec.json.encode(body), type=kind)
-
-
-def spec(amounts=None, claims=None, used=(), gated=True):
-    """Of a pod (template) with one container."""
-    resources = {"requests": {"cpu": "1", **(amounts or {})}}
-    resources |= {"claims": [{"name": name} for name in used]} if used else {}
-    found = {"containers": [{"name": "c", "resources": resources}]}
-    found |= {"schedulingGates": [{"name": KEYS.gate}]} if gated else {}
-    return found | ({"resourceClaims": claims} if claims is not None else {})
-
-
-def a_pod(name="p", *, owner=None, labels=None, total=None, **asks):
-    annotations = {KEYS.unconstrained: "true", **({KEYS.pod_group_total: str(total)} if total else {})}
-    meta = {"name": name, "namespace": "ns", "uid": f"u-{name}", "labels": labels or {}, "annotations": annotations}
-    meta |= {"ownerReferences": [owner]} if owner else {}
-    meta |= {"creationTimestamp": "2026-11-21T00:00:00Z"}
-    return read(Pod, {"metadata": meta, "spec": spec(**asks), "status": {"phase": "Pending"}})
-
-
-def a_class(name, resource=None, made="2026-11-21T00:00:00Z"):
-    body = {"metadata": {"name": name, "creationTimestamp": made}, "spec": {"selectors": []}}
-    return read(
-        DeviceClass, {**body, "spec": {**body["spec"], **({"extendedResourceName": resource} if resource else {})}}
-    )
-
-
-def publishing(node, amount="4", resource=GPU):
-    """The node, with what its device plugin has."""
-    status = msgspec.structs.replace(node.status, allocatable={**node.status.allocatable, resource: amount})
-    return msgspec.structs.replace(node, status=status)
-
-
-class Devices(LookedAt):
-    """Two racks of two hosts with 4 CPUs each."""
-
-    def __init__(self):
-        super().__init__()
-        self.put("flavor", FLAVOR)
-        self.nodes = [make_node(rack, host, cpu="4") for rack in ("r1", "r2") for host in ("h1", "h2")]
-        for node in self.nodes:
-            self.put("node", node)
-
-    def job(self, name="train", count=2, **asks):
-        self.put("job", made := make_job(name, parallelism=count, spec=spec(**asks)))
-        return self.memory.entries[id_of(made)]
-
-    def group(self, name, owner=SET, **asks):
-        """The workload of a pod, with others of its owner."""
-        self.put("pod", pod := a_pod(name, owner=owner, **asks))
-        self.settle()
-        return next(one for one in self.memory.entries.values() if pod.metadata.uid in one.pods)
-
-    def jobset(self, workers):
-        template = {"metadata": {"annotations": {KEYS.required[0]: "rack"}}}
-        roles = [
-            {
-                "name": name,
-                "replicas": 1,
-                "template": {"spec": {"parallelism": 1, "template": {**template, "spec": one}}},
-            }
-            for name, one in (("leader", spec()), ("workers", workers))
-        ]
-        meta = {"name": "js", "namespace": "ns", "uid": "u-js", "creationTimestamp": "2026-11-21T00:00:00Z"}
-        made = read(JobSet, {"metadata": meta, "spec": {"replicatedJobs": roles}})
-        self.jobsets[key(made)] = made
-        self.memory.jobs.on_jobset(Event(EventKind.ADDED, key(made), None, made))
-        return self.memory.entries[id_of(made)]
-
-    def leaders(self, workers):
-        template = {"metadata": {"annotations": {KEYS.required[0]: "rack", KEYS.group: "all"}}}
-        whole = {
-            "size": 2,
-            "leaderTemplate": {**template, "spec": spec()},
-            "workerTemplate": {**template, "spec": workers},
-        }
-        meta = {"name": "l", "namespace": "ns", "uid": "u-l", "creationTimestamp": "2026-11-21T00:00:00Z"}
-        made = read(LeaderWorkerSet, {"metadata": meta, "spec": {"replicas": 1, "leaderWorkerTemplate": whole}})
-        old, self.leader_sets["ns/l"] = self.leader_sets.get("ns/l"), made
-        self.memory.pod_groups.on_leaders(Event(EventKind.MODIFIED, "ns/l", old, made))
-        labels = {leaderworkerset.NAME: "l", leaderworkerset.GROUP: "0", WORKER_INDEX: "0"}
-        owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "l", "uid": "u-s", "controller": True}
-        return self.group("l-0", owner, labels=labels)
-
-    def why(self, record):
-        return hindered(record, self.memory.rules)
 
 
 @pytest.fixture
@@ -125,24 +27,25 @@ def world():
 
 
 @pytest.mark.parametrize(
-    ("claims", "words"),
+    ("claims", "words", "why"),
     [
-        (ONE, '"gpu" (of template "one-gpu")'),
-        ([{"name": "gpu", "resourceClaimName": "shared"}], '"gpu" (ResourceClaim "shared")'),
+        (ONE, '"gpu" (of template "one-gpu")', 'ResourceClaimTemplate "one-gpu" is not there'),
+        ([{"name": "gpu", "resourceClaimName": "shared"}], '"gpu" (ResourceClaim "shared")', WHY),
         (
             [*ONE, {"name": "nic", "resourceClaimName": "nic"}, {"name": "x"}],
             '"gpu" (of template "one-gpu") and 2 more',
+            WHY,
         ),
-        ([{"name": "any"}], '"any"'),
-        ([{}], '""'),
-        ([{"name": "\u0000\n" * 9}], '"' + "\u0000\n" * 9 + '"'),
+        ([{"name": "any"}], '"any"', WHY),
+        ([{}], '""', WHY),
+        ([{"name": "\u0000\n" * 9}], '"' + "\u0000\n" * 9 + '"', WHY),
     ],
 )
-def test_a_job_whose_pods_have_claims_waits_and_names_them(world, claims, words):
+def test_a_job_whose_pods_have_claims_waits_and_names_them(world, claims, words, why):
     record = world.job(claims=claims)
     world.settle()
     assert record.admission is None
-    assert world.why(record) == (NOT_COUNTED, f"the pods of pod set main have resource claim {words}: {WHY}")
+    assert world.why(record) == (NOT_COUNTED, f"the pods of pod set main have resource claim {words}: {why}")
 
 
 def test_it_is_told_as_a_condition_and_as_an_event(world):
@@ -218,7 +121,7 @@ def test_one_pod_of_a_group_is_enough(world):
     assert record.admission is None
     assert world.why(record) == (
         NOT_COUNTED,
-        f'its pods, such as a, have resource claim "gpu" (of template "one-gpu"): {WHY}',
+        f'its pods, such as a, have resource claim "gpu" (of template "one-gpu"): {NOT_ALIKE}',
     )
 
 
@@ -238,8 +141,8 @@ def test_a_pod_of_a_workload_that_runs_stays_gated(world):
     record = world.group("db-1", labels={"apps.kubernetes.io/pod-index": "1"}, claims=ONE)
     assert (world.let_go(record), record.admission is not None) == ([], True)
     assert world.said(record) == (
-        'ResourceClaimsNotCounted: pod db-1 stays gated: it has resource claim "gpu" (of template "one-gpu"), whose '
-        f"devices are not counted yet: workload {record.job.workload} was given none"
+        'ResourceClaimsNotCounted: pod db-1 stays gated: it has resource claim "gpu" (of template "one-gpu"): '
+        f"workload {record.job.workload} was given no devices for such"
     )
 
 
@@ -290,7 +193,7 @@ def test_one_with_claims_that_was_admitted_before_is_not_moved(world):
     world.put("pod", pod)
     world.run(record, pod, record.slots.slots[0])
     world.put("job", make_job(parallelism=1, spec=spec(claims=ONE), status={"ready": 1}))
-    assert "devices that are not counted" in relocation.hindered(world.memory, record)
+    assert "devices of resource claims" in relocation.hindered(world.memory, record)
 
 
 # -- extended resources for which a DeviceClass stands --------------------------------------------------------------

@@ -1,0 +1,141 @@
+"""How many more pods fit a node beside others that wait for devices there, whatever order all of them come in.
+
+kube-scheduler takes pods as they come, and the first devices that fit: a pod that comes first may take the one device
+that another needed. So a pod counts only if all that wait get their devices in each order. What the devices in use may
+be after so many pods of each kind is followed step by step; where kinds do not stand in each other's way, any one
+order is like all others, and is the only one that is tried.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from math import prod
+from typing import Final
+
+from engine.claims.allocate import Prepared, allocate
+from engine.claims.budget import Budget
+from engine.claims.errors import AllocationError, SearchLimitError
+from engine.claims.hardware import Hardware
+from engine.claims.in_use import InUse
+from engine.claims.model import EXACT_COUNT
+from engine.claims.searching.requests import Ready
+
+MOST_PLACES: Final = 1024  # numbers of pods of each kind that were served before
+
+_States = dict[object, InUse]  # what may be in use, by what tells them apart
+
+
+def count_beside(
+    waiting: Sequence[tuple[Prepared, int]], asking: Prepared, in_use: InUse, limit: int, budget: Budget
+) -> int:
+    """How many pods of the kind ``asking`` fit beside those that wait, (kind, pods) each; ``limit`` at most.
+
+    A kind that waits may be the one that asks too. 0 where those that wait do not all get their devices, or where that
+    takes too many steps.
+    """
+    hardware = asking.hardware
+    if _independent([*(kind for kind, _ in waiting), asking], hardware, budget):
+        return _in_one_order(waiting, asking, in_use, limit, budget)
+    if prod(count + 1 for _, count in waiting) > MOST_PLACES:
+        return 0
+    before: dict[tuple[int, ...], _States] = {}
+    for more in range(limit + 1):
+        now: dict[tuple[int, ...], _States] = {}
+        for place in product(*(range(count + 1) for _, count in waiting)):
+            steps = [(asking, before[place])] if more else []
+            for index, (kind, _) in enumerate(waiting):
+                if place[index]:
+                    steps.append((kind, now[*place[:index], place[index] - 1, *place[index + 1 :]]))
+            states = _after(steps, budget) if steps else {_key(in_use): in_use}
+            if states is None:
+                return max(more - 1, 0)
+            now[place] = states
+        before = now
+    return limit
+
+
+def given(prepared: Prepared, in_use: InUse, budget: Budget) -> InUse | None:
+    """What is in use once one more pod has its devices; None where it gets none, or one that others could give away."""
+    allocation = allocate(prepared, in_use, budget)
+    if not allocation.allocated or not prepared.hardware.common.isdisjoint(allocation.devices()):
+        return None
+    return in_use.with_uses(allocation.uses(), shares=prepared.hardware.features.consumable_capacity)
+
+
+def _after(steps: Sequence[tuple[Prepared, _States]], budget: Budget) -> _States | None:
+    """What may be in use after any of these steps; None where one of them may fail."""
+    found: _States = {}
+    for kind, states in steps:
+        for state in states.values():
+            after = given(kind, state, budget)
+            if after is None:
+                return None
+            found[_key(after)] = after
+    return found
+
+
+def _key(state: InUse) -> object:
+    shared = state.shared or {}
+    return state.taken, frozenset((device, frozenset(amounts.items())) for device, amounts in shared.items())
+
+
+def _in_one_order(
+    waiting: Sequence[tuple[Prepared, int]], asking: Prepared, in_use: InUse, limit: int, budget: Budget
+) -> int:
+    state = in_use
+    for kind in (kind for kind, count in waiting for _ in range(count)):
+        after = given(kind, state, budget)
+        if after is None:
+            return 0
+        state = after
+    for more in range(limit):
+        after = given(asking, state, budget)
+        if after is None:
+            return more
+        state = after
+    return limit
+
+
+def _independent(kinds: Sequence[Prepared], hardware: Hardware, budget: Budget) -> bool:
+    """Whether each request takes any of some devices, and no two requests share only a part of theirs.
+
+    Then it decides how many are taken, and not which.
+    """
+    wanted: set[frozenset[int]] = set()
+    for kind in kinds:
+        if kind.failed is not None or any(claim.constraints for claim, _ in kind.claims):
+            return False
+        for request in _requests(kind):
+            found = _devices(request, hardware, budget) if request is not None else None
+            if found is None:
+                return False
+            wanted.add(found)
+    seen: set[int] = set()
+    for devices in wanted:
+        if not seen.isdisjoint(devices):
+            return False
+        seen |= devices
+    return True
+
+
+def _requests(kind: Prepared) -> Iterator[Ready | None]:
+    """The requests of a pod; None for one that does not simply ask for so many of a class."""
+    for alternatives in (one for _, requests in kind.claims for one in requests):
+        first = alternatives[0]
+        simple = len(alternatives) == 1 and first.ask.mode == EXACT_COUNT and not first.ask.capacity
+        yield first if simple and not first.admin else None
+
+
+def _devices(request: Ready, hardware: Hardware, budget: Budget) -> frozenset[int] | None:
+    """The devices that a request may be given, whoever uses them; None where more than that decides."""
+    found = []
+    try:
+        for index, one in enumerate(hardware.candidates):
+            if not request.matches(index, one, hardware, budget):
+                continue
+            if one.device.uses or one.device.shareable:
+                return None
+            if request.tolerates(index, one):
+                found.append(index)
+    except (AllocationError, SearchLimitError):
+        return None
+    return frozenset(found)

@@ -1,0 +1,57 @@
+"""What a pod asks for by claims, from the specs of the templates that these are made of."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+
+import msgspec
+
+from engine.claims.asks import DeviceAsk
+from engine.claims.model import Ask, Claim
+from engine.claims.read.claims import read_claim
+
+
+def text_of(spec: object) -> str:
+    """What the ``spec`` of a ResourceClaim asks for, as JSON: equal for those that ask for the same."""
+    devices = spec.get("devices") if isinstance(spec, Mapping) else None
+    return msgspec.json.encode({"devices": devices}, order="sorted").decode()
+
+
+def read_ask(claims: Sequence[tuple[str, str, str]]) -> DeviceAsk:
+    """(name in the pod, name of the template, `text_of` the claim) in the order in which the pod has them.
+
+    Raises:
+        ObjectError: a claim is none; the error names the field.
+    """
+    named = tuple([(name, template) for name, template, _ in claims])
+    ask = DeviceAsk(f"[{','.join(text for _, _, text in claims)}]", named)
+    claims_of(ask)
+    return ask
+
+
+@lru_cache(maxsize=1024)
+def claims_of(ask: DeviceAsk) -> tuple[Claim, ...]:
+    """The claims of each pod.
+
+    Raises:
+        ObjectError: never, for what `read_ask` gave.
+    """
+    specs = zip(ask.named, msgspec.json.decode(ask.key), strict=True)
+    return tuple([read_claim({"metadata": {"name": name}, "spec": spec}) for (name, _), spec in specs])
+
+
+@lru_cache(maxsize=1024)
+def classes_of(ask: DeviceAsk) -> frozenset[str]:
+    """The DeviceClasses that the claims name."""
+    return frozenset([one.class_name for one in _asks(claims_of(ask))])
+
+
+def same(one: DeviceAsk, other: DeviceAsk) -> bool:
+    """Whether pods with the one get the same devices as pods with the other: names of claims are nothing to them."""
+    return one.key == other.key or [(claim.requests, claim.constraints) for claim in claims_of(one)] == [
+        (claim.requests, claim.constraints) for claim in claims_of(other)
+    ]
+
+
+def _asks(claims: Sequence[Claim]) -> Iterator[Ask]:
+    for request in (one for claim in claims for one in claim.requests):
+        yield from (*((request.exactly,) if request.exactly is not None else ()), *request.alternatives)

@@ -1,0 +1,243 @@
+"""The devices of every node: what claims hold of them, what is promised, and how many pods with claims fit.
+
+Rules
+- A device is taken while any claim's allocation names it, by the name of that claim.
+- Pods that were let go and have no devices yet, and slots that no pod claims, *wait* for devices. As many more pods fit
+  a node as get theirs beside all that wait there, whatever order they come in (`engine.claims.beside`).
+- A node on which those who wait do not all get their devices any more takes nobody else.
+- Nobody is given a device that other nodes could give away too (`engine.claims.hardware.Hardware.common`): counts of
+  nodes would not add up.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from engine.arrays import Ints
+from engine.claims.asks import DeviceAsk
+from engine.claims.budget import Budget
+from engine.claims.cel.selectors import Selectors
+from engine.claims.count import NodeDevices
+from engine.claims.features import DEFAULT
+from engine.claims.hardware import Hardware
+from engine.claims.in_use import InUse, Use
+from engine.claims.model import DeviceClass, DeviceId, DeviceNode, PoolId, ResourceSlice
+from engine.claims.pools import Inventory
+from engine.claims.read.asks import claims_of, classes_of
+from engine.claims.searching.requests import Known
+from engine.devices.changes import ChangeLog
+from engine.devices.kinds import CALL_STEPS, LOOK_STEPS, Kind, NodePlaces
+from engine.devices.taints import TaintRule, TaintRules
+from engine.devices.words import told
+
+KINDS_KEPT = 128
+_NOTHING = InUse()
+
+
+@dataclass(eq=False, slots=True)
+class _Devices:
+    """One node: its devices and what claims hold of them (``now``), and the same if they held nothing."""
+
+    now: NodeDevices
+    bare: NodeDevices
+
+
+class DeviceLedger:
+    """See the module's rules.
+
+    ``places`` knows where nodes are in the table, ``labels`` gives a node's labels, None where there is no such node.
+    ``touch`` notes that what is free at a place changed, ``changed`` that what is there at all did.
+    """
+
+    def __init__(
+        self,
+        places: NodePlaces,
+        labels: Callable[[str], Mapping[str, str] | None],
+        touch: Callable[[int], object],
+        changed: Callable[[int], object],
+    ) -> None:
+        self._places = places
+        self._labels = labels
+        self._touch = touch
+        self._changed = changed
+        self._slices: dict[str, tuple[ResourceSlice, ResourceSlice]] = {}  # as published, and with rules' taints
+        self._rules = TaintRules()
+        self._inventory = Inventory.of(())
+        self._classes: dict[str, DeviceClass] = {}
+        self._selectors = Selectors()
+        self._uses: dict[PoolId, dict[str, tuple[Use, ...]]] = {}  # by pool and claim
+        self._pools: dict[str, frozenset[PoolId]] = {}  # by claim
+        self._waiting: dict[str, dict[DeviceAsk, int]] = {}  # by node
+        self._known: dict[str, _Devices] = {}  # by node, made when somebody asks
+        self._kinds: dict[str, Kind] = {}
+        self._free = ChangeLog()  # nodes on which something else is taken or promised
+        self._there = ChangeLog()  # nodes that have other devices
+
+    # -- what there is ----------------------------------------------------------------------------------------
+
+    def set_slice(self, name: str, found: ResourceSlice | None) -> None:
+        """A ResourceSlice came, changed or went."""
+        _, before = self._slices.pop(name, (None, None))
+        now = None
+        if found is not None:
+            now = self._rules.tainted(found)
+            self._slices[name] = found, now
+        self._exchange(before, now)
+
+    def set_rule(self, name: str, found: TaintRule | None) -> None:
+        """A DeviceTaintRule came, changed or went."""
+        before = self._rules.put(name, found)
+        for slice_name, (published, tainted) in tuple(self._slices.items()):
+            if any(rule is not None and rule.selects(published) for rule in (before, found)):
+                now = self._rules.tainted(published)
+                self._slices[slice_name] = published, now
+                self._exchange(tainted, now)
+
+    def _exchange(self, before: ResourceSlice | None, now: ResourceSlice | None) -> None:
+        touched: set[str] | None = set()
+        for one, there in ((before, False), (now, True)):
+            if one is None:
+                continue
+            if there:
+                self._inventory.add(one)
+            nodes = self._inventory.nodes_of(one.pool_id)
+            touched = None if touched is None or nodes is None else touched | nodes
+            if not there:
+                self._inventory.remove(one)
+        for node in self._places.names() if touched is None else touched:
+            self.node_changed(node)
+        for kind in self._kinds.values():
+            kind.devices_changed()
+
+    def set_class(self, name: str, found: DeviceClass | None) -> None:
+        """A DeviceClass came, changed or went."""
+        if found is None:
+            self._classes.pop(name, None)
+        else:
+            self._classes[name] = found
+        self._kinds.clear()
+        for node in self._places.names():
+            if (index := self._places.index(node)) is not None:
+                self._changed(index)
+
+    def node_changed(self, name: str) -> None:
+        """A node came, or has other labels, or other devices."""
+        self._known.pop(name, None)
+        self._free.add(name)
+        self._there.add(name)
+        if (index := self._places.index(name)) is not None:
+            self._changed(index)
+
+    def set_uses(self, claim: str, uses: tuple[Use, ...]) -> None:
+        """What a claim's allocation holds; () for one that has none, or is gone."""
+        before = self._pools.pop(claim, frozenset())
+        pools = frozenset([one.device[:2] for one in uses])
+        for pool in before:
+            self._uses[pool].pop(claim)
+            if not self._uses[pool]:
+                del self._uses[pool]
+        if pools:
+            self._pools[claim] = pools
+        for pool in pools:
+            self._uses.setdefault(pool, {})[claim] = tuple([one for one in uses if one.device[:2] == pool])
+        touched = [self._inventory.nodes_of(pool) for pool in before | pools]
+        for name in self._places.names() if None in touched else {name for names in touched for name in names or ()}:
+            self._free.add(name)
+            if (known := self._known.get(name)) is not None:
+                hardware = known.now.hardware
+                self._known[name] = _Devices(NodeDevices(hardware, self._in_use(hardware)), known.bare)
+            if (index := self._places.index(name)) is not None:
+                self._touch(index)
+
+    def moved(self) -> None:
+        """Nodes have other places, or there are others."""
+        self._places.moved()
+
+    def forget(self, name: str) -> None:
+        """There is nothing on a node any more, and nobody waits there."""
+        self._known.pop(name, None)
+
+    # -- who waits --------------------------------------------------------------------------------------------
+
+    def wait(self, node: str, ask: DeviceAsk | None, units: int) -> None:
+        """So many more pods, or slots, wait for devices on a node; fewer where it is below 0."""
+        if ask is None:
+            return
+        waiting = self._waiting.setdefault(node, {})
+        now = waiting.pop(ask, 0) + units
+        if now:
+            waiting[ask] = now
+        elif not waiting:
+            del self._waiting[node]
+        self._free.add(node)
+
+    def promise(self, ask: DeviceAsk, before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
+        """The slots of a reservation wait on other nodes, or are as many no more; returns ``now``, by node."""
+        for name in {**before, **now}:
+            if change := now.get(name, 0) - before.get(name, 0):
+                self.wait(name, ask, change)
+        return {name: units for name, units in now.items() if units}
+
+    # -- reading ----------------------------------------------------------------------------------------------
+
+    def counts(self, ask: DeviceAsk) -> Ints:
+        """By table index, how many more pods with these claims fit each node, `MOST_PODS` at most. Do not modify."""
+        kind, budget = self._kind(ask), Budget(CALL_STEPS)
+        return kind.now.values(
+            self._free, self._places, lambda name: kind.count(self._of(name).now, self._beside(name), budget)
+        )
+
+    def emptied(self, ask: DeviceAsk) -> Ints:
+        """As ``counts``, if no claim held anything, and nobody waited."""
+        kind, budget = self._kind(ask), Budget(CALL_STEPS)
+        return kind.bare.values(self._there, self._places, lambda name: kind.count(self._of(name).bare, (), budget))
+
+    def refused(self, ask: DeviceAsk) -> bool:
+        """Whether pods with these claims are not counted, as that took too many steps: none fits any node."""
+        kind = self._kinds.get(ask.key)
+        return kind is not None and kind.refused
+
+    def why(self, name: str, ask: DeviceAsk) -> str:
+        """In words, why a node takes no more pods with these claims."""
+        devices = self._of(name).now
+        waiting = sum(self._waiting.get(name, {}).values())
+        if self.refused(ask):
+            return "counting such devices takes too many steps"
+        known = Known(self._classes, self._selectors, Budget(LOOK_STEPS))
+        return told(devices, claims_of(ask), known, waiting=waiting, holders=dict(self._holders(devices)))
+
+    def _holders(self, devices: NodeDevices) -> Iterator[tuple[DeviceId, str]]:
+        for pool, _ in devices.hardware.by_pool:
+            for claim, uses in self._uses.get(pool.pool_id, {}).items():
+                yield from ((use.device, claim) for use in uses if not use.admin)
+
+    def _beside(self, name: str) -> list[tuple[Kind, int]]:
+        """Those that wait on a node, by kind."""
+        found: dict[str, int] = {}
+        asks = {}
+        for ask, count in self._waiting.get(name, {}).items():
+            if classes_of(ask) <= self._classes.keys():  # without its class it gets nothing
+                asks[ask.key], found[ask.key] = ask, found.get(ask.key, 0) + count
+        return [(self._kind(asks[key]), count) for key, count in sorted(found.items())]
+
+    def _kind(self, ask: DeviceAsk) -> Kind:
+        found = self._kinds.pop(ask.key, None)
+        if found is None:
+            if len(self._kinds) >= KINDS_KEPT:
+                del self._kinds[next(iter(self._kinds))]
+            found = Kind(claims_of(ask), self._classes, self._selectors)
+        self._kinds[ask.key] = found  # the newest is last, the first is the one to forget
+        return found
+
+    def _of(self, name: str) -> _Devices:
+        found = self._known.get(name)
+        if found is None:
+            labels = self._labels(name)
+            there = self._inventory if labels is not None else Inventory.of(())
+            hardware = Hardware.of(there, DeviceNode(name, labels or {}), DEFAULT)
+            now = NodeDevices(hardware, self._in_use(hardware))
+            found = self._known[name] = _Devices(now, NodeDevices(hardware, _NOTHING))
+        return found
+
+    def _in_use(self, hardware: Hardware) -> InUse:
+        pools = [pool.pool_id for pool, _ in hardware.by_pool]
+        return InUse.of(use for pool in pools for uses in self._uses.get(pool, {}).values() for use in uses)

@@ -1,0 +1,70 @@
+"""Why a node has no devices for one more pod, in words: which request of which claim, and who holds what fits it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from engine.claims.allocate import Prepared, allocate, prepare
+from engine.claims.beside import given
+from engine.claims.count import NodeDevices
+from engine.claims.errors import AllocationError, SearchLimitError
+from engine.claims.model import ALL, Claim, DeviceId
+from engine.claims.searching.requests import Known, Ready
+
+_NAMED: Final = 3  # claims that hold devices
+_LONGEST: Final = 400  # characters of an error
+
+
+def told(
+    node: NodeDevices, claims: Sequence[Claim], known: Known, *, waiting: int, holders: Mapping[DeviceId, str]
+) -> str:
+    """Of a node on which no more pod with these claims fits.
+
+    ``waiting``: how many pods are to have devices there first. ``holders``: of devices in use the claim that has them.
+    """
+    prepared = prepare(node.hardware, claims, known)
+    if prepared.failed is not None:
+        return prepared.failed.message[:_LONGEST]
+    if not prepared.hardware.candidates:
+        return "it has no devices"
+    try:
+        requests = [_request(node, request, holders, known) for request in _single(prepared)]
+    except (AllocationError, SearchLimitError) as error:
+        return str(error)[:_LONGEST]
+    return "; ".join([*requests, *_promised(node, prepared, waiting, known)])
+
+
+def _single(prepared: Prepared) -> list[Ready]:
+    return [one for _, requests in prepared.claims for alternatives in requests for one in alternatives]
+
+
+def _request(node: NodeDevices, request: Ready, holders: Mapping[DeviceId, str], known: Known) -> str:
+    hardware, in_use = node.hardware, node.in_use
+    fit = [
+        (index, one)
+        for index, one in enumerate(hardware.candidates)
+        if request.matches(index, one, hardware, known.budget)
+    ]
+    amount = "all" if request.ask.mode == ALL else str(request.count)
+    found = f'claim "{request.claim}", request "{request.full_name}" ({amount} of DeviceClass '
+    found += f'"{request.ask.class_name}"): {len(fit)} {"fits" if len(fit) == 1 else "fit"}'
+    held = [one.device_id for _, one in fit if in_use.has(one.device_id)]
+    parts = []
+    if held:
+        names = sorted({holders[device] for device in held if device in holders})
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        parts.append(f"{len(held)} held by {', '.join(names[:_NAMED])}{more}")
+    if tainted := sum(not request.tolerates(index, one) for index, one in fit):
+        parts.append(f"{tainted} tainted")
+    if common := sum(one.device_id in hardware.common for _, one in fit):
+        parts.append(f"{common} not counted, as other nodes could give them away too")
+    return found + "".join(f", {part}" for part in parts)
+
+
+def _promised(node: NodeDevices, prepared: Prepared, waiting: int, known: Known) -> list[str]:
+    """What is told of those that wait, and of what else stands against it."""
+    if waiting:
+        return [f"{waiting} {'pod is' if waiting == 1 else 'pods are'} to have devices there first"]
+    allocation = allocate(prepared, node.in_use, known.budget)
+    if allocation.allocated and given(prepared, node.in_use, known.budget) is None:
+        return ["the next of them could be given away by other nodes too"]
+    return [] if allocation.allocated else [allocation.message[:_LONGEST]]

@@ -1,0 +1,59 @@
+"""ResourceSlices, DeviceTaintRules, ResourceClaims and their templates as the API server sends them.
+
+What they say of devices stays as it is in JSON: `engine.claims.read` reads it, and says what is wrong with one object.
+"""
+
+from typing import Any
+
+from kube.objects import Object, Struct
+
+Json = dict[str, Any]
+
+
+class ResourceSlice(Object, frozen=True):
+    """Devices of a driver."""
+
+    spec: Json | None = None
+
+
+class DeviceTaintRule(Object, frozen=True):
+    """A taint for some devices."""
+
+    spec: Json | None = None
+
+
+class ClaimAllocation(Struct, frozen=True):
+    """What a claim was given: ``devices`` has the list ``results``."""
+
+    devices: Json | None = None
+
+
+class ResourceClaimStatus(Struct, frozen=True):
+    """Without ``allocation`` it holds nothing."""
+
+    allocation: ClaimAllocation | None = None
+
+
+class ResourceClaim(Object, frozen=True):
+    """A claim: what it asks for, and what it holds."""
+
+    spec: Json | None = None
+    status: ResourceClaimStatus = ResourceClaimStatus()
+
+    @property
+    def results(self) -> object:
+        """The devices that it was given, as in JSON; None for none."""
+        allocation = self.status.allocation
+        return (allocation.devices or {}).get("results") if allocation is not None else None
+
+
+class ClaimTemplateSpec(Struct, frozen=True):
+    """``spec`` is that of the claims that are made of it."""
+
+    spec: Json | None = None
+
+
+class ResourceClaimTemplate(Object, frozen=True):
+    """What claims are made of, one for each pod that names it."""
+
+    spec: ClaimTemplateSpec = ClaimTemplateSpec()
