@@ -25,7 +25,7 @@ from support.jobs import install_crds
 from crds import constants
 from kube.errors import NotFound
 from kube.patches import PatchType
-from kube.resources import JOBS, PODS, VALIDATING_ADMISSION_POLICIES
+from kube.resources import JOBS, NODES, PODS, VALIDATING_ADMISSION_POLICIES
 from manifests import render
 
 pytestmark = pytest.mark.cluster
@@ -79,11 +79,17 @@ async def test_pods_of_others_and_gated_pods_pass(users, namespace):
 
 
 async def test_a_mirror_pod_passes_only_from_a_node(users, client, namespace, kubectl):
-    mirror = pod("static", annotations={**REQUEST, "kubernetes.io/config.mirror": "hash"}, nodeName="n1")
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"mirror-{namespace}"}}
+    made = await client.create(NODES, node)
+    name, uid = made["metadata"]["name"], made["metadata"]["uid"]
+    mirror = pod("static", annotations={**REQUEST, "kubernetes.io/config.mirror": "hash"}, nodeName=name)
+    owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid, "controller": True}
+    mirror["metadata"]["ownerReferences"] = [owner]
     await refused(client.create(PODS, mirror, namespace), K.gate)
-    node = ("--as", "system:node:n1", "--as-group", "system:nodes", "--as-group", "system:masters")
-    made = kubectl("create", "-n", namespace, "--dry-run=server", "-f", "-", *node, stdin=yaml.safe_dump(mirror))
-    assert "static created" in made
+    its = ("--as", f"system:node:{name}", "--as-group", "system:nodes", "--as-group", "system:masters")
+    told = kubectl("create", "-n", namespace, "--dry-run=server", "-f", "-", *its, stdin=yaml.safe_dump(mirror))
+    await client.delete(NODES, name)
+    assert "static created" in told
 
 
 async def test_only_the_ungater_removes_the_gate(users, client, namespace):
