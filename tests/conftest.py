@@ -14,12 +14,14 @@ control plane cannot start.
 
 import asyncio
 import itertools
+import logging
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import pytest
+import structlog
 
 from kube.client import Client
 from kube.errors import NotFound
@@ -28,6 +30,18 @@ from localcluster import Fleet, LocalCluster, Options, add_nodes, wait_ready
 
 WAIT_SECONDS = 90
 _numbers = itertools.count(1)
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A command that runs inside of a test has logs written to its own output, which is closed when it ends."""
+    before, configure = structlog.get_config(), structlog.configure
+    monkeypatch.setattr(structlog, "configure", lambda **to: configure(**{**to, "cache_logger_on_first_use": False}))
+    yield
+    configure(**before)
+    for handler in tuple(logging.getLogger().handlers):
+        if isinstance(handler.formatter, structlog.stdlib.ProcessorFormatter):
+            logging.getLogger().removeHandler(handler)
 
 
 @pytest.fixture(scope="session")
