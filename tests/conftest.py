@@ -15,6 +15,7 @@ control plane cannot start.
 import asyncio
 import itertools
 import logging
+import os
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, suppress
@@ -29,7 +30,26 @@ from kube.resources import NAMESPACES, NODES, SERVICE_ACCOUNTS
 from localcluster import Fleet, LocalCluster, Options, add_nodes, wait_ready
 
 WAIT_SECONDS = 90
+UNIT = Path(__file__).parent / "unit"
 _numbers = itertools.count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """``TOPOGATE_RERUNS=1`` (continuous integration) tries a failed test of a control plane once more, and names it.
+
+    A machine that stands still for a minute fails a test that waits; a defect fails it twice. Unit tests wait for none.
+    """
+    if reruns := int(os.environ.get("TOPOGATE_RERUNS", "0")):
+        for item in items:
+            if UNIT not in item.path.parents:
+                item.add_marker(pytest.mark.flaky(reruns=reruns))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What a test that was tried again failed of the first time."""
+    for report in terminalreporter.stats.get("rerun", ()):
+        terminalreporter.write_line(f"RERUN {report.nodeid}")
+        terminalreporter.write_line(report.longreprtext[-2000:])
 
 
 @pytest.fixture(autouse=True)

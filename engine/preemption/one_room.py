@@ -121,11 +121,8 @@ def least_landing(room: NodeRoom, needs: MachineNeeds, highest: int, size: int) 
 
     Each row of a block is compared with the largest gains alone; the victims of one row need not be those of another.
     """
-    layout, state, wanted = (
-        room.layout,
-        room.state,
-        [(name, amount) for (inside, name), amount in needs.needs if inside],
-    )
+    layout, state = room.layout, room.state
+    wanted = [(name, amount) for (inside, name), amount in needs.needs if inside]
     if layout is None or state is None:
         return Landing.UNKNOWN
     places, rows = {zone.id: 1 << at for at, zone in enumerate(layout.zones)}, list[tuple[int, str, int]]()

@@ -24,7 +24,7 @@ Rules
 """
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -210,7 +210,7 @@ def yielding(queues: Queues, entry: Entry) -> list[BackfillReservation]:
 
 @contextmanager
 def opened(
-    state: ClusterState, queues: Queues, shield: Shield, lifted: Iterable[BackfillReservation]
+    state: ClusterState, queues: Queues, shield: Shield, lifted: Collection[BackfillReservation]
 ) -> Iterator[None]:
     """Let a workload look at the room that these claims keep, and take of it; what is left is kept again."""
     open_(state, lifted)
@@ -326,10 +326,12 @@ def _domain(claim: BackfillReservation, outlook: Outlook, then: Ints, used: Ints
 
 
 def _path(outlook: Outlook, domain: int) -> tuple[str, ...]:
+    """A domain that may hold all, widest first, a node's name at the end; () for the whole flavor."""
     if outlook.rank < 0:
         return ()
     tree = outlook.tree
-    return tuple(tree.path(min(outlook.rank, tree.last), domain)) + _leaf_name(outlook, domain)
+    name = (tree.names[domain],) if outlook.rank > tree.last else ()
+    return tuple(tree.path(min(outlook.rank, tree.last), domain)) + name
 
 
 def _fits_alone(state: ClusterState, queues: Queues, claim: BackfillReservation) -> bool:
@@ -343,10 +345,6 @@ def _fits_alone(state: ClusterState, queues: Queues, claim: BackfillReservation)
         return not isinstance(put(state, claim.key, claim.option), Refusal)
     finally:
         state.rollback(checkpoint)
-
-
-def _leaf_name(outlook: Outlook, domain: int) -> tuple[str, ...]:
-    return (outlook.tree.names[domain],) if outlook.rank > outlook.tree.last else ()
 
 
 def keeping(queues: Queues, entry: Entry, rooms: Iterable[str]) -> list[BackfillReservation]:

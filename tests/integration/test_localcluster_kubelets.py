@@ -5,7 +5,7 @@ import json
 
 import pytest
 import pytest_asyncio
-from support.jobs import GPU, install_crds, until
+from support.jobs import GPU, install_crds, settled, until
 
 from crds.constants import NUMA_PLACEMENT_OBSERVED
 from kube.client import Client
@@ -79,18 +79,7 @@ async def run(client, name, *, gpus=1, cpu="2", node=NODE, wait=True, **more):
         "spec": {"nodeName": node, "restartPolicy": "Never", "containers": [container], **more},
     }
     await client.create(PODS, body, NAMESPACE)
-    return await settled(client, name) if wait else body
-
-
-async def settled(client, name, phases=("Running", "Failed", "Succeeded")):
-    found = {}
-
-    async def has_settled():
-        found.update(await client.get(PODS, name, NAMESPACE))
-        return found["status"].get("phase") in phases
-
-    await until(has_settled, f"pod {name} to be in one of {phases}")
-    return found
+    return await settled(client, NAMESPACE, name) if wait else body
 
 
 async def observed(client, name):
@@ -141,7 +130,7 @@ async def test_a_refused_pod_fails_as_the_kubelet_fails_it(client):
 
 async def test_what_ends_makes_room_for_what_comes_next(client):
     assert (await run(client, "first", gpus=2, annotations={"topogate.dev/run-seconds": "0"}))["status"]["phase"]
-    await settled(client, "first", ("Succeeded",))
+    await settled(client, NAMESPACE, "first", ("Succeeded",))
     assert (await run(client, "second", gpus=2))["status"]["phase"] == "Running"
     assert (await run(client, "third", gpus=2))["status"]["phase"] == "Running"
     assert (await run(client, "fourth", gpus=2))["status"]["reason"] == "TopologyAffinityError"
@@ -167,7 +156,7 @@ async def test_a_killed_process_takes_over_what_runs(here, client):
     await asyncio.sleep(1.0)  # nobody but its kubelet may start it
     assert (await client.get(PODS, "late", NAMESPACE))["status"]["phase"] == "Pending"
     await asyncio.to_thread(cluster.start, KUBELETS)
-    assert (await settled(client, "late"))["status"]["phase"] == "Running"
+    assert (await settled(client, NAMESPACE, "late"))["status"]["phase"] == "Running"
     assert await observed(client, "left") == before["left"]
     devices = {
         device

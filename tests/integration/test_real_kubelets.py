@@ -9,7 +9,7 @@ import tempfile
 import pytest
 import pytest_asyncio
 from support.agents import install_agent_rights
-from support.jobs import GPU, until
+from support.jobs import GPU, settled, until
 from support.real import START_SECONDS, agent_beside, agrees, held, host, layout, pid, supervised
 from typer.testing import CliRunner
 
@@ -97,18 +97,7 @@ async def start(client, name, *, gpus=1, cpu="2", node=NODE, wait=True, annotati
         },
     }
     await client.create(PODS, body, NAMESPACE)
-    return await settled(client, name) if wait else body
-
-
-async def settled(client, name, phases=("Running", "Failed", "Succeeded")):
-    found = {}
-
-    async def has_settled():
-        found.update(await client.get(PODS, name, NAMESPACE))
-        return found["status"].get("phase") in phases
-
-    await until(has_settled, f"pod {name} to be in one of {phases}")
-    return found
+    return await settled(client, NAMESPACE, name) if wait else body
 
 
 def zone_of(cpus):
@@ -178,10 +167,12 @@ async def test_a_pod_is_refused_that_no_zone_can_hold(client):
 
 async def test_pods_end_by_themselves_and_are_stopped(client):
     await start(client, "brief", annotations={"topogate.dev/run-seconds": "1"})
-    await settled(client, "brief", ("Succeeded",))
+    await settled(client, NAMESPACE, "brief", ("Succeeded",))
     failing = {"topogate.dev/fail-after-seconds": "0", "topogate.dev/exit-code": "42"}
     await start(client, "failing", annotations=failing)
-    ended = (await settled(client, "failing", ("Failed",)))["status"]["containerStatuses"][0]["state"]["terminated"]
+    ended = (await settled(client, NAMESPACE, "failing", ("Failed",)))["status"]["containerStatuses"][0]["state"][
+        "terminated"
+    ]
     assert (ended["exitCode"], ended["reason"]) == (42, "Error")
     await start(client, "after", init=[("first", ["sleep", "1"])])
     await start(client, "broken", init=[("first", ["false"])])
@@ -231,7 +222,7 @@ async def test_an_agent_tells_what_the_kubelet_holds(cluster, client):
     async with agent_beside(cluster, client, OTHER):
         await agrees(client, folder, "at first")
         pod = await start(client, "first", node=OTHER, gpus=1, cpu="2", init=[("before", ["sleep", "1"])])
-        await settled(client, "first", ("Running",))
+        await settled(client, NAMESPACE, "first", ("Running",))
         uid = pod["metadata"]["uid"]
         files = await agrees(client, folder, "with a pod that had an init container")
         assert {owner for owner in files["cpus"] if owner[0] == uid} == {(uid, "before"), (uid, "main")}
@@ -249,7 +240,7 @@ async def test_an_agent_tells_what_the_kubelet_holds(cluster, client):
         await agrees(client, folder, "after a refusal")
         os.kill(pid(cluster, "kubelet", OTHER), signal.SIGKILL)
         await start(client, "second", node=OTHER, gpus=2, cpu="3", annotations={"topogate.dev/run-seconds": "1"})
-        await settled(client, "second", ("Succeeded",))
+        await settled(client, NAMESPACE, "second", ("Succeeded",))
         await agrees(client, folder, "after the kubelet came again")
         (gpus,) = (devices for name, devices in (await sick(client)).items() if name == GPU)
         assert gpus == []

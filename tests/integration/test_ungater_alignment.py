@@ -7,7 +7,6 @@ the last. KWOK runs what is bound, and what pods are told of their zones and dev
 import contextlib
 import json
 
-import aiohttp
 import pytest
 from support.cluster_checker import snapshot, violations
 from support.jobs import GPU, KEYS, RACK_LABEL, Running, Watched, install_crds, job, make_flavor, until
@@ -65,15 +64,6 @@ class Fleet(Watched):
     async def links(self, name, word):
         matrix = [["X" if one == other else word for other in range(8)] for one in range(8)]
         await self.client.patch(NODES, name, body={"metadata": {"annotations": {MATRIX: json.dumps(matrix)}}})
-
-    async def known(self, source, count):
-        async def there():
-            url = f"http://127.0.0.1:{self.controller.port}/metrics"
-            async with aiohttp.ClientSession() as session, session.get(url) as answer:
-                lines = (await answer.text()).splitlines()
-            return f'topogate_machines{{source="{source}"}} {count:.1f}' in lines
-
-        await until(there, f"{count} machines by {source}")
 
     async def put(self, name, amount, pods=1, *, resource=GPU, request=ANYWHERE, on=None, but=None, **wishes):
         """A job's pods, running: ``on`` one node, or on any ``but`` one."""
@@ -143,7 +133,7 @@ async def test_a_pod_goes_whole_to_an_empty_node_and_not_split_to_a_half_full_on
     async with fleet(3) as jobs:
         for name in jobs.names:
             await jobs.publish(name)
-        await jobs.known("NodeResourceTopology", 3)
+        await jobs.controller.knows("NodeResourceTopology", 3)
         used = jobs.names[fuller]
         await jobs.split("fill", on=used)
         node, zones = await jobs.lands("pair", 2)
@@ -157,7 +147,7 @@ async def test_what_alignment_may_cost_is_a_setting(fleet):
     async with fleet(2, alignment_over_packing="Never") as jobs:
         for name in jobs.names:
             await jobs.publish(name)
-        await jobs.known("NodeResourceTopology", 2)
+        await jobs.controller.knows("NodeResourceTopology", 2)
         await jobs.split("fill", on=jobs.names[-1])
         node, zones = await jobs.lands("pair", 2)
         assert (node, len(zones)) == (jobs.names[-1], 2)
@@ -171,7 +161,7 @@ async def test_how_full_zones_should_become_decides_between_nodes(fleet, score, 
     async with fleet(3, numa_score=score) as jobs:
         for name in jobs.names:
             await jobs.publish(name)
-        await jobs.known("NodeResourceTopology", 3)
+        await jobs.controller.knows("NodeResourceTopology", 3)
         name_of = dict(zip(("half", "tightest", "idle"), jobs.names, strict=True))
         for name, gpus, where in (("a", 2, "half"), ("b", 4, "tightest"), ("c", 1, "tightest")):
             await jobs.put(name, gpus, on=name_of[where])
@@ -184,7 +174,7 @@ async def test_the_only_node_of_twenty_that_aligns_a_pod_is_found(fleet, fuller)
     async with fleet(20) as jobs:
         for name in jobs.names:
             await jobs.publish(name)
-        await jobs.known("NodeResourceTopology", 20)
+        await jobs.controller.knows("NodeResourceTopology", 20)
         alone = jobs.names[-1 - fuller]  # the last, or the first
         await jobs.split("fill", pods=38, but=alone)
         node, zones = await jobs.lands("pair", 2)
@@ -197,7 +187,7 @@ async def test_a_wish_for_alignment_leads_to_the_kubelet_that_aligns(fleet, full
         used, other = jobs.names[fuller], jobs.names[-1 - fuller]
         await jobs.publish(used, "none")
         await jobs.publish(other)
-        await jobs.known("NodeResourceTopology", 2)
+        await jobs.controller.knows("NodeResourceTopology", 2)
         await jobs.put("fill", 1, on=used)
         assert (await jobs.lands("wish", 2, numa_policy="best-effort"))[0] == other
         await jobs.end("wish")
@@ -211,7 +201,7 @@ async def test_a_pod_that_prefers_links_goes_where_they_are(fleet, fuller):
         used, other = jobs.names[fuller], jobs.names[-1 - fuller]
         await jobs.links(used, "SYS")
         await jobs.links(other, "NV18")
-        await jobs.known("Node", 2)
+        await jobs.controller.knows("Node", 2)
         await jobs.put("fill", 1, on=used)
         (pod,) = await jobs.put("prefers", 2, gpu_link="prefer")
         assert pod["spec"]["nodeName"] == other
@@ -227,7 +217,7 @@ async def test_an_xpu_is_taken_where_that_leaves_the_better_set(fleet, fuller):
         used, other = jobs.names[fuller], jobs.names[-1 - fuller]
         for name in jobs.names:
             await jobs.publish_xpus(name)
-        await jobs.known("FlexTopo", 2)
+        await jobs.controller.knows("FlexTopo", 2)
         told = []
         for name, count, on in (("four", 4, used), ("two", 2, other), ("one", 1, other), ("last", 1, None)):
             (pod,) = await jobs.put(name, count, resource=XPU, on=on)

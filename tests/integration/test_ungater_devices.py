@@ -3,7 +3,6 @@
 import contextlib
 import json
 
-import aiohttp
 import pytest
 from support.jobs import GPU, KEYS, RACK_LABEL, Running, Watched, install_crds, job, make_flavor, until
 from support.published import flex_body
@@ -39,15 +38,6 @@ class Devices(Watched):
             condition["lastTransitionTime"] = "2026-11-21T00:00:00Z"
         await self.client.apply(FLEX_TOPOS, body, field_manager="test")
         await self.client.patch(FLEX_TOPOS, body["metadata"]["name"], body={"status": status}, subresource="status")
-
-    async def known(self, source, count):
-        async def there():
-            url = f"http://127.0.0.1:{self.controller.port}/metrics"
-            async with aiohttp.ClientSession() as session, session.get(url) as answer:
-                lines = (await answer.text()).splitlines()
-            return f'topogate_machines{{source="{source}"}} {count:.1f}' in lines
-
-        await until(there, f"{count} machines by {source}")
 
 
 @pytest.fixture
@@ -90,7 +80,7 @@ async def test_pods_that_require_links_go_only_where_gpus_have_them(devices):
     apart, linked = devices.nodes
     await devices.links(apart, "SYS")
     await devices.links(linked, "NV18")
-    await devices.known("Node", 2)
+    await devices.controller.knows("Node", 2)
     await devices.create(job("linked", 2, gpus=4, request=PREFERRED, annotations=REQUIRE))
     pods = await devices.running("linked", 2)
     assert {pod["spec"]["nodeName"] for pod in pods} == {linked}
@@ -108,7 +98,7 @@ async def test_pods_that_require_links_go_only_where_gpus_have_them(devices):
 async def test_each_pod_is_told_one_clique_and_what_breaks_it_is_told(devices):
     for name in devices.nodes:
         await devices.publish(mesh(name))
-    await devices.known("FlexTopo", 2)
+    await devices.controller.knows("FlexTopo", 2)
     await devices.create(job("three", 4, gpus=3, request=PREFERRED, annotations=REQUIRE))
     pods = await devices.running("three", 4)
     quads = [{f"GPU-{gpu}" for gpu in range(4)}, {f"GPU-{gpu}" for gpu in range(4, 8)}]
@@ -139,7 +129,7 @@ async def test_xpus_are_told_by_index_and_only_as_they_may_be_given(devices):
     await devices.publish(body)
     amounts = {"capacity": {XPU: "8"}, "allocatable": {XPU: "8"}}
     await devices.client.patch(NODES, home, body={"status": amounts}, subresource="status")
-    await devices.known("FlexTopo", 1)
+    await devices.controller.knows("FlexTopo", 1)
 
     async def index(name, count):
         resources = {"requests": {"cpu": "1"}, "limits": {XPU: str(count)}}

@@ -1,6 +1,7 @@
 """An API server that fails, refuses and loses answers only delays the controller."""
 
 import asyncio
+import contextlib
 import random
 from urllib.parse import urlsplit
 
@@ -38,9 +39,13 @@ class Lossy(FaultProxy):
     async def _swallow(self, request: bytes) -> None:
         address = urlsplit(self.upstream)
         reader, writer = await asyncio.open_connection(address.hostname, address.port, ssl=self.tls)
-        writer.write(request)
-        await reader.read()
-        writer.close()
+        try:
+            writer.write(request)
+            await reader.read()
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import json
 
-import aiohttp
 import pytest
 from support.cluster_checker import snapshot, violations
 from support.jobs import GPU, KEYS, RACK_LABEL, Running, Watched, install_crds, job, make_flavor, until
@@ -48,13 +47,6 @@ class Inside(Watched):
         body = nrt_body(zones, name=name, **{"policy": "single-numa-node", **options})
         await self.client.apply(NODE_RESOURCE_TOPOLOGIES, body, field_manager="test")
 
-    async def metric(self, line):
-        """The value of one line of /metrics."""
-        url = f"http://127.0.0.1:{self.running_controller.port}/metrics"
-        async with aiohttp.ClientSession() as session, session.get(url) as answer:
-            text = await answer.text()
-        return next((float(each.rsplit(" ", 1)[1]) for each in text.splitlines() if each.startswith(f"{line} ")), None)
-
     async def refuse(self, pod, reason="TopologyAffinityError"):
         """What a kubelet does with a pod that it does not admit."""
         status = {
@@ -73,12 +65,6 @@ class Inside(Watched):
 
         return await until(there, f"event {reason} about node {node}")
 
-    async def known(self, count):
-        async def there():
-            return await self.metric('topogate_machines{source="NodeResourceTopology"}') == count
-
-        await until(there, f"{count} machines to be known")
-
 
 @pytest.fixture
 async def inside(client, namespace, nodes):
@@ -92,7 +78,7 @@ async def inside(client, namespace, nodes):
     for name in names:
         await watched.publish(name)
     async with watched.running_controller:
-        await watched.known(2)
+        await watched.running_controller.knows("NodeResourceTopology", 2)
         yield watched
         assert violations(await snapshot(client, {namespace})) == []
     for name in names:
@@ -132,7 +118,9 @@ async def test_a_pod_that_no_zone_can_hold_waits_though_its_node_could(inside):
 async def test_a_refused_pod_goes_elsewhere_and_people_are_told(inside):
     await inside.create(job("moves", 1, request=PREFERRED, pod_spec=guaranteed()))
     (first,) = await inside.running("moves", 1)
-    before = await inside.metric('topogate_kubelet_refusals_total{reason="TopologyAffinityError"}') or 0
+    before = (
+        await inside.running_controller.metric('topogate_kubelet_refusals_total{reason="TopologyAffinityError"}') or 0
+    )
     await inside.refuse(first)
     for name in (first["metadata"]["name"], "moves"):
         event = await inside.event(name, "KubeletRefused")
@@ -143,7 +131,10 @@ async def test_a_refused_pod_goes_elsewhere_and_people_are_told(inside):
     (second,) = await inside.running("moves", 1)
     assert second["spec"]["nodeName"] != first["spec"]["nodeName"]
     assert predicted(second)
-    assert await inside.metric('topogate_kubelet_refusals_total{reason="TopologyAffinityError"}') == before + 1
+    assert (
+        await inside.running_controller.metric('topogate_kubelet_refusals_total{reason="TopologyAffinityError"}')
+        == before + 1
+    )
     await inside.condition("moves", "PodsReady", "True")
     pods = await inside.pods("moves")
     assert len(pods) == 2, "no pod was tried in vain in between"
@@ -196,7 +187,12 @@ async def test_sources_that_disagree_are_told_on_the_node_once(inside):
     assert (
         "Topology Manager policy: FlexTopo has restricted, NodeResourceTopology has single-numa-node" in event["note"]
     )
-    assert await until(lambda: inside.metric('topogate_machine_troubles{kind="disagreement"}'), "the metric") == 1
+    assert (
+        await until(
+            lambda: inside.running_controller.metric('topogate_machine_troubles{kind="disagreement"}'), "the metric"
+        )
+        == 1
+    )
     zones = [nrt_zone(zone, {"cpu": 8, "memory": (64 * GI, 63 * GI, 63 * GI), GPU: 4}) for zone in (0, 1)]
     await inside.publish(name, policy="restricted", zones=zones)
     await inside.node_event(name, "MachineDataValid")

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+import aiohttp
 import yaml
 from support.accounts import as_ungater
 
@@ -135,6 +136,21 @@ class Running:
         if self._task.done():
             self._task.result()
 
+    async def metric(self, line: str) -> float | None:
+        """The value of one line of /metrics; None where it is not there."""
+        url = f"http://127.0.0.1:{self.port}/metrics"
+        async with aiohttp.ClientSession() as session, session.get(url) as answer:
+            text = await answer.text()
+        return next((float(each.rsplit(" ", 1)[1]) for each in text.splitlines() if each.startswith(f"{line} ")), None)
+
+    async def knows(self, source: str, count: int) -> None:
+        """Wait until it knows the insides of so many nodes by one source."""
+
+        async def there() -> bool:
+            return await self.metric(f'topogate_machines{{source="{source}"}}') == count
+
+        await until(there, f"{count} machines by {source}")
+
     async def crash(self) -> None:
         if self._task is not None:
             self._task.cancel()
@@ -152,6 +168,19 @@ async def until(condition: Callable[[], Awaitable[Any]], what: str, *, seconds: 
     while not (found := await condition()):
         assert time.monotonic() < end, f"waited {seconds} s in vain for {what}"
         await asyncio.sleep(0.05)
+    return found
+
+
+async def settled(
+    client: Client, namespace: str, name: str, phases: tuple[str, ...] = ("Running", "Failed", "Succeeded")
+) -> Json:
+    """Wait for a pod to be in one of these phases."""
+
+    async def there() -> Json | None:
+        found: Json = await client.get(PODS, name, namespace)
+        return found if found["status"].get("phase") in phases else None
+
+    found: Json = await until(there, f"pod {name} to be in one of {phases}")
     return found
 
 

@@ -1,5 +1,6 @@
 """The pods of a pod set that run and are to keep their places, and whether all that is asked of those places holds."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -40,9 +41,7 @@ class KeptPods:
 
     def slices(self) -> tuple[Slice, ...]:
         """Where they are, in tree order."""
-        counts: dict[Path, int] = {}
-        for pod in self.pods:
-            counts[self.place(pod)] = counts.get(self.place(pod), 0) + 1
+        counts = Counter(map(self.place, self.pods))
         return tuple(Slice(path, counts[path]) for path in sorted(counts, key=lambda one: [*map(natural, one)]))
 
     def assignment(self, wish: PodSet) -> Assignment:
