@@ -1,8 +1,14 @@
-"""How the components log: one JSON object a line, or coloured text on a terminal, always to standard error."""
+"""How the components log: one JSON object a line, or coloured text on a terminal, always to standard error.
 
+A line that cannot be written is lost, and nothing else: where a log is told of, something is being decided.
+"""
+
+import json
 import logging
 import sys
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
 import structlog
@@ -18,6 +24,24 @@ if TYPE_CHECKING:
 _tracebacks = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
 
 
+@dataclass(frozen=True)
+class LossyStream:
+    """A stream that loses what it cannot write: its reader is gone, its disk is full, somebody closed it."""
+
+    stream: TextIO
+
+    def write(self, text: str) -> int:
+        """The length of ``text``, written or not."""
+        with suppress(OSError, ValueError):
+            self.stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """As far as it can be flushed."""
+        with suppress(OSError, ValueError):
+            self.stream.flush()
+
+
 def configure(settings: Settings, clock: Clock = SYSTEM) -> None:
     """Set up structlog, and let the standard library's warnings (aiohttp, asyncio) look the same."""
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
@@ -27,6 +51,7 @@ def configure(settings: Settings, clock: Clock = SYSTEM) -> None:
         _stamper(clock),
     ]
     console = settings.log_format == "console" or (settings.log_format == "auto" and sys.stderr.isatty())
+    to: Any = LossyStream(sys.stderr)
     render: list[Processor]
     if console:
         render = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
@@ -35,10 +60,10 @@ def configure(settings: Settings, clock: Clock = SYSTEM) -> None:
     structlog.configure(
         processors=[*shared, *render],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(file=to),
         cache_logger_on_first_use=True,
     )
-    bridge = logging.StreamHandler(sys.stderr)
+    bridge = logging.StreamHandler(to)
     bridge.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder()],
@@ -59,4 +84,7 @@ def _stamper(clock: Clock) -> "Processor":
 
 
 def _to_json(event: Any, **_options: Any) -> str:
-    return msgspec.json.encode(event, enc_hook=str).decode()
+    try:
+        return msgspec.json.encode(event, enc_hook=str).decode()
+    except ValueError:  # half of a surrogate pair, in somebody's name
+        return json.dumps(event, default=str)

@@ -1,7 +1,10 @@
 """Log lines are JSON; of an error they tell where, and never what the variables were."""
 
+import json
 import subprocess
 import sys
+
+import pytest
 
 PROGRAM = """
 import structlog
@@ -27,3 +30,37 @@ def test_an_error_shows_its_trace_and_no_variable():
     assert '"exc_value":"broken"' in line.replace('": "', '":"')
     assert '"name":"fail"' in line.replace('": "', '":"')
     assert "PRIVATE KEY" not in line
+
+
+LOST = """
+import os, sys
+import structlog
+from cli import logs
+from crds.settings import Settings
+
+logs.configure(Settings(log_format={form!r}))
+{broken}
+structlog.get_logger().warning("nobody reads this", number=1)
+import logging
+logging.getLogger("asyncio").warning("nor this")
+print("goes on")
+"""
+BROKEN = {
+    "its stream is closed": "sys.stderr.close()",
+    "its reader is gone": "read, write = os.pipe(); os.close(read); os.dup2(write, 2)",
+    "its disk is full": "os.dup2(os.open('/dev/full', os.O_WRONLY), 2)",
+}
+
+
+@pytest.mark.parametrize("form", ["json", "console"])
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_line_that_cannot_be_written_is_lost_and_nothing_else(broken, form):
+    program = LOST.format(form=form, broken=BROKEN[broken])
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout == "goes on\n"
+
+
+def test_half_of_a_surrogate_pair_is_written_as_an_escape():
+    program = PROGRAM.split("def fail", maxsplit=1)[0] + 'structlog.get_logger().warning("odd", pod="a\\ud800")'
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert json.loads(done.stderr)["pod"] == "a\ud800"
