@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cli import browser
 from cli.demo.numa import numa
 from cli.demo.page import opened
 from cli.demo.queues import teams
@@ -37,6 +38,7 @@ def command(
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave the cluster running at the end, until Ctrl-C, to try things yourself.")
     ] = False,
+    show: browser.Open = None,
 ) -> None:
     """Show the main job: Jobs placed by topology on a real control plane on this machine.
 
@@ -46,17 +48,17 @@ def command(
     control plane, or builds it where it cannot be had; later ones take half a minute. Everything is gone at the end.
     """
     try:
-        asyncio.run(_run(keep=keep))
+        asyncio.run(_run(keep=keep, show=browser.wanted(show)))
     except (KubeError, LocalClusterError) as error:
         raise Failure(str(error)) from error
     except KeyboardInterrupt:
         stdout().print("\nStopped.")
 
 
-async def _run(*, keep: bool, clock: Clock = SYSTEM) -> None:
+async def _run(*, keep: bool, show: bool, clock: Clock = SYSTEM) -> None:
     began = clock.monotonic()
     async with AsyncExitStack() as stack:
-        stage = await _set_up(stack, clock)
+        stage = await _set_up(stack, clock, show=show)
         for play in (_required, _preferred, _ranks, _wrong_level, _waits, numa, teams):
             await play(stage)
         pods = await stage.check()
@@ -78,7 +80,7 @@ async def _keep(stage: Stage) -> None:
         await leave.wait()
 
 
-async def _set_up(stack: AsyncExitStack, clock: Clock) -> Stage:
+async def _set_up(stack: AsyncExitStack, clock: Clock, *, show: bool) -> Stage:
     began = clock.monotonic()
     say("Setting up", "bold")
     with messages() as tell:
@@ -104,6 +106,8 @@ async def _set_up(stack: AsyncExitStack, clock: Clock) -> Stage:
     )
     if link := await opened(stack, cluster.kubeconfig):
         say(f"\nWatch it in a browser on this machine: {link}", "bold")
+        if show:
+            stack.callback(await asyncio.to_thread(browser.show, link))
     return Stage(cluster, client, clock)
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from cli import browser
 from cli.output import Failure, Output, OutputFormat, emit, stderr
 from cli.simulate import options as given
 from cli.simulate import pictures
@@ -163,6 +164,7 @@ def command(
     out: Out = None,
     picture: Picture = None,
     page: Page = None,
+    show: browser.Open = None,
     picture_at: PictureAt = "",
     formats: Formats = None,
 ) -> None:
@@ -188,7 +190,9 @@ def command(
     emit([summarise(result) for result in results], output, table=table(results))
     _write(results, out, picture, formats or ["svg"])
     if page is not None:
-        simulated.write(page, list(zip(results, moments, strict=True)))
+        for written in simulated.write(page, list(zip(results, moments, strict=True))):
+            if browser.wanted(show):
+                browser.show(written.resolve().as_uri())
 
 
 def _check_folders(out: Path | None, picture: Path | None) -> None:

@@ -131,8 +131,9 @@ def curves(result: Result) -> dict[str, Any]:
     }
 
 
-def write(path: Path, found: Sequence[tuple[Result, Moment]], clock: Clock = SYSTEM) -> None:
-    """One file a policy; its name has the policy's where there are several. Raises Failure."""
+def write(path: Path, found: Sequence[tuple[Result, Moment]], clock: Clock = SYSTEM) -> list[Path]:
+    """The files: one a policy; its name has the policy's where there are several. Raises Failure."""
+    written: list[Path] = []
     for result, moment in found:
         if moment.board is None:
             continue
@@ -144,3 +145,5 @@ def write(path: Path, found: Sequence[tuple[Result, Moment]], clock: Clock = SYS
         except OSError as error:
             raise Failure(f"cannot write {name}: {error.strerror}") from error
         stderr().print(f"open {name} in a browser", markup=False, soft_wrap=True)
+        written.append(name)
+    return written
