@@ -233,9 +233,17 @@ class Queues:
         if entry is not None:
             entry.pods.discard(pod)
 
-    def keep_charging(self, pod: str, queue: str, amounts: Quantities) -> None:
-        """A pod (``namespace/name``) runs that no workload answers for: it takes this, whatever the limits are."""
-        self.quotas.hold(orphan(pod), Held(queue, amounts))
+    def keep_charging(self, pod: str, queue: str, amounts: Quantities) -> bool:
+        """A pod (``namespace/name``) runs that no workload answers for: it takes this, whatever the limits are.
+
+        True where it took other things before: others may be helped by what it takes no more.
+        """
+        before, now = self.quotas.held.get(orphan(pod)), Held(queue, amounts)
+        self.quotas.hold(orphan(pod), now)
+        if before is None or before == now:
+            return False
+        self.pending.gave_quota(before.queue, before.amounts)
+        return True
 
     def stop_charging(self, pod: str) -> bool:
         """Such a pod is gone, or its workload answers for it. True where it took anything: others may be helped."""

@@ -63,8 +63,7 @@ class Orphans:
         amounts: Quantities = {}
         for resource, flavor in quota.flavors.items():
             amounts[flavor, resource] = takes.get(resource, 0)
-        self._queues.keep_charging(key(pod), quota.cluster_queue, amounts)
-        return False
+        return self._queues.keep_charging(key(pod), quota.cluster_queue, amounts)
 
     def sent(self, pod: Pod) -> None:
         """A pod whose patch is under way left its workload: it may run."""
