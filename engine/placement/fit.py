@@ -12,9 +12,10 @@ from engine.cluster.fit_counts import CountedShape, Counts, known_shape
 from engine.cluster.state import ClusterState
 from engine.cluster.tree import Tree
 from engine.model import PodSet, Policy
-from engine.placement.choose import Chooser, Pick
+from engine.placement.choose import Chooser
 from engine.placement.numa.alignment import Alignment
 from engine.placement.numa.numa_preference import Inner
+from engine.placement.search.descent import Pick
 from engine.placement.search.exact import SMALL, Work
 from engine.placement.slices import Layer, SlicedCounts, Slicer, Unfit, layers_of
 from engine.reasons import Reason

@@ -27,8 +27,8 @@ from engine.kubelet.machine import CPU, MEMORY
 from engine.kubelet.resource_requests import is_device
 from engine.model import Amounts
 from engine.numa.score import AlignmentOverPacking
-from engine.placement.choose import Pick
 from engine.placement.numa.numa_preference import Inner
+from engine.placement.search.descent import Pick
 
 EXCHANGES: Final = 64  # nodes of a pick that are exchanged at most
 
