@@ -96,7 +96,7 @@ class Chooser:
         head = keys[:FIRST_LOOK]
         head.sort()
         domains = head & LOW
-        if len(steps) == 1 and self.counts.grid is not None:
+        if rank == self.tree.leaf - 1 and self.counts.grid is not None:
             used = fewest_in(self.counts.grid[domains], self.need)
             at = used.argmin()
             fewest, ties = int(used[at]), domains[at : at + 1]
@@ -109,7 +109,7 @@ class Chooser:
         if self.prefer is not None and len(ties) > 1:
             ties = self._preferred(rank, ties, fits)
         pick = self.solve(rank, int(ties[0]), steps)
-        return pick if len(steps) == 1 or len(ties) == 1 else self._compare(rank, ties, steps, pick)
+        return pick if rank == self.tree.leaf - 1 or len(ties) == 1 else self._compare(rank, ties, steps, pick)
 
     def _preferred(self, rank: int, ties: Ints, fits: Ints) -> Ints:
         """The same containers, equally tight ones with the better nodes first."""
