@@ -9,6 +9,8 @@ The first step is exact by largest first (``largest_first``). Later steps are a 
 racks leads to fewer nodes. Greedy descents give an answer and bounds often prove it; else ``exact`` searches, within a
 budget of work that is a count of operations, never a clock, so equal inputs give equal outputs.
 
+A rack in which nothing runs is left whole where one in use takes the pods on a few nodes more (``Unopened``).
+
 Where nodes (or containers) are equal in all of this, a ``Preference`` says which are better inside; else tree order.
 """
 
@@ -24,6 +26,7 @@ from engine.placement.largest_first import FEW, LOW, cover, cover_few, fewest_in
 from engine.placement.search.descent import Descent, Pick, Preference, as_pick
 from engine.placement.search.exact import CHOICES, PRICES, SMALL, Search, Work
 from engine.placement.search.gather import TRIES, Gathering, Route, spread
+from engine.placement.search.unopened import Unopened
 
 FIRST_LOOK: Final = 16  # containers compared at first, the tightest; more only if none of them is provably the best
 GRID: Final = 1 << 20  # cells of a comparison table at most
@@ -39,6 +42,7 @@ class Chooser:
     need: int
     work: Work
     prefer: Preference | None = None
+    unopened: Unopened | None = None
     gather: bool = True  # of equal choices one in fewer domains of levels wider than the steps; the cost ends with them
     greedy: Descent = field(init=False)
 
@@ -61,9 +65,25 @@ class Chooser:
                 best = equal[self.prefer.best(equal, 1)[0]]
             return Pick(best[None], np.array([self.need]), (1,))
         steps = tuple(range(max(level, rank + 1), self.tree.leaf + 1))
-        if len(found) == 1:
-            return self.solve(rank, int(found[0]), steps)
-        return self._best(rank, found, fits, steps)
+        single = len(found) == 1
+        pick = self.solve(rank, int(found[0]), steps) if single else self._best(rank, found, fits, steps)
+        if self.unopened is None or among is not None or level >= self.tree.leaf:
+            return pick
+        return self._in_use(pick, len(steps)) if self.unopened.opens(pick.leaves) else pick
+
+    def _in_use(self, pick: Pick, steps: int) -> Pick:
+        """The pick, which opens a rack, or one in a rack in use (see `Unopened`)."""
+        assert self.unopened is not None  # noqa: S101  (the caller looked)
+        rack = self.tree.leaf - 1
+        fits = self.counts.at(rack)
+        used = self.unopened.in_use((fits >= self.need).nonzero()[0], fits)
+        nodes, ties = self._fewest_of(rack, used, self.tree.leaf) if len(used) else (LOW, used)
+        if nodes > len(pick.leaves) + self.unopened.spare:
+            return pick
+        if self.prefer is not None and len(ties) > 1:
+            ties = self._preferred(rack, ties, fits)
+        found = self._leaves_of(rack, int(ties[0]))
+        return Pick(found.leaves, found.amounts, (*pick.cost[: steps - 1], nodes, *pick.cost[steps:]))
 
     def anywhere(self, level: int) -> Pick | None:
         """Spread over the whole flavor."""
