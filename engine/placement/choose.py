@@ -22,7 +22,7 @@ import numpy as np
 from engine.arrays import Ints, ranges
 from engine.cluster.fit_counts import Counts
 from engine.cluster.tree import Tree
-from engine.placement.largest_first import FEW, LOW, cover, cover_few, fewest_in, fewest_of
+from engine.placement.largest_first import FEW, LOW, cover, cover_few, fewest_in, fewest_nodes, fewest_of
 from engine.placement.search.descent import Descent, Pick, Preference, as_pick
 from engine.placement.search.exact import CHOICES, PRICES, SMALL, Search, Work
 from engine.placement.search.gather import TRIES, Gathering, Route, spread
@@ -90,7 +90,7 @@ class Chooser:
         return self.solve(-1, 0, tuple(range(level, self.tree.leaf + 1))) if self._holds() else None
 
     def used_first(self, rank: int = -1) -> Pick | None:
-        """The fewest nodes, wherever they are; of equal ones those in the fullest domains.
+        """The fewest nodes, wherever they are; of equally many those together in racks in use, the fullest first.
 
         ``rank``: inside one domain of it.
         """
@@ -101,7 +101,28 @@ class Chooser:
         leaf = self.tree.leaf
         room = (self.counts.at(leaf - 1), self.tree.owners[leaf - 1]) if leaf else None
         picked, rest = cover(self.counts.leaf, self.need, tight=True, ties=room, best=self.greedy.best_of(None))
-        return as_pick(picked, self.counts.leaf[picked], rest, ())
+        pick = as_pick(picked, self.counts.leaf[picked], rest, ())
+        return self._together(pick) if self.gather and leaf and len(picked) > 1 else pick
+
+    def _together(self, pick: Pick) -> Pick:
+        """As few nodes in the fewest domains of the widest level and the next ones: in racks in use, if these will do.
+
+        Of single domains that take all, the tightest.
+        """
+        leaf, nodes = self.tree.leaf, len(pick.leaves)
+        if max(spread(self.tree, pick.leaves, range(leaf - 1, leaf))) == 1:
+            return pick
+        used = None if self.unopened is None else self.unopened.without_idle(self.counts.leaf)
+        asked = self
+        if used is not None and fewest_nodes(used, self.need) == nodes:
+            asked = Chooser(self.tree, Counts(self.tree, used), self.need, self.work, self.prefer)
+        for rank in range(leaf - 1, -1, -1):
+            found = asked.in_one(rank, leaf)
+            if found is not None and len(found.leaves) == nodes:
+                return Pick(found.leaves, found.amounts, pick.cost)
+        found = asked.anywhere(leaf)
+        assert found is not None  # noqa: S101  (they hold all)
+        return Pick(found.leaves, found.amounts, pick.cost)
 
     def _holds(self) -> bool:
         return bool(self.tree.size) and int(self.counts.at(0).sum()) >= self.need

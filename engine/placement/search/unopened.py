@@ -74,6 +74,11 @@ class Unopened:
         # Of so few nodes nothing is compared faster.
         return all(free[row, span].tobytes() == whole[row, span].tobytes() for row in rows)
 
+    def without_idle(self, counts: Ints) -> Ints | None:
+        """Counts by leaf with those in idle racks set to 0; None where there is none."""
+        idle = self._idle()
+        return np.where(idle[self.tree.owners[self.tree.leaf - 1]], 0, counts) if idle.any() else None
+
     def in_use(self, racks: Ints, fits: Ints) -> Ints:
         """Those of ``racks`` that are not idle, tightest first; ``fits``: pods, by rack."""
         used = racks[~self._idle()[racks]]
