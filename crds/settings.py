@@ -183,6 +183,8 @@ class Settings(BaseModel):
     """Of nodes that spread a pod over equally many zones, equally close: by how full its zones become."""
     alignment_over_packing: Literal["Never", "UsedNodes", "UsedDomains", "Always"] = "Always"
     """Which nodes that align a pod better are taken before fuller ones: none, used ones, those of used domains, all."""
+    nodes_per_opened_domain: int = Field(default=4, ge=0, le=1000)
+    """So many more nodes a job may use in a rack in use before it opens one in which nothing runs; 0: hosts first."""
     xpu_resources: Names = (XPU_RESOURCE,)
     """Resources that are given out by the rules of Kunlunxin XPUs."""
     device_annotations: DeviceAnnotations = DEVICE_ANNOTATIONS

@@ -14,6 +14,7 @@ from engine.kubelet.machine import NumaPlacement, PodShape
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 PODS = "pods"
+NODES_PER_OPENED_DOMAIN = 4  # so many more nodes a placement may use to leave a domain whole, by default
 VOLUMES_OF = "volumes of "  # and a CSI driver or class: no legal resource name, so that nobody else's is meant
 NO_LIMIT = 1 << 40  # volumes: a node that names no limit takes as many as anybody asks for
 

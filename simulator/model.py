@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from engine.kubelet.machine import CPU, HUGEPAGES, MEMORY, Container, Machine, PodShape, Qos
-from engine.model import Amounts, Flavor, Node, Pod, PodSet
+from engine.model import NODES_PER_OPENED_DOMAIN, Amounts, Flavor, Node, Pod, PodSet
 from engine.numa.score import ALIGNMENT_OVER_PACKING, AlignmentOverPacking
 from engine.preemption.model import Strategy
 from queueing.model import ClusterQueue, LocalQueue, NonPreemptible, PlainFlavor
@@ -81,7 +81,7 @@ class Placing(StrEnum):
 class Policy:
     """One way to run the cluster. ``preemption``, ``strict``, ``strategy`` (of preemption): None as each queue says.
 
-    ``alignment``: what may be given up to align pods.
+    ``alignment``: what may be given up to align pods. ``opening``: `ClusterState.nodes_per_opened_domain`.
 
     ``claims``: whether who waits for long keeps room from those behind it (docs/queues.md). None: with topology only.
     A claim of pods that no single domain has to hold closes all nodes, and with no topology that is every claim; no
@@ -96,6 +96,7 @@ class Policy:
     claims: bool | None = None
     strategy: Strategy | None = None
     alignment: AlignmentOverPacking = ALIGNMENT_OVER_PACKING
+    opening: int = NODES_PER_OPENED_DOMAIN
 
     @property
     def claiming(self) -> bool:

@@ -35,7 +35,7 @@ class Site:
         self._placing = policy.placing
         self._dice = random.Random(seed)  # noqa: S311  (a simulation, not a secret)
         self.kubelets = Kubelets(_machines(cluster))
-        self.state = ClusterState(alignment_over_packing=policy.alignment)
+        self.state = ClusterState(alignment_over_packing=policy.alignment, nodes_per_opened_domain=policy.opening)
         self.inside = bool(cluster.machines) and policy.placing is Placing.TOPOLOGY
         _fill(self.state, cluster, machines=cluster.machines if self.inside else ())
 

@@ -321,9 +321,9 @@ def _topology(form: PodSetForm, levels: tuple[str, ...], field: str) -> Topology
     return TopologyRequest(policy=policy, level=level)
 
 
-def decide(case: Case) -> Placement | Refusal:
+def decide(case: Case, nodes_per_opened_domain: int = 0) -> Placement | Refusal:
     """Ask the engine about the described cluster."""
-    state = ClusterState()
+    state = ClusterState(nodes_per_opened_domain=nodes_per_opened_domain)
     state.set_flavor(Flavor(name=FLAVOR, levels=case.levels))
     for node in case.nodes:
         state.set_node(node)

@@ -54,9 +54,9 @@ class CaseAnswer(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
     pod_sets: tuple[PodSetAnswer, ...] = ()
 
 
-def answer(case: Case) -> CaseAnswer:
+def answer(case: Case, nodes_per_opened_domain: int = 0) -> CaseAnswer:
     """The engine's decision about a case."""
-    decision = decide(case)
+    decision = decide(case, nodes_per_opened_domain)
     if isinstance(decision, Refusal):
         return CaseAnswer(id=case.id, fits=False, slices=(), reason=decision.reason, message=decision.message)
     parts = _parts(decision)
@@ -87,6 +87,15 @@ def place(
             "--compare", help="Compare with the answers in the cases: a table on stderr (with -o table: instead)."
         ),
     ] = False,
+    nodes_per_opened_domain: Annotated[
+        int,
+        typer.Option(
+            "--nodes-per-opened-domain",
+            min=0,
+            max=1000,
+            help="So many nodes more for a rack less that is opened: the setting of that name. 0: the fewest nodes.",
+        ),
+    ] = 0,
 ) -> None:
     """Place the pods of every described case, and say where or why not.
 
@@ -98,7 +107,8 @@ def place(
     """
     comparison = Comparison()
     with opened(file) as stream:
-        answers = _answers(with_progress(read_cases(stream), output, "placed"), comparison if compare else None)
+        cases = with_progress(read_cases(stream), output, "placed")
+        answers = _answers(cases, comparison if compare else None, nodes_per_opened_domain)
         failed = write(answers, output, HEADINGS, _row, compared=compare)
     if compare:
         (stdout() if output is LinesFormat.TABLE else stderr()).print(comparison.table())
@@ -106,12 +116,14 @@ def place(
         raise typer.Exit(1)
 
 
-def _answers(cases: Iterable[Case | CaseError], comparison: Comparison | None) -> Iterator[CaseAnswer | ErrorAnswer]:
+def _answers(
+    cases: Iterable[Case | CaseError], comparison: Comparison | None, nodes_per_opened_domain: int
+) -> Iterator[CaseAnswer | ErrorAnswer]:
     for case in cases:
         if isinstance(case, CaseError):
             yield ErrorAnswer(id=case.id, error=str(case))
             continue
-        given = answer(case)
+        given = answer(case, nodes_per_opened_domain)
         if comparison is not None:
             comparison.add(case, given.fits, given.slices)
         yield given

@@ -23,7 +23,7 @@ from engine.kubelet.arrival_orders import Free
 from engine.kubelet.devices.xpu import RESOURCE
 from engine.kubelet.machine import Machine, NumaPlacement, PodShape, State
 from engine.kubelet.rebuild import inner
-from engine.model import Flavor, Node, Pod
+from engine.model import NODES_PER_OPENED_DOMAIN, Flavor, Node, Pod
 from engine.numa.node_zones import NEVER, Before
 from engine.numa.score import ALIGNMENT_OVER_PACKING, AlignmentOverPacking, ZoneScore
 
@@ -31,10 +31,9 @@ from engine.numa.score import ALIGNMENT_OVER_PACKING, AlignmentOverPacking, Zone
 class ClusterState:
     """See the module's rules. Not safe for use by several threads.
 
-    ``reconstruct_available``: False has what NodeResourceTopology says is available taken as it is, less what was
-    decided since, instead of rebuilding it from what is known to run. ``numa_score``: how full zones should become.
-    ``alignment_over_packing``: what may be given up to align pods. ``xpus``: resources of which containers get as many
-    as the rules of XPUs allow, whatever is known of a node.
+    ``reconstruct_available``: False takes what NodeResourceTopology says is available as it is, less what was decided
+    since. ``numa_score``: how full zones should become. What may be given up: ``alignment_over_packing`` to align pods,
+    ``nodes_per_opened_domain`` more nodes to leave a domain whole. ``xpus``: resources given out by the rules of XPUs.
     """
 
     def __init__(
@@ -43,10 +42,11 @@ class ClusterState:
         reconstruct_available: bool = True,
         numa_score: ZoneScore = ZoneScore.LEAST_NUMA_NODES,
         alignment_over_packing: AlignmentOverPacking = ALIGNMENT_OVER_PACKING,
+        nodes_per_opened_domain: int = NODES_PER_OPENED_DOMAIN,
         xpus: Collection[str] = (RESOURCE,),
     ) -> None:
         self.version = 0
-        self.alignment_over_packing = alignment_over_packing
+        self.alignment_over_packing, self.nodes_per_opened_domain = alignment_over_packing, nodes_per_opened_domain
         held = HeldSlots()
         self.cluster = Nodes(held, xpus=xpus, reconstruct=reconstruct_available, score=numa_score)
         self.ledger = Ledger(self.cluster, held)

@@ -9,48 +9,28 @@ The first step is exact by largest first (``largest_first``). Later steps are a 
 racks leads to fewer nodes. Greedy descents give an answer and bounds often prove it; else ``exact`` searches, within a
 budget of work that is a count of operations, never a clock, so equal inputs give equal outputs.
 
+A rack in which nothing runs is left whole where one in use takes the pods on a few nodes more (``Unopened``).
+
 Where nodes (or containers) are equal in all of this, a ``Preference`` says which are better inside; else tree order.
 """
 
-from dataclasses import dataclass
-from typing import Final, Protocol
+from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
 from engine.arrays import Ints, ranges
 from engine.cluster.fit_counts import Counts
 from engine.cluster.tree import Tree
-from engine.placement.largest_first import FEW, LOW, Best, cover, cover_few, fewest_in, fewest_of, largest, last_of
+from engine.placement.largest_first import FEW, LOW, cover, cover_few, fewest_in, fewest_nodes, fewest_of
+from engine.placement.search.descent import Descent, Pick, Preference, as_pick
 from engine.placement.search.exact import CHOICES, PRICES, SMALL, Search, Work
-from engine.placement.search.gather import TRIES, Gathering, Pool, Route, spread
+from engine.placement.search.gather import TRIES, Gathering, Route, spread
+from engine.placement.search.unopened import Unopened
 
 FIRST_LOOK: Final = 16  # containers compared at first, the tightest; more only if none of them is provably the best
 GRID: Final = 1 << 20  # cells of a comparison table at most
 DESCENT: Final = 100_000  # what a greedy descent costs, in cells of work
-WIDE: Final = 64  # and four times as many as are needed: so many domains, the largest, are priced
-_ABOVE: Final = 1 << 31  # puts one number above another in a key
-
-
-class Preference(Protocol):
-    """Which of equal nodes or domains to take; equally good ones come in tree order."""
-
-    def best(self, leaves: Ints, count: int) -> Ints:
-        """Positions (ascending) of the ``count`` best of these leaves."""
-
-    def domains(self, rank: int, domains: Ints) -> Ints:
-        """A number for each domain of ``rank``: less is better."""
-
-
-@dataclass(slots=True)
-class Pick:
-    """``amounts[i]`` > 0 pods on leaf ``leaves[i]`` (ascending).
-
-    ``cost``: domains used at each step; then, where picks are gathered, at each rank between container and first step.
-    """
-
-    leaves: Ints
-    amounts: Ints
-    cost: tuple[int, ...]
 
 
 @dataclass(slots=True)
@@ -62,7 +42,13 @@ class Chooser:
     need: int
     work: Work
     prefer: Preference | None = None
+    unopened: Unopened | None = None
     gather: bool = True  # of equal choices one in fewer domains of levels wider than the steps; the cost ends with them
+    greedy: Descent = field(init=False)
+
+    def __post_init__(self) -> None:
+        """The same question to who goes down greedily."""
+        self.greedy = Descent(self.tree, self.counts, self.need, self.prefer)
 
     # -- containers -------------------------------------------------------------------------------------------
 
@@ -79,16 +65,32 @@ class Chooser:
                 best = equal[self.prefer.best(equal, 1)[0]]
             return Pick(best[None], np.array([self.need]), (1,))
         steps = tuple(range(max(level, rank + 1), self.tree.leaf + 1))
-        if len(found) == 1:
-            return self.solve(rank, int(found[0]), steps)
-        return self._best(rank, found, fits, steps)
+        single = len(found) == 1
+        pick = self.solve(rank, int(found[0]), steps) if single else self._best(rank, found, fits, steps)
+        if self.unopened is None or among is not None or level >= self.tree.leaf:
+            return pick
+        return self._in_use(pick, len(steps)) if self.unopened.opens(pick.leaves) else pick
+
+    def _in_use(self, pick: Pick, steps: int) -> Pick:
+        """The pick, which opens a rack, or one in a rack in use (see `Unopened`)."""
+        assert self.unopened is not None  # noqa: S101  (the caller looked)
+        rack = self.tree.leaf - 1
+        fits = self.counts.at(rack)
+        used = self.unopened.in_use((fits >= self.need).nonzero()[0], fits)
+        nodes, ties = self._fewest_of(rack, used, self.tree.leaf) if len(used) else (LOW, used)
+        if nodes > len(pick.leaves) + self.unopened.spare:
+            return pick
+        if self.prefer is not None and len(ties) > 1:
+            ties = self._preferred(rack, ties, fits)
+        found = self._leaves_of(rack, int(ties[0]))
+        return Pick(found.leaves, found.amounts, (*pick.cost[: steps - 1], nodes, *pick.cost[steps:]))
 
     def anywhere(self, level: int) -> Pick | None:
         """Spread over the whole flavor."""
         return self.solve(-1, 0, tuple(range(level, self.tree.leaf + 1))) if self._holds() else None
 
     def used_first(self, rank: int = -1) -> Pick | None:
-        """The fewest nodes, wherever they are; of equal ones those in the fullest domains.
+        """The fewest nodes, wherever they are; of equally many those together in racks in use, the fullest first.
 
         ``rank``: inside one domain of it.
         """
@@ -98,8 +100,29 @@ class Chooser:
             return None
         leaf = self.tree.leaf
         room = (self.counts.at(leaf - 1), self.tree.owners[leaf - 1]) if leaf else None
-        picked, rest = cover(self.counts.leaf, self.need, tight=True, ties=room, best=self._best_of(None))
-        return _pick(picked, self.counts.leaf[picked], rest, ())
+        picked, rest = cover(self.counts.leaf, self.need, tight=True, ties=room, best=self.greedy.best_of(None))
+        pick = as_pick(picked, self.counts.leaf[picked], rest, ())
+        return self._together(pick) if self.gather and leaf and len(picked) > 1 else pick
+
+    def _together(self, pick: Pick) -> Pick:
+        """As few nodes in the fewest domains of the widest level and the next ones: in racks in use, if these will do.
+
+        Of single domains that take all, the tightest.
+        """
+        leaf, nodes = self.tree.leaf, len(pick.leaves)
+        if max(spread(self.tree, pick.leaves, range(leaf - 1, leaf))) == 1:
+            return pick
+        used = None if self.unopened is None else self.unopened.without_idle(self.counts.leaf)
+        asked = self
+        if used is not None and fewest_nodes(used, self.need) == nodes:
+            asked = Chooser(self.tree, Counts(self.tree, used), self.need, self.work, self.prefer)
+        for rank in range(leaf - 1, -1, -1):
+            found = asked.in_one(rank, leaf)
+            if found is not None and len(found.leaves) == nodes:
+                return Pick(found.leaves, found.amounts, pick.cost)
+        found = asked.anywhere(leaf)
+        assert found is not None  # noqa: S101  (they hold all)
+        return Pick(found.leaves, found.amounts, pick.cost)
 
     def _holds(self) -> bool:
         return bool(self.tree.size) and int(self.counts.at(0).sum()) >= self.need
@@ -114,7 +137,7 @@ class Chooser:
         head = keys[:FIRST_LOOK]
         head.sort()
         domains = head & LOW
-        if len(steps) == 1 and self.counts.grid is not None:
+        if rank == self.tree.leaf - 1 and self.counts.grid is not None:
             used = fewest_in(self.counts.grid[domains], self.need)
             at = used.argmin()
             fewest, ties = int(used[at]), domains[at : at + 1]
@@ -127,21 +150,12 @@ class Chooser:
         if self.prefer is not None and len(ties) > 1:
             ties = self._preferred(rank, ties, fits)
         pick = self.solve(rank, int(ties[0]), steps)
-        return pick if len(steps) == 1 or len(ties) == 1 else self._compare(rank, ties, steps, pick)
+        return pick if rank == self.tree.leaf - 1 or len(ties) == 1 else self._compare(rank, ties, steps, pick)
 
     def _preferred(self, rank: int, ties: Ints, fits: Ints) -> Ints:
         """The same containers, equally tight ones with the better nodes first."""
         assert self.prefer is not None  # noqa: S101  (the caller looked)
         return ties[np.lexsort((self.prefer.domains(rank, ties), fits[ties]))]
-
-    def _best_of(self, pool: Pool | None) -> Best | None:
-        """How to take some of equal leaves, given by their positions in a pool (None: of all leaves)."""
-        prefer = self.prefer
-        if prefer is None:
-            return None
-        if pool is None:
-            return lambda positions, count: positions[prefer.best(positions, count)]
-        return lambda positions, count: positions[prefer.best(_inside(pool, positions), count)]
 
     def _look_on(self, rank: int, keys: Ints, step: int, fewest: int, ties: Ints) -> tuple[int, Ints]:
         """Compare the containers that were not looked at first, until some are provably the best."""
@@ -204,10 +218,10 @@ class Chooser:
         first, last = int(bounds[domain]), int(bounds[domain + 1])
         fits = self.counts.leaf[first:last]
         if last - first <= FEW:
-            chosen, amounts = cover_few(fits, self.need, self._best_of(slice(first, last)))
+            chosen, amounts = cover_few(fits, self.need, self.greedy.best_of(slice(first, last)))
             return Pick(np.array(chosen) + first, np.array(amounts), (len(chosen),))
-        picked, rest = cover(fits, self.need, tight=True, best=self._best_of(slice(first, last)))
-        return _pick(picked + first, fits[picked], rest, ())
+        picked, rest = cover(fits, self.need, tight=True, best=self.greedy.best_of(slice(first, last)))
+        return as_pick(picked + first, fits[picked], rest, ())
 
     def solve(self, rank: int, domain: int, steps: tuple[int, ...]) -> Pick:
         """The best pick inside one container, which must hold all; ``steps``: the ranks that count, leaf rank last."""
@@ -216,30 +230,30 @@ class Chooser:
         pool = self._pool(rank, domain, steps[0])
         wider = range(rank + 1, steps[0] if self.gather else 0)
         if len(steps) == 1:
-            pick = self._descend(pool, steps, tight=True)
+            pick = self.greedy.pick(pool, steps, tight=True)
             return self._gathered(rank, domain, steps, pick) if wider else pick
-        route = self._route(pool, steps, tight=True)
+        route = self.greedy.route(pool, steps, tight=True)
         settled = all(have <= self._least(step) for have, step in zip(route.cost, steps, strict=True))
         if not settled and self.tree.size > SMALL:
-            other = self._route(pool, steps, tight=False, fewest=route.cost[0])
+            other = self.greedy.route(pool, steps, tight=False, fewest=route.cost[0])
             route = other if other.cost < route.cost else route
         if not settled and self.work.left >= CHOICES * DESCENT:
             search = Search(self.tree, self.counts, self.need, rank, domain, steps)
-            pick = self._improved(search, self._taken(route))
+            pick = self._improved(search, self.greedy.taken(route))
             return self._gathered(rank, domain, steps, pick) if wider else pick
         if not wider:
-            return self._taken(route)
+            return self.greedy.taken(route)
         if self.tree.size <= SMALL:
-            return self._gathered(rank, domain, steps, self._taken(route))
-        pick = self._taken(self._gathering(steps, wider).gathered(route))
+            return self._gathered(rank, domain, steps, self.greedy.taken(route))
+        pick = self.greedy.taken(self._gathering(steps, wider).gathered(route))
         return Pick(pick.leaves, pick.amounts, (*pick.cost, *spread(self.tree, pick.leaves, wider)))
 
     def _gathering(self, steps: tuple[int, ...], wider: range) -> Gathering:
         def down(chosen: Ints, upper: tuple[int, ...]) -> Route:
             if len(steps) == 1:
-                return self._route(chosen, steps, tight=True)
+                return self.greedy.route(chosen, steps, tight=True)
             children = self.tree.children[steps[0]]
-            return self._route(ranges(children[chosen], children[chosen + 1]), steps[1:], tight=True, upper=upper)
+            return self.greedy.route(ranges(children[chosen], children[chosen + 1]), steps[1:], tight=True, upper=upper)
 
         tries = self.tree.size if self.tree.size <= SMALL else TRIES
         return Gathering(self.tree, self.counts, self.need, steps[0], wider, down, tries)
@@ -252,7 +266,7 @@ class Chooser:
             route = Route(pick.leaves, pick.cost, int(self.counts.leaf[pick.leaves].min()))
             found = self._gathering(steps, wider).gathered(route)
             if found is not route:
-                pick = self._taken(found)
+                pick = self.greedy.taken(found)
                 before = spread(self.tree, pick.leaves, wider)
         if max(before) > 1 and self.tree.size <= SMALL:
             search = Search(self.tree, self.counts, self.need, rank, domain, (*wider, *steps))
@@ -284,11 +298,11 @@ class Chooser:
         leaves = self.tree.bounds[steps[step]][chosen]
         upper = tuple(len(np.unique(self.tree.owners[rank][leaves])) for rank in steps[:step])
         if step == len(steps) - 1:
-            return self._descend(chosen, steps[step:], tight=False, upper=upper)
+            return self.greedy.pick(chosen, steps[step:], tight=False, upper=upper)
         pool = ranges(*self._span(steps[step], chosen, steps[step + 1]))
         upper = (*upper, len(chosen))
-        tight = self._descend(pool, steps[step + 1 :], tight=True, upper=upper)
-        loose = self._descend(pool, steps[step + 1 :], tight=False, upper=upper) if len(steps) - step > 2 else tight
+        tight = self.greedy.pick(pool, steps[step + 1 :], tight=True, upper=upper)
+        loose = self.greedy.pick(pool, steps[step + 1 :], tight=False, upper=upper) if len(steps) - step > 2 else tight
         return loose if loose.cost < tight.cost else tight
 
     def _pool(self, rank: int, domain: int, step: int) -> slice:
@@ -299,88 +313,3 @@ class Chooser:
             children = self.tree.children[between]
             first, last = int(children[first]), int(children[last])
         return slice(first, last)
-
-    def _descend(self, pool: Pool, steps: tuple[int, ...], *, tight: bool, upper: tuple[int, ...] = ()) -> Pick:
-        """The pick of a greedy route."""
-        pool, cost = self._down(pool, steps, tight=tight, upper=upper)
-        return self._taken(Route(pool, (*cost, 0), 0))
-
-    def _taken(self, route: Route) -> Pick:
-        """The fewest leaves of a route's pool, the last of them the smallest that suffices."""
-        fits = self.counts.leaf[route.pool]
-        picked, rest = cover(fits, self.need, tight=True, best=self._best_of(route.pool))
-        return _pick(_inside(route.pool, picked), fits[picked], rest, route.cost[:-1])
-
-    def _route(
-        self, pool: Pool, steps: tuple[int, ...], *, tight: bool, upper: tuple[int, ...] = (), fewest: int = 0
-    ) -> Route:
-        """A greedy route, and how many leaves it takes: only the best of several is made a pick."""
-        pool, cost = self._down(pool, steps, tight=tight, upper=upper, fewest=fewest)
-        ranked = largest(self.counts.leaf[pool], self.need)
-        last = int(ranked.cumsum().searchsorted(self.need))
-        return Route(pool, (*cost, last + 1), int(ranked[last]))
-
-    def _down(
-        self, pool: Pool, steps: tuple[int, ...], *, tight: bool, upper: tuple[int, ...], fewest: int = 0
-    ) -> tuple[Pool, tuple[int, ...]]:
-        """Greedy: at each step the fewest of the domains below those chosen before; (leaves, what the steps cost).
-
-        ``tight``: the largest, the last one the smallest that suffices. Otherwise the ones worth most to the next step.
-        ``fewest``: how many the first step takes, where that is known and it is not to be tight.
-        """
-        cost = list(upper)
-        for step in steps[:-1]:
-            if fewest and step == steps[0]:
-                chosen = self._dearest(pool, step, fewest)
-            else:
-                picked = cover(self.counts.at(step)[pool], self.need, tight=tight)[0]
-                chosen = _inside(pool, picked) if tight else self._dearest(pool, step, len(picked))
-            cost.append(len(chosen))
-            children = self.tree.children[step]
-            pool = ranges(children[chosen], children[chosen + 1])
-        return pool, tuple(cost)
-
-    def _dearest(self, pool: Pool, step: int, count: int) -> Ints:
-        """The ``count`` domains of the pool that suffice and have most in large domains of the next step.
-
-        What a domain has is the sum of what its children take above a price (as in ``Search.promising``). The price is
-        what the last of the fewest children takes if the step before did not matter, or half of that, or nothing.
-        """
-        first, grid = self.tree.children[step], self.counts.grid if step == self.tree.leaf - 1 else None
-        totals = self.counts.at(step)[pool]
-        if len(totals) > 4 * count + WIDE:
-            most = np.sort(totals.argpartition(-4 * count - WIDE)[-4 * count - WIDE :])
-            pool, totals = _inside(pool, most), totals[most]
-        chosen = np.arange(pool.start, pool.stop) if isinstance(pool, slice) else pool
-        if grid is not None:
-            fits = grid[pool].reshape(-1)
-            starts = np.arange(0, len(fits), grid.shape[1])
-        elif isinstance(pool, slice):
-            starts = first[pool.start : pool.stop + 1]
-            fits = self.counts.at(step + 1)[starts[0] : starts[-1]]
-            starts = starts[:-1] - starts[0]
-        else:
-            sizes = first[pool + 1] - first[pool]
-            fits = self.counts.at(step + 1)[ranges(first[pool], first[pool + 1])]
-            starts = sizes.cumsum() - sizes
-        edge = last_of(fits, self.need)
-        for price in (max(edge - 1, 0), edge >> 1, 0):
-            row = np.add.reduceat(np.maximum(fits - price, 0), starts) if price else totals
-            best = (row * _ABOVE + totals).argpartition(-count)[-count:]
-            if int(totals[best].sum()) >= self.need:
-                break
-        best.sort()
-        found: Ints = chosen[best]
-        return found
-
-
-def _inside(pool: Pool, positions: Ints) -> Ints:
-    return positions + pool.start if isinstance(pool, slice) else pool[positions]
-
-
-def _pick(leaves: Ints, amounts: Ints, rest: int, cost: tuple[int, ...]) -> Pick:
-    amounts[-1] = rest
-    if len(leaves) > 1:
-        order = leaves.argsort(kind="stable")  # ascending runs, which it merges
-        leaves, amounts = leaves[order], amounts[order]
-    return Pick(leaves, amounts, (*cost, len(leaves)))

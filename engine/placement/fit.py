@@ -12,10 +12,12 @@ from engine.cluster.fit_counts import CountedShape, Counts, known_shape
 from engine.cluster.state import ClusterState
 from engine.cluster.tree import Tree
 from engine.model import PodSet, Policy
-from engine.placement.choose import Chooser, Pick
+from engine.placement.choose import Chooser
 from engine.placement.numa.alignment import Alignment
 from engine.placement.numa.numa_preference import Inner
+from engine.placement.search.descent import Pick
 from engine.placement.search.exact import SMALL, Work
+from engine.placement.search.unopened import Unopened
 from engine.placement.slices import Layer, SlicedCounts, Slicer, Unfit, layers_of
 from engine.reasons import Reason
 from engine.results import Refusal
@@ -52,6 +54,7 @@ class Fit:
     prefer: Inner | None = None
     layers: tuple[Layer, ...] = ()
     alignment: Alignment | None = None
+    unopened: Unopened | None = None
 
     @classmethod
     def of(cls, state: ClusterState, flavor: str, pod_set: PodSet, effort: int = 0) -> "Fit | Refusal":
@@ -79,7 +82,10 @@ class Fit:
             if inner is not None:
                 over_packing = state.alignment_over_packing
                 aligned = Alignment(tree, state.cluster.table, inner, pod_set.requests, over_packing)
-            return cls(tree, pod_set, rank, known, left, work, inner, layers, aligned)
+            spare, unopened = state.nodes_per_opened_domain, None
+            if spare and tree.leaf and not layers:
+                unopened = Unopened(tree, state.cluster.table, pod_set.requests, spare)
+            return cls(tree, pod_set, rank, known, left, work, inner, layers, aligned, unopened)
         except Unfit as wrong:
             reason = Reason.UNKNOWN_LEVEL if wrong.unknown else Reason.INVALID_REQUEST
             return Refusal(reason, str(wrong), pod_set.name, flavor)
@@ -121,7 +127,7 @@ class Fit:
         if self.layers:
             whole = SlicedCounts(self.tree, counts.leaf, self.layers)
             return Slicer(self.tree, whole, need, self.layers, self.work, self.prefer)
-        return Chooser(self.tree, counts, need, self.work, self.prefer)
+        return Chooser(self.tree, counts, need, self.work, self.prefer, self.unopened)
 
     def best(self, container: int, ask: Callable[[Chooser | Slicer], Pick | None]) -> Pick | None:
         """What is chosen inside one domain of rank ``container``, aligned as well as can be."""

@@ -16,8 +16,8 @@ from engine.cluster.state import ClusterState
 from engine.cluster.tree import Tree
 from engine.model import PodSet
 from engine.placement import refusals
-from engine.placement.choose import Pick
 from engine.placement.fit import ANYWHERE, Fit
+from engine.placement.search.descent import Pick
 from engine.results import Refusal
 
 COMPARED: Final = 8  # domains that take the group, compared before the best is taken

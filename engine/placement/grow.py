@@ -12,9 +12,10 @@ from engine.cluster.natural_order import natural
 from engine.cluster.state import ClusterState
 from engine.cluster.tree import Path, Tree
 from engine.model import PodSet
-from engine.placement.choose import Chooser, Pick
+from engine.placement.choose import Chooser
 from engine.placement.fit import ANYWHERE, Fit
 from engine.placement.largest_first import cover
+from engine.placement.search.descent import Pick
 
 
 def only(tree: Tree, counts: Ints, rank: int, domain: int) -> Ints:

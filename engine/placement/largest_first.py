@@ -102,6 +102,11 @@ def largest(values: Ints, need: int) -> Ints:
     return ranked[::-1] if len(values) <= 4 * need else ranked[: -need - 1 : -1]
 
 
+def fewest_nodes(values: Ints, need: int) -> int:
+    """How many of the largest values ``need`` takes; more than there are where all do not suffice."""
+    return int(largest(values, need).cumsum().searchsorted(need)) + 1
+
+
 def last_of(values: Ints, need: int) -> int:
     """The last value that is taken, largest first; the smallest that counts where all do not suffice."""
     if len(values) > TALLIED and int(values.max()) < TALLIED:

@@ -19,9 +19,9 @@ from engine.cluster.state import ClusterState
 from engine.cluster.tree import Tree
 from engine.model import Amounts, Pinned, PodSet, Policy
 from engine.placement import refusals, resize
-from engine.placement.choose import Pick
 from engine.placement.fit import ANYWHERE, Fit
 from engine.placement.grow import Growth, leaves_of, merged
+from engine.placement.search.descent import Pick
 from engine.results import Refusal
 
 SITES: Final = 16  # domains of a level that are tried

@@ -17,9 +17,9 @@ import numpy as np
 from engine.arrays import Ints
 from engine.cluster.assignment import Assignment, Slice
 from engine.cluster.tree import Path, Tree
-from engine.placement.choose import Pick
 from engine.placement.fit import ANYWHERE
 from engine.placement.grow import Growth, only
+from engine.placement.search.descent import Pick
 from engine.placement.slices import Layer, SlicedCounts, Slicer
 
 

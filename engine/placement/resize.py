@@ -9,10 +9,10 @@ from engine.cluster.state import ClusterState
 from engine.cluster.tree import Path
 from engine.model import PODS, PodSet, Policy, SliceLayer
 from engine.placement import refusals
-from engine.placement.choose import Pick
 from engine.placement.fit import Fit
 from engine.placement.grow import Growth, leaves_of, merged
 from engine.placement.refill import Refill, refill
+from engine.placement.search.descent import Pick
 from engine.placement.slices import in_words
 from engine.reasons import Reason
 from engine.results import Refusal

@@ -15,8 +15,8 @@ import numpy as np
 from engine.arrays import Ints
 from engine.cluster.fit_counts import Counts
 from engine.cluster.tree import Tree
-from engine.placement.choose import Pick, Preference
 from engine.placement.largest_first import cover
+from engine.placement.search.descent import Pick, Preference
 from engine.placement.search.exact import OPERATION, Work
 
 _BITS: Final = 60

@@ -20,7 +20,8 @@ from engine.arrays import Ints
 from engine.cluster.fit_counts import Counts
 from engine.cluster.tree import Tree
 from engine.model import TopologyRequest
-from engine.placement.choose import DESCENT, FIRST_LOOK, Chooser, Pick, Preference
+from engine.placement.choose import DESCENT, FIRST_LOOK, Chooser
+from engine.placement.search.descent import Pick, Preference
 from engine.placement.search.exact import OutOfWork, Work
 from engine.placement.slice_split import Split
 

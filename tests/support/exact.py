@@ -9,6 +9,9 @@ What is minimised, in this order:
 
 Unconstrained asks for nothing but room.
 
+With ``spare``, pods that all lie in one domain just above the hosts in which nothing runs count as on so many hosts
+more, unless hosts are what was asked for: a rack is opened only where none in use takes them on ``spare`` hosts more.
+
 Why the recursion is exact: the cost of a subtree that takes m pods is a vector (domains used at each counted level,
 then nodes). Costs of sibling subtrees add up, and adding the same vector to both sides keeps a lexicographic order. So
 the least cost of a parent for m pods is the least sum over the ways to split m among its children, and the children's
@@ -17,10 +20,11 @@ own least costs suffice: a knapsack. A vector is kept as one integer with a digi
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from support.checker import check
+from support.checker import check, full_path
 from support.scenario import Host, Scenario
 
 _BASE = 1 << 20  # more than hosts or domains of any case
@@ -38,8 +42,12 @@ class Optimum:
     pods: dict[str, int]  # host name -> pods, one assignment that is that good
 
 
-def optimum(case: Scenario) -> Optimum | None:
+def optimum(case: Scenario, spare: int = 0) -> Optimum | None:
     """Least widening and cost of any assignment; None where there is none."""
+    inside = in_one_rack(case, spare)
+    if spare and inside:
+        cost, plan = min(inside, key=lambda entry: entry[0])
+        return Optimum(widening=0, key=digits(case, cost), pods=dict(flatten(plan)))
     for widening, hosts_of_domains in enumerate(ladder(case)):
         tables = [cost_table(case, hosts, case_depth(case, widening)) for hosts in hosts_of_domains]
         fitting = [entry for table in tables if (entry := table[case.count]) is not None]
@@ -47,6 +55,30 @@ def optimum(case: Scenario) -> Optimum | None:
             cost, plan = min(fitting, key=lambda entry: entry[0])
             return Optimum(widening=widening, key=digits(case, cost), pods=dict(flatten(plan)))
     return None
+
+
+def in_one_rack(case: Scenario, spare: int) -> list[tuple[int, Plan]]:
+    """Cost and plan of each domain just above the hosts that takes all; none where something narrower is asked for."""
+    if case.level is None or not case.level <= case.rack:
+        return []
+    found = []
+    for hosts in group(case.hosts, case.rack):
+        entry = cost_table(case, hosts, case.rack + 1)[case.count]
+        if entry is not None:
+            opened = spare * all(host.idle for host in hosts) * (1 + _BASE * case.host_is_last)
+            wider = sum(level_weight(case, depth) for depth in range(case.level, case.rack))
+            found.append((entry[0] + wider + opened, entry[1]))
+    return found
+
+
+def opened(case: Scenario, given: Iterable[Mapping[str, Any]], spare: int) -> int:
+    """How many hosts more than it uses an assignment counts as on."""
+    paths = {full_path(case, tuple(part["values"])) for part in given}
+    racks = {path[: case.rack + 1] for path in paths if path is not None}
+    if case.level is None or case.level > case.rack or len(racks) != 1:
+        return 0
+    (rack,) = racks
+    return spare * all(host.idle for host in case.hosts if host.path[: case.rack + 1] == rack)
 
 
 def ladder(case: Scenario) -> Iterator[list[list[Host]]]:
@@ -133,24 +165,31 @@ def slices(case: Scenario, pods: dict[str, int]) -> list[dict]:
     return [{"values": list(path), "count": count} for path, count in counts.items()]
 
 
-def rank(case: Scenario, domains: tuple[int, ...], nodes: int) -> tuple[int, tuple[int, ...]]:
-    """Widening and key of an assignment that uses so many domains of each level and so many nodes."""
+def rank(case: Scenario, domains: tuple[int, ...], nodes: int, more: int = 0) -> tuple[int, tuple[int, ...]]:
+    """Widening and key of an assignment that uses so many domains of each level and so many nodes.
+
+    ``more``: hosts that count beyond these (`opened`).
+    """
     if case.level is None:
         return 0, (nodes,)
     widening = next((w for w in range(case.level + 1) if domains[case.level - w] == 1), case.level + 1)
-    return widening, (*domains[case.level :], nodes)
+    counted = list(domains[case.level :])
+    if case.host_is_last:
+        counted[-1] += more
+    return widening, (*counted, nodes + more)
 
 
-def brute_force(case: Scenario) -> tuple[int, tuple[int, ...]] | None:
+def brute_force(case: Scenario, spare: int = 0) -> tuple[int, tuple[int, ...]] | None:
     """The best rank over every way to put the pods onto the hosts. For a handful of hosts only."""
     best = None
     for counts in itertools.product(*(range(min(host.capacity, case.count) + 1) for host in case.hosts)):
         if sum(counts) != case.count:
             continue
         pods = {host.name: count for host, count in zip(case.hosts, counts, strict=True)}
-        verdict = check(case, slices(case, pods))
+        given = slices(case, pods)
+        verdict = check(case, given)
         nodes = sum(count > 0 for count in counts)
-        ranked = rank(case, verdict.domains, nodes)
+        ranked = rank(case, verdict.domains, nodes, opened(case, given, spare))
         if not verdict.problems and (best is None or ranked < best):
             best = ranked
     return best

@@ -40,6 +40,24 @@ def rugged_case(seed: int) -> dict[str, Any]:
     return {"id": f"rugged-{seed}", "levels": levels, "nodes": nodes, "request": request}
 
 
+def opened_case(seed: int) -> dict[str, Any]:
+    """A case of up to 48 hosts of 8 GPUs in racks, in some of which nothing runs: whether to open one of those?"""
+    random = Random(seed)
+    levels = [*LEVELS[random.choice((1, 2)) :], HOSTNAME]
+    nodes = []
+    for rack in range(random.randint(2, 8)):
+        idle = random.random() < 0.4
+        for host in range(random.randint(1, 6)):
+            name = f"n{rack}-{host}"
+            labels = {LEVELS[1]: f"b{rack % 2}", LEVELS[2]: f"r{rack}", HOSTNAME: name}
+            used = {} if idle else {"nvidia.com/gpu": random.randint(0, 8)}
+            allocatable = {"nvidia.com/gpu": 8, "pods": 110}
+            nodes.append({"name": name, "labels": labels, "allocatable": allocatable, "used": used})
+    mode, level = random.choice(("required", "preferred")), random.choice(levels)
+    request = {"mode": mode, "level": level, "count": random.randint(1, 24), "perPod": {"nvidia.com/gpu": 1}}
+    return {"id": f"opened-{seed}", "levels": levels, "nodes": nodes, "request": request}
+
+
 def _node(random: Random, index: int) -> dict[str, Any]:
     name = f"n{index:02}"
     # Few values and no prefix of the parent: rack r1 is there under several blocks.

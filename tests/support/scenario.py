@@ -19,6 +19,7 @@ class Host:
     name: str
     path: tuple[str, ...]  # one value a level
     capacity: int  # pods of the request, never more than its count
+    idle: bool = True  # whether nothing there holds what the pods ask for
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,11 @@ class Scenario:
     @property
     def host_is_last(self) -> bool:
         return self.levels[-1] == HOSTNAME
+
+    @property
+    def rack(self) -> int:
+        """The index of the level just above the hosts; -1 where there is none."""
+        return len(self.levels) - 1 - self.host_is_last
 
 
 def load_cases(path: Path = PEER_CASES) -> list[dict[str, Any]]:
@@ -53,6 +59,16 @@ def pods_on(node: dict[str, Any], per_pod: dict[str, int], at_most: int) -> int:
     return placed
 
 
+def is_idle(node: dict[str, Any], per_pod: dict[str, int]) -> bool:
+    """No device in use, of those that are asked for; without devices, no more than a tenth of CPUs and memory."""
+    used, has = node.get("used", {}), node["allocatable"]
+    asked = [key for key, amount in per_pod.items() if amount]
+    devices = [key for key in asked if "/" in key]
+    if devices:
+        return not any(used.get(key, 0) for key in devices)
+    return all(used.get(key, 0) <= has.get(key, 0) // 10 for key in asked)
+
+
 def scenario(case: dict[str, Any]) -> Scenario:
     levels, request = tuple(case["levels"]), case["request"]
     hosts = [
@@ -60,6 +76,7 @@ def scenario(case: dict[str, Any]) -> Scenario:
             name=node["name"],
             path=tuple(node["labels"][level] for level in levels),
             capacity=pods_on(node, request["perPod"], request["count"]),
+            idle=is_idle(node, request["perPod"]),
         )
         for node in case["nodes"]
         if all(level in node["labels"] for level in levels)

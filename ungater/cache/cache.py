@@ -273,5 +273,6 @@ def _engine_state(options: Options) -> ClusterState:
         reconstruct_available=options.reconstruct_available,
         numa_score=ZoneScore(options.numa_score),
         alignment_over_packing=AlignmentOverPacking(options.alignment_over_packing),
+        nodes_per_opened_domain=options.nodes_per_opened_domain,
         xpus=options.xpu_resources,
     )

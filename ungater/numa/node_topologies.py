@@ -18,6 +18,7 @@ from engine.kubelet.machine import Machine, NumaPlacement, PodShape, TopologyPol
 from engine.kubelet.numa_policy import unkept
 from engine.kubelet.observed_devices import broken_promises
 from engine.kubelet.rebuild import alignable
+from engine.model import NODES_PER_OPENED_DOMAIN
 from engine.numa.score import ALIGNMENT_OVER_PACKING, ZoneScore
 from kube import objects
 from kube.links import MATRIX_NAME
@@ -36,6 +37,7 @@ class Options:
     reconstruct_available: bool = True
     numa_score: str = ZoneScore.LEAST_NUMA_NODES
     alignment_over_packing: str = ALIGNMENT_OVER_PACKING
+    nodes_per_opened_domain: int = NODES_PER_OPENED_DOMAIN
     device_annotations: tuple[DeviceAnnotation, ...] = DEVICE_ANNOTATIONS
     xpu_resources: tuple[str, ...] = (XPU_RESOURCE,)
 
@@ -47,6 +49,7 @@ class Options:
             settings.reconstruct_available,
             settings.numa_score,
             settings.alignment_over_packing,
+            settings.nodes_per_opened_domain,
             settings.device_annotations,
             settings.xpu_resources,
         )

@@ -23,12 +23,11 @@ from numpy.typing import NDArray
 from engine.arrays import Ints
 from engine.cluster.node_columns import Table
 from engine.cluster.tree import Tree
-from engine.kubelet.machine import CPU, MEMORY
-from engine.kubelet.resource_requests import is_device
 from engine.model import Amounts
 from engine.numa.score import AlignmentOverPacking
-from engine.placement.choose import Pick
 from engine.placement.numa.numa_preference import Inner
+from engine.placement.search.descent import Pick
+from engine.placement.search.unopened import idle_leaves
 
 EXCHANGES: Final = 64  # nodes of a pick that are exchanged at most
 
@@ -129,17 +128,8 @@ class Alignment:
 
     @cached_property
     def idle(self) -> Bools:
-        """Leaves on which nothing holds what a pod asks for: its devices, else most of the CPUs and memory."""
-        rows, span = self.table.rows, self.tree.span
-        devices = [rows[name] for name in self.requests if is_device(name) and name in rows]
-        found = np.ones(self.tree.size, np.bool_)
-        for row in devices:
-            found &= self.table.free[row][span] >= self.table.alloc[row][span]
-        for name in () if devices else (CPU, MEMORY):
-            if name in rows and name in self.requests:
-                whole = self.table.alloc[rows[name]][span]
-                found &= self.table.free[rows[name]][span] >= whole - whole // 10  # DaemonSets are everywhere
-        return found
+        """Leaves on which nothing holds what a pod asks for."""
+        return idle_leaves(self.table, self.tree, self.requests)
 
     @cached_property
     def _owners(self) -> Ints:

@@ -3,6 +3,7 @@ import pytest
 from crds.constants import DEFAULT_DOMAIN
 from crds.preemption import victim_rules
 from crds.settings import Settings, SettingsError, from_mapping, load
+from engine.model import NODES_PER_OPENED_DOMAIN
 from engine.numa.score import ALIGNMENT_OVER_PACKING, AlignmentOverPacking, ZoneScore
 from engine.preemption.model import Landing, Rules, Strategy
 
@@ -17,6 +18,7 @@ def test_scores_and_alignment_are_those_of_the_engine():
     assert Settings().alignment_over_packing == ALIGNMENT_OVER_PACKING
     for over in AlignmentOverPacking:
         assert from_mapping({"alignmentOverPacking": str(over)}).alignment_over_packing == over
+    assert Settings().nodes_per_opened_domain == NODES_PER_OPENED_DOMAIN
     for score in ZoneScore:
         assert from_mapping({"numaScore": str(score)}).numa_score == score
 
@@ -50,6 +52,7 @@ def test_an_empty_file_means_defaults(tmp_path):
         ({}, {"TOPOGATE_WEBHOOK_PORT": "70000"}, ("environment variable TOPOGATE_WEBHOOK_PORT", "webhookPort")),
         ({"numaIgnoredResources": ["a b"]}, {}, ("numaIgnoredResources", "a b")),
         ({"numaScore": "Most"}, {}, ("numaScore", "MostAllocated", "Most")),
+        ({"nodesPerOpenedDomain": -1}, {}, ("nodesPerOpenedDomain", "found -1")),
         ({"alignmentOverPacking": "Racks"}, {}, ("alignmentOverPacking", "UsedDomains", "Racks")),
         ({}, {"TOPOGATE_DEVICE_ANNOTATIONS": "["}, ("TOPOGATE_DEVICE_ANNOTATIONS", "deviceAnnotations")),
         ({}, {"TOPOGATE_LEASE_SECONDS": "soon"}, ("TOPOGATE_LEASE_SECONDS", "number", "soon")),

@@ -18,7 +18,7 @@ from cli.simulate.policies import policies
 from cli.simulate.trace import level_named, read, seconds, write
 from crds.constants import Keys
 from crds.settings import Settings
-from engine.model import HOSTNAME_LABEL, Policy
+from engine.model import HOSTNAME_LABEL, NODES_PER_OPENED_DOMAIN, Policy
 from engine.numa.score import AlignmentOverPacking
 from simulator.generate import generate
 from simulator.model import Placing
@@ -365,6 +365,7 @@ def test_policies():
     assert (three.preemption, three.strategy) == (True, "IncrementalMinimal")
     words = ("align-never", "align-used-nodes", "align-used-domains", "align-always")
     assert [one.alignment for one in policies([f"topology+{word}" for word in words])] == list(AlignmentOverPacking)
+    assert [one.opening for one in policies(["topology", "topology+hosts-first"])] == [NODES_PER_OPENED_DOMAIN, 0]
     for wrong, says in (
         ("random", "'random'"),
         ("topology+fast", "'fast'"),

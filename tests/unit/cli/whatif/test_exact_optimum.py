@@ -68,10 +68,11 @@ def test_the_peers_false_yes_is_caught():
         assert check(SCENARIOS[case_id], PEER_CASES[case_id]["slices"]).problems, case_id
 
 
-def test_the_recursion_equals_brute_force_on_tiny_trees():
+@pytest.mark.parametrize("spare", [0, 1])
+def test_the_recursion_equals_brute_force_on_tiny_trees(spare):
     for seed in range(500):
         case = scenario(small_case(seed, most_hosts=4))
-        best, brute = optimum(case), brute_force(case)
+        best, brute = optimum(case, spare), brute_force(case, spare)
         assert (best is None) is (brute is None), seed
         if best is not None and case.level is not None:
             assert (best.widening, best.key) == brute, seed

@@ -4,8 +4,8 @@ import json
 
 import pytest
 from support.checker import check, hosts_by_domain
-from support.exact import optimum, rank
-from support.generate import rugged_case, small_case
+from support.exact import opened, optimum, rank
+from support.generate import opened_case, rugged_case, small_case
 from support.scenario import load_cases, scenario
 
 from cli.whatif.cases import decide, decode_case
@@ -16,8 +16,8 @@ PEER_CASES = {case["id"]: case for case in load_cases()}
 SCENARIOS = {case_id: scenario(case) for case_id, case in PEER_CASES.items()}
 
 
-def ask(case) -> CaseAnswer:
-    return answer(decode_case(json.dumps(case).encode()))
+def ask(case, spare=0) -> CaseAnswer:
+    return answer(decode_case(json.dumps(case).encode()), spare)
 
 
 def plain(slices):
@@ -34,7 +34,7 @@ def optima():
     return {case_id: optimum(case) for case_id, case in SCENARIOS.items()}
 
 
-def faults(case, given, best):
+def faults(case, given, best, spare=0):
     """Everything that is wrong with an answer: the verdict, the assignment, or that a better one exists."""
     if given.fits is not (best is not None):
         return [f"fits is {given.fits}"]
@@ -42,8 +42,9 @@ def faults(case, given, best):
         return [] if given.reason and given.message and not given.slices else ["a refusal that does not explain itself"]
     verdict = check(case, plain(given.slices))
     wrong = list(verdict.problems)
-    if case.level is not None and rank(case, verdict.domains, verdict.nodes) != (best.widening, best.key):
-        wrong.append(f"{rank(case, verdict.domains, verdict.nodes)}, the best is {(best.widening, best.key)}")
+    ranked = rank(case, verdict.domains, verdict.nodes, opened(case, plain(given.slices), spare))
+    if case.level is not None and ranked != (best.widening, best.key):
+        wrong.append(f"{ranked}, the best is {(best.widening, best.key)}")
     return wrong
 
 
@@ -119,6 +120,30 @@ def test_seeded_cases_are_right_and_none_could_be_better(make, seeds):
             wrong[seed] = found
     assert wrong == {}
     assert seeds // 2 < placed < seeds
+
+
+@pytest.mark.parametrize("spare", [0, 1, 4])
+def test_a_rack_is_opened_only_where_none_in_use_takes_the_pods_on_so_many_nodes_more(spare):
+    wrong, more = {}, 0
+    for seed in range(400):
+        case = opened_case(seed)
+        read, given, first = scenario(case), ask(case, spare), ask(case)
+        if found := faults(read, given, optimum(read, spare), spare):
+            wrong[seed] = found
+        if given.fits:
+            mine, least = (check(read, plain(one.slices)) for one in (given, first))
+            racks = read.rack + 1
+            assert mine.domains[read.level : racks] == least.domains[read.level : racks], seed
+            assert least.nodes <= mine.nodes <= least.nodes + spare, seed
+            more += mine.nodes > least.nodes
+    assert wrong == {}
+    assert (more > 10) is (spare > 0)
+
+
+def test_the_peers_cases_hold_where_racks_are_left_whole_too():
+    for case_id, case in PEER_CASES.items():
+        best = optimum(SCENARIOS[case_id], 4)
+        assert faults(SCENARIOS[case_id], ask(case, 4), best, 4) == [], case_id
 
 
 def test_the_order_in_which_nodes_come_changes_nothing(answers):

@@ -65,6 +65,13 @@ def test_room_that_is_taken_is_told_from_room_that_never_was():
     assert where(busy, count=5) == "NeverFits"
 
 
+def test_racks_are_left_whole_where_one_says_so():
+    hosts = [node(f"n{number}", "r1", cpu=8000, used={"cpu": 5000, "pods": 1}) for number in range(2)]
+    wanted = case(*hosts, node("n2", "r2", cpu=8000), request={"count": 5})
+    assert [len(answers(wanted, args=("-", "--nodes-per-opened-domain", few))[0]["slices"]) for few in "01"] == [1, 2]
+    assert answers(wanted)[0]["slices"] == [{"values": ["r2", "n2"], "count": 5}]
+
+
 def test_used_pods_are_counted_as_given():
     assert where(node("n1", cpu=64000, used={"cpu": 100, "pods": 8}), count=2) == {"n1": 2}
     assert where(node("n1", cpu=64000, used={"cpu": 100, "pods": 9}), count=2) == "DoesNotFit"

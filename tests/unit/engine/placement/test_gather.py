@@ -1,6 +1,6 @@
 """Of equally few racks and nodes the fewest blocks: against every possible choice, and never at the cost of a rack."""
 
-from itertools import product
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.engine_factories import HOST, RACK, ask, make_node, make_pod_set, make_state, nodes_of, placed, racks
 
+from benchmarks import placement as benchmark
 from engine.model import Policy
 from engine.placement.choose import Chooser
 from engine.placement.fit import Fit
@@ -58,6 +59,16 @@ def test_first_few_racks_then_few_nodes_then_few_blocks(tree, count, level):
         assert cost_of(answer, level) == best
 
 
+@settings(max_examples=150, deadline=None)
+@given(small_trees, st.integers(2, 30))
+def test_without_a_wish_few_nodes_then_few_blocks_then_few_racks(tree, count):
+    answer = ask(racks(tree), make_pod_set(count, Policy.UNCONSTRAINED))
+    best = least_anywhere(tree, count, HOST)
+    assert isinstance(answer, Placement) is (best is not None)
+    if best is not None:
+        assert cost_of(answer, HOST) == best
+
+
 def test_equally_few_racks_lie_in_the_fewest_blocks():
     state = racks({"b1/r1": [8], "b2/r1": [7], "b2/r2": [7], "b3/r1": [8], "b3/r2": [7], "b3/r3": [6]})
     answer = ask(state, make_pod_set(28, Policy.PREFERRED))
@@ -68,6 +79,22 @@ def test_equally_few_racks_lie_in_the_fewest_blocks():
 def test_a_block_less_is_not_worth_a_node_more():
     state = racks({"b1/r1": [8], "b2/r1": [8], "b3/r1": [8], "b3/r2": [4, 4], "b3/r3": [1]})
     assert cost_of(ask(state, make_pod_set(24, Policy.PREFERRED)), RACK) == (3, 3, 3)
+
+
+def test_4096_pods_that_prefer_a_rack_lie_in_as_few_blocks_as_40_racks_and_their_nodes_allow():
+    """Of as many racks and nodes no fewer blocks will do: by Lagrangian duality for each choice of blocks."""
+    pod_set = make_pod_set(4096, Policy.PREFERRED, benchmark.RACK, requests=benchmark.times(1))
+    fit = Fit.of(benchmark.cluster(5_000), benchmark.FLAVOR, pod_set)
+    pick = fit.chooser(-1).anywhere(1)
+    used, nodes, blocks = pick.cost
+    assert (used, nodes, blocks) == (40, 606, 8)
+    leaf, (first, starts, _) = fit.room.counts.leaf, [bound[:-1] for bound in fit.tree.bounds]
+    block_of = fit.tree.owners[0][starts]
+    worth = [np.add.reduceat(np.maximum(leaf - price, 0), starts) for price in range(9)]
+    for chosen in combinations(range(len(first)), blocks - 1):
+        inside = np.isin(block_of, chosen)
+        most = min(np.sort(row[inside])[-used:].sum() + price * nodes for price, row in enumerate(worth))
+        assert most < 4096, chosen
 
 
 def large_state(seed):

@@ -93,6 +93,18 @@ def test_preferred_goes_one_level_wider_and_uses_as_few_domains_as_possible():
     assert domains(ask(state, make_pod_set(14, Policy.PREFERRED))) == [("b1", "r1"), ("b1", "r2")]
 
 
+def test_of_several_blocks_that_hold_all_the_one_with_the_fewest_nodes_is_taken():
+    state = racks(
+        {"b1/r1": [3, 3], "b1/r2": [3, 3], "b2/r1": [8, 1], "b2/r2": [4, 1], "b3/r1": [4, 4], "b3/r2": [4, 4]}
+    )
+    assert nodes_of(ask(state, make_pod_set(12, Policy.PREFERRED, HOST))) == {"n4": 8, "n6": 4}
+
+
+def test_of_several_blocks_with_equally_few_nodes_the_one_with_the_fewest_racks_is_taken():
+    state = racks({"b1/r1": [8], "b1/r2": [8], "b1/r3": [8], "b2/r1": [8, 8], "b2/r2": [8, 3]})
+    assert nodes_of(ask(state, make_pod_set(24, Policy.PREFERRED, HOST))) == {"n3": 8, "n4": 8, "n5": 8}
+
+
 def test_preferred_spreads_over_the_whole_flavor_at_last():
     state = racks({"b1/r1": [8], "b1/r2": [2], "b2/r1": [7], "b2/r2": [2]})
     answer = ask(state, make_pod_set(15, Policy.PREFERRED))
@@ -113,9 +125,24 @@ def test_unconstrained_fills_used_nodes_first():
     assert nodes_of(ask(state, make_pod_set(2, Policy.UNCONSTRAINED))) == {"n3": 2}
 
 
-def test_unconstrained_takes_the_fewest_nodes_in_the_fullest_domains():
-    state = racks({"b1/r1": [8, 8, 8], "b1/r2": [8, 1], "b2/r1": [8]})
+def test_unconstrained_takes_one_node_in_the_fullest_rack():
+    state = racks({"b1/r1": [8, 8, 8], "b1/r2": [8, 1], "b2/r1": [8, 3]})
+    assert nodes_of(ask(state, make_pod_set(8, Policy.UNCONSTRAINED))) == {"n3": 8}
+
+
+def test_unconstrained_takes_the_fewest_nodes_together():
+    state = racks({"b1/r1": [8, 8, 8], "b1/r2": [8, 1], "b2/r1": [8], "b2/r2": [8, 8]})
+    assert nodes_of(ask(state, make_pod_set(16, Policy.UNCONSTRAINED))) == {"n6": 8, "n7": 8}, "in the tightest rack"
+    assert nodes_of(ask(state, make_pod_set(32, Policy.UNCONSTRAINED))) == {"n0": 8, "n1": 8, "n2": 8, "n3": 8}
+
+
+def test_unconstrained_leaves_racks_whole_where_those_in_use_will_do():
+    state = racks({"b1/r1": [8, 8], "b1/r2": [8, 8], "b2/r1": [8, 8]})
+    for node in ("n2", "n4"):
+        state.set_pod(make_pod(f"default/{node}", node))
+    assert nodes_of(ask(state, make_pod_set(15, Policy.UNCONSTRAINED))) == {"n2": 7, "n3": 8}
     assert nodes_of(ask(state, make_pod_set(16, Policy.UNCONSTRAINED))) == {"n3": 8, "n5": 8}
+    assert nodes_of(ask(state, make_pod_set(24, Policy.UNCONSTRAINED))) == {"n0": 8, "n1": 8, "n3": 8}, "or four nodes"
 
 
 # -- order ----------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import pytest
 from support.owned import KEYS, make_job, make_owner, make_pod
 from support.world import FLAVOR, NODES, World, make_node, stored_workload
 
+from crds.settings import from_mapping
 from engine.reasons import Reason
 from engine.results import Refusal
 from kube.objects import (
@@ -17,6 +18,7 @@ from ungater.jobs.job import owner_of
 from ungater.model.job_view import id_of
 from ungater.model.pod_slots import Expectation
 from ungater.model.workload_spec import fingerprint, new_workload
+from ungater.numa.node_topologies import Options
 from ungater.reconcile.reconcile import hindered
 from ungater.scheduling.replacement import elsewhere
 
@@ -32,6 +34,12 @@ def world():
 
 def free(memory):
     return {name: memory.state.free(name)["cpu"] for name in memory.state.nodes}
+
+
+def test_its_engine_places_by_the_settings(world):
+    settings = from_mapping({"nodesPerOpenedDomain": 2, "alignmentOverPacking": "Never"})
+    state = world.make(options=Options.of(settings)).state
+    assert (state.nodes_per_opened_domain, state.alignment_over_packing) == (2, "Never")
 
 
 def test_a_pod_in_its_slot_takes_nothing_more_and_gives_nothing_back_when_it_goes(world):

@@ -1,0 +1,143 @@
+"""The greedy way down: at each step the fewest domains below those chosen before, and at the end the fewest nodes."""
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+
+from engine.arrays import Ints, ranges
+from engine.cluster.fit_counts import Counts
+from engine.cluster.tree import Tree
+from engine.placement.largest_first import Best, cover, largest, last_of
+from engine.placement.search.gather import Pool, Route
+
+WIDE: Final = 64  # and four times as many as are needed: so many domains, the largest, are priced
+_ABOVE: Final = 1 << 31  # puts one number above another in a key
+
+
+class Preference(Protocol):
+    """Which of equal nodes or domains to take; equally good ones come in tree order."""
+
+    def best(self, leaves: Ints, count: int) -> Ints:
+        """Positions (ascending) of the ``count`` best of these leaves."""
+
+    def domains(self, rank: int, domains: Ints) -> Ints:
+        """A number for each domain of ``rank``: less is better."""
+
+
+@dataclass(slots=True)
+class Pick:
+    """``amounts[i]`` > 0 pods on leaf ``leaves[i]`` (ascending).
+
+    ``cost``: domains used at each step; then, where picks are gathered, at each rank between container and first step.
+    """
+
+    leaves: Ints
+    amounts: Ints
+    cost: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Descent:
+    """``need`` pods on a tree with these counts."""
+
+    tree: Tree
+    counts: Counts
+    need: int
+    prefer: Preference | None = None
+
+    def best_of(self, pool: Pool | None) -> Best | None:
+        """How to take some of equal leaves, given by their positions in a pool (None: of all leaves)."""
+        prefer = self.prefer
+        if prefer is None:
+            return None
+        if pool is None:
+            return lambda positions, count: positions[prefer.best(positions, count)]
+        return lambda positions, count: positions[prefer.best(inside(pool, positions), count)]
+
+    def pick(self, pool: Pool, steps: tuple[int, ...], *, tight: bool, upper: tuple[int, ...] = ()) -> Pick:
+        """The pick of a greedy route."""
+        pool, cost = self._down(pool, steps, tight=tight, upper=upper)
+        return self.taken(Route(pool, (*cost, 0), 0))
+
+    def taken(self, route: Route) -> Pick:
+        """The fewest leaves of a route's pool, the last of them the smallest that suffices."""
+        fits = self.counts.leaf[route.pool]
+        picked, rest = cover(fits, self.need, tight=True, best=self.best_of(route.pool))
+        return as_pick(inside(route.pool, picked), fits[picked], rest, route.cost[:-1])
+
+    def route(
+        self, pool: Pool, steps: tuple[int, ...], *, tight: bool, upper: tuple[int, ...] = (), fewest: int = 0
+    ) -> Route:
+        """A greedy route, and how many leaves it takes: only the best of several is made a pick."""
+        pool, cost = self._down(pool, steps, tight=tight, upper=upper, fewest=fewest)
+        ranked = largest(self.counts.leaf[pool], self.need)
+        last = int(ranked.cumsum().searchsorted(self.need))
+        return Route(pool, (*cost, last + 1), int(ranked[last]))
+
+    def _down(
+        self, pool: Pool, steps: tuple[int, ...], *, tight: bool, upper: tuple[int, ...], fewest: int = 0
+    ) -> tuple[Pool, tuple[int, ...]]:
+        """Greedy: at each step the fewest of the domains below those chosen before; (leaves, what the steps cost).
+
+        ``tight``: the largest, the last one the smallest that suffices. Otherwise the ones worth most to the next step.
+        ``fewest``: how many the first step takes, where that is known and it is not to be tight.
+        """
+        cost = list(upper)
+        for step in steps[:-1]:
+            if fewest and step == steps[0]:
+                chosen = self._dearest(pool, step, fewest)
+            else:
+                picked = cover(self.counts.at(step)[pool], self.need, tight=tight)[0]
+                chosen = inside(pool, picked) if tight else self._dearest(pool, step, len(picked))
+            cost.append(len(chosen))
+            children = self.tree.children[step]
+            pool = ranges(children[chosen], children[chosen + 1])
+        return pool, tuple(cost)
+
+    def _dearest(self, pool: Pool, step: int, count: int) -> Ints:
+        """The ``count`` domains of the pool that suffice and have most in large domains of the next step.
+
+        What a domain has is the sum of what its children take above a price (as in ``Search.promising``). The price is
+        what the last of the fewest children takes if the step before did not matter, or half of that, or nothing.
+        """
+        first, grid = self.tree.children[step], self.counts.grid if step == self.tree.leaf - 1 else None
+        totals = self.counts.at(step)[pool]
+        if len(totals) > 4 * count + WIDE:
+            most = np.sort(totals.argpartition(-4 * count - WIDE)[-4 * count - WIDE :])
+            pool, totals = inside(pool, most), totals[most]
+        chosen = np.arange(pool.start, pool.stop) if isinstance(pool, slice) else pool
+        if grid is not None:
+            fits = grid[pool].reshape(-1)
+            starts = np.arange(0, len(fits), grid.shape[1])
+        elif isinstance(pool, slice):
+            starts = first[pool.start : pool.stop + 1]
+            fits = self.counts.at(step + 1)[starts[0] : starts[-1]]
+            starts = starts[:-1] - starts[0]
+        else:
+            sizes = first[pool + 1] - first[pool]
+            fits = self.counts.at(step + 1)[ranges(first[pool], first[pool + 1])]
+            starts = sizes.cumsum() - sizes
+        edge = last_of(fits, self.need)
+        for price in (max(edge - 1, 0), edge >> 1, 0):
+            row = np.add.reduceat(np.maximum(fits - price, 0), starts) if price else totals
+            best = (row * _ABOVE + totals).argpartition(-count)[-count:]
+            if int(totals[best].sum()) >= self.need:
+                break
+        best.sort()
+        found: Ints = chosen[best]
+        return found
+
+
+def inside(pool: Pool, positions: Ints) -> Ints:
+    """The domains at positions of a pool."""
+    return positions + pool.start if isinstance(pool, slice) else pool[positions]
+
+
+def as_pick(leaves: Ints, amounts: Ints, rest: int, cost: tuple[int, ...]) -> Pick:
+    """So many pods on each leaf, on the last of them the ``rest``; ``amounts`` is changed. The nodes end the cost."""
+    amounts[-1] = rest
+    if len(leaves) > 1:
+        order = leaves.argsort(kind="stable")  # ascending runs, which it merges
+        leaves, amounts = leaves[order], amounts[order]
+    return Pick(leaves, amounts, (*cost, len(leaves)))
