@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from pydantic import ValidationError
 
 from agent import graph, observed, status, zones
 from agent.background import in_thread
+from agent.flex_topo import FlexTopo
 from agent.kubelet.held import Held, Pod, Reading, merge, uids, with_last
 from agent.kubelet.reader import Reader, usable
 from agent.machine import gpus, sysfs
@@ -31,9 +31,8 @@ from agent.node import Node, capacity, owner, version
 from agent.observe import Observer
 from agent.pods import NodePod, Roster, pod
 from agent.publish import FlexTopoWriter, TopologyWriter
+from agent.settings import AgentSettings
 from clock import Clock
-from crds.kinds.flex_topo import FlexTopo
-from crds.settings import Settings
 from engine.reasons import Reason
 from kube.client import Client
 from kube.connection.transport import backoff
@@ -58,7 +57,7 @@ class Agent:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: AgentSettings,
         client: Client,
         node: str,
         *,
@@ -158,7 +157,7 @@ class Agent:
             self._wake.clear()
             try:
                 await self._look_and_write()
-            except (KubeError, ValidationError) as error:
+            except KubeError as error:
                 pause = backoff(failures, first=RETRY_FIRST_SECONDS, most=RETRY_MOST_SECONDS)
                 failures += 1
                 self._node_old = True
@@ -269,7 +268,7 @@ class Agent:
 
 def _devices_of(found: FlexTopo | None) -> dict[str, dict[str, tuple[int, ...]]]:
     """The devices that the last agent knew, so that one that is unhealthy now keeps its zone."""
-    states = (found.status.devices if found and found.status else None) or []
+    states = (found.status.devices if found and found.status else None) or ()
     return {
         state.resource: {device.id: tuple(device.zones or ()) for device in state.devices or ()} for state in states
     }
