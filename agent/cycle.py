@@ -38,7 +38,7 @@ from kube.client import Client
 from kube.connection.transport import backoff
 from kube.errors import KubeError
 from kube.events import EventRecorder, reference
-from kube.informer import Informer
+from kube.informer import Event, Informer
 from kube.resources import NODES, PODS
 
 log = structlog.get_logger()
@@ -83,7 +83,7 @@ class Agent:
             PODS,
             NodePod,
             field_selector=f"spec.nodeName={node}",
-            on_event=lambda _event: self._wake.set(),
+            on_event=self._on_pod,
             clock=clock,
         )
         self._wake = asyncio.Event()
@@ -118,6 +118,11 @@ class Agent:
             self._reader.close()
 
     # --- what wakes the cycle --------------------------------------------------------------------------------------
+
+    def _on_pod(self, event: Event[NodePod]) -> None:
+        if (wire := event.new or event.old) is not None:
+            self._roster.note(pod(wire).uid)
+        self._wake.set()
 
     async def _watch_files(self) -> None:
         before = await in_thread(self._reader.signature)
