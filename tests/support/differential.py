@@ -153,7 +153,16 @@ def is_published(flex_topo, files, alive):
     conditions = flex_topo.get("status", {}).get("conditions", ())
     cpus, memory, devices = files.without(alive)
     by_pod = {device: pod for (pod, _), of in devices.items() for ids in of.values() for device in ids}
-    return any(each["status"] == "True" for each in conditions) and published(flex_topo) == (cpus, memory, by_pod)
+    # A kubelet writes that a container is gone, then once more that its CPUs are free: the agent may have read between.
+    given, freed = 0, 0
+    for owner, mask in files.cpus.items():
+        given, freed = (given | mask, freed) if owner in cpus else (given, freed | mask)
+    default = parse_cpu_list(flex_topo.get("status", {}).get("cpus", {}).get("defaultSet", ""))
+    return (
+        any(each["status"] == "True" for each in conditions)
+        and published(flex_topo) == (cpus, memory, by_pod)
+        and default == files.free | freed & ~given
+    )
 
 
 # --- one node --------------------------------------------------------------------------------------------------------
@@ -245,7 +254,8 @@ class Twin:
             if each.memory
         }
         through = {each.name for each in asked.shape.containers if each.kind is ContainerKind.INIT}
-        if blocks != memory and {n: b for n, b in blocks.items() if n not in through} != memory:
+        # The kubelet drops those of init containers one after the other, when the next container starts.
+        if {name: each for name, each in blocks.items() if name in memory or name not in through} != memory:
             yield "memory", blocks, memory
         if not asked.by_chance:
             zone_of = {device.id: device.zones[0] for each in hardware.devices.values() for device in each}
