@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from pydantic import ValidationError
 
 from agent import graph, observed, status, zones
 from agent.background import in_thread
+from agent.flex_topo import FlexTopo
 from agent.kubelet.held import Held, Pod, Reading, merge, uids, with_last
 from agent.kubelet.reader import Reader, usable
 from agent.machine import gpus, sysfs
@@ -31,15 +31,14 @@ from agent.node import Node, capacity, owner, version
 from agent.observe import Observer
 from agent.pods import NodePod, Roster, pod
 from agent.publish import FlexTopoWriter, TopologyWriter
+from agent.settings import AgentSettings
 from clock import Clock
-from crds.kinds.flex_topo import FlexTopo
-from crds.settings import Settings
 from engine.reasons import Reason
 from kube.client import Client
 from kube.connection.transport import backoff
 from kube.errors import KubeError
 from kube.events import EventRecorder, reference
-from kube.informer import Informer
+from kube.informer import Event, Informer
 from kube.resources import NODES, PODS
 
 log = structlog.get_logger()
@@ -58,7 +57,7 @@ class Agent:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: AgentSettings,
         client: Client,
         node: str,
         *,
@@ -84,7 +83,7 @@ class Agent:
             PODS,
             NodePod,
             field_selector=f"spec.nodeName={node}",
-            on_event=lambda _event: self._wake.set(),
+            on_event=self._on_pod,
             clock=clock,
         )
         self._wake = asyncio.Event()
@@ -119,6 +118,11 @@ class Agent:
             self._reader.close()
 
     # --- what wakes the cycle --------------------------------------------------------------------------------------
+
+    def _on_pod(self, event: Event[NodePod]) -> None:
+        if (wire := event.new or event.old) is not None:
+            self._roster.note(pod(wire).uid)
+        self._wake.set()
 
     async def _watch_files(self) -> None:
         before = await in_thread(self._reader.signature)
@@ -158,7 +162,7 @@ class Agent:
             self._wake.clear()
             try:
                 await self._look_and_write()
-            except (KubeError, ValidationError) as error:
+            except KubeError as error:
                 pause = backoff(failures, first=RETRY_FIRST_SECONDS, most=RETRY_MOST_SECONDS)
                 failures += 1
                 self._node_old = True
@@ -269,7 +273,7 @@ class Agent:
 
 def _devices_of(found: FlexTopo | None) -> dict[str, dict[str, tuple[int, ...]]]:
     """The devices that the last agent knew, so that one that is unhealthy now keeps its zone."""
-    states = (found.status.devices if found and found.status else None) or []
+    states = (found.status.devices if found and found.status else None) or ()
     return {
         state.resource: {device.id: tuple(device.zones or ()) for device in state.devices or ()} for state in states
     }

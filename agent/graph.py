@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations, permutations
 
+from agent.flex_topo import Component, Edge, FlexTopoSpec
 from agent.machine import cpuset, pci
 from agent.machine.cpuset import Cpus
 from agent.machine.gpus import Gpu, Gpus
 from agent.machine.hardware import Core, Hardware, PciDevice
 from crds import graph
-from crds.kinds.flex_topo import FlexTopoSpec, HardwareEdge, HardwareNode
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,13 @@ def spec(hardware: Hardware, gpus: Gpus, core_group_size: int) -> FlexTopoSpec:
     devices = _devices(hardware, gpus)
     return FlexTopoSpec(
         core_group_size=core_group_size,
-        nodes=[*_sockets(hardware), *_zones(hardware), *_cores(cores), *_gpus(gpus), *map(_device, devices)],
-        edges=[
+        nodes=(*_sockets(hardware), *_zones(hardware), *_cores(cores), *_gpus(gpus), *map(_device, devices)),
+        edges=(
             *_core_edges(cores),
             *_distances(hardware),
             *_nearby(gpus, devices),
             *_links(gpus, devices),
-        ],
+        ),
     )
 
 
@@ -83,18 +83,18 @@ def _pci_id(device: PciDevice) -> str:
 # --- components ------------------------------------------------------------------------------------------------------
 
 
-def _node(id_: str, type_: str, /, **attributes: str | int | None) -> HardwareNode:
+def _node(id_: str, type_: str, /, **attributes: str | int | None) -> Component:
     """A component with the attributes that are known."""
     known = {name: str(value) for name, value in attributes.items() if value is not None}
-    return HardwareNode(id=id_, type=type_, attributes=known) if known else HardwareNode(id=id_, type=type_)
+    return Component(id=id_, type=type_, attributes=known or None)
 
 
-def _sockets(hardware: Hardware) -> Iterator[HardwareNode]:
+def _sockets(hardware: Hardware) -> Iterator[Component]:
     for socket in sorted({core.socket for core in hardware.cores}):
         yield _node(graph.socket_id(socket), graph.SOCKET)
 
 
-def _zones(hardware: Hardware) -> Iterator[HardwareNode]:
+def _zones(hardware: Hardware) -> Iterator[Component]:
     sockets = {core.zone: core.socket for core in reversed(hardware.cores)}
     for zone in hardware.zones:
         pages = dict(sorted(zone.hugepages.items()))
@@ -108,14 +108,14 @@ def _zones(hardware: Hardware) -> Iterator[HardwareNode]:
         )
 
 
-def _cores(found: list[Group]) -> Iterator[HardwareNode]:
+def _cores(found: list[Group]) -> Iterator[Component]:
     for group in found:
         yield _node(group.id, graph.CORE_GROUP, cpus=cpuset.render(group.cpus))
     for core in (core for group in found for core in group.cores):
         yield _node(graph.core_id(core.cpus[0]), graph.CORE, cpus=cpuset.render(core.cpus), l3=core.l3)
 
 
-def _gpus(gpus: Gpus) -> Iterator[HardwareNode]:
+def _gpus(gpus: Gpus) -> Iterator[Component]:
     for gpu in gpus.gpus:
         yield _node(
             gpu_id(gpu),
@@ -129,7 +129,7 @@ def _gpus(gpus: Gpus) -> Iterator[HardwareNode]:
         )
 
 
-def _device(device: PciDevice) -> HardwareNode:
+def _device(device: PciDevice) -> Component:
     return _node(
         _pci_id(device),
         _kind(device),
@@ -145,13 +145,12 @@ def _device(device: PciDevice) -> HardwareNode:
 # --- edges -----------------------------------------------------------------------------------------------------------
 
 
-def _edge(source: str, target: str, type_: str, /, **attributes: str | int | None) -> HardwareEdge:
+def _edge(source: str, target: str, type_: str, /, **attributes: str | int | None) -> Edge:
     known = {name: str(value) for name, value in attributes.items() if value is not None}
-    values = {"source": source, "target": target, "type": type_} | ({"attributes": known} if known else {})
-    return HardwareEdge.model_validate(values)
+    return Edge(source=source, target=target, type=type_, attributes=known or None)
 
 
-def _core_edges(found: list[Group]) -> Iterator[HardwareEdge]:
+def _core_edges(found: list[Group]) -> Iterator[Edge]:
     for group in found:
         yield _edge(graph.socket_id(group.socket), group.id, graph.HOST)
     for group in found:
@@ -161,13 +160,13 @@ def _core_edges(found: list[Group]) -> Iterator[HardwareEdge]:
         yield _edge(group.id, graph.zone_id(group.zone), graph.LOCALIZED)
 
 
-def _distances(hardware: Hardware) -> Iterator[HardwareEdge]:
+def _distances(hardware: Hardware) -> Iterator[Edge]:
     for one, other in permutations(hardware.zones, 2):
         if (distance := one.distances.get(other.id)) is not None:
             yield _edge(graph.zone_id(one.id), graph.zone_id(other.id), graph.DISTANCE, distance=distance)
 
 
-def _nearby(gpus: Gpus, devices: list[PciDevice]) -> Iterator[HardwareEdge]:
+def _nearby(gpus: Gpus, devices: list[PciDevice]) -> Iterator[Edge]:
     for gpu in gpus.gpus:
         if gpu.zone is not None:
             yield _edge(gpu_id(gpu), graph.zone_id(gpu.zone), graph.NEARBY)
@@ -176,7 +175,7 @@ def _nearby(gpus: Gpus, devices: list[PciDevice]) -> Iterator[HardwareEdge]:
             yield _edge(_pci_id(device), graph.zone_id(device.zone), graph.NEARBY)
 
 
-def _links(gpus: Gpus, devices: list[PciDevice]) -> Iterator[HardwareEdge]:
+def _links(gpus: Gpus, devices: list[PciDevice]) -> Iterator[Edge]:
     """Links by NVML; of GPUs and XPUs that it does not know, those by PCIe."""
     ids = {gpu.address: gpu_id(gpu) for gpu in gpus.gpus}
     for link in gpus.links:

@@ -2,7 +2,8 @@
 
 A pod that is gone holds nothing, whatever the kubelet's files still say: the kubelet drops it before it admits the next
 one. But a uid that nobody knows may be of a pod that was just bound, or that the watch will show in a moment, so it is
-believed for a while.
+believed for a while. One that was refused after its first container got something, and was deleted at once, is in no
+list, but the watch told of it.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -37,18 +38,24 @@ def pod(wire: NodePod) -> Pod:
 
 
 class Roster:
-    """Remembers which uids were seen, and since when unknown ones are there. ``clock`` is monotonic."""
+    """Remembers which uids were seen when, and since when unknown ones are there. ``clock`` is monotonic."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._seen: set[str] = set()
+        self._seen: dict[str, float] = {}
         self._unknown: dict[str, float] = {}
+
+    def note(self, uid: str) -> None:
+        """A pod of this uid came, changed or went."""
+        self._seen[uid] = self._clock()
 
     def gone(self, held: Iterable[str], pods: Collection[Pod], *, complete: bool) -> frozenset[str]:
         """Which of the holders (uids) are gone; ``complete``: whether ``pods`` are all of the node."""
         now, held = self._clock(), set(held)
         known = {pod.uid: pod for pod in pods}
-        self._seen = (self._seen & held) | known.keys()
+        self._seen.update(dict.fromkeys(known, now))
+        # What the kubelet's files are about to tell of a pod that went may be read a moment later.
+        self._seen = {uid: at for uid, at in self._seen.items() if uid in held or now - at < GRACE_SECONDS}
         unknown = {uid for uid in held - known.keys() if uid not in self._seen and complete}
         self._unknown = {uid: self._unknown.get(uid, now) for uid in unknown}
         finished = {uid for uid in held & known.keys() if known[uid].finished}

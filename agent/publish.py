@@ -10,18 +10,18 @@ Rules
 from datetime import datetime
 from typing import Literal
 
+import msgspec
 import structlog
-from pydantic import ValidationError
 
+from agent.flex_topo import FlexTopo, FlexTopoSpec, FlexTopoStatus
 from agent.metrics import Metrics
 from agent.status import condition
 from agent.zones import Json
 from clock import Clock
-from crds.kinds.common import ObjectMeta
-from crds.kinds.flex_topo import FlexTopo, FlexTopoSpec, FlexTopoStatus
 from engine.reasons import Reason
 from kube.client import Client
 from kube.errors import Conflict, KubeError, NotFound
+from kube.objects import Object
 from kube.patches import guard
 from kube.resources import FLEX_TOPOS, NODE_RESOURCE_TOPOLOGIES
 
@@ -50,10 +50,10 @@ class FlexTopoWriter:
         except NotFound:
             return None
         try:
-            self._known = FlexTopo.from_wire(found)
-        except ValidationError as error:  # of another version of the kind: it is written over
+            self._known = msgspec.convert(found, FlexTopo)
+        except msgspec.ValidationError as error:  # of another version of the kind: it is written over
             log.warning("the FlexTopo that is there cannot be read", node=self._node, error=str(error))
-            self._known = FlexTopo(metadata=ObjectMeta.model_validate(found["metadata"]))
+            self._known = FlexTopo(metadata=msgspec.convert(found, Object).metadata)
         return self._known
 
     def forget(self) -> None:
@@ -80,22 +80,25 @@ class FlexTopoWriter:
         return outcome
 
     async def _create(self, spec: FlexTopoSpec, owner: Json) -> FlexTopo:
-        made = FlexTopo(spec=spec).to_wire()
-        made["metadata"] = {"name": self._node, "ownerReferences": [owner]}
-        return FlexTopo.from_wire(await self._client.create(FLEX_TOPOS, made, field_manager=MANAGER))
+        made = {
+            "apiVersion": FLEX_TOPOS.api_version,
+            "kind": FLEX_TOPOS.kind,
+            "metadata": {"name": self._node, "ownerReferences": [owner]},
+            "spec": spec,
+        }
+        return await self._client.create(FLEX_TOPOS, made, field_manager=MANAGER, type=FlexTopo)
 
     async def _patch(self, change: Json, subresource: str | None = None) -> FlexTopo:
-        answer = await self._client.patch(
-            FLEX_TOPOS, self._node, body=change, subresource=subresource, field_manager=MANAGER, type=dict
+        return await self._client.patch(
+            FLEX_TOPOS, self._node, body=change, subresource=subresource, field_manager=MANAGER, type=FlexTopo
         )
-        return FlexTopo.from_wire(answer)
 
     @staticmethod
     def _spec_change(known: FlexTopo, spec: FlexTopoSpec, owner: Json) -> Json:
         change: Json = {}
         if difference := merge_patch(_plain(known.spec), _plain(spec)):
             change["spec"] = difference
-        if known.metadata.owner_references != [owner]:
+        if msgspec.to_builtins(known.metadata.owner_references) != (owner,):
             change["metadata"] = {"ownerReferences": [owner]}
         return change
 
@@ -210,22 +213,21 @@ def _content(topology: Json) -> Json:
     return {name: topology.get(name) or [] for name in ("topologyPolicies", "attributes", "zones")}
 
 
-def _plain(model: FlexTopoSpec | FlexTopoStatus | None) -> Json:
-    """The model as the API server has it, whoever filled in the defaults."""
-    if model is None:
-        return {}
-    return model.model_dump(mode="json", by_alias=True, exclude_none=True)
+def _plain(found: FlexTopoSpec | FlexTopoStatus) -> Json:
+    """As it is on the wire, without what has its default."""
+    plain: Json = msgspec.to_builtins(found)
+    return plain
 
 
 def _status_change(known: FlexTopo, status: FlexTopoStatus | None, ready: Ready, moment: datetime) -> Json:
     """The patch of the status; {} where nothing but the time would change."""
-    now = moment.replace(microsecond=0)
+    now = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
     before = known.status or FlexTopoStatus()
     made = condition(ready, before.conditions, now, known.metadata.generation)
-    wanted = (status or before).model_copy(update={"conditions": [made], "observed_at": before.observed_at})
+    wanted = msgspec.structs.replace(status or before, conditions=(made,), observed_at=before.observed_at)
     change = merge_patch(_plain(before), _plain(wanted))
     if not change:
         return {}
     if change.keys() - {"conditions"}:
-        change["observedAt"] = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        change["observedAt"] = now
     return {"status": change}

@@ -5,12 +5,11 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 
-import pynvml
-
 from agent.cycle import Agent
+from agent.machine.nvml import Nvml
 from agent.metrics import Metrics
+from agent.settings import AgentSettings
 from clock import SYSTEM, Clock
-from crds.settings import Settings
 from kube.client import Client
 from kube.events import EventRecorder
 from serving.server import serving
@@ -19,7 +18,7 @@ COMPONENT = "topogate-agent"
 
 
 async def run(
-    settings: Settings,
+    settings: AgentSettings,
     client: Client,
     *,
     stop: asyncio.Event,
@@ -30,7 +29,7 @@ async def run(
     metrics = Metrics()
     recorder = EventRecorder(client, COMPONENT, clock=clock)
     node = settings.agent_node_name or socket.gethostname().lower()
-    agent = Agent(settings, client, node, nvml=pynvml, metrics=metrics, recorder=recorder, clock=clock)
+    agent = Agent(settings, client, node, nvml=Nvml(), metrics=metrics, recorder=recorder, clock=clock)
     async with serving(
         settings, client, metrics.registry, ready=lambda: agent.ready, alive=lambda: agent.alive, clock=clock
     ) as ports:

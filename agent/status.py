@@ -1,17 +1,9 @@
 """The status of a FlexTopo: who holds what, and the kubelet's state. Equal states make equal statuses."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from datetime import datetime
 
 from agent import graph
-from agent.kubelet.checkpoints import MemoryNode
-from agent.kubelet.held import Device, Held, Owner, Pod
-from agent.machine import cpuset
-from agent.machine.gpus import Gpus
-from agent.machine.hardware import Hardware
-from crds import graph as words
-from crds.kinds.common import Condition
-from crds.kinds.flex_topo import (
+from agent.flex_topo import (
     ComponentUse,
     CpuAssignment,
     CpuState,
@@ -21,11 +13,18 @@ from crds.kinds.flex_topo import (
     KubeletConfig,
     MemoryAmount,
     MemoryAssignment,
-    MemoryState,
+    MemoryUse,
     MemoryZone,
+    PluginDevice,
 )
-from crds.kinds.flex_topo import Device as DeviceModel
+from agent.kubelet.checkpoints import MemoryNode
+from agent.kubelet.held import Device, Held, Owner, Pod
+from agent.machine import cpuset
+from agent.machine.gpus import Gpus
+from agent.machine.hardware import Hardware
+from crds import graph as words
 from engine.reasons import Reason
+from kube.objects import Condition
 
 READY = "Ready"
 REPLICA = "::"  # NVIDIA's device plugin names the shares of a GPU <uuid>::<number>
@@ -39,8 +38,8 @@ def status(held: Held, hardware: Hardware, gpus: Gpus, pods: Collection[Pod], co
         kubelet=_kubelet(held, hardware),
         cpus=_cpus(held, names) if held.static_cpu else None,
         memory=_memory(held, names) if held.static_memory else None,
-        devices=[_resource(resource, devices, names) for resource, devices in held.devices.items()],
-        components=list(_components(held, hardware, gpus, names, core_group_size)),
+        devices=tuple(_resource(resource, devices, names) for resource, devices in held.devices.items()),
+        components=tuple(_components(held, hardware, gpus, names, core_group_size)),
     )
 
 
@@ -57,17 +56,21 @@ def ready(held: Held, hardware: Hardware, gpus: Gpus) -> tuple[bool, Reason, str
 
 
 def condition(
-    found: tuple[bool, Reason, str], before: Iterable[Condition] | None, now: datetime, generation: int | None
+    found: tuple[bool, Reason, str], before: Iterable[Condition] | None, now: str, generation: int
 ) -> Condition:
-    """The condition `Ready`; its transition time is kept where the status is as it was."""
+    """The condition `Ready`; its transition time is kept where the status is as it was. ``now`` in RFC 3339."""
     holds, reason, message = found
     value = "True" if holds else "False"
     last = next((each for each in before or () if each.type == READY), None)
     since = last.last_transition_time if last and last.status == value else now
-    made = Condition(type=READY, status=value, reason=reason.value, message=message, last_transition_time=since)  # type: ignore[arg-type] # a Literal
-    if generation:
-        made.observed_generation = generation
-    return made
+    return Condition(
+        type=READY,
+        status=value,
+        reason=reason.value,
+        message=message,
+        last_transition_time=since,
+        observed_generation=generation,
+    )
 
 
 # --- the kubelet -----------------------------------------------------------------------------------------------------
@@ -75,22 +78,19 @@ def condition(
 
 def _kubelet(held: Held, hardware: Hardware) -> KubeletConfig:
     config = held.config
-    made = KubeletConfig(
+    topology, cpu = config.topology_manager_policy_options, config.cpu_manager_policy_options
+    return KubeletConfig(
+        version=held.version or None,
         topology_manager_policy=config.topology_manager_policy,
         topology_manager_scope=config.topology_manager_scope,
+        topology_manager_policy_options=dict(sorted(topology.items())) if topology else None,
         cpu_manager_policy="static" if held.static_cpu else "none",
+        cpu_manager_policy_options=dict(sorted(cpu.items())) if cpu else None,
         memory_manager_policy="Static" if held.static_memory else "None",
         threads_per_core=hardware.threads_per_core,
         online_cpus=cpuset.render(hardware.cpus),
         reserved_cpus=cpuset.render(held.reserved),
     )
-    if held.version:
-        made.version = held.version
-    if config.topology_manager_policy_options:
-        made.topology_manager_policy_options = dict(sorted(config.topology_manager_policy_options.items()))
-    if config.cpu_manager_policy_options:
-        made.cpu_manager_policy_options = dict(sorted(config.cpu_manager_policy_options.items()))
-    return made
 
 
 def _holder(owner: Owner, names: Mapping[str, Pod]) -> dict[str, str]:
@@ -103,26 +103,26 @@ def _holder(owner: Owner, names: Mapping[str, Pod]) -> dict[str, str]:
 def _cpus(held: Held, names: Mapping[str, Pod]) -> CpuState:
     return CpuState(
         default_set=cpuset.render(held.default),
-        assignments=[
+        assignments=tuple(
             CpuAssignment(cpus=cpuset.render(cpus), **_holder(owner, names))
             for owner, cpus in sorted(held.cpus.items())
-        ],
+        ),
     )
 
 
-def _memory(held: Held, names: Mapping[str, Pod]) -> MemoryState:
-    return MemoryState(
-        zones=[_memory_zone(zone, node) for zone, node in sorted(held.memory_zones.items())],
-        assignments=[
+def _memory(held: Held, names: Mapping[str, Pod]) -> MemoryUse:
+    return MemoryUse(
+        zones=tuple(_memory_zone(zone, node) for zone, node in sorted(held.memory_zones.items())),
+        assignments=tuple(
             MemoryAssignment(
                 type=block.type,
-                zones=sorted(block.numa_affinity or ()),
+                zones=tuple(sorted(block.numa_affinity or ())),
                 size=block.size,
                 **_holder(owner, names),
             )
             for owner, blocks in sorted(held.memory.items())
             for block in sorted(blocks, key=lambda block: (block.type, block.numa_affinity or ()))
-        ],
+        ),
     )
 
 
@@ -130,8 +130,8 @@ def _memory_zone(zone: int, node: MemoryNode) -> MemoryZone:
     return MemoryZone(
         zone=zone,
         assignments=node.number_of_assignments,
-        cells=sorted(node.cells or (zone,)),
-        amounts=[
+        cells=tuple(sorted(node.cells or (zone,))),
+        amounts=tuple(
             MemoryAmount(
                 type=kind,
                 total=table.total,
@@ -141,21 +141,21 @@ def _memory_zone(zone: int, node: MemoryNode) -> MemoryZone:
                 free=table.free,
             )
             for kind, table in sorted((node.memory_map or {}).items())
-        ],
+        ),
     )
 
 
 def _resource(resource: str, devices: Mapping[str, Device], names: Mapping[str, Pod]) -> DeviceState:
-    return DeviceState(resource=resource, devices=[_device(name, found, names) for name, found in devices.items()])
+    return DeviceState(resource=resource, devices=tuple(_device(*pair, names) for pair in devices.items()))
 
 
-def _device(name: str, found: Device, names: Mapping[str, Pod]) -> DeviceModel:
-    made = DeviceModel(id=name, healthy=found.healthy)
-    if found.zones:
-        made.zones = list(found.zones)
-    if found.owner:
-        made.used_by = Holder(**_holder(found.owner, names))
-    return made
+def _device(name: str, found: Device, names: Mapping[str, Pod]) -> PluginDevice:
+    return PluginDevice(
+        id=name,
+        zones=found.zones or None,
+        healthy=found.healthy,
+        used_by=Holder(**_holder(found.owner, names)) if found.owner else None,
+    )
 
 
 # --- components ------------------------------------------------------------------------------------------------------
@@ -200,5 +200,5 @@ def _gpus(held: Held, gpus: Gpus, names: Mapping[str, Pod]) -> Iterator[Componen
 def _use(
     component: str, status_: str, users: Collection[Owner] = (), names: Mapping[str, Pod] | None = None
 ) -> ComponentUse:
-    used_by = [Holder(**_holder(owner, names or {})) for owner in list(users)[:512]]
-    return ComponentUse.model_validate({"id": component, "status": status_, **({"used_by": used_by} if users else {})})
+    used_by = tuple(Holder(**_holder(owner, names or {})) for owner in list(users)[:512])
+    return ComponentUse(id=component, status=status_, used_by=used_by or None)

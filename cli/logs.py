@@ -8,16 +8,27 @@ import logging
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import msgspec
 import structlog
 
 from clock import SYSTEM, Clock
-from crds.settings import Settings
 
 if TYPE_CHECKING:
     from structlog.typing import EventDict, Processor
+
+
+class LogSettings(Protocol):
+    """What `crds.settings` says of logs."""
+
+    @property
+    def log_level(self) -> str:
+        """From which level on lines are written."""
+
+    @property
+    def log_format(self) -> str:
+        """``json``, ``console`` or ``auto``: by where they go."""
 
 
 # Without local variables: keys and tokens are among them.
@@ -42,7 +53,7 @@ class LossyStream:
             self.stream.flush()
 
 
-def configure(settings: Settings, clock: Clock = SYSTEM) -> None:
+def configure(settings: LogSettings, clock: Clock = SYSTEM) -> None:
     """Set up structlog, and let the standard library's warnings (aiohttp, asyncio) look the same."""
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     shared: list[Processor] = [

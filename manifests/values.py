@@ -256,7 +256,7 @@ class Values(_Section):
     )
     """The controller. One replica leads, the others wait for its lease."""
     agent: Agent = Agent(
-        resources=Resources(requests={"cpu": "10m", "memory": "128Mi"}, limits={"memory": "256Mi"}),
+        resources=Resources(requests={"cpu": "10m", "memory": "64Mi"}, limits={"memory": "256Mi"}),
         node_selector={"kubernetes.io/os": "linux"},
         tolerations=[{"operator": "Exists"}],
     )

@@ -12,18 +12,37 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from ssl import SSLContext
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from clock import Clock
-from crds.settings import Settings
 from kube.client import Client
 from serving.access import Access, by_api_server
 
 LIFE = timedelta(days=3650)  # no process lives so long
 Handler = Callable[[web.Request], Awaitable[web.Response]]
+
+
+class ServingSettings(Protocol):
+    """What `crds.settings` says of serving."""
+
+    @property
+    def bind_address(self) -> str:
+        """Where to listen."""
+
+    @property
+    def health_port(self) -> int:
+        """Of health."""
+
+    @property
+    def metrics_port(self) -> int:
+        """Of metrics, where they are authenticated."""
+
+    @property
+    def metrics_authentication(self) -> str:
+        """Who may read metrics: ``none`` asks nobody, ``kubernetes`` the API server."""
 
 
 class Ports(NamedTuple):
@@ -35,7 +54,7 @@ class Ports(NamedTuple):
 
 @asynccontextmanager
 async def serving(
-    settings: Settings,
+    settings: ServingSettings,
     client: Client,
     registry: CollectorRegistry,
     *,

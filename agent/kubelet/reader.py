@@ -9,8 +9,8 @@ from agent.kubelet import checkpoints
 from agent.kubelet.checkpoints import Devices, Unreadable
 from agent.kubelet.held import Reading
 from agent.podresources.client import Answer, Client, Unavailable
+from agent.settings import AgentSettings
 from clock import Clock
-from crds.settings import Settings
 
 T = TypeVar("T")
 
@@ -20,7 +20,7 @@ Signature = tuple[tuple[int, int, int] | None, ...]
 class Reader:
     """One kubelet."""
 
-    def __init__(self, settings: Settings, clock: Clock) -> None:
+    def __init__(self, settings: AgentSettings, clock: Clock) -> None:
         self._clock = clock
         self.folder = Path(settings.agent_kubelet_directory)
         self.config = Path(settings.agent_kubelet_config or self.folder / copies.CONFIG)

@@ -12,6 +12,7 @@ from cli import browser
 from cli.demo.numa import numa
 from cli.demo.page import opened
 from cli.demo.queues import teams
+from cli.demo.real import real
 from cli.demo.stage import NAMESPACE, WAIT_SECONDS, Stage, act, make_job, say, syntax, until
 from cli.install import installation, waiting
 from cli.output import Failure, messages, progress, stdout
@@ -44,8 +45,9 @@ def command(
 
     Starts etcd, kube-apiserver, kube-controller-manager, kube-scheduler and KWOK, installs Topogate, makes 24 nodes
     in 2 blocks of 3 racks, and submits Jobs; then on three machines with NUMA zones, whose kubelets refuse what they
-    cannot align; then through the queues of two teams that share eight machines. The first run downloads the
-    control plane, or builds it where it cannot be had; later ones take half a minute. Everything is gone at the end.
+    cannot align, and on one with a real kubelet, where its program is there and this system lets it run; then through
+    the queues of two teams that share eight machines. The first run downloads the control plane, or builds it where
+    it cannot be had; later ones take half a minute. Everything is gone at the end.
     """
     try:
         asyncio.run(_run(keep=keep, show=browser.wanted(show)))
@@ -59,7 +61,7 @@ async def _run(*, keep: bool, show: bool, clock: Clock = SYSTEM) -> None:
     began = clock.monotonic()
     async with AsyncExitStack() as stack:
         stage = await _set_up(stack, clock, show=show)
-        for play in (_required, _preferred, _ranks, _wrong_level, _waits, numa, teams):
+        for play in (_required, _preferred, _ranks, _wrong_level, _waits, numa, real, teams):
             await play(stage)
         pods = await stage.check()
         seconds = clock.monotonic() - began

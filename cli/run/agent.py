@@ -1,14 +1,20 @@
 """``topogate agent``: publish one machine's hardware and allocations until SIGTERM."""
 
-import asyncio
-import signal
+import os
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
+import msgspec
 import typer
 
+from agent.settings import AgentSettings
 from cli.output import Context, Failure, Kubeconfig
-from crds.settings import Settings, SettingsError, from_mapping, load
+from crds.settings import SettingsError, from_mapping, load
+
+# The program of the agent's own process. structlog imports rich where it is, to draw tracebacks on terminals: that is
+# 3 MiB, and no node's log shows them. None is Python's own way to say that a module is not there.
+PROGRAM = "import sys; sys.modules['rich'] = None; from cli.run.agent_process import main; main(sys.argv[1])"
 
 
 def command(
@@ -56,29 +62,15 @@ def command(
             settings = from_mapping({**settings.model_dump(), **changes}, source="command line")
     except SettingsError as error:
         raise Failure(str(error)) from error
-    from cli import logs  # late: it configures logging, which other commands leave alone
-
-    logs.configure(settings)
-    try:
-        asyncio.run(_run(settings, kubeconfig, context))
-    except OSError as error:
-        hint = "give another port with --health-port"
-        raise Failure(f"the agent cannot serve on port {settings.health_port}: {error.strerror}; {hint}") from error
+    told = settings.model_dump(mode="json", include=set(AgentSettings.__struct_fields__))
+    _become({"settings": told, "kubeconfig": kubeconfig, "context": context})
 
 
-async def _run(settings: Settings, kubeconfig: str | None, context: str | None) -> None:
-    # Late, so that --help and a wrong setting answer at once.
-    from agent.run import run
-    from kube.client import Client
-    from kube.errors import ConfigError
-
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    try:
-        client = await Client.connect(kubeconfig, context, pool_size=8)
-    except ConfigError as error:
-        raise Failure(str(error)) from error
-    async with client:
-        await run(settings, client, stop=stop)
+def _become(task: dict[str, object]) -> NoReturn:
+    """Go on as the agent's own process (`cli.run.agent_process`), without what this one has imported by now: 20 MiB."""
+    # Where a module is run out of a folder, the next one is found there too; where not, the folder is none of ours.
+    paths = [] if sys.path[0] == os.getcwd() else ["-P"]  # noqa: PTH109 -- as the interpreter spells it
+    # Its threads come and go: memory that each of them gets for itself is memory that no other uses.
+    environment = {"MALLOC_ARENA_MAX": "1", **os.environ}
+    text = msgspec.json.encode(task).decode()
+    os.execve(sys.executable, [sys.executable, *paths, "-c", PROGRAM, text], environment)  # noqa: S606 -- no shell

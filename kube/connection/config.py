@@ -1,9 +1,8 @@
 """Where the API server is and how to authenticate: kubeconfig or in-cluster.
 
-A kubeconfig (and the credential plugins and identity providers it may name) is read by kubernetes_asyncio, which is
-imported only then: that costs 0.3 s and 38 MB, so a process in a cluster, where an address and two files are all there
-is, reads those itself. Order: the ``kubeconfig`` argument, ``$KUBECONFIG`` (a list of files), in-cluster,
-``~/.kube/config``.
+Credential plugins and identity providers that a kubeconfig may name are asked by kubernetes_asyncio, which is imported
+only then: that costs 0.3 s and 38 MB, and tokens, passwords and certificates need none of it. Order: the ``kubeconfig``
+argument, ``$KUBECONFIG`` (a list of files), in-cluster, ``~/.kube/config``.
 
 Tokens: files are read again each minute, plugins and providers are asked again when what they gave expires, and all of
 them at once after a 401.
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from clock import SYSTEM, Clock
+from kube.connection import kubeconfig as files
 from kube.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -178,16 +178,11 @@ def described(kubeconfig: str | os.PathLike[str] | None = None, context: str | N
     """
     if in_pod(kubeconfig, context):
         return Described(f"{os.environ['KUBERNETES_SERVICE_HOST']}:{os.environ.get('KUBERNETES_SERVICE_PORT', '443')}")
-    files = _files(kubeconfig)
-    merged = merge_kubeconfigs(files)
+    paths = _files(kubeconfig)
+    merged = files.merge(paths)
     name = context or merged.get("current-context") or "?"
-    cluster = _body(merged, "contexts", name, "context").get("cluster")
-    return Described(str(_body(merged, "clusters", cluster, "cluster").get("server", "?")), str(name), files)
-
-
-def _body(merged: dict[str, Any], section: str, name: object, key: str) -> dict[str, Any]:
-    entry: dict[str, Any] = next((one for one in merged[section] if one["name"] == name), {})
-    return entry.get(key) or {}
+    cluster = files.body(merged, "contexts", name, "context").get("cluster")
+    return Described(str(files.body(merged, "clusters", cluster, "cluster").get("server", "?")), str(name), paths)
 
 
 def in_cluster() -> bool:
@@ -236,95 +231,47 @@ def client_tls(
 
 
 async def _load_kubeconfig(paths: str, context: str | None, clock: Clock) -> Connection:
-    from kubernetes_asyncio.client import Configuration  # heavy, see the module's docstring
-    from kubernetes_asyncio.config import kube_config
-
-    merged = merge_kubeconfigs(paths)
-    known = [one["name"] for one in merged["contexts"]]
-    if context and context not in known:
-        raise ConfigError(f"kubeconfig {paths}: there is no context {context}; there are {', '.join(known) or 'none'}")
-    configuration: Any = Configuration()
+    merged = files.merge(paths)
     try:
-        loader = kube_config.KubeConfigLoader(merged, active_context=context or None, config_base_path="")
-        loader._user = loader._user or kube_config.ConfigNode("user", {})  # noqa: SLF001 -- it fails on https without a user
-        await loader.load_and_set(configuration)
-        return _connection(loader, configuration, clock)
-    except ConfigError:
-        raise
-    except Exception as error:  # the loader raises whatever a wrong field led to
+        chosen = files.choose(merged, context)
+        tls, credentials = await _asked(merged, context, clock) if chosen.asks else _told(chosen, clock)
+    except ConfigError as error:
         raise ConfigError(f"kubeconfig {paths}: {error}") from error
-    finally:
-        kube_config._cleanup_temp_files()  # noqa: SLF001 -- it wrote client keys to /tmp until exit; ours are loaded
-
-
-def _connection(loader: "KubeConfigLoader", configuration: Any, clock: Clock) -> Connection:
-    user: dict[str, Any] = loader._user.value if loader._user else {}  # noqa: SLF001 -- no public way
-    header = configuration.api_key.get("BearerToken", "").strip()
-    credentials: Credentials = Static(header)
-    if "exec" in user or "auth-provider" in user:
-        credentials = Plugin(loader, header, clock)
-    elif "tokenFile" in user:  # as in client-go it wins over token
-        credentials = TokenFile(Path(user["tokenFile"]), clock)
-    tls = None
-    if configuration.host.startswith("https"):
-        verify = configuration.verify_ssl
-        tls = client_tls(configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file, verify=verify)
-    namespace = (loader.current_context or {}).get("context", {}).get("namespace") or "default"
+    server_name, proxy = chosen.text("tls-server-name"), chosen.text("proxy-url")
     return Connection(
-        configuration.host, tls, credentials, configuration.tls_server_name, configuration.proxy, namespace
+        chosen.server, tls if chosen.encrypted else None, credentials, server_name, proxy, chosen.namespace
     )
 
 
-_PATH_FIELDS = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
+def _told(chosen: files.Chosen, clock: Clock) -> tuple[ssl.SSLContext | None, Credentials]:
+    """What the files say themselves."""
+    tls = None
+    if chosen.encrypted:
+        with (
+            chosen.file("certificate-authority") as ca,
+            chosen.file("client-certificate") as certificate,
+            chosen.file("client-key") as key,
+        ):
+            tls = client_tls(ca, certificate, key, verify=chosen.verify)
+    if path := chosen.user.get("tokenFile"):  # as in client-go it wins over token
+        return tls, TokenFile(Path(path), clock)
+    return tls, Static(chosen.header)
 
 
-def merge_kubeconfigs(paths: str) -> dict[str, Any]:
-    """The files of a ``:``-separated list as one configuration, by kubectl's rules.
+async def _asked(merged: dict[str, Any], context: str | None, clock: Clock) -> tuple[ssl.SSLContext, Credentials]:
+    """What the plugin or the provider says: a plugin may give a certificate too."""
+    from kubernetes_asyncio.client import Configuration  # heavy, see the module's docstring
+    from kubernetes_asyncio.config import kube_config
 
-    The first file that names a cluster, user or context, or sets the current context, wins; relative paths in a file
-    are relative to that file. Files that do not exist are passed over, as long as one exists. (The loader of
-    kubernetes_asyncio lets the last current-context win, hence this.)
-
-    Raises:
-        ConfigError: no file exists, or one is not a kubeconfig.
-    """
-    found = [path for path in (Path(entry).expanduser() for entry in paths.split(os.pathsep) if entry) if path.exists()]
-    if not found:
-        raise ConfigError(f"kubeconfig {paths}: no such file; pass one, or set KUBECONFIG")
-    merged: dict[str, Any] = {"clusters": [], "users": [], "contexts": []}
-    for path in found:
-        _merge_file(merged, path)
-    return merged
-
-
-def _merge_file(merged: dict[str, Any], path: Path) -> None:
-    import yaml  # only here: a process in a cluster does without
-
+    made: Any = Configuration()
     try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"kubeconfig {path}: {error}") from error
-    if not isinstance(config, dict):
-        raise ConfigError(f"kubeconfig {path}: expected a map with clusters, users and contexts")
-    for section in ("clusters", "users", "contexts"):
-        known = {entry["name"] for entry in merged[section]}
-        for entry in config.get(section) or []:
-            if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
-                raise ConfigError(f"kubeconfig {path}: an entry of {section} has no name")
-            if entry["name"] not in known:
-                merged[section].append(_resolve(entry, path.parent))
-    if config.get("current-context"):
-        merged.setdefault("current-context", config["current-context"])
-
-
-def _resolve(entry: dict[str, Any], folder: Path) -> dict[str, Any]:
-    body_key = next((key for key in ("cluster", "user", "context") if isinstance(entry.get(key), dict)), None)
-    if body_key is None:
-        return entry
-    body = dict(entry[body_key])
-    for name in _PATH_FIELDS:
-        if body.get(name):
-            body[name] = str((folder / body[name]).absolute())
-    if isinstance(body.get("exec"), dict) and "/" in (command := str(body["exec"].get("command", ""))):
-        body["exec"] = {**body["exec"], "command": str((folder / command).absolute())}
-    return {**entry, body_key: body}
+        loader = kube_config.KubeConfigLoader(merged, active_context=context or None, config_base_path="")
+        await loader.load_and_set(made)
+        tls = client_tls(made.ssl_ca_cert, made.cert_file, made.key_file, verify=made.verify_ssl)
+    except ConfigError:
+        raise
+    except Exception as error:  # the loader raises whatever a wrong field led to
+        raise ConfigError(str(error)) from error
+    finally:
+        kube_config._cleanup_temp_files()  # noqa: SLF001 -- it wrote client keys to /tmp until exit; ours are loaded
+    return tls, Plugin(loader, made.api_key.get("BearerToken", "").strip(), clock)

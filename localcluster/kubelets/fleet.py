@@ -199,7 +199,8 @@ class Machines:
         uid, name = pod.metadata.uid, publish.Name(pod.metadata.namespace, pod.metadata.name)
         self._done.add(uid)
         body = {"metadata": {"uid": uid}, "spec": pod.spec, "status": pod.status}
-        verdict = machine.kubelet.admit(from_api(body))
+        admitted = from_api(body)
+        verdict = machine.kubelet.admit(admitted)
         if verdict.refusal is not None:
             refusal = verdict.refusal
             self.refused[refusal.reason] = self.refused.get(refusal.reason, 0) + 1
@@ -207,6 +208,7 @@ class Machines:
             self._send(f"status of {name.name}", lambda: self._patch(pod, statuses.refused(refusal), {}))
             self._send(f"event on {name.name}", lambda: self._tell(machine, pod, refusal))
             return
+        machine.kubelet.started(admitted)  # the status below says so
         self._order = max(self._order + 1, self._nanoseconds())
         machine.pods[uid] = name
         annotations = {STATE: publish.checkpoint(machine.kubelet, uid, self._order)}

@@ -85,6 +85,10 @@ class Kubelet:
             raise NotAdmitted(Refusal.unaligned())
         return merged
 
+    def started(self, pod: Pod) -> None:
+        """Its ordinary init containers are through, and the others run: CPUs and devices stay held, memory does not."""
+        self.memory.started(pod)
+
     def remove(self, uid: str) -> None:
         """The pod has ended: take back all that it holds. Nothing happens where it holds nothing."""
         for manager in self._managers:

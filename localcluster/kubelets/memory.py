@@ -191,6 +191,16 @@ class MemoryManager:
                         old.shrink(shared)
                         size -= shared
 
+    def started(self, pod: Pod) -> None:
+        """Its ordinary init containers are through: the kubelet drops what they hold when the next container starts."""
+        held = self.held.get(pod.uid, {})
+        for container in pod.containers:
+            if container.kind == INIT:
+                for block in held.pop(container.name, ()):
+                    self._free(block)
+        if not held:
+            self.held.pop(pod.uid, None)
+
     def release(self, uid: str) -> None:
         """Take back all that the pod holds."""
         for blocks in self.held.pop(uid, {}).values():

@@ -187,7 +187,8 @@ def _zone(spec: MachineSpec, number: int) -> Zone:
     return Zone(
         number,
         socket,
-        tuple(Core(_threads(spec, core), number) for core in range(number * cores, (number + 1) * cores)),
+        # A zone has one L3: of such the kubelet hears nothing.
+        tuple(Core(_threads(spec, core)) for core in range(number * cores, (number + 1) * cores)),
         spec.memory // spec.zones,
         RESERVED_MEMORY if number == 0 else 0,
         {},

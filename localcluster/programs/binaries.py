@@ -70,6 +70,20 @@ class Binaries:
         return cls({name: found[name] for name in names})
 
 
+def at_hand(names: Collection[str]) -> bool:
+    """Whether all these programs are there, and none would have to be downloaded or built."""
+    choice = os.environ.get(CHOICE, "")
+    if choice not in {"", BUILD, DOWNLOAD}:
+        try:
+            return bool(_of_folder(Path(choice), names))
+        except BinariesMissing:
+            return False
+    rest = [name for name in names if _existing(name) is None]
+    taken = download.cached(rest) if choice != BUILD else {}
+    made = build.built(rest) if choice != DOWNLOAD else {}
+    return {*taken, *made} >= set(rest)
+
+
 def _made(names: Sequence[str], choice: str, progress: Progress) -> dict[str, Path]:
     """From our cache, else from the release, else built. ``choice``: the one of these that is allowed; "": all."""
     found: dict[str, Path] = {}

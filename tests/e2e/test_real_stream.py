@@ -1,6 +1,6 @@
 """A stream of Jobs on real kubelets, with an agent beside each: with Topogate they refuse none of its pods.
 
-Made only when asked for: ``TOPOGATE_REAL_STREAM=60`` is the number of Jobs.
+Of 60 Jobs; ``TOPOGATE_REAL_STREAM=500`` makes it so many, 0 none.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from localcluster import Fleet, RealNode
 from localcluster.nodes import HOSTNAME_LABEL
 from localcluster.real import service
 
-JOBS = int(os.environ.get("TOPOGATE_REAL_STREAM", "0"))
+JOBS = int(os.environ.get("TOPOGATE_REAL_STREAM", "60"))
 PATIENCE = 300.0
 
 pytestmark = [
     pytest.mark.cluster,
     pytest.mark.slow,
     pytest.mark.timeout(600),
-    pytest.mark.skipif(not JOBS, reason="TOPOGATE_REAL_STREAM is not set"),
+    pytest.mark.skipif(not JOBS, reason="TOPOGATE_REAL_STREAM is 0"),
 ]
 
 FLEETS = [
@@ -54,7 +54,9 @@ async def test_with_topogate_no_real_kubelet_refuses():
         await install_agent_rights(here.client)
         await asyncio.to_thread(here.cluster.run_kubelets, nodes)
         for each in nodes:
-            await stack.enter_async_context(agent_beside(here.cluster.directory, here.client, each.name))
+            await stack.enter_async_context(
+                agent_beside(here.cluster.directory, here.client, each.name, agent_poll_seconds=5.0)
+            )
         async with asyncio.timeout(60):
             while sum("status" in found for found in await here.client.list(FLEX_TOPOS)) < len(nodes):
                 await asyncio.sleep(0.2)

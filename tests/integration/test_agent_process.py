@@ -8,6 +8,7 @@ import sys
 import urllib.error
 import urllib.request
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from support.agents import ACCOUNT, FAST, NAMESPACE, install_agent_rights, pod_on
@@ -105,6 +106,10 @@ async def test_the_command_on_a_virtual_machine(client, cluster, nodes, namespac
                 'topogate_agent_writes_total{object="pod",outcome="written"} 1.0',
             ):
                 assert line in text
+            libraries = await asyncio.to_thread(Path(f"/proc/{running.pid}/maps").read_text)
+            assert "msgspec" in libraries
+            for heavy in ("pydantic", "cryptography", "numpy"):  # tests/unit/agent/test_process.py has all
+                assert heavy not in libraries
             running.send_signal(signal.SIGTERM)
             _, log = await asyncio.wait_for(running.communicate(), 20)
             assert running.returncode == 0, log.decode()

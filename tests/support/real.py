@@ -199,7 +199,7 @@ async def agrees(client: Client, folder: NodeFolder, what: str) -> Json:
 
 
 @asynccontextmanager
-async def agent_beside(cluster: Path, client: Client, node: str):
+async def agent_beside(cluster: Path, client: Client, node: str, **settings: Any):
     """``topogate agent`` over the real kubelet's files, with nothing but its service account's token."""
     folder = node_folder(cluster, node)
     token = await client.request_token(ACCOUNT, NAMESPACE, 3600)
@@ -210,7 +210,7 @@ async def agent_beside(cluster: Path, client: Client, node: str):
         "TOPOGATE_AGENT_PROC": str(folder.procfs),
         "TOPOGATE_AGENT_KUBELET_DIRECTORY": str(folder.kubelet),
         "TOPOGATE_BIND_ADDRESS": "127.0.0.1",
-        **{f"TOPOGATE_{name.upper()}": str(value) for name, value in FAST.items()},
+        **{f"TOPOGATE_{name.upper()}": str(value) for name, value in (FAST | settings).items()},
     }
     kubeconfig = write_token(cluster, token, node)
     options = ("--node", node, "--kubeconfig", str(kubeconfig), "--health-port", str(free_port()))

@@ -255,6 +255,19 @@ def test_who_is_gone():
     assert roster.gone({"new"}, [Pod("new", "d", "new")], complete=True) == set()
 
 
+def test_who_came_and_went_between_two_looks_is_gone():
+    """Refused after its first container was given something, and deleted at once: the kubelet's files still have it."""
+    now = [0.0]
+    roster = Roster(lambda: now[0])
+    roster.note("phantom")
+    assert roster.gone(set(), [], complete=True) == set()  # the files were read before it came
+    assert roster.gone({"phantom"}, [], complete=True) == {"phantom"}
+    now[0] = 2 * GRACE_SECONDS
+    assert roster.gone({"phantom"}, [], complete=True) == {"phantom"}  # as long as the files have it
+    assert roster.gone(set(), [], complete=True) == set()
+    assert roster.gone({"phantom"}, [], complete=True) == set()  # and no longer
+
+
 def test_a_static_pod_is_known_by_the_kubelets_uid():
     annotations = {"kubernetes.io/config.mirror": "h", "kubernetes.io/config.hash": "h"}
     metadata = ObjectMeta(name="etcd-n", namespace="kube-system", uid="mirror", annotations=annotations)

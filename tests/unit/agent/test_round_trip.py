@@ -8,6 +8,7 @@ import pytest
 from support.tree import DATA
 
 from agent import graph, status, zones
+from agent.flex_topo import FlexTopo
 from agent.kubelet.checkpoints import Block, Config, Cpu, DeviceEntry, Devices, MemoryNode, MemoryState, Table
 from agent.kubelet.held import Pod, Reading, merge
 from agent.machine import cpuset
@@ -16,7 +17,7 @@ from agent.machine.hardware import Core, Hardware, Zone
 from agent.podresources.client import Answer, Resources
 from cli.whatif.forms import PodForm
 from cli.whatif.machines import pod_shape
-from crds.kinds.flex_topo import FlexTopo
+from crds.kinds.flex_topo import FlexTopo as Kind
 from engine.kubelet.admit import admit
 from engine.kubelet.machine import MemoryCells
 from kube.connection.answers import decode
@@ -130,9 +131,11 @@ def published(case):
     }
     names = [Pod(pod["pod"], "d", pod["pod"]) for pod in case["state"]["running"]]
     held = merge(reading_of(case, hardware), hardware, names, remembered=remembered)
-    topo = FlexTopo(spec=graph.spec(hardware, Gpus(), 8), status=status.status(held, hardware, Gpus(), names, 8))
-    topo.metadata.name = case["id"]
-    return decode(Wire, encode(topo.to_wire()), "flextopo"), held, hardware
+    spec, found = graph.spec(hardware, Gpus(), 8), status.status(held, hardware, Gpus(), names, 8)
+    made = encode({"metadata": {"name": case["id"]}, "spec": spec, "status": found})
+    # What the kind says of every field holds, and what it fills in is what was left out.
+    assert decode(FlexTopo, encode(Kind.from_wire(msgspec.json.decode(made)).to_wire()), "flextopo").status == found
+    return decode(Wire, made, "flextopo"), held, hardware
 
 
 @pytest.mark.parametrize("part", range(4))

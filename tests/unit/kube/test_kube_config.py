@@ -174,8 +174,9 @@ async def test_a_plugin_that_fails_is_named(tmp_path):
         ("- not a map", "expected a map"),
         ("a: [", "while parsing"),
         ("clusters: [{}]", "an entry of clusters has no name"),
-        ("current-context: other", "Expected object with name other in kube-config/contexts list"),
-        ("{}", "Expected key current-context"),
+        ("current-context: other", "there is no context other; there are none"),
+        ("{}", "it has no current-context"),
+        ("{contexts: [{name: c, context: {cluster: x}}], current-context: c}", "there is no cluster x with a server"),
     ],
 )
 async def test_a_bad_kubeconfig_is_refused_by_name(tmp_path, content, message):
@@ -204,6 +205,28 @@ async def test_in_cluster(tmp_path, certificate, monkeypatch):
         await config.load_in_cluster(tmp_path)
 
 
-def test_kubernetes_asyncio_is_imported_for_a_kubeconfig_only():
-    code = "import sys, kube.client, kube.informer, kube.events, kube.lease; print('kubernetes_asyncio' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+LOADS = """
+import asyncio, sys
+from kube.connection import config
+asyncio.run(config.load(sys.argv[1]))
+print("kubernetes_asyncio" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_kubernetes_asyncio_is_imported_for_plugins_only(tmp_path, certificate, asks):
+    told = {"token": "t", "client-certificate": "ca.crt", "client-key": "ca.key"}
+    path = plugin(tmp_path) if asks else write(tmp_path / "config", server="https://one", user=told)
+    done = subprocess.run([sys.executable, "-c", LOADS, path], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{asks}\n"
+
+
+async def test_a_password(tmp_path):
+    found = await config.load(write(tmp_path / "config", user={"username": "me", "password": "open"}))
+    assert found.credentials.current() == "Basic bWU6b3Blbg=="
+
+
+async def test_inline_data_that_is_none_is_named(tmp_path):
+    cluster = {"certificate-authority-data": "a"}
+    with pytest.raises(ConfigError, match="certificate-authority-data"):
+        await config.load(write(tmp_path / "config", server="https://one", cluster=cluster))

@@ -92,6 +92,25 @@ def cpus_by_zone(kubelet, uid):
     return {zone: 1000 * count for zone, count in counts.items() if count}
 
 
+def test_memory_of_init_containers_is_free_when_the_others_run():
+    """As the real kubelet does it (`memorymanager.AddContainer`); CPUs and devices stay held."""
+    kubelet = Kubelet(build(parse_machine(MACHINES[1]), "n"), parse_kubelet("single-numa-node, container"))
+    amounts = {"cpu": "2", "memory": "8Gi", GPU: "1"}
+    kinds = {"first": "init", "beside": "sidecar", "second": "init", "main": "app"}
+    pod = Pod("u", tuple(make_container(name, kind, amounts, amounts) for name, kind in kinds.items()))
+    assert kubelet.admit(pod).refusal is None
+    before = kubelet.held("u")
+    total = sum(zone.free["memory"] for zone in kubelet.memory.zones)
+    kubelet.started(pod)
+    after = kubelet.held("u")
+    assert {name for name, held in after.items() if held.memory} == {"beside", "main"}
+    assert [(held.cpus, held.devices) for held in after.values()] == [(h.cpus, h.devices) for h in before.values()]
+    given_back = sum(block.size for name in ("first", "second") for block in before[name].memory)
+    assert sum(zone.free["memory"] for zone in kubelet.memory.zones) == total + given_back
+    kubelet.remove("u")
+    assert all(zone.free == zone.allocatable and not zone.assignments for zone in kubelet.memory.zones)
+
+
 @pytest.mark.parametrize("kubelet_text", KUBELETS)
 @pytest.mark.parametrize("machine_text", MACHINES)
 def test_they_agree_on_every_pod_of_a_random_stream(machine_text, kubelet_text):

@@ -13,6 +13,23 @@ def described(body=None, **options):
     return describe(node(), flex=flex(body, **options))
 
 
+@pytest.mark.parametrize(
+    ("caches", "heard"),
+    [
+        ([0, 1, 2, 3], [(0, 1), (2, 3)]),  # a cache for each core
+        ([0, 0, 2, 3], [(0, 0), (2, 3)]),  # all of the first zone: its socket is taken for it
+        ([5, 5, 5, 5], [(5, 5), (5, 5)]),  # of both zones: more than one has
+    ],
+)
+def test_a_cache_that_a_zone_shares_is_none_to_the_kubelet(caches, heard):
+    """As real kubelets with prefer-align-cpus-by-uncorecache pick CPUs."""
+    body = flex_body(zones=(0, 2), cores=2, threads=2)
+    cores = [each for each in body["spec"]["nodes"] if each["type"] == "CPUCore"]
+    for core, cache in zip(cores, caches, strict=True):
+        core["attributes"]["l3"] = str(cache)
+    assert [zone.uncore for zone in described(body).machine.layout.zones] == heard
+
+
 def test_an_exact_machine_has_its_cpus_devices_and_memory_one_by_one():
     found = described(zones=(0, 2), cores=2, threads=2, gpus=1)
     machine, layout = found.machine, found.machine.layout
@@ -21,7 +38,7 @@ def test_an_exact_machine_has_its_cpus_devices_and_memory_one_by_one():
     assert layout.exact
     assert [zone.id for zone in layout.zones] == [0, 2]
     assert layout.zones[1].cores == ((4, 5), (6, 7))
-    assert layout.zones[1].uncore == (1, 1)
+    assert layout.zones[1].uncore == (0, 0)  # the socket: of a cache that a whole zone shares the kubelet hears nothing
     assert layout.zones[1].distances == (20, 10)
     assert layout.resources == ("cpu", "memory", GPU)
     assert layout.capacity == ((4000, 64 * GI, 1), (4000, 64 * GI, 1))
