@@ -18,7 +18,6 @@ from queueing.model import (
     LocalQueue,
     Order,
     PlainFlavor,
-    Quantities,
     Rules,
     Workload,
     looks_at_pods,
@@ -233,24 +232,17 @@ class Queues:
         if entry is not None:
             entry.pods.discard(pod)
 
-    def keep_charging(self, pod: str, queue: str, amounts: Quantities) -> bool:
-        """A pod (``namespace/name``) runs that no workload answers for: it takes this, whatever the limits are.
+    def charge(self, pod: str, held: Held | None) -> bool:
+        """What a pod (``namespace/name``) takes for which no workload answers, whatever the limits are; None: no more.
 
-        True where it took other things before: others may be helped by what it takes no more.
+        True where it took anything else: others may be helped.
         """
-        before, now = self.quotas.held.get(orphan(pod)), Held(queue, amounts)
-        self.quotas.hold(orphan(pod), now)
-        if before is None or before == now:
+        before = self.quotas.free(orphan(pod))
+        if held is not None:
+            self.quotas.hold(orphan(pod), held)
+        if before is None or before == held:
             return False
         self.pending.gave_quota(before.queue, before.amounts)
-        return True
-
-    def stop_charging(self, pod: str) -> bool:
-        """Such a pod is gone, or its workload answers for it. True where it took anything: others may be helped."""
-        held = self.quotas.free(orphan(pod))
-        if held is None:
-            return False
-        self.pending.gave_quota(held.queue, held.amounts)
         return True
 
     def limits(self, entry: Entry) -> Limits:

@@ -17,6 +17,7 @@ from queueing.model import (
     Stop,
 )
 from queueing.queues.entry import AssumedAdmission
+from queueing.queues.quota import Held
 from queueing.status import INFINITE_SHARE, body, standings
 
 
@@ -49,11 +50,11 @@ def test_a_pod_that_no_workload_answers_for_is_used_and_is_no_workload():
     state, queues = make_state(), make_queues(make_queue("q", 16))
     submit(queues, make_workload("w"))
     run(state, queues)
-    queues.keep_charging("ns/left", "q", {("tas", GPU): 8})
+    queues.charge("ns/left", Held("q", {("tas", GPU): 8}))
     found = standing(queues)
     assert gpus(body(found)["flavorsUsage"]) == gpus(body(found)["flavorsReservation"]) == [("tas", "16", "0")]
     assert (found.reserving, found.admitted) == (1, 1)
-    queues.stop_charging("ns/left")
+    queues.charge("ns/left", None)
     assert gpus(body(standing(queues))["flavorsUsage"]) == [("tas", "8", "0")]
 
 

@@ -22,6 +22,7 @@ from kube.objects import Pod, key
 from kube.pods.requests import pod_requests
 from queueing.model import Quantities, usage
 from queueing.queues.queues import Queues
+from queueing.queues.quota import Held
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
 
@@ -58,12 +59,12 @@ class Orphans:
             self._unseen.discard(pod.metadata.uid)
         quota = _said(pod) or self._remembered.get(pod.metadata.uid)
         if quota is None or not self.runs(pod) or (entry is not None and answers_for(entry)):
-            return self.gone(pod) if not self.runs(pod) else self._queues.stop_charging(key(pod))
+            return self.gone(pod) if not self.runs(pod) else self._queues.charge(key(pod), None)
         takes = usage(pod_requests(pod.spec, pod.status), 1)
         amounts: Quantities = {}
         for resource, flavor in quota.flavors.items():
             amounts[flavor, resource] = takes.get(resource, 0)
-        return self._queues.keep_charging(key(pod), quota.cluster_queue, amounts)
+        return self._queues.charge(key(pod), Held(quota.cluster_queue, amounts))
 
     def sent(self, pod: Pod) -> None:
         """A pod whose patch is under way left its workload: it may run."""
@@ -77,7 +78,7 @@ class Orphans:
         """A pod is gone, or has ended; True where quota is free again that it took."""
         self._remembered.pop(pod.metadata.uid, None)
         self._unseen.discard(pod.metadata.uid)
-        return self._queues.stop_charging(key(pod))
+        return self._queues.charge(key(pod), None)
 
     def stayed(self, pod: Pod) -> bool:
         """A pod's patch came to nothing, so it is behind its gate; True where quota is free again that it took."""

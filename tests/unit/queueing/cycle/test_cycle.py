@@ -24,6 +24,7 @@ from queueing.cycle.cycle import cycle
 from queueing.model import AUTO, ClusterQueue, LocalQueue, PlainFlavor, Quota, Requirement, ResourceGroup, Stop
 from queueing.model import FlavorQuotas as Flavors
 from queueing.queues.entry import AssumedAdmission, Phase
+from queueing.queues.quota import Held
 
 
 def reasons(decisions):
@@ -421,9 +422,9 @@ def test_stored_slots_that_name_no_level_of_the_flavor_cost_nobody_a_cycle(level
 @pytest.mark.parametrize(("queue", "amount"), [("q", 4), ("other", 8)], ids=["it is smaller", "in another queue"])
 def test_who_waits_for_quota_gets_what_a_pod_without_a_workload_takes_no_more(queue, amount):
     state, queues = make_state(), make_queues(make_queue("q", 8), make_queue("other", 8))
-    assert not queues.keep_charging("ns/left", "q", {("tas", GPU): 8})
+    assert not queues.charge("ns/left", Held("q", {("tas", GPU): 8}))
     submit(queues, make_workload("w", gpu=4))
     assert reasons(run(state, queues)) == {"w": Reason.INSUFFICIENT_QUOTA}
-    assert not queues.keep_charging("ns/left", "q", {("tas", GPU): 8}), "the same again frees nothing"
-    assert queues.keep_charging("ns/left", queue, {("tas", GPU): amount})
+    assert not queues.charge("ns/left", Held("q", {("tas", GPU): 8})), "the same again frees nothing"
+    assert queues.charge("ns/left", Held(queue, {("tas", GPU): amount}))
     assert keys(run(state, queues)) == ["w"]
