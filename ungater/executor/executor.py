@@ -11,6 +11,7 @@ from engine.reasons import Reason
 from kube.errors import BadRequest, Forbidden, Invalid, KubeError, TooLarge
 from kube.events import EventRecorder, reference
 from kube.resources import PODS
+from queueing.queues.entry import base_of
 from ungater.cache.cache import Cache
 from ungater.executor.deferred import DeferredWrites
 from ungater.executor.lifecycle import Lifecycle
@@ -245,10 +246,19 @@ class Executor:
             again = moves.again(entry, self._cache.keys.workload)
             wanted = (*admitted_as(entry.observed, "the admission was written again", checks), *again)
             more = {"admissionChecks": pending(checks, self._clock.now())} if checks else None
-            if (evict := self._cache.reservations.awaited(entry.key)) is not None:
+            evict = self._cache.reservations.awaited(entry.key)
+            if evict is not None and self._planned_for(entry):
                 entry.evict_for(evict)  # its Workload said so that is gone
             await self._store(entry, entry.admission, wanted, more)
         return True
+
+    def _planned_for(self, victim: WorkloadEntry) -> bool:
+        """Whether a plan is stored that needs its room: one that is not tells its victims once it is."""
+        for name in self._cache.reservations.preemptors_of(victim.key):
+            preemptor = self._cache.entries.of_workload(base_of(name))
+            if preemptor is not None and preemptor.observed is not None and preemptor.observed.nomination is not None:
+                return True
+        return False
 
     async def _evict_moved(self, entry: WorkloadEntry, evict: EvictMoved) -> bool:
         """Have pods of one that is moved go; where a budget refuses for long, they stay where they are."""

@@ -572,7 +572,9 @@ class Judge:
             let, name = self.payers.let.get(pod["metadata"]["uid"]), queue["metadata"]["name"]
             counted = let is not None and let.queue == name and not self.forsaken(pod)  # its node may be back
             if not counted and holds(pod) and not ended(pod) and not gated(pod):
-                used[name] += paid.believed(pod, name)
+                spoiled = self.payers.spoiled.get(pod["metadata"]["uid"])
+                perhaps = spoiled.cpu if spoiled is not None and spoiled.queue == name else 0
+                used[name] += max(paid.believed(pod, name), perhaps)
         for workload in () if idle else self.server.all("workloads"):
             if self._wants(owner_of(workload)) or workload["metadata"]["namespace"] == HOSTILE:
                 used[(admission_of(workload) or {}).get("clusterQueue", "")] += cpu_of(workload)

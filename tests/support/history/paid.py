@@ -50,21 +50,26 @@ class Payers:
         self.server = server
         self._judge = judge
         self.let: dict[str, Let] = {}
+        self.spoiled: dict[str, Let] = {}  # whose pods somebody had say something else since: they are charged, or not
+        self._made_for: dict[tuple[str, str], str] = {}  # uid of the owner, by Workload
         self._last: dict[tuple[str, str], Json] = {}  # Workloads that were deleted, by namespace and name
 
     def changed(self, key: Key, old: Json | None, new: Json | None, who: str) -> Iterator[str]:
         """One change was made."""
         kind = key[0]
+        if kind == "workloads" and old is None and new is not None and who == CONTROLLER:
+            self._made_for[key[1:]] = owner_of(new)
         if kind == "workloads" and old is not None and new is None:
             self._last[key[1:]] = last_of(old, self._last.get(key[1:], old))
         if kind != "pods" or old is None:
             return
         if new is None:
             self.let.pop(old["metadata"]["uid"], None)
+            self.spoiled.pop(old["metadata"]["uid"], None)
         elif who == CONTROLLER and not gated(new) and (gated(old) or _said(old, MARK) != _said(new, MARK)):
             yield from self._goes(new)  # or goes on, for another Workload: one of its own, where its owner let it go
         elif who != CONTROLLER and any(_said(old, name) != _said(new, name) for name in WRITTEN):
-            self.let.pop(new["metadata"]["uid"], None)  # it does not say any more by what it runs
+            self.spoiled |= {uid: let for uid in (new["metadata"]["uid"],) if (let := self.let.pop(uid, None))}
 
     def _goes(self, pod: Json) -> Iterator[str]:
         meta, name = pod["metadata"], name_of(pod)
@@ -142,8 +147,15 @@ class Payers:
         }
         for workload in self.server.all("workloads"):
             name, admission = wanting.get(owner_of(workload)), admission_of(workload)
-            # What names another's owner, as somebody wrote it so, is not of that one's name.
-            if name is not None and admission is not None and f"-{name}-" in workload["metadata"]["name"]:
+            meta = workload["metadata"]
+            made_for = self._made_for.get((meta.get("namespace", ""), meta["name"]), owner_of(workload))
+            # What names another's owner, as somebody wrote it so, is not of that one's name, or was made for another.
+            if (
+                name is not None
+                and admission is not None
+                and f"-{name}-" in meta["name"]
+                and made_for == owner_of(workload)
+            ):
                 admitted[name_of(workload), admission.get("clusterQueue", "")] += usage_of(admission)
         used: Counter = Counter()
         for (_, queue), cpu in (admitted | self.running()).items():

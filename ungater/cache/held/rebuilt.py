@@ -7,7 +7,7 @@ Rules
 - All that is asked for has to hold: as many pods as the job needs, levels, slices and groups. Places for pods that are
   missing are found beside those that run, as for a job that grows. A job that is suspended while it waits starts anew
   where there is no room for them; of any other the pods would run on and keep that room from it, so it holds what they
-  have, and grows later.
+  have, and grows later, also where its quota does not cover more.
 - Room and quota have to be there as for any other: what runs is charged already, and nothing may be short of it.
 - Where any of that fails nothing is held, and the job waits like one that was never admitted.
 - Where the Workload was made anew and nobody could write its status any more, a note on it (`crds.constants.HELD`) says
@@ -86,12 +86,15 @@ class RebuiltAdmissions:
         kept = [one for pod_set in job.pod_sets if (one := self._kept(entry, pod_set)) is not None]
         if len(kept) < len(job.pod_sets) or not any(one.pods for one in kept):
             return None
-        admission = self._admission(entry, kept)
-        if admission is None or any(
-            one.quota is not None and one.quota.cluster_queue != admission.queue for one in kept
-        ):
-            return None
-        return admission if self._pays(entry, admission) else None
+        for complete in (True, False) if grows(entry) else (True,):
+            admission = self._admission(entry, kept, complete=complete)
+            if admission is None or any(
+                one.quota is not None and one.quota.cluster_queue != admission.queue for one in kept
+            ):
+                return None
+            if self._pays(entry, admission):
+                return admission
+        return None
 
     def _of_note(self, entry: WorkloadEntry, noted: Admission) -> Admission | None:
         """What is noted on its Workload, where its pods run in that, and there is room and quota for it."""
@@ -180,16 +183,16 @@ class RebuiltAdmissions:
 
     # --- whether all that is asked for holds -----------------------------------------------------------------------
 
-    def _admission(self, entry: WorkloadEntry, kept: Sequence[KeptPods]) -> Admission | None:
-        """What they hold together, with places for those that are missing; None where that is not to be had."""
-        parts = self._held(entry, kept)
+    def _admission(self, entry: WorkloadEntry, kept: Sequence[KeptPods], *, complete: bool) -> Admission | None:
+        """What they hold together, ``complete`` with places for missing ones; None where that is not to be had."""
+        parts = self._held(entry, kept, complete=complete)
         if parts is None:
             return None
         queue = next((one.quota.cluster_queue for one in kept if one.quota is not None), "")
-        return Admission(queue, tuple(self._part(one, parts.get(one.pod_set.name)) for one in kept))
+        return Admission(queue, tuple(self._part(one, parts.get(one.pod_set.name), complete=complete) for one in kept))
 
     def _held(
-        self, entry: WorkloadEntry, kept: Sequence[KeptPods], noted: Admission | None = None
+        self, entry: WorkloadEntry, kept: Sequence[KeptPods], noted: Admission | None = None, *, complete: bool = True
     ) -> dict[str, Assignment] | None:
         """What they hold in the engine, or what is noted; None where that is not what is asked for, or has no room."""
         state = self._state
@@ -206,7 +209,7 @@ class RebuiltAdmissions:
             else:
                 state.restore(entry.key, [one.assignment(wished[one.pod_set.name]) for one in kept if one.flavor])
             for one in kept if noted is None else ():
-                more = self._completed(entry, one, wished)
+                more = self._completed(entry, one, wished, complete=complete)
                 if more is None:
                     return None
                 others = [part for name, part in state.assignments(entry.key).items() if name != one.pod_set.name]
@@ -238,13 +241,18 @@ class RebuiltAdmissions:
         return msgspec.structs.replace(self._pod_sets.pod_set(entry, kept.pod_set, found), requests=kept.asks)
 
     def _completed(
-        self, entry: WorkloadEntry, kept: KeptPods, wished: Mapping[str, PodSet]
+        self, entry: WorkloadEntry, kept: KeptPods, wished: Mapping[str, PodSet], *, complete: bool
     ) -> tuple[Assignment, ...] | None:
-        """The places of a pod set with those of pods that are missing, as far as they have to be there."""
+        """The places of a pod set with those of pods that are missing, as far as they have to be there.
+
+        ``complete``: False leaves them for later, where they may come later.
+        """
         held = self._state.assignments(entry.key).get(kept.pod_set.name)
         if held is None:
             return () if kept.flavor is None else None
         wish, missing = wished[kept.pod_set.name], kept.pod_set.count - len(kept.pods)
+        if not complete and not wish.group:
+            return (held,)
         found = extend(self._state, entry.key, wish, missing)
         if isinstance(found, Refusal):
             return (held,) if grows(entry) and not wish.group else None
@@ -260,9 +268,10 @@ class RebuiltAdmissions:
             for resource in {PODS, *part.requests}
         )
 
-    def _part(self, kept: KeptPods, held: Assignment | None) -> PodSetAssignment:
+    def _part(self, kept: KeptPods, held: Assignment | None, *, complete: bool) -> PodSetAssignment:
         """What is stored of it."""
-        count = held.count if held is not None else kept.pod_set.count if kept.pods else 0
+        wanted = kept.pod_set.count if complete and kept.pods else len(kept.pods)
+        count = held.count if held is not None else wanted
         slots = self._reservations.slots_of(held) if held is not None else None
         taken = usage(kept.asks, count)
         if kept.quota is not None:

@@ -172,6 +172,25 @@ def test_quota_that_is_not_there_is_not_taken(world):
     assert held(world.restarted(), job) is None
 
 
+@pytest.mark.parametrize("quota", [2, 3])
+def test_pods_that_nobody_suspends_hold_what_they_have_where_quota_lacks_for_those_to_come(world, quota):
+    world.put("cluster_queue", cluster_queue(quota))
+    labels = {KEYS.queue_name: "team", KEYS.pod_group: "g"}
+    own = {KEYS.pod_group_total: "3", KEYS.required[0]: LEVELS[-2], KEYS.pod_set: "main", ADMITTED_QUOTA: PAID}
+    pods = []
+    for number in range(2):
+        pod = make_pod(f"g-{number}", owner=None, at=("b", "r2", "r2-h1"), node="r2-h1", phase="Running", spec=CPU)
+        meta = msgspec.structs.replace(pod.metadata, owner_references=(), labels=labels, annotations=own)
+        pods.append(msgspec.structs.replace(pod, metadata=meta))
+    owner = owner_of_pods(owner_key(pods[0], KEYS), pods, KEYS)
+    for pod in pods:
+        world.put("pod", annotated(pod, **{KEYS.workload: owner.workload}))
+    again = world.restarted()
+    [slots] = again.entries[owner.id].slots_in.values()
+    assert sum(slot.count for slot in slots.slots) == quota
+    assert again.queues.quotas.used("cq", ("gpu", "cpu")) == 1000 * quota
+
+
 def test_room_that_is_promised_to_somebody_else_is_not_taken(world):
     """Its pods run where another workload, whose Workload is there, has slots: nobody gets both."""
     other = make_job("other", parallelism=4, suspend=False)

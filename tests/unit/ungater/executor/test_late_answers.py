@@ -324,15 +324,21 @@ async def test_a_removal_of_which_no_event_tells_is_followed_up(world, controlle
     assert record.id in controller.queue._waiting
 
 
-@pytest.mark.parametrize("awaited", [False, True])
-async def test_a_victim_whose_workload_is_deleted_while_it_goes_goes_on(world, controller, awaited):
-    """That it is evicted is said by its Workload alone, and somebody waits for its room."""
-    job = queued(world, "low", 4)
+@pytest.mark.parametrize("plan", ["none", "decided", "stored"])
+async def test_a_victim_whose_workload_is_deleted_while_it_goes_goes_on(world, controller, plan):
+    """That it is evicted is said by its Workload alone, and somebody waits for its room.
+
+    A plan that is not stored yet tells its victims once it is: else one goes for nobody where that is never stored.
+    """
+    job, awaited = queued(world, "low", 4), plan == "stored"
     world.admit(job)
+    high = told(controller, world, queued(world, "high", 4))
+    nomination = Nomination(None, {"ns/low": "u-low"}) if awaited else None
+    high.observed = dataclasses.replace(make_known(high.job), nomination=nomination)
     record = told(controller, world, job)
     memory = controller.cache
     memory.queues.evict(record.key)
-    memory.reservations.preemptors_of = lambda _: ["ns/high"] if awaited else []
+    memory.reservations.preemptors_of = lambda _: [high.key] if plan != "none" else []
     memory.reservations.told = lambda by, _: lifecycle.preempted(Reason.IN_CLUSTER_QUEUE, by)
 
     async def admission(_namespace, observed, admission, _wanted, **_):
