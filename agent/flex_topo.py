@@ -2,10 +2,11 @@
 
 The same kind in shapes that cost the agent's process a tenth of what those models do. What has a default there has the
 same one here, and is left out on the wire, whoever filled it in; what an API server knows beside these is not looked
-at. `kube.topologies` has the fields that readers read.
+at. `kube.topologies` has the fields that readers read, as loosely as anybody may have written them.
 """
 
 from kube.objects import Condition, Object, StrMap, Struct
+from kube.topologies import KubeletConfig
 
 Zones = tuple[int, ...]
 
@@ -50,21 +51,6 @@ class ComponentUse(Struct, frozen=True):
     id: str
     status: str
     used_by: tuple[Holder, ...] | None = None
-
-
-class KubeletConfig(Struct, frozen=True):
-    """What decides how the kubelet admits pods."""
-
-    version: str | None = None
-    topology_manager_policy: str = "none"
-    topology_manager_scope: str = "container"
-    topology_manager_policy_options: StrMap | None = None
-    cpu_manager_policy: str = "none"
-    cpu_manager_policy_options: StrMap | None = None
-    memory_manager_policy: str = "None"
-    threads_per_core: int = 1
-    online_cpus: str | None = None
-    reserved_cpus: str | None = None
 
 
 class CpuAssignment(Holder, frozen=True, kw_only=True):

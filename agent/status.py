@@ -10,7 +10,6 @@ from agent.flex_topo import (
     DeviceState,
     FlexTopoStatus,
     Holder,
-    KubeletConfig,
     MemoryAmount,
     MemoryAssignment,
     MemoryUse,
@@ -25,6 +24,7 @@ from agent.machine.hardware import Hardware
 from crds import graph as words
 from engine.reasons import Reason
 from kube.objects import Condition
+from kube.topologies import KubeletConfig
 
 READY = "Ready"
 REPLICA = "::"  # NVIDIA's device plugin names the shares of a GPU <uuid>::<number>

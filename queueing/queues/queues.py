@@ -233,17 +233,17 @@ class Queues:
             entry.pods.discard(pod)
 
     def charge(self, pod: str, held: Held | None) -> bool:
-        """What a pod (``namespace/name``) takes for which no workload answers, whatever the limits are; None: no more.
-
-        True where it took anything else: others may be helped.
-        """
-        before = self.quotas.free(orphan(pod))
-        if held is not None:
-            self.quotas.hold(orphan(pod), held)
-        if before is None or before == held:
+        """Charge a pod (``namespace/name``) without a workload, or (None) no more; True where it took anything else."""
+        unit = orphan(pod)
+        before = self.quotas.held.get(unit)
+        if before == held:
             return False
-        self.pending.gave_quota(before.queue, before.amounts)
-        return True
+        self.quotas.free(unit)
+        if held is not None:
+            self.quotas.hold(unit, held)
+        if before is not None:
+            self.pending.gave_quota(before.queue, before.amounts)
+        return before is not None
 
     def limits(self, entry: Entry) -> Limits:
         """What a workload may take of the quotas of its queue."""

@@ -69,7 +69,12 @@ class Payers:
         elif who == CONTROLLER and not gated(new) and (gated(old) or _said(old, MARK) != _said(new, MARK)):
             yield from self._goes(new)  # or goes on, for another Workload: one of its own, where its owner let it go
         elif who != CONTROLLER and any(_said(old, name) != _said(new, name) for name in WRITTEN):
-            self.spoiled |= {uid: let for uid in (new["metadata"]["uid"],) if (let := self.let.pop(uid, None))}
+            self._spoil(new["metadata"]["uid"])
+
+    def _spoil(self, uid: str) -> None:
+        """A pod does not say any more by what it runs."""
+        if (let := self.let.pop(uid, None)) is not None:
+            self.spoiled[uid] = let
 
     def _goes(self, pod: Json) -> Iterator[str]:
         meta, name = pod["metadata"], name_of(pod)
