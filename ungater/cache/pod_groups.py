@@ -142,8 +142,7 @@ class PodGroups:
             own = self._maybe_gone(entry, own)
         elif entry.pods:
             entry.have_pods()
-        own = own or entry.own
-        entry.view(own, self._views.seen(own))
+        self._views.renew(entry, own or entry.own)
         return True
 
     def _replaced(self, entry: WorkloadEntry) -> bool:
@@ -153,8 +152,7 @@ class PodGroups:
             for pod in tuple(entry.pods.values()):
                 self.gather(pod)
             return False
-        own = replace(entry.own, over=GONE)
-        entry.view(own, self._views.seen(own))
+        self._views.renew(entry, replace(entry.own, over=GONE))
         return True
 
     def _counts(self, entry: WorkloadEntry) -> Mapping[str, int]:

@@ -75,11 +75,22 @@ class JobViews:
 
     def _view_of(self, entry: WorkloadEntry, own: JobView) -> None:
         before = entry.job
-        entry.view(own, self.seen(own))
+        self.renew(entry, own)
         if not entry.job.suspended and entry.admission is not None:
             entry.mark_started()
         if _worth_a_look(before, entry.job):
             self._enqueue(entry.id, 0.0)
+
+    def renew(self, entry: WorkloadEntry, own: JobView) -> None:
+        """Have an entry show its job as it is by now.
+
+        One that was over may be so no more: a pod names the workload that it was let go for first, until our own patch
+        to it is seen. What is stored for it is held again then, as it would be after a restart.
+        """
+        held = holds(entry.job)
+        entry.view(own, self.seen(own))
+        if not held:
+            self._hold_stored(entry)
 
     def make(self, own: JobView, after: float = 0.0) -> None:
         """A job is new; it is looked at ``after`` so many seconds."""
@@ -98,15 +109,20 @@ class JobViews:
         entry.pods.update({pod.metadata.uid: pod for pod in self._owners.pods_of(owner.id)})
         workload = self._stores.workload(owner.workload_key)
         if workload is not None and belongs(workload, owner) and not self._entries.is_removed(workload.metadata.uid):
-            observed = observed_of(workload)
-            entry.observe(observed)
-            if observed.admission is not None and holds(owner):
-                self._admissions.hold(entry, observed.admission)
-                if not owner.suspended:
-                    entry.mark_started()
+            entry.observe(observed_of(workload))
+            self._hold_stored(entry)
         for uid, pod in entry.pods.items():
             self._gated_orphans.forget(uid)
             self._queues.remove_pod(objects.key(pod))
+
+    def _hold_stored(self, entry: WorkloadEntry) -> None:
+        """Hold what its Workload has, unless the job is over."""
+        observed = entry.observed
+        if observed is None or observed.admission is None or entry.admission is not None or not holds(entry.job):
+            return
+        self._admissions.hold(entry, observed.admission)
+        if not entry.job.suspended:
+            entry.mark_started()
 
     def drop(self, uid: str) -> None:
         """A job is gone, or is no workload of its own: all that is held for it is given back."""
