@@ -161,7 +161,10 @@ class World:
 
     def admit(self, job):
         """Wait, be admitted by a cycle, store and admit, as the shell does."""
-        record = self.memory.entries[id_of(job)]
+        return self.admit_entry(self.memory.entries[id_of(job)])
+
+    def admit_entry(self, record):
+        """`admit`, of whatever owner."""
         record.observed = record.observed or make_known(record.job)
         self.memory.admissions.enter(record)
         made = next(one for one in cycle(self.memory.state, self.memory.queues, 0.0).admitted if one.key == record.key)

@@ -179,3 +179,31 @@ def test_growth_is_tried_again_once_a_pod_takes_less_of_its_slot_than_more_pods_
     spec = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}
     world.put("pod", make_pod("old", owner=entry.job, at=slot.values, node=slot.node, phase="Running", spec=spec))
     assert (queues.freed_so_far(entry.key) != before) is helped
+
+
+def test_a_pod_that_names_an_earlier_workload_until_our_patch_is_seen_keeps_what_is_stored_for_it(world):
+    """It left a set that it was let go for, was let go for its own Workload, and is seen step by step."""
+    lone = make_pod("lone", at=None)
+    labels, wish = {KEYS.queue_name: "team"}, {KEYS.required[0]: "rack"}
+    meta = msgspec.structs.replace(lone.metadata, owner_references=(), labels=labels, annotations=wish)
+    lone = msgspec.structs.replace(lone, metadata=meta)
+    world.put("pod", lone)
+    [record] = world.memory.entries.values()
+    [slot] = world.admit_entry(record).slots
+
+    def let_go(workload):
+        at, spec = {KEYS.workload: workload}, lone.spec
+        meta = msgspec.structs.replace(lone.metadata, annotations={**wish, **at})
+        spec = msgspec.structs.replace(spec, scheduling_gates=None, node_name=slot.node)
+        return msgspec.structs.replace(lone, metadata=meta, spec=spec)
+
+    world.put("pod", let_go("statefulset-s-1"))
+    assert world.memory.pod_groups.regroup(record)
+    assert record.job.over
+    world.memory.admissions.free(record)
+    world.put("pod", let_go(record.job.workload))
+    assert world.memory.pod_groups.regroup(record)
+    assert not record.job.over
+    assert record.admission is not None
+    assert [held.queue for held in world.memory.queues.quotas.held.values()] == ["cq"]
+    assert world.memory.state.assignments(record.key)
