@@ -389,8 +389,11 @@ class History:
         return wrong
 
     def _charged(self, key: str) -> bool:
-        """Whether what is charged by itself is a pod that runs."""
+        """Whether what is charged by itself is a pod that runs, or what pods take beside what their workload holds."""
         namespace, _, name = key.removeprefix(orphan("")).partition("/")
+        name, _, queue = name.partition(" ")
+        if queue:
+            return any(workload == f"{namespace}/{name}" for workload, _ in self.judge.payers.running())
         pod = self.server.get("pods", name, namespace)
         return pod is not None and not gated(pod) and not ended(pod)
 

@@ -8,6 +8,7 @@ Rules
   was orphaned, it was relabelled. What it takes then it was admitted with, so no limit is asked.
 - By which quota it runs is written on it (`crds.admitted_quota`), so that a restart knows it too. A pod without that
   annotation, which only pods of a queue without slots are, is known by what its workload held when it gave that back.
+- What the pods of a workload take beyond what it holds is charged beside it (`ungater.cache.held.overruns`).
 - A pod whose patch was sent and whose workload then gave back what it held may run, though it is seen behind its gate
   for as long as the informer is late: it is charged until it is seen, or its patch is known to have failed. Where such
   a pod left its workload instead, it keeps its place there for as long.
@@ -23,6 +24,7 @@ from kube.pods.requests import pod_requests
 from queueing.model import Quantities, usage
 from queueing.queues.queues import Queues
 from queueing.queues.quota import Held
+from ungater.cache.held.overruns import Overruns, may_exceed
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
 
@@ -35,6 +37,7 @@ class Orphans:
         self._gate = gate
         self._dead = dead
         self._remembered: dict[str, AdmittedQuota] = {}  # by uid of a pod that does not say by which quota it runs
+        self._overruns = Overruns(queues)
         self._unseen: set[str] = set()  # uids of pods that were let go and are seen behind their gates
 
     def remember(self, entry: WorkloadEntry) -> None:
@@ -55,16 +58,39 @@ class Orphans:
 
         True where quota is free again that it took.
         """
+        uid = pod.metadata.uid
         if not is_gated(pod, self._gate):
-            self._unseen.discard(pod.metadata.uid)
-        quota = _said(pod) or self._remembered.get(pod.metadata.uid)
-        if quota is None or not self.runs(pod) or (entry is not None and answers_for(entry)):
-            return self.gone(pod) if not self.runs(pod) else self._queues.charge(key(pod), None)
-        takes = usage(pod_requests(pod.spec, pod.status), 1)
-        amounts: Quantities = {}
-        for resource, flavor in quota.flavors.items():
-            amounts[flavor, resource] = takes.get(resource, 0)
-        return self._queues.charge(key(pod), Held(quota.cluster_queue, amounts))
+            self._unseen.discard(uid)
+        if not self.runs(pod):
+            return self.gone(pod)
+        quota = _said(pod) or self._remembered.get(uid)
+        if entry is not None and answers_for(entry):
+            freed = self._queues.charge(key(pod), None) | self._overruns.moved(entry, uid)
+            return self._beside(pod, entry) or freed
+        freed = self._overruns.forget(uid)
+        return self._queues.charge(key(pod), _takes(pod, quota) if quota is not None else None) or freed
+
+    def _beside(self, pod: Pod, entry: WorkloadEntry) -> bool:
+        """Charge what the pods of a workload that answers for them take beyond it; True where quota is free again."""
+        takes = self._takes_of(entry, pod)
+        if not self._overruns.follows(entry):
+            name = entry.left[pod.metadata.uid][0] if pod.metadata.uid in entry.left else entry.pod_set_of(pod)
+            part = entry.admission.part(name) if entry.admission is not None else None
+            if takes is None or not may_exceed(entry, pod, part, takes):
+                return False
+            others = (*entry.pods.values(), *(left for _, left in entry.left.values()))
+            self._overruns.follow(entry, ((each.metadata.uid, self._takes_of(entry, each)) for each in others))
+        return self._overruns.note(entry, pod.metadata.uid, takes)
+
+    def _takes_of(self, entry: WorkloadEntry, pod: Pod) -> Held | None:
+        """What a pod of an admitted workload takes of a queue; None where it does not run."""
+        if not self.runs(pod):
+            return None
+        quota, admission = _said(pod) or self._remembered.get(pod.metadata.uid), entry.admission
+        if quota is None and admission is not None:
+            part = admission.part(entry.pod_set_of(pod))
+            quota = AdmittedQuota(admission.queue, dict(part.flavors)) if part is not None else None
+        return _takes(pod, quota) if quota is not None else None
 
     def sent(self, pod: Pod) -> None:
         """A pod whose patch is under way left its workload: it may run."""
@@ -78,7 +104,8 @@ class Orphans:
         """A pod is gone, or has ended; True where quota is free again that it took."""
         self._remembered.pop(pod.metadata.uid, None)
         self._unseen.discard(pod.metadata.uid)
-        return self._queues.charge(key(pod), None)
+        freed = self._overruns.forget(pod.metadata.uid)
+        return self._queues.charge(key(pod), None) or freed
 
     def stayed(self, pod: Pod) -> bool:
         """A pod's patch came to nothing, so it is behind its gate; True where quota is free again that it took."""
@@ -95,6 +122,12 @@ class Orphans:
 def answers_for(entry: WorkloadEntry) -> bool:
     """Whether a workload pays for its pods."""
     return entry.admission is not None and bool(entry.admission.queue)
+
+
+def _takes(pod: Pod, quota: AdmittedQuota) -> Held:
+    takes = usage(pod_requests(pod.spec, pod.status), 1)
+    amounts: Quantities = {(flavor, resource): takes.get(resource, 0) for resource, flavor in quota.flavors.items()}
+    return Held(quota.cluster_queue, amounts)
 
 
 def _said(pod: Pod) -> AdmittedQuota | None:

@@ -1,0 +1,112 @@
+"""Pods of an earlier admission that end slowly: what they take beyond what their workload has now is charged too."""
+
+import msgspec
+import pytest
+from support.owned import KEYS, make_pod
+from support.queued_world import cluster_queue, entry_of, filled, queued
+from support.world import World
+
+from crds.admitted_quota import AdmittedQuota, encode
+from crds.constants import ADMITTED_QUOTA
+from ungater.cache.held.overruns import Overruns
+
+
+@pytest.fixture
+def world():
+    return filled(World())
+
+
+def running(world, job, name, cpu, *, queue="cq", ends=True):
+    """A pod of the job that was let go by ``queue`` earlier, runs, and is told to end."""
+    container = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
+    owner = entry_of(world, job).job
+    pod = make_pod(
+        name, owner=owner, at=("b", "r2", "r2-h2"), node="r2-h2", phase="Running", spec={"containers": [container]}
+    )
+    annotations = {
+        **pod.metadata.annotations,
+        KEYS.pod_set: "main",
+        ADMITTED_QUOTA: encode(AdmittedQuota(queue, {"cpu": "gpu"})),
+    }
+    ended = "2026-11-21T01:00:00Z" if ends else None
+    meta = msgspec.structs.replace(pod.metadata, annotations=annotations, deletion_timestamp=ended)
+    pod = msgspec.structs.replace(pod, metadata=meta)
+    world.put("pod", pod)
+    return pod
+
+
+def used(world, queue="cq"):
+    return world.memory.queues.quotas.used(queue, ("gpu", "cpu"))
+
+
+def test_pods_that_are_larger_than_what_was_admitted_since_are_charged_with_what_is_more(world):
+    """A tenant has pods of 3 CPUs that take an hour to end, and asks for a pod of one meanwhile."""
+    job = queued(world, "train", 1)
+    old = running(world, job, "old", "3")
+    assert used(world) == 3000, "by itself, while its workload holds nothing"
+    world.admit(job)
+    assert used(world) == 3000, "1 by its workload, the rest beside it"
+    again = world.restarted()
+    assert again.queues.quotas.used("cq", ("gpu", "cpu")) == 3000
+    world.drop("pod", old)
+    assert used(world) == 1000
+
+
+def test_more_pods_than_were_admitted_since_are_charged(world):
+    job = queued(world, "train", 1)
+    pods = [running(world, job, f"old-{number}", "1") for number in range(3)]
+    world.admit(job)
+    assert used(world) == 3000
+    assert world.restarted().queues.quotas.used("cq", ("gpu", "cpu")) == 3000
+    for left, pod in zip((2000, 1000, 1000), pods, strict=True):
+        world.drop("pod", pod)
+        assert used(world) == left
+
+
+def test_what_a_workload_holds_covers_pods_that_end_as_it_covers_others(world):
+    job = queued(world, "train", 2)
+    for number in range(2):
+        running(world, job, f"old-{number}", "1")
+    world.admit(job)
+    assert used(world) == 2000
+
+
+def test_pods_that_run_by_another_queue_are_charged_there(world):
+    body = msgspec.structs.replace(
+        cluster_queue(4), metadata=msgspec.structs.replace(cluster_queue(4).metadata, name="other")
+    )
+    world.put("cluster_queue", body)
+    job = queued(world, "train", 1)
+    running(world, job, "old", "2", queue="other")
+    world.admit(job)
+    assert (used(world), used(world, "other")) == (1000, 2000)
+
+
+def test_a_pod_that_was_resized_where_it_runs_is_charged_with_it(world):
+    job = queued(world, "train", 1)
+    world.admit(job)
+    pod = running(world, job, "one", "1", ends=False)
+    assert used(world) == 1000
+    running(world, job, "one", "3", ends=False)
+    assert used(world) == 3000
+    running(world, job, "one", "1", ends=False)
+    assert used(world) == 1000
+    world.drop("pod", pod)
+    assert used(world) == 1000
+
+
+def test_nothing_stays_of_a_workload_that_is_gone(world, monkeypatch):
+    made = []
+    real = Overruns.follow
+    monkeypatch.setattr(Overruns, "follow", lambda self, *rest: (made.append(self), real(self, *rest))[1])
+    job = queued(world, "train", 1)
+    pod = running(world, job, "old", "3")
+    world.admit(job)
+    record = entry_of(world, job)
+    world.memory.admissions.free(record)
+    assert used(world) == 3000
+    world.drop("pod", pod)
+    assert used(world) == 0
+    (overruns,) = set(made)
+    assert not overruns.follows(record)
+    assert not overruns._of

@@ -1,0 +1,122 @@
+"""What pods of an admitted workload take of queues beyond what it was admitted with.
+
+Rules
+- A workload's admission pays for its pods (`ungater.cache.held.orphans`). Those of an earlier admission of it may still
+  end, for as long as their grace period is, and may be more than it has now, or larger, or run by another queue: its
+  template was made smaller, or its label changed, while it waited. Pods may be resized where they run. Nothing runs
+  that no quota paid for: what all its pods that run take is compared with what it holds, and the rest is charged
+  beside it.
+- Sums are kept only for workloads whose pods may take more (`may_exceed`); all others pay for each pod by themselves,
+  and together.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from kube.objects import Pod
+from queueing.queues.queues import Queues
+from queueing.queues.quota import Held
+from ungater.model.admission import PodSetAssignment
+from ungater.model.workload_entry import WorkloadEntry
+
+
+class _Taken:
+    """What the pods of one workload take, by pod and by queue."""
+
+    def __init__(self) -> None:
+        self._by_pod: dict[str, Held] = {}
+        self.by_queue: dict[str, Counter[tuple[str, str]]] = {}
+
+    def put(self, uid: str, takes: Held | None) -> None:
+        """A pod takes this now, and nothing else."""
+        if (before := self._by_pod.pop(uid, None)) is not None:
+            self.by_queue[before.queue].subtract(before.amounts)
+        if takes is not None:
+            self._by_pod[uid] = takes
+            self.by_queue.setdefault(takes.queue, Counter()).update(takes.amounts)
+
+    def __bool__(self) -> bool:
+        return bool(self._by_pod)
+
+
+class Overruns:
+    """See the module."""
+
+    def __init__(self, queues: Queues) -> None:
+        self._queues = queues
+        self._taken: dict[str, _Taken] = {}  # by the key of a workload whose pods may take more
+        self._of: dict[str, str] = {}  # by pod uid: in whose sum it is
+
+    def follows(self, entry: WorkloadEntry) -> bool:
+        """Whether a sum is kept for a workload."""
+        return entry.key in self._taken
+
+    def follow(self, entry: WorkloadEntry, pods: Iterable[tuple[str, Held | None]]) -> None:
+        """Keep a sum of what these pods take, by uid."""
+        self._taken[entry.key] = _Taken()
+        for uid, takes in pods:
+            self._put(entry.key, uid, takes)
+
+    def note(self, entry: WorkloadEntry, uid: str, takes: Held | None) -> bool:
+        """A pod of a workload with a sum takes this, or (None) nothing; True where quota is free again."""
+        self._put(entry.key, uid, takes)
+        return self._charge(entry.key)
+
+    def moved(self, entry: WorkloadEntry, uid: str) -> bool:
+        """A pod is this workload's now, and no more in the sum of another; True where quota is free again."""
+        return self._of.get(uid, entry.key) != entry.key and self.forget(uid)
+
+    def forget(self, uid: str) -> bool:
+        """A pod is gone, or no workload answers for it; True where quota is free again."""
+        if (key := self._of.get(uid)) is None:
+            return False
+        self._put(key, uid, None)
+        if self._taken[key]:
+            return self._charge(key)
+        freed = False
+        for queue in self._taken.pop(key).by_queue:
+            freed |= self._queues.charge(_unit(key, queue), None)
+        return freed
+
+    def _put(self, key: str, uid: str, takes: Held | None) -> None:
+        self._taken[key].put(uid, takes)
+        if takes is None:
+            self._of.pop(uid, None)
+        else:
+            self._of[uid] = key
+
+    def _charge(self, key: str) -> bool:
+        own = self._queues.quotas.held.get(key)
+        freed = False
+        by_queue = self._taken[key].by_queue
+        for queue, amounts in tuple(by_queue.items()):
+            holds: Mapping[tuple[str, str], int] = own.amounts if own is not None and own.queue == queue else {}
+            more = {name: amount - holds.get(name, 0) for name, amount in amounts.items()}
+            more = {name: amount for name, amount in more.items() if amount > 0}
+            freed |= self._queues.charge(_unit(key, queue), Held(queue, more) if more else None)
+            if not any(amounts.values()):
+                del by_queue[queue]
+        return freed
+
+
+def may_exceed(entry: WorkloadEntry, pod: Pod, part: PodSetAssignment | None, takes: Held) -> bool:
+    """Whether a pod of an admitted workload, or all of its pods, may take more than it was admitted with."""
+    admission = entry.admission
+    if (
+        admission is None
+        or pod.metadata.deletion_timestamp is not None
+        or takes.queue != admission.queue
+        or len(entry.pods) + len(entry.left) > admission.count
+        or part is None
+        or (asks := part.asks) is None
+    ):
+        return True
+    return any(
+        amount and (part.flavors.get(resource) != flavor or amount > asks.get(resource, 0))
+        for (flavor, resource), amount in takes.amounts.items()
+    )
+
+
+def _unit(key: str, queue: str) -> str:
+    """Under which name it is charged: no pod is called so."""
+    return f"{key} {queue}"
