@@ -150,6 +150,11 @@ class Informer(Generic[T]):
         """When the API server last said anything of it, in seconds since the epoch; 0 where it never did."""
         return self._feed.heard
 
+    @property
+    def reached(self) -> int:
+        """The resource version up to which the API server told of changes; 0 before the first list."""
+        return self._feed.reached
+
     def by_index(self, name: str, value: str) -> list[T]:
         """The objects for which the indexer ``name`` yields ``value``, ordered by key."""
         return self._indexes[name].get(value)

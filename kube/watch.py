@@ -40,7 +40,7 @@ from kube.errors import (
     Unauthorized,
     from_status,
 )
-from kube.objects import Object, key
+from kube.objects import Object, key, version_of
 from kube.resources import Resource
 
 T = TypeVar("T", bound=Object)
@@ -260,6 +260,11 @@ class Feed(Generic[T]):
             self._observe(self._resource, signal, value)
         except Exception:
             log.exception("observer failed", resource=str(self._resource), signal=signal.value)
+
+    @property
+    def reached(self) -> int:
+        """The resource version up to which it has handed on what happened; 0 before the first list."""
+        return version_of(self._version)
 
     async def _list(self) -> AsyncGenerator[Listed[T], None]:
         started = self.clock.monotonic()

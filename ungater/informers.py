@@ -193,6 +193,7 @@ class Informers:
                 csi_node=self.csi_nodes.store.get,
             ),
             reads_devices=lambda: self.reads_devices,
+            workloads_reached=lambda: self.workloads.reached,
         )
 
     def node(self, name: str) -> Node | None:

@@ -236,6 +236,7 @@ def stores_of(found: Dump, keys: Keys) -> Stores:
         pods_with=lambda key: by_claim.get(key, ()),
         storage=storage_of(found),
         reads_devices=lambda: found.reads_devices,
+        workloads_reached=lambda: 0,
     )
 
 

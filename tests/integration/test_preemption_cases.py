@@ -174,3 +174,36 @@ async def test_room_that_becomes_free_meanwhile_is_taken_instead_of_a_victims(ke
     await kept.condition("kept", "Evicted", "False", "EvictionBlocked")
     assert await kept.uids("kept") == before
     await kept.calm("kept", "high")
+
+
+async def test_a_class_that_is_nobodys_victim_stays_and_another_goes(running, client):
+    spared = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "spared"}, "value": 1}
+    spared["metadata"]["annotations"] = {"topogate.dev/preemptible": "false"}
+    await client.apply(PRIORITY_CLASSES, spared, field_manager="test")
+    await running.submit("spared", 1, priority="spared")
+    await running.running("spared", 1)
+    await running.submit("low", 1, priority="low")
+    await running.running("low", 1)
+    before = await running.uids("spared")
+    await running.submit("high", 1, priority="high")
+    await running.running("high", 1)
+    await running.put_back("low")
+    await running.submit("top", 2, priority="top")
+    await running.waits("top", "InsufficientQuota")
+    assert await running.uids("spared") == before, "less important than who was taken"
+    await running.calm("spared", "high")
+
+
+async def test_who_never_preempts_waits_before_those_of_lower_priority(running, client):
+    patient = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "patient"}}
+    await client.apply(PRIORITY_CLASSES, {**patient, "value": 3000, "preemptionPolicy": "Never"}, field_manager="test")
+    await running.fill("one", "two")
+    await running.submit("patient", 1, priority="patient")
+    await running.waits("patient", "InsufficientQuota")
+    await running.submit("later", 1, priority="low")
+    await running.waits("later", "InsufficientQuota")
+    await running.calm("one", "two")
+    await running.finish("one")
+    await running.running("patient", 1)
+    await running.calm("patient", "two")
+    await running.waits("later", "InsufficientQuota")

@@ -15,13 +15,13 @@ from support.published import GI, flex_body, nrt_body, nrt_zone
 
 from crds.constants import HOSTNAME_LABEL, NUMA_PLACEMENT_PREDICTED
 from kube.errors import NotFound
-from kube.resources import FLEX_TOPOS, JOBS, NODE_RESOURCE_TOPOLOGIES, NODES, RESOURCE_FLAVORS
+from kube.resources import FLEX_TOPOS, JOBS, NODE_RESOURCE_TOPOLOGIES, NODES, PODS, RESOURCE_FLAVORS
 
 pytestmark = pytest.mark.cluster
 
 ZONE = {"cpu": 16, "memory": 64 * GI, GPU: 4}  # a socket
 XPU = "kunlunxin.com/xpu"
-MATRIX = "gpu-topology.acme.com/nvlink-matrix"
+MATRIX, STATES = "gpu-topology.acme.com/nvlink-matrix", "gpu-topology.acme.com/gpu-states"
 ANYWHERE, IN_A_RACK = {KEYS.unconstrained: "true"}, {KEYS.required[0]: RACK_LABEL}
 FULLER = pytest.mark.parametrize("fuller", [0, -1], ids=["first", "last"])
 
@@ -65,8 +65,36 @@ class Fleet(Watched):
         matrix = [["X" if one == other else word for other in range(8)] for one in range(8)]
         await self.client.patch(NODES, name, body={"metadata": {"annotations": {MATRIX: json.dumps(matrix)}}})
 
-    async def put(self, name, amount, pods=1, *, resource=GPU, request=ANYWHERE, on=None, but=None, **wishes):
-        """A job's pods, running: ``on`` one node, or on any ``but`` one."""
+    async def states(self, name, free):
+        """Say which GPUs of a node are free, by index."""
+        said = json.dumps(["free" if gpu in free else "used" for gpu in range(8)])
+        await self.client.patch(NODES, name, body={"metadata": {"annotations": {STATES: said}}})
+
+    async def foreign(self, name, node, spec):
+        """A pod that nobody asked Topogate about is on a node, and runs."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "labels": {"batch.kubernetes.io/job-name": name}},
+            "spec": {"nodeName": node, "terminationGracePeriodSeconds": 0, **spec},
+        }
+        await self.client.create(PODS, body, self.namespace)
+        await self.running(name, 1)
+
+    async def waits(self, name, amount, **options):
+        """Ask for a pod that gets no place: what it is told."""
+        await self.ask(name, amount, **options)
+        return (await self.condition(name, "QuotaReserved", "False"))["message"]
+
+    async def put(self, name, amount, pods=1, **options):
+        """A job's pods, running."""
+        await self.ask(name, amount, pods, **options)
+        return await self.running(name, pods)
+
+    async def ask(
+        self, name, amount, pods=1, *, resource=GPU, request=ANYWHERE, on=None, but=None, spec=None, **wishes
+    ):
+        """Make a job: ``on`` one node, or on any ``but`` one; ``spec``: of its pods, where not as `asks` says."""
         where = {}
         if on is not None:
             where = {"nodeSelector": {HOSTNAME_LABEL: on}}
@@ -77,10 +105,9 @@ class Fleet(Watched):
                     "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
                 }
             }
-        spec = asks(amounts={resource: str(amount)}, **where)
+        spec = {**asks(amounts={resource: str(amount)}, **where), **(spec or {})}
         annotations = {f"topogate.dev/{key.replace('_', '-')}": value for key, value in wishes.items()}
         await self.create(job(name, pods, request=request, annotations=annotations, pod_spec=spec))
-        return await self.running(name, pods)
 
     async def lands(self, name, amount, **options):
         """(node, zones) of one pod."""
@@ -223,3 +250,71 @@ async def test_an_xpu_is_taken_where_that_leaves_the_better_set(fleet, fuller):
             (pod,) = await jobs.put(name, count, resource=XPU, on=on)
             told.append((pod["spec"]["nodeName"], pod["metadata"]["annotations"]["BAIDU_COM_DEVICE_IDX"]))
         assert told == [(used, "0,1,2,3"), (other, "0,1"), (other, "2"), (other, "3")]
+
+
+# --- what the user states, and nodes without an agent ---------------------------------------------------------------
+
+
+async def test_zones_are_guaranteed_and_one_socket_is_wished(fleet):
+    """2 GPUs: `socket` alone waits where each socket has one, with `numa-guaranteed` two zones are enough."""
+    async with fleet(1) as jobs:
+        (only,) = jobs.names
+        await jobs.publish(only, "restricted")
+        await jobs.controller.knows("NodeResourceTopology", 1)
+        await jobs.split("fill", on=only)
+        assert "NUMA" in await jobs.waits("hard", 2, numa_policy="socket")
+        node, zones = await jobs.lands("soft", 2, numa_policy="socket", topology_qos="best-effort")
+        assert (node, len(zones)) == (only, 2)
+
+
+@FULLER
+async def test_pods_without_a_record_hold_what_the_exporter_says_is_in_use(fleet, fuller):
+    """Of 4 CPUs a zone each of two foreign pods holds 3: a pod of 2 CPUs in one zone goes to the other node."""
+    async with fleet(2) as jobs:
+        used, other = jobs.names[fuller], jobs.names[-1 - fuller]
+        memory = 64 * GI
+        for number in range(2):
+            await jobs.foreign(f"foreign-{number}", used, asks(amounts={"cpu": "3"}))
+        for name, free in ((used, 1), (other, 4)):
+            zones = [nrt_zone(zone, {"cpu": (4, 4, free), "memory": memory}) for zone in range(2)]
+            body = nrt_body(zones, name=name, policy="single-numa-node", scope="pod")
+            await jobs.client.apply(NODE_RESOURCE_TOPOLOGIES, body, field_manager="test")
+        await jobs.controller.knows("NodeResourceTopology", 2)
+        pods = [(await jobs.put(f"job-{number}", 2, resource="cpu"))[0] for number in range(4)]
+        assert [pod["spec"]["nodeName"] for pod in pods] == [other] * 4
+        assert await jobs.controller.metric('topogate_unrecorded_pods{source="NodeResourceTopology"}') == 2
+        assert "NUMA" in await jobs.waits("fifth", 2, resource="cpu")
+
+
+async def test_a_pod_that_requires_links_gets_them_of_the_gpus_that_are_free(fleet):
+    """Pairs are linked. GPUs 0, 2, 4 and 6 are free of one node, so no pair is; of the other 2 and 3 are."""
+    async with fleet(2) as jobs:
+        apart, pair = jobs.names
+        linked = [["X" if a == b else "NV4" if a // 2 == b // 2 else "SYS" for a in range(8)] for b in range(8)]
+        for name, free in ((apart, {0, 2, 4, 6}), (pair, {0, 2, 3, 5})):
+            await jobs.client.patch(NODES, name, body={"metadata": {"annotations": {MATRIX: json.dumps(linked)}}})
+            await jobs.states(name, free)
+            await jobs.foreign(f"holds-{name}", name, asks(amounts={GPU: "4"}))
+        await jobs.controller.knows("Node", 2)
+        (pod,) = await jobs.put("pair", 2, gpu_link="require")
+        assert pod["spec"]["nodeName"] == pair
+        assert "NVLink clique" in await jobs.waits("another", 2, gpu_link="require")
+        (pod,) = await jobs.put("any", 2)
+        assert pod["spec"]["nodeName"] in {apart, pair}
+
+
+async def test_a_wish_that_no_node_could_keep_is_refused_with_its_reason(fleet):
+    async with fleet(1) as jobs:
+        assert "publish" in await jobs.waits("aligned", 2, numa_policy="single-numa-node")
+        await jobs.put("plain", 2)
+        await jobs.publish(jobs.names[0], "single-numa-node")
+        (pod,) = await jobs.running("aligned", 1)
+        assert len(zones_of(pod)) == 1
+
+
+async def test_xpus_are_given_in_ones_twos_fours_and_eights_where_nothing_is_published_too(fleet):
+    async with fleet(1) as jobs:
+        amounts = {"capacity": {XPU: "8"}, "allocatable": {XPU: "8"}}
+        await jobs.client.patch(NODES, jobs.names[0], body={"status": amounts}, subresource="status")
+        assert "1, 2, 4" in await jobs.waits("three", 3, resource=XPU)
+        await jobs.put("four", 4, resource=XPU)

@@ -64,6 +64,7 @@ class World:
             vars(self).setdefault(name, {})  # those that say how they look these up have them already
         self.mismatches = []
         self.reads_devices = True  # whether all is read that tells of devices
+        self.workloads_reached = 1 << 40  # up to which resource version Workloads are known
         self.reads = False  # whether owners are read that tell how many pods they make
         kinds = ("node", "flavor", "class", "job", "workload", "pod", "namespace", "cluster_queue", "local_queue")
         self.stores = {kind: {} for kind in (*kinds, *VOLUMES, *DEVICES)}
@@ -101,6 +102,7 @@ class World:
                 csi_node=self.stores["csi_node"].get,
             ),
             reads_devices=lambda: self.reads_devices,
+            workloads_reached=lambda: self.workloads_reached,
         )
 
     def pods_with(self, name):

@@ -19,6 +19,7 @@ class Stores:
     node. ``workload``, ``jobset`` and ``leader_set``: by ``namespace/name``; ``cluster_queue``: by name. ``nodes``: a
     node's objects by its name. ``reads``: whether owners of a kind and API group are read, that tell how many pods they
     make of each kind. ``pods_with``: by the key of a claim that they have; ``storage``: claims, volumes, classes.
+    ``workloads_reached``: the resource version up to which it is known which Workloads there are.
     ``reads_devices``: whether all is read that says which devices there are, and who holds them.
     """
 
@@ -33,3 +34,4 @@ class Stores:
     pods_with: Callable[[str], Iterable[Pod]]
     storage: Storage
     reads_devices: Callable[[], bool]
+    workloads_reached: Callable[[], int]

@@ -84,12 +84,19 @@ class WorkloadEvents:
             self.saw_workload(entry, observed_of(latest))
 
     def judge_unstored(self) -> None:
-        """Find Workloads that came and went while a watch was broken, of which no event tells; call at times."""
-        now, stored = self._clock(), self._stores.workload
+        """Find Workloads that came and went while a watch was broken, of which no event tells; call at times.
+
+        A watch that says nothing at all says nothing of them either: only what is older than the last change that it
+        told of can be missing.
+        """
+        now, stored, reached = self._clock(), self._stores.workload, self._stores.workloads_reached()
         missing = [
             entry
             for entry in self._entries.values()
-            if entry.observed is not None and not entry.writes.busy and stored(entry.key) is None
+            if entry.observed is not None
+            and entry.observed.version <= reached
+            and not entry.writes.busy
+            and stored(entry.key) is None
         ]
         self._unstored = {entry.id: self._unstored.get(entry.id, now) for entry in missing}
         for entry in missing:

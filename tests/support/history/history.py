@@ -393,7 +393,7 @@ class History:
         namespace, _, name = key.removeprefix(orphan("")).partition("/")
         name, _, queue = name.partition(" ")
         if queue:
-            return any(workload == f"{namespace}/{name}" for workload, _ in self.judge.payers.running())
+            return self.judge.payers.runs_for(namespace, name)
         pod = self.server.get("pods", name, namespace)
         return pod is not None and not gated(pod) and not ended(pod)
 

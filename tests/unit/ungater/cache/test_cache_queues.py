@@ -352,6 +352,12 @@ def test_a_workload_that_came_and_went_while_a_watch_was_broken_is_made_again(wo
     world.memory.workloads.judge_unstored()
     assert record.observed is not None
     world.stores["workload"].pop(record.key)  # no event tells
+    world.workloads_reached = record.observed.version - 1
+    for _ in range(9):
+        now[0] += 20.0
+        world.memory.workloads.judge_unstored()
+        assert record.observed is not None, "a watch that says nothing does not say that it is gone"
+    world.workloads_reached += 1
     for seconds in (0.0, 20.0):
         now[0] += seconds
         world.memory.workloads.judge_unstored()
