@@ -53,13 +53,16 @@ class Fleet(Watched):
         body = flex_body(name=name, cores=4, threads=2, gpus=0, policy="none", reserved="")
         cards = [{"id": f"xpu{card}", "zones": [card // 4]} for card in range(8)]
         body["status"]["devices"] = [{"resource": XPU, "devices": cards}]
+        await self.publish_flex(body)
+        amounts = {"capacity": {XPU: "8"}, "allocatable": {XPU: "8"}}
+        await self.client.patch(NODES, name, body={"status": amounts}, subresource="status")
+
+    async def publish_flex(self, body):
         status = body.pop("status")
         for condition in status["conditions"]:
             condition["lastTransitionTime"] = "2026-11-21T00:00:00Z"
         await self.client.apply(FLEX_TOPOS, body, field_manager="test")
-        await self.client.patch(FLEX_TOPOS, name, body={"status": status}, subresource="status")
-        amounts = {"capacity": {XPU: "8"}, "allocatable": {XPU: "8"}}
-        await self.client.patch(NODES, name, body={"status": amounts}, subresource="status")
+        await self.client.patch(FLEX_TOPOS, body["metadata"]["name"], body={"status": status}, subresource="status")
 
     async def links(self, name, word):
         matrix = [["X" if one == other else word for other in range(8)] for one in range(8)]
@@ -256,15 +259,20 @@ async def test_an_xpu_is_taken_where_that_leaves_the_better_set(fleet, fuller):
 
 
 async def test_zones_are_guaranteed_and_one_socket_is_wished(fleet):
-    """2 GPUs: `socket` alone waits where each socket has one, with `numa-guaranteed` two zones are enough."""
+    """A zone of 2 GPUs is free in each socket: 4 GPUs in one `socket` wait, with `numa-guaranteed` they take both."""
     async with fleet(1) as jobs:
         (only,) = jobs.names
-        await jobs.publish(only, "restricted")
-        await jobs.controller.knows("NodeResourceTopology", 1)
-        await jobs.split("fill", on=only)
-        assert "NUMA" in await jobs.waits("hard", 2, numa_policy="socket")
-        node, zones = await jobs.lands("soft", 2, numa_policy="socket", topology_qos="best-effort")
-        assert (node, len(zones)) == (only, 2)
+        body = flex_body(name=only, zones=(0, 1, 2, 3), gpus=2, policy="best-effort", scope="pod", reserved="")
+        await jobs.publish_flex(body)
+        await jobs.controller.knows("FlexTopo", 1)
+        sockets = {}
+        for name in ("a", "b", "c"):
+            _, (zone,) = await jobs.lands(name, 2)
+            sockets.setdefault(int(zone.removeprefix("node-")) // 2, []).append(name)
+        await jobs.end(max(sockets.values(), key=len)[0])
+        assert "NUMA" in await jobs.waits("hard", 4, numa_policy="socket")
+        _, zones = await jobs.lands("soft", 4, numa_policy="socket", topology_qos="numa-guaranteed")
+        assert len({int(zone.removeprefix("node-")) // 2 for zone in zones}) == len(zones) == 2
 
 
 @FULLER
@@ -305,7 +313,7 @@ async def test_a_pod_that_requires_links_gets_them_of_the_gpus_that_are_free(fle
 
 async def test_a_wish_that_no_node_could_keep_is_refused_with_its_reason(fleet):
     async with fleet(1) as jobs:
-        assert "publish" in await jobs.waits("aligned", 2, numa_policy="single-numa-node")
+        assert "nothing is known of the NUMA zones" in await jobs.waits("aligned", 2, numa_policy="single-numa-node")
         await jobs.put("plain", 2)
         await jobs.publish(jobs.names[0], "single-numa-node")
         (pod,) = await jobs.running("aligned", 1)
