@@ -237,6 +237,28 @@ async def test_a_suspended_job_comes_back_with_other_requests(siege):
     await settle(siege)
 
 
+async def test_a_job_asks_for_less_while_its_large_pods_end_slowly(siege):
+    """Two pods of 8 GPUs take long to end; meanwhile it asks for two of one, and another wants 24."""
+    await siege.submit("evil", 2, annotations={"topogate.dev/stop-seconds": "10"})
+    await siege.paid(2 * GPUS)
+    await siege.tenant.patch(JOBS, "evil", siege.namespace, body={"spec": {"suspend": True}})
+
+    async def less():
+        try:
+            await edit(siege, JOBS, "evil", larger(1))
+        except (Conflict, Invalid):
+            return False
+        return True
+
+    await until(less, "the suspended job to ask for less")
+    await siege.tenant.patch(JOBS, "evil", siege.namespace, body={"spec": {"suspend": False}})
+    assert await siege.run_gpus() >= 2 * GPUS, "its large pods run yet"
+    await siege.submit("other", 3)
+    for _ in range(5):
+        await within(siege)
+    await settle_alike(siege)
+
+
 async def test_an_elastic_job_grows_and_shrinks_as_fast_as_it_can(siege):
     await siege.submit("evil", 1, indexed=True)
     await siege.paid(GPUS)
