@@ -278,7 +278,7 @@ class Controller:
         try:
             observed = await self.writer.read(entry.job.namespace, entry.job.workload)
         except REFUSED:
-            entry.forget_workload()
+            self.cache.workloads.found_gone(entry)
         else:
             self.cache.workloads.saw_workload(entry, observed)
 

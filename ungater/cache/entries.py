@@ -73,16 +73,16 @@ class Entries(Mapping[str, WorkloadEntry]):
             del self._ids[entry.key]
         return entry
 
-    # --- Workloads that we deleted -------------------------------------------------------------------------------
+    # --- Workloads that were deleted -----------------------------------------------------------------------------
 
     def note_removed(self, workload: str) -> None:
-        """A Workload of this uid was deleted by us: what is still heard of it is old, also for an entry made anew."""
+        """A Workload of this uid was deleted, by us or unseen: what is still heard of it is old, whoever asks."""
         self._removed[workload] = None
         if len(self._removed) > REMOVED:
             del self._removed[next(iter(self._removed))]
 
     def is_removed(self, workload: str) -> bool:
-        """Whether we deleted the Workload of this uid, and nothing was seen of that yet."""
+        """Whether the Workload of this uid was deleted, and nothing was seen of that yet."""
         return workload in self._removed
 
     def forget_removed(self, workload: str) -> None:

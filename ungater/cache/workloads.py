@@ -106,6 +106,15 @@ class WorkloadEvents:
                 entry.forget_workload()
                 self._enqueue(entry.id, 0.0)
 
+    def found_gone(self, entry: WorkloadEntry) -> None:
+        """The API server has no Workload of its any more, whatever a late watch says yet, also to a new entry."""
+        if entry.observed is not None:
+            uid, there = entry.observed.uid, self._stores.workload(entry.key)
+            if there is not None and there.metadata.uid == uid:
+                self._entries.note_removed(uid)
+            entry.mark_deleted(uid)
+        entry.forget_workload()
+
     def removed(self, entry: WorkloadEntry) -> None:
         """Its Workload was deleted by us; whatever is still heard of that one is old, also by an entry made anew."""
         if entry.observed is not None:

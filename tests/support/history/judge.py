@@ -482,6 +482,7 @@ class Judge:
             not workload["spec"].get("active", True)
             or (job["spec"].get("suspend") and (not queued or by_hand))
             or not self.wanted(job)
+            or (not queued and job["spec"].get("waits", False) and _lacks_pods(workload))
         )
 
     def parts(self, owner: Json) -> list[Part]:
@@ -615,6 +616,12 @@ def _one_domain(workload: Json, slices: Slices) -> Iterator[str]:
         domains = {tuple(each.labels[key] for key in upper) for each in own}
         if len(domains) > 1:
             yield f"{name_of(workload)}: required {request['level']}, but {pod_set['name']} over {sorted(domains)}"
+
+
+def _lacks_pods(workload: Json) -> bool:
+    """Whether it waits, for an hour at most, since pods in its namespace did not come in time."""
+    conditions = (workload.get("status") or {}).get("conditions") or ()
+    return any((one["type"], one["reason"]) == ("QuotaReserved", "PodsMissing") for one in conditions)
 
 
 def _says_why(workload: Json) -> bool:

@@ -357,7 +357,12 @@ def groups_of(server: "Server", whole: Json) -> list[Json]:
         {
             "kind": LEADER_GROUP,
             "metadata": {**meta, "name": f"{meta['name']}-{group}", "uid": f"{meta['uid']}/{group}"},
-            "spec": {**templates, "replicas": templates["size"], "template": templates["workerTemplate"]},
+            "spec": {
+                **templates,
+                "replicas": templates["size"],
+                "template": templates["workerTemplate"],
+                "waits": whole["spec"]["waits"],
+            },
         }
         for group, templates in groups
     ]

@@ -15,6 +15,7 @@ Rules
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -108,7 +109,7 @@ class RebuiltAdmissions:
                 return None
             if slots is not None and (flavor is None or flavor.levels != slots.levels or not inside(one, slots)):
                 return None
-            if not all(self._is_there(one, pod) for pod in pods):
+            if not self._are_there(one):
                 return None
             kept.append(one)
         if len(kept) != len(entry.job.pod_sets) or len(kept) != len(noted.parts) or not runs(entry, self._keys.gate):
@@ -129,11 +130,17 @@ class RebuiltAdmissions:
         quota = decode(text)
         if len(said) > 1 or (quota is None) != (not entry.job.queue) or (text and quota is None):
             return None
-        for flavor in self._flavors(quota):
-            found = KeptPods(pod_set, pods, quota, flavor, self._asks(pods))
-            if all(self._is_there(found, pod) for pod in pods):
-                return found
-        return None
+        asks = self._asks(pods)
+        tried = [KeptPods(pod_set, pods, quota, flavor, asks) for flavor in self._flavors(quota)]
+        # One on its way to a node that is gone by now never comes there: it is missing, and another is made for it.
+        coming = [replace(one, pods=tuple(pod for pod in pods if self._may_come(one, pod))) for one in tried]
+        return next((one for one in (*tried, *coming) if one.pods and self._are_there(one)), None)
+
+    def _may_come(self, kept: KeptPods, pod: Pod) -> bool:
+        return bool(pod.spec.node_name) or self._is_there(kept, pod)
+
+    def _are_there(self, kept: KeptPods) -> bool:
+        return all(self._is_there(kept, pod) for pod in kept.pods)
 
     def _placed(self, entry: WorkloadEntry, pod_set: PodSetView) -> tuple[Pod, ...]:
         """Pods that were let go for this workload and take room; of those that end only as many as are missing."""

@@ -369,6 +369,24 @@ def test_a_workload_that_came_and_went_while_a_watch_was_broken_is_made_again(wo
     assert not world.memory.workloads._unstored
 
 
+def test_a_workload_that_was_found_gone_counts_no_more_though_a_late_watch_has_it(world):
+    """Its entry is dropped then; a pod comes, and another is made."""
+    job = queued(world, "train")
+    world.admit(job)
+    record = entry_of(world, job)
+    world.memory.workloads.found_gone(record)
+    assert record.observed is None
+    world.memory.views.drop(record.id)
+    world.memory.views.make(record.own)
+    again = entry_of(world, job)
+    assert again is not record
+    assert again.observed is None
+    assert again.admission is None
+    world.drop("workload", world.stores["workload"][record.key])
+    world.admit(job)
+    assert again.admission is not None
+
+
 def test_a_pod_that_takes_less_than_its_slot_leaves_room_to_others(world):
     job = queued(world, "train", 1, spec=CPU)
     slot = world.admit(job).slots[0]
