@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from engine.devices.facts import DeviceFacts
 from engine.kubelet.machine import CPU, HUGEPAGES, MEMORY, Container, Machine, PodShape, Qos
 from engine.model import NODES_PER_OPENED_DOMAIN, Amounts, Flavor, Node, Pod, PodSet
 from engine.numa.score import ALIGNMENT_OVER_PACKING, AlignmentOverPacking
@@ -24,7 +25,8 @@ class Job(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What somebody submits at ``arrival``; it has to run for ``duration`` seconds with all its pods.
 
     ``queue`` is a LocalQueue of ``namespace``. ``preempts``, ``non_preemptible``, ``at_least``: as in
-    `queueing.model.Workload`; with fewer pods it runs longer by as much.
+    `queueing.model.Workload`; with fewer pods it runs longer by as much. ``hindered``: why the controller gives it
+    nothing, whatever room there is; "" where it may be placed.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Job(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     namespace: str = NAMESPACE
     queue: str = QUEUE
     at_least: dict[str, int] = {}
+    hindered: str = ""
 
     @property
     def key(self) -> str:
@@ -54,8 +57,7 @@ class Cluster:
     """What jobs are put on, and in which queues they wait.
 
     ``pods`` are there already, and stay for ever. Where there is no queue at all, jobs wait in one without quota.
-    ``names``: what
-    flavors call their levels: flavor to name to level.
+    ``names``: what flavors call their levels: flavor to name to level. ``devices``: what resource claims may get.
     """
 
     flavors: tuple[Flavor, ...]
@@ -67,6 +69,7 @@ class Cluster:
     local: tuple[LocalQueue, ...] = ()
     namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
     names: dict[str, dict[str, str]] = field(default_factory=dict)
+    devices: DeviceFacts = field(default_factory=DeviceFacts)
 
 
 class Placing(StrEnum):

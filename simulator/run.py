@@ -3,48 +3,36 @@
 A recipe
 1. What happens at one moment: jobs end, victims are gone, refused pods are made again, jobs arrive (in this order).
 2. Cycles, as the controller runs them, until the queue core has nobody left to look at. What they decide happens at
-   once: who is admitted starts (see `simulator.site`), victims are gone after their grace period.
+   once: who is admitted starts (see `simulator.world.site`), victims are gone after their grace period.
 3. One row of the series.
 
 Rules
 - A job that starts has all its pods on nodes, or it waits with some of them until kubelets take the rest.
+- A job that the controller would give nothing, whatever room there is, waits for ever: nobody changes it here.
 - Every job ends exactly once, and nothing that a job held is left then.
 - Equal input gives equal results: events at one moment are in the order of their kind and of the jobs' names.
 """
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from enum import IntEnum
 from math import inf
 from typing import Final
 
-import msgspec
-
-from engine.model import Policy as Wish
-from engine.model import TopologyRequest
 from queueing.cycle.cycle import Decisions, cycle
-from queueing.model import (
-    ClusterQueue,
-    LocalQueue,
-    Preemption,
-    Reclaim,
-    Rules,
-    Within,
-)
-from queueing.model import Workload as Waiting
 from queueing.queues.entry import AssumedAdmission
-from queueing.queues.queues import Queues
-from simulator.model import NAMESPACE, QUEUE, Cluster, Job, Options, Placing, Policy
+from simulator.entering import queues_of, waiting
+from simulator.model import NAMESPACE, Cluster, Job, Options, Placing, Policy
 from simulator.results import End, Outcome, Result
-from simulator.site import Site, Where
 from simulator.tally import Tally
+from simulator.tracks import Track
+from simulator.world.site import Site, Where
 
 FIRST_RETRY: Final = 10.0  # as the Job controller makes failed pods again
 LAST_RETRY: Final = 360.0
 LOOKS: Final = 64  # of one cycle
 IDLE_LOOKS: Final = 3  # in a row that nothing came of, when time alone is left: then nothing will
-_ANYWHERE: Final = TopologyRequest(policy=Wish.UNCONSTRAINED)
 
 
 class Kind(IntEnum):
@@ -60,87 +48,6 @@ class Kind(IntEnum):
 Event = tuple[float, Kind, str, int]  # (time, kind, job, which of its starts)
 
 
-@dataclass(eq=False)
-class Track:
-    """One job as it goes on. ``left``: seconds of work; ``tries``: how often its pods were refused since it started."""
-
-    job: Job
-    left: float
-    where: Where | None = None
-    running: bool = False
-    leaving: bool = False
-    since: float = 0.0  # when all its pods began to run
-    pace: float = 1.0  # seconds a second of work takes
-    starts: int = 0
-    tries: int = 0
-    refusals: int = 0
-    evictions: int = 0
-    lost: float = 0.0
-    started: float | None = None
-    finished: float | None = None
-    end: End | None = None
-    reason: str = ""
-    aligned: bool | None = None
-    crossing: int = 0
-    avoidable: int = 0
-    split: int = 0
-    domains: dict[str, int] = field(default_factory=dict)
-
-    def wait(self, reason: str) -> None:
-        """It waits, for this reason."""
-        self.reason = reason
-
-    def start(
-        self, where: Where, spread: tuple[dict[str, int], bool | None], *, slowdown: float, longer: float
-    ) -> None:
-        """Its pods are sent to nodes.
-
-        ``spread``: as `Tally.spread` has it. ``longer``: how much longer it takes for having fewer pods than it wishes;
-        ``slowdown``: and for not being aligned.
-        """
-        self.where, self.tries, self.reason = where, 0, ""
-        self.starts += 1
-        self.domains, self.aligned = spread
-        self.pace = (slowdown if self.aligned is False else 1.0) * longer
-
-    def run(self, now: float, crossing: int, avoidable: int, split: int) -> None:
-        """All its pods run."""
-        self.running, self.since = True, now
-        self.crossing, self.avoidable, self.split = crossing, avoidable, split
-        self.started = now if self.started is None else self.started
-
-    def count_refusals(self, pods: int) -> None:
-        """Kubelets refused so many of its pods."""
-        self.refusals += pods
-
-    def try_again(self) -> None:
-        """Its pods that were refused will be made again."""
-        self.tries += 1
-
-    def evict(self, now: float, checkpoint: float) -> None:
-        """It is told to go; what it did since its last checkpoint is lost."""
-        if self.running:
-            worked = (now - self.since) / self.pace
-            kept = worked // checkpoint * checkpoint if checkpoint else 0.0
-            self.left = max(self.left - kept, 0.0)
-            self.lost += worked - kept
-        self.evictions += 1
-        self.starts += 1  # whatever was to happen to this start does not
-        self.leaving, self.running = True, False
-
-    def leave(self) -> None:
-        """Its pods are gone."""
-        self.where, self.running, self.leaving = None, False, False
-
-    def finish(self, now: float) -> None:
-        """All its work is done."""
-        self.left, self.end, self.finished = 0.0, End.FINISHED, now
-
-    def give_up(self, now: float, reason: str) -> None:
-        """Kubelets refused its pods for good."""
-        self.end, self.finished, self.reason = End.REFUSED, now, reason
-
-
 class Simulation:
     """See the module. ``run`` once."""
 
@@ -149,7 +56,7 @@ class Simulation:
         self.options = options or Options()
         self.site = Site(cluster, policy, self.options.seed)
         self.tracks = {job.key: Track(job, job.duration) for job in jobs}
-        self.queues = _queues(cluster, policy, self.options, [track.job for track in self.tracks.values()])
+        self.queues = queues_of(cluster, policy, self.options, [track.job for track in self.tracks.values()])
         self.tally = Tally(self.site.state)
         self.now = 0.0
         self.done = 0
@@ -198,7 +105,10 @@ class Simulation:
 
     def _arrive(self, track: Track) -> None:
         self.tally.waits(track.job, 1)
-        self.queues.submit(_waiting(track.job, self.policy), self.now)
+        if track.job.hindered:
+            track.wait(track.job.hindered)
+            return
+        self.queues.submit(waiting(track.job, self.policy), self.now)
 
     def _end(self, track: Track) -> None:
         self._leave(track)
@@ -236,7 +146,8 @@ class Simulation:
             self.cycles += 1
             self._carry_out(made)
             anything = anything or bool(made.admitted or made.preempting or made.evict)
-            if not made.more:
+            helped = any(self.site.gives_devices(self.tracks[one.key].job) for one in made.admitted)
+            if not (made.more or helped):
                 break
         after = made.next_time
         if after is not None and self.now < after < inf and after not in self._looks:
@@ -331,59 +242,3 @@ def wish_of(job: Job) -> str:
     """What it wishes, as traces spell it."""
     topology = job.pod_sets[0].topology
     return str(topology.policy).lower() + (f"={topology.level}" if topology.level else "")
-
-
-def _waiting(job: Job, policy: Policy) -> Waiting:
-    """The job as the queue core sees it; a policy that counts amounts sees neither levels nor insides of nodes."""
-    pod_sets = job.pod_sets
-    if policy.placing is not Placing.TOPOLOGY:
-        blind = msgspec.structs.replace
-        pod_sets = tuple(blind(p, topology=_ANYWHERE, shape=None, group="") for p in pod_sets)
-    return Waiting(
-        key=job.key,
-        namespace=job.namespace,
-        queue=job.queue,
-        pod_sets=pod_sets,
-        priority=job.priority,
-        created=job.arrival,
-        at_least=job.at_least,
-        preempts=job.preempts,
-        non_preemptible=job.non_preemptible,
-    )
-
-
-def _queues(cluster: Cluster, policy: Policy, options: Options, jobs: Iterable[Job]) -> Queues:
-    patience = options.patience if policy.claiming else inf
-    made = Queues(Rules(patience=patience, hold=options.hold, fair=policy.fair))
-    jobs = list(jobs)
-    for namespace in sorted({job.namespace for job in jobs} | cluster.namespaces.keys()):
-        made.set_namespace(namespace, cluster.namespaces.get(namespace, {}))
-    for flavor in cluster.plain:
-        made.set_flavor(flavor)
-    for queue in cluster.queues or (ClusterQueue(name=QUEUE, unlimited=True),):
-        made.set_cluster_queue(_as_told(queue, policy))
-    for local in cluster.local or _served(cluster, jobs):
-        made.set_local_queue(local)
-    return made
-
-
-def _served(cluster: Cluster, jobs: Iterable[Job]) -> Iterator[LocalQueue]:
-    """Where nobody says which LocalQueues there are: one for each that jobs name."""
-    known = {queue.name for queue in cluster.queues} or {QUEUE}
-    for namespace, name in sorted({(job.namespace, job.queue) for job in jobs}):
-        target = name if name in known else next(iter(known)) if len(known) == 1 else name
-        yield LocalQueue(namespace=namespace, name=name, cluster_queue=target)
-
-
-def _as_told(queue: ClusterQueue, policy: Policy) -> ClusterQueue:
-    """A queue with what the policy overrides."""
-    preemption = queue.preemption
-    if policy.preemption is False:
-        preemption = Preemption(non_preemptible=preemption.non_preemptible)
-    elif policy.preemption and not preemption.any:
-        reclaim = Reclaim.ANY if queue.cohort else Reclaim.NEVER
-        preemption = msgspec.structs.replace(preemption, within=Within.LOWER, reclaim=reclaim)
-    if policy.strategy is not None:
-        preemption = msgspec.structs.replace(preemption, strategy=policy.strategy)
-    strict = queue.strict if policy.strict is None else policy.strict
-    return msgspec.structs.replace(queue, preemption=preemption, strict=strict)

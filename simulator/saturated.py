@@ -19,9 +19,9 @@ from queueing.cycle.cycle import Admitted, Preempting, cycle
 from queueing.model import ClusterQueue, LocalQueue, Preemption, Rules, Within, Workload, asks_of
 from queueing.queues.entry import AssumedAdmission
 from queueing.queues.queues import Queues
-from simulator.kubelets import Kubelets
 from simulator.model import NAMESPACE, QUEUE
 from simulator.servers import GPU, Instance, InstanceClass, Server, seated, shape_of
+from simulator.world.kubelets import Kubelets
 
 FLAVOR: Final = "servers"
 MAIN: Final = "main"

@@ -12,10 +12,10 @@ import numpy as np
 from engine.cluster.state import ClusterState
 from engine.model import Policy as Wish
 from simulator.fragments import fragments, level_names
-from simulator.kubelets import Kubelets
 from simulator.model import Job, Policy
 from simulator.results import Ints, Outcome, PlacedPod, Result, Series
-from simulator.site import Where, main_flavor
+from simulator.world.kubelets import Kubelets
+from simulator.world.site import Where, main_flavor
 
 GPU: Final = "nvidia.com/gpu"
 

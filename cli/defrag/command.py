@@ -30,8 +30,8 @@ from kube.client import Client
 from kube.errors import KubeError
 from kube.pods import convert
 from simulator.defrag import Movable, Plan, defrag
-from simulator.site import main_flavor
 from simulator.tally import measured
+from simulator.world.site import main_flavor
 from ungater.cache.cache import Cache
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.reconcile.moves import movable as may_move

@@ -1,16 +1,15 @@
 """The cluster of a simulation: generated, or from files."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import msgspec
 
-from cli.cluster import cluster_snapshot
 from cli.cluster import dump as dumps
 from cli.output import Failure
+from cli.simulate.known import Known
 from cli.simulate.options import Made, teams
-from crds.constants import Keys
 from crds.levels import LevelNames
-from crds.settings import Settings
 from engine.cluster.state import ClusterState
 from engine.kubelet.machine import Machine
 from engine.model import HOSTNAME_LABEL, Flavor, Node, Pod
@@ -32,11 +31,22 @@ LEVELS = (BLOCK_LABEL, RACK_LABEL, HOSTNAME_LABEL)
 
 def generated(made: Made, queues: int = 1) -> Cluster:
     """Equal servers in blocks and racks; with machines where the options describe one."""
-    wires = [msgspec.convert(body, objects.Node) for body in made.fleet().objects()]
+    wires = servers(made)
     nodes = tuple(map(convert.node, wires))
     flavor = Flavor(name=FLAVOR, levels=LEVELS, node_labels={GROUP_LABEL: "tas"})
     machines = tuple(_machines(made, wires)) if made.machine else ()
     return Cluster((flavor,), nodes, machines, queues=tuple(_shared(nodes, teams(queues))))
+
+
+def servers(made: Made) -> list[objects.Node]:
+    """The nodes of a generated cluster."""
+    return [msgspec.convert(body, objects.Node) for body in made.fleet().objects()]
+
+
+def equipped(cluster: Cluster, found: Known, *, empty: bool = False) -> Cluster:
+    """A cluster with the devices that are known; ``empty``: nobody has any yet."""
+    facts = found.memory.state.cluster.devices.facts()
+    return replace(cluster, devices=facts.unused if empty else facts)
 
 
 def names_in(cluster: Cluster) -> LevelNames:
@@ -73,28 +83,27 @@ def _shared(nodes: Sequence[Node], names: Sequence[str]) -> Iterator[ClusterQueu
         yield ClusterQueue(name=name, cohort="all", groups=(ResourceGroup(resources=tuple(have), flavors=(flavors,)),))
 
 
-def recorded(files: Sequence[str], keys: Keys, levels: Sequence[str], *, empty: bool = False) -> Cluster:
+def recorded(known: Known, levels: Sequence[str], *, empty: bool = False) -> Cluster:
     """A cluster from files. ``levels``: where there is no ResourceFlavor; ``empty``: without the pods that are there.
 
     Raises:
-        Failure: the files cannot be read, or hold no node or no topology.
+        Failure: the files hold no node or no topology.
     """
-    dump = dumps.read(files)
+    dump, files, found = known.dump, ", ".join(known.files), known.memory.state
     dumps.say_ignored(dump)
     if not dump.nodes:
-        raise Failure(f"{', '.join(files)}: there is no Node; expected the output of kubectl get nodes,pods -o yaml")
+        raise Failure(f"{files}: there is no Node; expected the output of kubectl get nodes,pods -o yaml")
     try:
-        found = cluster_snapshot.memory_of(dump, Settings(domain=keys.domain), whole=True).state
         queues = tuple(map(cluster_queue, dump.cluster_queues))
         local = tuple(map(local_queue, dump.local_queues))
-    except (ValueError, Failure) as error:
-        raise Failure(f"{', '.join(files)}: {error}") from None
+    except ValueError as error:
+        raise Failure(f"{files}: {error}") from None
     flavors = tuple(found.flavors[name] for name in sorted(found.flavors))
     if not flavors:
         flavors = (_assumed(found, levels or (HOSTNAME_LABEL,)),)
     elif levels:
         raise Failure("--level: the files have ResourceFlavors with levels of their own; leave it out")
-    return Cluster(
+    cluster = Cluster(
         flavors=flavors,
         nodes=tuple(found.nodes[name] for name in sorted(found.nodes)),
         machines=tuple(found.machines[name] for name in sorted(found.machines)),
@@ -107,6 +116,7 @@ def recorded(files: Sequence[str], keys: Keys, levels: Sequence[str], *, empty: 
             one.metadata.name: one.spec.topology.names or {} for one in dump.flavors if one.spec.topology is not None
         },
     )
+    return equipped(cluster, known, empty=empty)
 
 
 def _assumed(state: ClusterState, levels: Sequence[str]) -> Flavor:
@@ -130,4 +140,4 @@ def _slots(state: ClusterState) -> Iterator[Pod]:
             for node, count in state.unclaimed_by_node(workload, pod_set):
                 for number in range(count):
                     key = f"{workload}-{pod_set}-{node}-{number}"
-                    yield Pod(key=key, node=node, requests=part.requests, shape=part.shape)
+                    yield Pod(key=key, node=node, requests=part.requests, shape=part.shape, devices=part.devices)

@@ -5,9 +5,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from cli.cluster.dump import Found, objects_in
+import msgspec
+
+from cli.cluster.dump import Found
 from cli.output import Failure, stderr
 from cli.simulate.cluster import names_in
+from cli.simulate.known import Known
 from cli.simulate.trace import MOST, read, seconds
 from cli.whatif.cases import opened
 from crds.constants import EVICT_BY, GROUP, SLICE, Keys
@@ -15,28 +18,28 @@ from crds.levels import check_level
 from crds.request import RequestError, resolve
 from engine.model import Policy, TopologyRequest
 from kube import objects
-from kube.pods import convert
-from kube.pods.volumes import claims_in
 from queueing.model import AUTO
 from simulator.model import NAMESPACE, QUEUE, Cluster, Job
 from ungater.jobs.job import owner_of
 from ungater.model import kueue_objects
 from ungater.model.class_rules import ClassRules
 from ungater.model.job_view import MAIN, JobView
+from ungater.model.workload_entry import WorkloadEntry
+from ungater.reconcile.reconcile import not_to_be_had
 
 RUN_SECONDS: Final = f"{GROUP}/run-seconds"  # of the pod template, as simulated nodes read it too
 ARRIVAL_SECONDS: Final = f"{GROUP}/arrival-seconds"  # of the Job
 
 
-def jobs_in(files: Sequence[str], cluster: Cluster, keys: Keys, *, duration: float) -> tuple[Job, ...]:
-    """The jobs of all files, by arrival. ``duration``: of those whose manifest says none.
+def jobs_in(files: Sequence[str], cluster: Cluster, known: Known, *, duration: float) -> tuple[Job, ...]:
+    """The jobs of all files, by arrival. ``known`` has read manifests; ``duration``: of those that say none.
 
     Raises:
         Failure: a file cannot be read, or holds no job, or one that makes no sense.
     """
     found: list[Job] = []
     for file in files:
-        found += _trace(file, cluster) if is_trace(file) else _manifests(file, cluster, keys, duration)
+        found += _trace(file, cluster) if is_trace(file) else _manifests(file, cluster, known, duration)
     if not found:
         raise Failure(f"{', '.join(files)}: there is no Job; expected a trace (*.csv) or manifests of batch/v1 Jobs")
     names: dict[str, Job] = {}
@@ -65,8 +68,8 @@ def _trace(file: str, cluster: Cluster) -> Sequence[Job]:
     return jobs
 
 
-def _manifests(file: str, cluster: Cluster, keys: Keys, duration: float) -> Sequence[Job]:
-    everything = list(objects_in(file))
+def _manifests(file: str, cluster: Cluster, known: Known, duration: float) -> Sequence[Job]:
+    everything = known.manifests[file]
     rules = ClassRules()
     tables = {
         ("scheduling.k8s.io", "PriorityClass"): rules.of_pods,
@@ -76,8 +79,8 @@ def _manifests(file: str, cluster: Cluster, keys: Keys, duration: float) -> Sequ
         if (table := tables.get((one.group, one.kind))) is not None:
             rules.note(table, one.name, one.read(objects.PriorityClass))
     wanted = [one for one in everything if (one.group, one.kind) == ("batch", "Job")]
-    jobs = [_job(one, cluster, keys, rules, duration, number) for number, one in enumerate(wanted, 1)]
-    _tell_left_out(file, wanted, jobs, keys)
+    jobs = [_job(one, cluster, known, rules, duration, number) for number, one in enumerate(wanted, 1)]
+    _tell_left_out(file, wanted, jobs, known.keys)
     return jobs
 
 
@@ -93,23 +96,17 @@ def _tell_left_out(file: str, wanted: Sequence[Found], jobs: Sequence[Job], keys
 
 def _left_out(owner: JobView) -> Iterator[str]:
     pod_set = owner.pod_sets[0]
-    spec = pod_set.template.spec
-    if claims_in(spec):
-        yield "volumes"
-    if spec.resource_claims:
-        yield "resource claims"
     if pod_set.wishes.get(EVICT_BY) == SLICE:
         yield EVICT_BY
 
 
-def _job(one: Found, cluster: Cluster, keys: Keys, rules: ClassRules, duration: float, number: int) -> Job:
-    wire = one.read(objects.Job)
+def _job(one: Found, cluster: Cluster, known: Known, rules: ClassRules, duration: float, number: int) -> Job:
+    wire, keys, memory = _in_a_namespace(one.read(objects.Job)), known.keys, known.memory
     names = names_in(cluster)
     owner = owner_of(wire, keys).named(names)
     if isinstance(owner.request, RequestError):
         raise one.fail("", str(owner.request))
-    template = owner.pod_sets[0].template
-    namespace = owner.namespace or NAMESPACE
+    template, entry = owner.pod_sets[0].template, WorkloadEntry(owner)
     topology = TopologyRequest(policy=Policy.UNCONSTRAINED)
     if owner.request is not None:
         flavors = {flavor.name: flavor.levels for flavor in cluster.flavors}
@@ -122,9 +119,7 @@ def _job(one: Found, cluster: Cluster, keys: Keys, rules: ClassRules, duration: 
         if owner.request.auto:
             topology = TopologyRequest(policy=topology.policy, level=AUTO)
     try:
-        pod_set = convert.pod_set(
-            MAIN, owner.pod_sets[0].full, template, topology, namespace, shape=owner.pod_sets[0].shape
-        )
+        pod_set = memory.pod_sets.pod_set(entry, owner.pod_sets[0], topology, owner.pod_sets[0].full)
     except ValueError as error:
         raise one.fail("spec.template.spec.containers", str(error)) from None
     if pod_set.count < 1:
@@ -132,6 +127,7 @@ def _job(one: Found, cluster: Cluster, keys: Keys, rules: ClassRules, duration: 
     annotations = template.metadata.annotations or {}
     meta = wire.metadata
     least = (meta.annotations or {}).get(keys.min_parallelism, "")
+    why = not_to_be_had(entry, memory.rules)
     return Job(
         name=meta.name or f"{meta.generate_name}{number}",
         arrival=_seconds(one, "metadata.annotations", meta.annotations or {}, ARRIVAL_SECONDS, 0.0),
@@ -140,10 +136,16 @@ def _job(one: Found, cluster: Cluster, keys: Keys, rules: ClassRules, duration: 
         priority=_priority(one, owner, rules),
         preempts=rules.preempts(owner),
         non_preemptible=rules.non_preemptible(owner),
-        namespace=namespace,
+        namespace=owner.namespace,
         queue=owner.queue or QUEUE,
         at_least={MAIN: int(least)} if least.isdigit() and 0 < int(least) < pod_set.count else {},
+        hindered=f"{why[0]}: {why[1]}" if why is not None else "",
     )
+
+
+def _in_a_namespace(wire: objects.Job) -> objects.Job:
+    meta = msgspec.structs.replace(wire.metadata, namespace=wire.metadata.namespace or NAMESPACE)
+    return msgspec.structs.replace(wire, metadata=meta)
 
 
 def _seconds(one: Found, path: str, annotations: Mapping[str, str], key: str, default: float) -> float:

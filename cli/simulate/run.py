@@ -12,8 +12,9 @@ from cli import browser
 from cli.output import Failure, Output, OutputFormat, emit, stderr
 from cli.simulate import options as given
 from cli.simulate import pictures
-from cli.simulate.cluster import generated, recorded
-from cli.simulate.jobs import jobs_in
+from cli.simulate.cluster import equipped, generated, recorded, servers
+from cli.simulate.jobs import is_trace, jobs_in
+from cli.simulate.known import Known, known
 from cli.simulate.output import table, write_jobs, write_series
 from cli.simulate.policies import DEFAULT, EXAMPLE, policies
 from cli.web import simulated
@@ -176,17 +177,17 @@ def command(
     chosen = policies(policy or DEFAULT)
     _check_folders(out, picture)
     options = _options(slowdown, checkpoint, grace, retries, patience, hold, seed)
-    made = given.Made(blocks, racks, hosts, gpus, cpu, memory, machine, kubelet)
-    keys = Keys(domain)
-    place = _place(cluster, made, keys, level or [], queues, empty=empty)
-    if jobs and not (len(jobs) == 1 and jobs[0].isdigit()):
-        wanted = jobs_in(jobs, place, keys, duration=given.time_of("--duration", duration))
+    made, files = given.Made(blocks, racks, hosts, gpus, cpu, memory, machine, kubelet), _files(jobs)
+    found = _known(cluster, Keys(domain), files, made)
+    place = _place(found, made, level or [], queues, empty=empty)
+    if files:
+        wanted = jobs_in(files, place, found, duration=given.time_of("--duration", duration))
     else:
         site = given.site_of(place) if cluster else made.site()
         wanted = _generated(jobs, place, site, queues, seed=seed, span=span, load=load)
-    end, at = _time_or_none("--until", until), _time_or_none("--picture-at", picture_at)
+    at = _time_or_none("--picture-at", picture_at)
     moments = [Moment(at) for _ in chosen]
-    results = list(_simulated(place, wanted, chosen, options, end, at, moments))
+    results = list(_simulated(place, wanted, chosen, options, _time_or_none("--until", until), at, moments))
     emit([summarise(result) for result in results], output, table=table(results))
     _write(results, out, picture, formats or ["svg"])
     if page is not None:
@@ -218,15 +219,24 @@ def _options(
     )
 
 
-def _place(
-    files: Sequence[str] | None, made: given.Made, keys: Keys, levels: list[str], queues: int, *, empty: bool
-) -> Cluster:
+def _files(jobs: Sequence[str] | None) -> Sequence[str]:
+    """The files that jobs are read from; none where they are generated."""
+    return () if not jobs or (len(jobs) == 1 and jobs[0].isdigit()) else jobs
+
+
+def _known(files: Sequence[str] | None, keys: Keys, jobs: Sequence[str], made: given.Made) -> Known:
+    """What files say; without any, nothing but what is generated."""
+    manifests = [file for file in jobs if not is_trace(file)]
+    return known(files or (), keys, manifests, servers(made) if manifests and not files else ())
+
+
+def _place(found: Known, made: given.Made, levels: list[str], queues: int, *, empty: bool) -> Cluster:
     """The cluster: recorded where there are files, else generated."""
-    if not files:
-        return generated(made, queues)
+    if not found.files:
+        return equipped(generated(made, queues), found)
     if made.machine or queues > 1:
         raise Failure(f"{'--machine' if made.machine else '--queues'}: a recorded cluster has its own; leave it out")
-    return recorded(files, keys, levels, empty=empty)
+    return recorded(found, levels, empty=empty)
 
 
 def _generated(

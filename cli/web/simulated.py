@@ -8,8 +8,9 @@ from cli.output import Failure, stderr
 from clock import SYSTEM, Clock
 from engine.model import Pod
 from simulator.results import Result
-from simulator.run import Simulation, Track
+from simulator.run import Simulation
 from simulator.tally import measured
+from simulator.tracks import Track
 from web import export
 from web.board import Board
 from web.facts import BoundPod, Holder, Host, HostState, amount_of

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from engine.arrays import Ints
+from engine.claims.allocate import allocate, prepare
 from engine.claims.asks import DeviceAsk
 from engine.claims.budget import Budget
 from engine.claims.cel.selectors import Selectors
@@ -25,11 +26,13 @@ from engine.claims.pools import Inventory
 from engine.claims.read.asks import claims_of, classes_of
 from engine.claims.searching.requests import Known
 from engine.devices.changes import ChangeLog
+from engine.devices.facts import DeviceFacts
 from engine.devices.kinds import CALL_STEPS, LOOK_STEPS, Kind, NodePlaces
 from engine.devices.taints import TaintRule, TaintRules
 from engine.devices.words import told
 
 KINDS_KEPT = 128
+POD_STEPS = 1_000_000  # for the devices of one pod
 _NOTHING = InUse()
 
 
@@ -148,6 +151,17 @@ class DeviceLedger:
             if (index := self._places.index(name)) is not None:
                 self._touch(index)
 
+    def take_over(self, known: DeviceFacts) -> None:
+        """All that another ledger knew is there."""
+        for class_name, device_class in known.classes.items():
+            self.set_class(class_name, device_class)
+        for rule_name, rule in known.rules.items():
+            self.set_rule(rule_name, rule)
+        for slice_name, one in known.slices.items():
+            self.set_slice(slice_name, one)
+        for claim, uses in known.uses.items():
+            self.set_uses(claim, uses)
+
     def moved(self) -> None:
         """Nodes have other places, or there are others."""
         self._places.moved()
@@ -190,6 +204,24 @@ class DeviceLedger:
         """As ``counts``, if no claim held anything, and nobody waited."""
         kind, budget = self._kind(ask), Budget(CALL_STEPS)
         return kind.bare.values(self._there, self._places, lambda name: kind.count(self._of(name).bare, (), budget))
+
+    def first_fit(self, name: str, ask: DeviceAsk) -> tuple[Use, ...] | None:
+        """The devices that kube-scheduler would give to the claims of one more pod on a node; None: it gets none.
+
+        What is promised to others does not count, as it knows nothing of that.
+        """
+        devices, known = self._of(name).now, Known(self._classes, self._selectors, Budget(POD_STEPS))
+        found = allocate(prepare(devices.hardware, claims_of(ask), known), devices.in_use, known.budget)
+        return tuple(found.uses()) if found.allocated else None
+
+    def facts(self) -> DeviceFacts:
+        """All that it was told of devices."""
+        uses: dict[str, tuple[Use, ...]] = {}
+        for of_pool in self._uses.values():
+            for claim, some in of_pool.items():
+                uses[claim] = (*uses.get(claim, ()), *some)
+        slices = {name: published for name, (published, _) in self._slices.items()}
+        return DeviceFacts(slices, self._rules.all, dict(self._classes), uses)
 
     def refused(self, ask: DeviceAsk) -> bool:
         """Whether pods with these claims are not counted, as that took too many steps: none fits any node."""

@@ -49,6 +49,11 @@ class TaintRules:
     def __init__(self) -> None:
         self._rules: dict[str, TaintRule] = {}
 
+    @property
+    def all(self) -> dict[str, TaintRule]:
+        """The rules by their names."""
+        return dict(self._rules)
+
     def put(self, name: str, rule: TaintRule | None) -> TaintRule | None:
         """A rule came, changed or went; returns what it was."""
         before = self._rules.pop(name, None)

@@ -199,10 +199,10 @@ def hindered(entry: WorkloadEntry, rules: ReconcileContext) -> tuple[Reason, str
             return error.reason, str(error)
     if (owner.queue or not owner.suspended) and owner.count == 0:
         return Reason.PENDING, "the job asks for no pods now (parallelism 0)"
-    return _not_to_be_had(entry, rules)
+    return not_to_be_had(entry, rules)
 
 
-def _not_to_be_had(entry: WorkloadEntry, rules: ReconcileContext) -> tuple[Reason, str] | None:
+def not_to_be_had(entry: WorkloadEntry, rules: ReconcileContext) -> tuple[Reason, str] | None:
     """Which devices and volumes of its pods keep the job waiting, whatever room there is."""
     if (uncounted := rules.uncounted(entry)) is not None:
         return Reason.RESOURCE_CLAIMS_NOT_COUNTED, uncounted

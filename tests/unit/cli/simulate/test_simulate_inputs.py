@@ -12,7 +12,8 @@ from cli.cluster import cluster_snapshot
 from cli.cluster import dump as dumps
 from cli.output import Failure
 from cli.simulate.cluster import generated, recorded
-from cli.simulate.jobs import jobs_in
+from cli.simulate.jobs import is_trace, jobs_in
+from cli.simulate.known import known
 from cli.simulate.options import Made
 from cli.simulate.policies import policies
 from cli.simulate.trace import level_named, read, seconds, write
@@ -143,6 +144,11 @@ def manifest(name="train", **fields):
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec} | fields
 
 
+def jobs_from(files, cluster, **how):
+    read = known((), Keys(), [file for file in files if not is_trace(file)])
+    return jobs_in(files, cluster, read, **how)
+
+
 def manifests(tmp_path, *bodies):
     path = tmp_path / "jobs.yaml"
     path.write_text("---\n".join(yaml.safe_dump(body) for body in bodies))
@@ -150,7 +156,7 @@ def manifests(tmp_path, *bodies):
 
 
 def test_manifests_with_our_annotations(tmp_path):
-    (job,) = jobs_in([manifests(tmp_path, manifest())], cluster(), Keys(), duration=3600)
+    (job,) = jobs_from([manifests(tmp_path, manifest())], cluster(), duration=3600)
     assert (job.key, job.arrival, job.duration, job.queue) == ("default/train", 300, 120, "team-a")
     (pods,) = job.pod_sets
     assert (pods.count, pods.requests) == (2, {"cpu": 8000, "memory": 64 * GIB, GPU: 8})
@@ -164,7 +170,7 @@ def test_manifests_in_a_list_with_priority_classes_and_defaults(tmp_path):
     plain["spec"]["template"]["spec"]["priorityClassName"] = "high"
     high = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 7}
     listed = {"apiVersion": "v1", "kind": "List", "items": [high, plain]}
-    (job,) = jobs_in([manifests(tmp_path, listed)], cluster(), Keys(), duration=3600)
+    (job,) = jobs_from([manifests(tmp_path, listed)], cluster(), duration=3600)
     assert (job.key, job.arrival, job.duration, job.queue, job.priority) == ("team/plain-1", 0, 3600, "default", 7)
     assert job.pod_sets[0].topology.policy is Policy.UNCONSTRAINED
 
@@ -179,7 +185,7 @@ def test_what_classes_and_jobs_say_about_preemption_is_read_as_the_controller_re
     kept["spec"]["template"]["spec"] |= {"priorityClassName": "online"}
     itself["metadata"]["annotations"] |= said
     itself["metadata"]["labels"] |= {"kueue.x-k8s.io/priority-class": "batch"}
-    jobs = jobs_in([manifests(tmp_path, online, batch, kept, itself, plain)], cluster(), Keys(), duration=3600)
+    jobs = jobs_from([manifests(tmp_path, online, batch, kept, itself, plain)], cluster(), duration=3600)
     found = {job.name: (job.priority, job.preempts, str(job.non_preemptible)) for job in jobs}
     assert found == {
         "kept": (7, False, "ByClass"),
@@ -189,22 +195,17 @@ def test_what_classes_and_jobs_say_about_preemption_is_read_as_the_controller_re
 
 
 def test_what_a_simulation_does_not_look_at_is_told_and_named_once(tmp_path, capsys):
-    stored, also, claims, sliced = (manifest(name) for name in ("stored", "also", "claims", "sliced"))
-    for body in (stored, also):
-        volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
-        body["spec"]["template"]["spec"]["volumes"] = [volume, {"name": "scratch", "emptyDir": {}}]
-    claims["spec"]["template"]["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "gpu"}]
-    sliced["metadata"]["annotations"] |= {
-        "kueue.x-k8s.io/podset-slice-required-topology": HOSTNAME_LABEL,
-        "kueue.x-k8s.io/podset-slice-size": "1",
-        "topogate.dev/evict-by": "slice",
-    }
-    file = manifests(tmp_path, manifest("plain"), stored, also, claims, sliced)
-    assert len(jobs_in([file], cluster(), Keys(), duration=3600)) == 5
+    sliced, also = manifest("sliced"), manifest("also")
+    for body in (sliced, also):
+        body["metadata"]["annotations"] |= {
+            "kueue.x-k8s.io/podset-slice-required-topology": HOSTNAME_LABEL,
+            "kueue.x-k8s.io/podset-slice-size": "1",
+            "topogate.dev/evict-by": "slice",
+        }
+    file = manifests(tmp_path, manifest("plain"), sliced, also)
+    assert len(jobs_from([file], cluster(), duration=3600)) == 3
     assert capsys.readouterr().err.splitlines() == [
-        f"{file}: volumes of default/stored and 1 more: not looked at in a simulation",
-        f"{file}: resource claims of default/claims: not looked at in a simulation",
-        f"{file}: topogate.dev/evict-by of default/sliced: not looked at in a simulation",
+        f"{file}: topogate.dev/evict-by of default/sliced and 1 more: not looked at in a simulation",
     ]
 
 
@@ -227,7 +228,7 @@ def test_what_a_simulation_does_not_look_at_is_told_and_named_once(tmp_path, cap
 def test_what_is_wrong_with_a_manifest_is_told_by_line_object_and_field(tmp_path, change, says):
     file = manifests(tmp_path, manifest(**change))
     with pytest.raises(Failure) as failure:
-        jobs_in([file], cluster(), Keys(), duration=3600)
+        jobs_from([file], cluster(), duration=3600)
     assert file in str(failure.value)
     assert [part for part in says if part not in str(failure.value)] == []
 
@@ -236,15 +237,15 @@ def test_a_class_nobody_described_and_a_job_that_is_there_twice(tmp_path):
     body = manifest()
     body["spec"]["template"]["spec"]["priorityClassName"] = "high"
     with pytest.raises(Failure, match=r"line .*priorityClassName.*'high'"):
-        jobs_in([manifests(tmp_path, body)], cluster(), Keys(), duration=1)
+        jobs_from([manifests(tmp_path, body)], cluster(), duration=1)
     with pytest.raises(Failure, match="default/train is there twice"):
-        jobs_in([manifests(tmp_path, manifest(), manifest())], cluster(), Keys(), duration=1)
+        jobs_from([manifests(tmp_path, manifest(), manifest())], cluster(), duration=1)
 
 
 def test_a_trace_is_read_by_its_name_and_may_be_packed(tmp_path):
     path = tmp_path / "t.csv.gz"
     path.write_bytes(gzip.compress(("\ufeff" + HEAD + GOOD).encode()))
-    (job,) = jobs_in([str(path)], cluster(), Keys(), duration=1)
+    (job,) = jobs_from([str(path)], cluster(), duration=1)
     assert job.duration == 60
 
 
@@ -292,19 +293,19 @@ def dumped(tmp_path, *items, name="cluster.yaml"):
 def test_a_recorded_cluster(tmp_path, name, capsys):
     items = (node("n1"), node("n2"), FLAVOR, pod("a", "n1", 3), pod("done", "n1", 5, "Succeeded"), pod("wait", "", 1))
     other = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}
-    found = recorded([dumped(tmp_path, *items, other, name=name)], Keys(), ())
+    found = recorded(known([dumped(tmp_path, *items, other, name=name)], Keys()), ())
     assert capsys.readouterr().err == "not read: 1 Service\n"
     assert [one.name for one in found.nodes] == ["n1", "n2"]
     assert [(one.key, one.node, one.requests) for one in found.pods] == [("x/a", "n1", {GPU: 3})]
     assert found.flavors[0].levels == (RACK, HOSTNAME_LABEL)
-    assert recorded([dumped(tmp_path, *items)], Keys(), (), empty=True).pods == ()
+    assert recorded(known([dumped(tmp_path, *items)], Keys()), (), empty=True).pods == ()
 
 
 def test_several_documents_of_kinds_of_their_own_lists(tmp_path):
     nodes = {"apiVersion": "v1", "kind": "NodeList", "items": [{k: v for k, v in node("n1").items() if k != "kind"}]}
     path = tmp_path / "many.yaml"
     path.write_text("---\n" + yaml.safe_dump(nodes) + "---\n---\n" + yaml.safe_dump(pod("p", "n1", 1)))
-    found = recorded([str(path)], Keys(), (RACK, HOSTNAME_LABEL))
+    found = recorded(known([str(path)], Keys()), (RACK, HOSTNAME_LABEL))
     assert (len(found.nodes), len(found.pods)) == (1, 1)
     assert found.flavors[0].levels == (RACK, HOSTNAME_LABEL)
 
@@ -339,7 +340,7 @@ def test_what_is_wrong_with_a_recorded_cluster(tmp_path, text, says):
     path = tmp_path / "c.yaml"
     path.write_text(text)
     with pytest.raises(Failure) as failure:
-        recorded([str(path)], Keys(), ())
+        recorded(known([str(path)], Keys()), ())
     assert str(path) in str(failure.value)
     assert [part for part in says if part not in str(failure.value)] == []
 
@@ -347,9 +348,9 @@ def test_what_is_wrong_with_a_recorded_cluster(tmp_path, text, says):
 def test_levels_that_no_node_has_and_files_that_are_missing(tmp_path):
     file = dumped(tmp_path, node("n1"))
     with pytest.raises(Failure, match=r"--level example.com/row: no node.*topology-rack"):
-        recorded([file], Keys(), ("example.com/row",))
+        recorded(known([file], Keys()), ("example.com/row",))
     with pytest.raises(Failure, match="leave it out"):
-        recorded([dumped(tmp_path, node("n1"), FLAVOR)], Keys(), (RACK,))
+        recorded(known([dumped(tmp_path, node("n1"), FLAVOR)], Keys()), (RACK,))
     with pytest.raises(Failure, match="cannot read"):
         dumps.read([str(tmp_path / "nothing.yaml")])
     (tmp_path / "cut.gz").write_bytes(gzip.compress(b"kind: Node")[:-9])
@@ -438,10 +439,10 @@ def test_levels_by_the_names_that_flavors_give_them(tmp_path):
     body = manifest()
     body["metadata"]["annotations"]["kueue.x-k8s.io/require-topology"] = "shelf"
     path = manifests(tmp_path, body)
-    (job,) = jobs_in([path], named, Keys(), duration=1)
+    (job,) = jobs_from([path], named, duration=1)
     assert job.pod_sets[0].topology.level == RACK
     with pytest.raises(Failure, match="shelf"):
-        jobs_in([path], cluster(), Keys(), duration=1)
+        jobs_from([path], cluster(), duration=1)
     (tmp_path / "t.csv").write_text(HEAD + "0,60,1,cpu=1,required=shelf\n")
-    (job,) = jobs_in([str(tmp_path / "t.csv")], named, Keys(), duration=1)
+    (job,) = jobs_from([str(tmp_path / "t.csv")], named, duration=1)
     assert job.pod_sets[0].topology.level == RACK

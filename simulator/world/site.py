@@ -2,6 +2,9 @@
 
 With the topology policy the state knows the insides of nodes, and learns what every pod got there as it does from the
 agents. A policy that counts amounts knows none of that.
+
+A pod with resource claims is given devices as kube-scheduler would, the first that fit, when it comes to its node; they
+come back when it is gone, or its kubelet refuses it. That is so with every policy.
 """
 
 import random
@@ -14,9 +17,9 @@ from engine.kubelet.machine import Machine, State
 from engine.model import Flavor, Pod, PodSet
 from queueing.queues.entry import AssumedAdmission
 from queueing.queues.queues import Queues
-from simulator.kubelets import Kubelets
 from simulator.model import Cluster, Job, Placing, Policy
-from simulator.scatter import scattered
+from simulator.world.kubelets import Kubelets
+from simulator.world.scatter import scattered
 
 
 @dataclass(eq=False)
@@ -63,21 +66,42 @@ class Site:
         queues.grant(state, key, replaced)
         return replaced.assignments
 
+    @staticmethod
+    def gives_devices(job: Job) -> bool:
+        """Whether pods of a job get devices when they start: what their slots kept beside these is free then."""
+        return any(pod_set.devices is not None for pod_set in job.pod_sets)
+
     def offer(self, where: Where, queues: Queues) -> list[str]:
-        """Kubelets look at the pods that they did not take yet; returns the reasons of those that were refused."""
+        """Pods that did not come yet get their devices, and kubelets look at them; why those were refused that were."""
         refused = []
         for key, pod_set, node in where.pods:
             if key in where.taken:
                 continue
-            reason = self.kubelets.admit(node, key, pod_set.shape)
+            reason = self._given(key, pod_set, node) or self.kubelets.admit(node, key, pod_set.shape)
             if reason:
+                self._take_back(key, pod_set)
                 refused.append(reason)
                 continue
             where.taken.add(key)
-            if self.inside:
+            if self.inside or pod_set.devices is not None:
                 self._seen(where.job, key, pod_set, node, queues)
         self._report(where)
         return refused
+
+    def _given(self, key: str, pod_set: PodSet, node: str) -> str:
+        """Give a pod the devices that it claims; why there are none, "" where it has all."""
+        if pod_set.devices is None:
+            return ""
+        ledger = self.state.cluster.devices
+        uses = ledger.first_fit(node, pod_set.devices)
+        if uses is None:
+            return f"no devices for its claims: {ledger.why(node, pod_set.devices)}"
+        ledger.set_uses(key, uses)
+        return ""
+
+    def _take_back(self, key: str, pod_set: PodSet) -> None:
+        if pod_set.devices is not None:
+            self.state.cluster.devices.set_uses(key, ())
 
     def crossing(self, where: Where, resource: str) -> int:
         """How many of the pods got devices of several sockets though one has as many."""
@@ -109,7 +133,7 @@ class Site:
 
     def _seen(self, job: Job, key: str, pod_set: PodSet, node: str, queues: Queues) -> None:
         """The pod is bound, and its node says what it holds."""
-        held = self.kubelets.held(node, key)
+        held = self.kubelets.held(node, key) if self.inside else None
         self.state.set_pod(
             Pod(
                 key=key,
@@ -122,15 +146,19 @@ class Site:
                 shape=pod_set.shape,
                 placement=held,
                 observed=held is not None,
+                attached=pod_set.attached,
             )
         )
         queues.bind(key, job.key)
+        if pod_set.devices is not None:
+            queues.freed(self.state.flavors_on(node))  # its slot kept devices beside those that it has by now
 
     def clear(self, where: Where, queues: Queues) -> None:
         """The pods are gone; what was held for them is the queue core's to give back."""
-        for key, _, node in where.pods:
+        for key, pod_set, node in where.pods:
             self.kubelets.remove(node, key)
-            if self.inside and self.state.remove_pod(key):
+            self._take_back(key, pod_set)
+            if self.state.remove_pod(key):
                 queues.unbind(key)
         self._report(where)
 
@@ -167,6 +195,7 @@ def _fill(state: ClusterState, cluster: Cluster, *, machines: tuple[Machine, ...
         state.set_node(node)
     for machine in machines:
         state.set_machine(machine)
+    state.cluster.devices.take_over(cluster.devices)
     for pod in cluster.pods:
         state.set_pod(pod)
     state.settle()

@@ -1,0 +1,66 @@
+"""What the files of a simulation hold beside jobs, as the controller would remember it: it reads what jobs ask for.
+
+Objects that tell of devices and of volumes may be in files of jobs too. Without a recorded cluster they tell of the
+nodes that were generated.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from cli.cluster import cluster_snapshot
+from cli.cluster import dump as dumps
+from cli.cluster.dump import Dump, Found, objects_in
+from cli.output import Failure
+from crds.constants import Keys
+from crds.settings import Settings
+from kube import objects
+from simulator.model import NAMESPACE
+from ungater.cache.cache import Cache
+
+BESIDE_JOBS: Final = frozenset(
+    {
+        *(("resource.k8s.io", kind) for kind in ("DeviceClass", "DeviceTaintRule", "ResourceSlice")),
+        *(("resource.k8s.io", kind) for kind in ("ResourceClaimTemplate", "ResourceClaim")),
+        *(("", "PersistentVolumeClaim"), ("", "PersistentVolume"), ("storage.k8s.io", "StorageClass")),
+    }
+)
+NAMESPACED: Final = frozenset({"ResourceClaimTemplate", "ResourceClaim", "PersistentVolumeClaim"})
+
+
+@dataclass(frozen=True)
+class Known:
+    """``files``: of the cluster. ``manifests``: by file of jobs, what is in it."""
+
+    keys: Keys
+    files: tuple[str, ...]
+    dump: Dump
+    memory: Cache
+    manifests: Mapping[str, Sequence[Found]]
+
+
+def known(files: Sequence[str], keys: Keys, jobs: Sequence[str] = (), nodes: Iterable[objects.Node] = ()) -> Known:
+    """All that these files say. ``nodes``: those that are there without a file.
+
+    Raises:
+        Failure: a file cannot be read, or an object in it.
+    """
+    dump = dumps.read(files)
+    dump.nodes.extend(nodes)
+    manifests = {file: list(objects_in(file)) for file in jobs}
+    for one in (one for found in manifests.values() for one in found):
+        if (one.group, one.kind) in BESIDE_JOBS:
+            dump.add(_in_a_namespace(one) if one.kind in NAMESPACED else one)
+    try:
+        memory = cluster_snapshot.memory_of(dump, Settings(domain=keys.domain), whole=True)
+    except (ValueError, Failure) as error:
+        raise Failure(f"{', '.join([*files, *jobs])}: {error}") from None
+    return Known(keys, tuple(files), dump, memory, manifests)
+
+
+def _in_a_namespace(one: Found) -> Found:
+    """The object where it is made if it does not say."""
+    meta = one.body.get("metadata")
+    if not isinstance(meta, dict) or meta.get("namespace"):
+        return one
+    return replace(one, body={**one.body, "metadata": {**meta, "namespace": NAMESPACE}})

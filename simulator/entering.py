@@ -1,0 +1,72 @@
+"""Jobs and queues as the queue core takes them, under one policy."""
+
+from collections.abc import Iterable, Iterator
+from math import inf
+from typing import Final
+
+import msgspec
+
+from engine.model import Policy as Wish
+from engine.model import TopologyRequest
+from queueing.model import ClusterQueue, LocalQueue, Preemption, Reclaim, Rules, Within, Workload
+from queueing.queues.queues import Queues
+from simulator.model import QUEUE, Cluster, Job, Options, Placing, Policy
+
+_ANYWHERE: Final = TopologyRequest(policy=Wish.UNCONSTRAINED)
+
+
+def waiting(job: Job, policy: Policy) -> Workload:
+    """The job as the queue core sees it; a policy that counts amounts sees neither levels nor insides of nodes."""
+    pod_sets = job.pod_sets
+    if policy.placing is not Placing.TOPOLOGY:
+        blind = msgspec.structs.replace
+        pod_sets = tuple(blind(p, topology=_ANYWHERE, shape=None, group="") for p in pod_sets)
+    return Workload(
+        key=job.key,
+        namespace=job.namespace,
+        queue=job.queue,
+        pod_sets=pod_sets,
+        priority=job.priority,
+        created=job.arrival,
+        at_least=job.at_least,
+        preempts=job.preempts,
+        non_preemptible=job.non_preemptible,
+    )
+
+
+def queues_of(cluster: Cluster, policy: Policy, options: Options, jobs: Iterable[Job]) -> Queues:
+    """The queues of a cluster as a policy has them, empty."""
+    patience = options.patience if policy.claiming else inf
+    made = Queues(Rules(patience=patience, hold=options.hold, fair=policy.fair))
+    jobs = list(jobs)
+    for namespace in sorted({job.namespace for job in jobs} | cluster.namespaces.keys()):
+        made.set_namespace(namespace, cluster.namespaces.get(namespace, {}))
+    for flavor in cluster.plain:
+        made.set_flavor(flavor)
+    for queue in cluster.queues or (ClusterQueue(name=QUEUE, unlimited=True),):
+        made.set_cluster_queue(_as_told(queue, policy))
+    for local in cluster.local or _served(cluster, jobs):
+        made.set_local_queue(local)
+    return made
+
+
+def _served(cluster: Cluster, jobs: Iterable[Job]) -> Iterator[LocalQueue]:
+    """Where nobody says which LocalQueues there are: one for each that jobs name."""
+    known = {queue.name for queue in cluster.queues} or {QUEUE}
+    for namespace, name in sorted({(job.namespace, job.queue) for job in jobs}):
+        target = name if name in known else next(iter(known)) if len(known) == 1 else name
+        yield LocalQueue(namespace=namespace, name=name, cluster_queue=target)
+
+
+def _as_told(queue: ClusterQueue, policy: Policy) -> ClusterQueue:
+    """A queue with what the policy overrides."""
+    preemption = queue.preemption
+    if policy.preemption is False:
+        preemption = Preemption(non_preemptible=preemption.non_preemptible)
+    elif policy.preemption and not preemption.any:
+        reclaim = Reclaim.ANY if queue.cohort else Reclaim.NEVER
+        preemption = msgspec.structs.replace(preemption, within=Within.LOWER, reclaim=reclaim)
+    if policy.strategy is not None:
+        preemption = msgspec.structs.replace(preemption, strategy=policy.strategy)
+    strict = queue.strict if policy.strict is None else policy.strict
+    return msgspec.structs.replace(queue, preemption=preemption, strict=strict)

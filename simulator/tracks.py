@@ -1,0 +1,88 @@
+"""One job as it goes on: what it did, what it lost, and what is to happen to it."""
+
+from dataclasses import dataclass, field
+
+from simulator.model import Job
+from simulator.results import End
+from simulator.world.site import Where
+
+
+@dataclass(eq=False)
+class Track:
+    """One job as it goes on. ``left``: seconds of work; ``tries``: how often its pods were refused since it started."""
+
+    job: Job
+    left: float
+    where: Where | None = None
+    running: bool = False
+    leaving: bool = False
+    since: float = 0.0  # when all its pods began to run
+    pace: float = 1.0  # seconds a second of work takes
+    starts: int = 0
+    tries: int = 0
+    refusals: int = 0
+    evictions: int = 0
+    lost: float = 0.0
+    started: float | None = None
+    finished: float | None = None
+    end: End | None = None
+    reason: str = ""
+    aligned: bool | None = None
+    crossing: int = 0
+    avoidable: int = 0
+    split: int = 0
+    domains: dict[str, int] = field(default_factory=dict)
+
+    def wait(self, reason: str) -> None:
+        """It waits, for this reason."""
+        self.reason = reason
+
+    def start(
+        self, where: Where, spread: tuple[dict[str, int], bool | None], *, slowdown: float, longer: float
+    ) -> None:
+        """Its pods are sent to nodes.
+
+        ``spread``: as `Tally.spread` has it. ``longer``: how much longer it takes for having fewer pods than it wishes;
+        ``slowdown``: and for not being aligned.
+        """
+        self.where, self.tries, self.reason = where, 0, ""
+        self.starts += 1
+        self.domains, self.aligned = spread
+        self.pace = (slowdown if self.aligned is False else 1.0) * longer
+
+    def run(self, now: float, crossing: int, avoidable: int, split: int) -> None:
+        """All its pods run."""
+        self.running, self.since = True, now
+        self.crossing, self.avoidable, self.split = crossing, avoidable, split
+        self.started = now if self.started is None else self.started
+
+    def count_refusals(self, pods: int) -> None:
+        """Kubelets refused so many of its pods."""
+        self.refusals += pods
+
+    def try_again(self) -> None:
+        """Its pods that were refused will be made again."""
+        self.tries += 1
+
+    def evict(self, now: float, checkpoint: float) -> None:
+        """It is told to go; what it did since its last checkpoint is lost."""
+        if self.running:
+            worked = (now - self.since) / self.pace
+            kept = worked // checkpoint * checkpoint if checkpoint else 0.0
+            self.left = max(self.left - kept, 0.0)
+            self.lost += worked - kept
+        self.evictions += 1
+        self.starts += 1  # whatever was to happen to this start does not
+        self.leaving, self.running = True, False
+
+    def leave(self) -> None:
+        """Its pods are gone."""
+        self.where, self.running, self.leaving = None, False, False
+
+    def finish(self, now: float) -> None:
+        """All its work is done."""
+        self.left, self.end, self.finished = 0.0, End.FINISHED, now
+
+    def give_up(self, now: float, reason: str) -> None:
+        """Kubelets refused its pods for good."""
+        self.end, self.finished, self.reason = End.REFUSED, now, reason
