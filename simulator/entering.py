@@ -29,6 +29,7 @@ def waiting(job: Job, policy: Policy) -> Workload:
         priority=job.priority,
         created=job.arrival,
         at_least=job.at_least,
+        by_slices=job.by_slices,
         preempts=job.preempts,
         non_preemptible=job.non_preemptible,
     )

@@ -24,7 +24,7 @@ QUEUE: Final = "default"
 class Job(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What somebody submits at ``arrival``; it has to run for ``duration`` seconds with all its pods.
 
-    ``queue`` is a LocalQueue of ``namespace``. ``preempts``, ``non_preemptible``, ``at_least``: as in
+    ``queue`` is a LocalQueue of ``namespace``. ``preempts``, ``non_preemptible``, ``at_least``, ``by_slices``: as in
     `queueing.model.Workload`; with fewer pods it runs longer by as much. ``hindered``: why the controller gives it
     nothing, whatever room there is; "" where it may be placed.
     """
@@ -39,6 +39,7 @@ class Job(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     namespace: str = NAMESPACE
     queue: str = QUEUE
     at_least: dict[str, int] = {}
+    by_slices: bool = False
     hindered: str = ""
 
     @property

@@ -7,21 +7,24 @@ A recipe
 3. One row of the series.
 
 Rules
-- A job that starts has all its pods on nodes, or it waits with some of them until kubelets take the rest.
+- A job that starts has all its pods on nodes, or it waits with some of them until kubelets take the rest. One that
+  loses slices runs on with the other pods, and gets more of them as it grows.
 - A job that the controller would give nothing, whatever room there is, waits for ever: nobody changes it here.
 - Every job ends exactly once, and nothing that a job held is left then.
 - Equal input gives equal results: events at one moment are in the order of their kind and of the jobs' names.
 """
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from enum import IntEnum
 from math import inf
 from typing import Final
 
+from queueing.cycle import elastic
 from queueing.cycle.cycle import Decisions, cycle
 from queueing.queues.entry import AssumedAdmission
+from queueing.queues.eviction_units import Path
 from simulator.entering import queues_of, waiting
 from simulator.model import NAMESPACE, Cluster, Job, Options, Placing, Policy
 from simulator.results import End, Outcome, Result
@@ -40,12 +43,13 @@ class Kind(IntEnum):
 
     END = 0
     GONE = 1  # the pods of a victim
-    RETRY = 2  # pods that kubelets refused are made again
-    ARRIVE = 3
-    LOOK = 4  # time alone may change something
+    LOST = 2  # the pods in some domains of one that keeps the others
+    RETRY = 3  # pods that kubelets refused are made again
+    ARRIVE = 4
+    LOOK = 5  # time alone may change something
 
 
-Event = tuple[float, Kind, str, int]  # (time, kind, job, which of its starts)
+Event = tuple[float, Kind, str, int]  # (time, kind, job, which of its starts; of an end, of its turns)
 
 
 class Simulation:
@@ -78,7 +82,13 @@ class Simulation:
 
         ``picture``: when to note who holds which devices; None: in the middle of the window.
         """
-        handlers = {Kind.END: self._end, Kind.GONE: self._gone, Kind.RETRY: self._retry, Kind.ARRIVE: self._arrive}
+        handlers = {
+            Kind.END: self._end,
+            Kind.GONE: self._gone,
+            Kind.LOST: self._lost,
+            Kind.RETRY: self._retry,
+            Kind.ARRIVE: self._arrive,
+        }
         window = max((track.job.arrival for track in self.tracks.values()), default=0.0)
         window = window if until is None else min(window, until)
         pictured, instances = (window / 2 if picture is None else picture), None
@@ -87,12 +97,7 @@ class Simulation:
             if instances is None and self.now > pictured:
                 instances = self.tally.instances(self.site.kubelets)
             while self._events and self._events[0][0] == self.now:
-                _, kind, key, start = heapq.heappop(self._events)
-                self._real -= kind is not Kind.LOOK
-                handle = handlers.get(kind)
-                track = self.tracks.get(key)
-                if handle is not None and track is not None and (kind is Kind.ARRIVE or start == track.starts):
-                    handle(track)
+                self._happen(heapq.heappop(self._events), handlers)
             self._idle = 0 if self._decide() or self._real else self._idle + 1
             self.tally.row(self.now)
             if watch is not None:
@@ -100,6 +105,15 @@ class Simulation:
         outcomes = tuple(self._outcome(track) for track in self.tracks.values())
         made = self.tally.result(self.policy, outcomes, window)
         return replace(made, cycles=self.cycles, pictured=pictured, instances=instances or ())
+
+    def _happen(self, event: Event, handlers: Mapping[Kind, Callable[[Track], None]]) -> None:
+        _, kind, key, number = event
+        self._real -= kind is not Kind.LOOK
+        handle, track = handlers.get(kind), self.tracks.get(key)
+        if handle is None or track is None:
+            return
+        if kind is Kind.ARRIVE or number == (track.turn if kind is Kind.END else track.starts):
+            handle(track)
 
     # -- what happens -----------------------------------------------------------------------------------------
 
@@ -160,7 +174,12 @@ class Simulation:
             self._start(self.tracks[admitted.key], admitted.grant)
         for planned in made.preempting:
             for victim in planned.victims:
-                self._evict(self.tracks[victim.key])
+                if victim.domains:
+                    self._take_slices(self.tracks[victim.key], victim.domains)
+                else:
+                    self._evict(self.tracks[victim.key])
+        for resized in made.resized:
+            self._grow(self.tracks[resized.key], resized.grant)
         for drained in made.evict:
             self._evict(self.tracks[drained.key])
         for waits in (*made.waiting, *made.given_up):
@@ -173,19 +192,71 @@ class Simulation:
         self.tally.takes(where, 1)
         got = sum(grant.counts.values())
         longer = job.pods / got if got else 1.0
-        track.start(where, self.tally.spread(job, where), slowdown=self.options.slowdown, longer=longer)
+        spread = self.tally.spread(job, where)
+        track.start(where, grant.counts, spread, slowdown=self.options.slowdown, longer=longer)
         self._offer(track, where)
+
+    def _take_slices(self, track: Track, domains: Collection[Path]) -> None:
+        """The pods in some domains are told to go; the others run on."""
+        where, grant = track.where, self.queues.entries[track.job.key].grant
+        if where is None or grant is None or track.leaving:
+            return
+        where.part(self.site.inside_of(where, domains, grant.assignments[0].levels))
+        self._change_pace(track, where)
+        self._later(self.options.grace, Kind.LOST, track)
+
+    def _lost(self, track: Track) -> None:
+        """Pods that were told to go are gone, and their job is to have others instead.
+
+        Where nobody waits any more for their room, they are made again where they were.
+        """
+        where, key = track.where, track.job.key
+        if where is None:
+            return
+        gone, grant = where.parted(), self.queues.entries[key].grant
+        self.tally.takes(gone, -1)
+        self.site.clear(gone, self.queues)
+        if elastic.lose(self.site.state, self.queues, key) is not None:
+            self.queues.wish(key, track.wanted)
+            self._change_pace(track, where)
+        elif grant is not None:
+            self._grow(track, grant)
+
+    def _grow(self, track: Track, grant: AssumedAdmission) -> None:
+        """It has more pods than before."""
+        where = track.where
+        if where is None:
+            return
+        more = self.site.grown(where, grant)
+        self.tally.takes(more, 1)
+        track.grow()
+        self._offer(track, where)
+
+    def _change_pace(self, track: Track, where: Where) -> None:
+        """Some of its pods do nothing from now on, or do again."""
+        track.note_work(self.now)
+        working = where.working if track.running else len(where.pods) - len(where.going)
+        longer = track.job.pods / working if working else inf
+        track.lie(self.tally.spread(track.job, where), slowdown=self.options.slowdown, longer=longer)
+        if track.running:
+            self._end_later(track)
+
+    def _end_later(self, track: Track) -> None:
+        if track.pace < inf:
+            self._later((track.left - track.done) * track.pace, Kind.END, track)
 
     def _offer(self, track: Track, where: Where) -> None:
         """Kubelets take the pods that do not run yet, or refuse them."""
         refused = self.site.offer(where, self.queues)
         track.count_refusals(len(refused))
-        if not refused:
+        if not refused and track.running:
+            self._change_pace(track, where)
+        elif not refused:
             crossing = self.site.crossing(where, self.tally.resource)
             avoidable = self.site.avoidable(where, self.tally.resource) if crossing else 0
             track.run(self.now, crossing, avoidable, self.site.split(where))
             self.tally.runs(1)
-            self._later(track.left * track.pace, Kind.END, track)
+            self._end_later(track)
         elif track.tries >= self.options.retries:
             self._leave(track)
             track.give_up(self.now, f"kubelets refused its pods: {refused[0]}")
@@ -194,6 +265,8 @@ class Simulation:
         else:
             self._later(min(FIRST_RETRY * 2**track.tries, LAST_RETRY), Kind.RETRY, track)
             track.try_again()
+            if track.running:
+                self._change_pace(track, where)
 
     def _evict(self, track: Track) -> None:
         """It is told to go."""
@@ -205,7 +278,8 @@ class Simulation:
 
     def _later(self, seconds: float, kind: Kind, track: Track) -> None:
         self._real += 1
-        heapq.heappush(self._events, (self.now + seconds, kind, track.job.key, track.starts))
+        number = track.turn if kind is Kind.END else track.starts
+        heapq.heappush(self._events, (self.now + seconds, kind, track.job.key, number))
 
     # -- what came of it --------------------------------------------------------------------------------------
 

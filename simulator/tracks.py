@@ -1,24 +1,34 @@
 """One job as it goes on: what it did, what it lost, and what is to happen to it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from simulator.model import Job
 from simulator.results import End
 from simulator.world.site import Where
 
+Spread = tuple[dict[str, int], bool | None]  # as `simulator.tally.Tally.spread` has it
+
 
 @dataclass(eq=False)
 class Track:
-    """One job as it goes on. ``left``: seconds of work; ``tries``: how often its pods were refused since it started."""
+    """One job as it goes on.
+
+    ``left``: seconds of work when it started last, and ``done`` so many of them until ``since``. ``tries``: how often
+    its pods were refused since it started, or grew. ``turn`` changes whenever its end does. ``wanted``: how many pods
+    it started with, by pod set.
+    """
 
     job: Job
     left: float
     where: Where | None = None
     running: bool = False
     leaving: bool = False
-    since: float = 0.0  # when all its pods began to run
+    since: float = 0.0  # when all its pods began to run, or its pace changed
+    done: float = 0.0
     pace: float = 1.0  # seconds a second of work takes
     starts: int = 0
+    turn: int = 0
     tries: int = 0
     refusals: int = 0
     evictions: int = 0
@@ -32,23 +42,40 @@ class Track:
     avoidable: int = 0
     split: int = 0
     domains: dict[str, int] = field(default_factory=dict)
+    wanted: dict[str, int] = field(default_factory=dict)
 
     def wait(self, reason: str) -> None:
         """It waits, for this reason."""
         self.reason = reason
 
-    def start(
-        self, where: Where, spread: tuple[dict[str, int], bool | None], *, slowdown: float, longer: float
-    ) -> None:
+    def start(self, where: Where, counts: Mapping[str, int], spread: Spread, *, slowdown: float, longer: float) -> None:
         """Its pods are sent to nodes.
 
-        ``spread``: as `Tally.spread` has it. ``longer``: how much longer it takes for having fewer pods than it wishes;
+        ``counts``: how many, by pod set. ``longer``: how much longer it takes for having fewer pods than it wishes;
         ``slowdown``: and for not being aligned.
         """
-        self.where, self.tries, self.reason = where, 0, ""
+        self.where, self.tries, self.reason, self.done = where, 0, "", 0.0
+        self.wanted = dict(counts)
         self.starts += 1
+        self.lie(spread, slowdown=slowdown, longer=longer)
+
+    def lie(self, spread: Spread, *, slowdown: float, longer: float) -> None:
+        """Its pods lie so, from now on; the arguments as in ``start``."""
         self.domains, self.aligned = spread
         self.pace = (slowdown if self.aligned is False else 1.0) * longer
+        self.turn += 1
+
+    def note_work(self, now: float) -> None:
+        """Its pace changes: what it did so far is done."""
+        if self.running:
+            self.done, self.since = self._worked(now), now
+
+    def _worked(self, now: float) -> float:
+        return self.done + (now - self.since) / self.pace
+
+    def grow(self) -> None:
+        """It has more pods, which kubelets did not see yet."""
+        self.tries = 0
 
     def run(self, now: float, crossing: int, avoidable: int, split: int) -> None:
         """All its pods run."""
@@ -67,12 +94,13 @@ class Track:
     def evict(self, now: float, checkpoint: float) -> None:
         """It is told to go; what it did since its last checkpoint is lost."""
         if self.running:
-            worked = (now - self.since) / self.pace
+            worked = self._worked(now)
             kept = worked // checkpoint * checkpoint if checkpoint else 0.0
             self.left = max(self.left - kept, 0.0)
             self.lost += worked - kept
         self.evictions += 1
         self.starts += 1  # whatever was to happen to this start does not
+        self.turn += 1
         self.leaving, self.running = True, False
 
     def leave(self) -> None:

@@ -1,8 +1,7 @@
 """The jobs of a simulation from files: traces (CSV) and manifests (YAML or JSON of batch/v1 Jobs)."""
 
 import io
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -13,7 +12,7 @@ from cli.simulate.cluster import names_in
 from cli.simulate.known import Known
 from cli.simulate.trace import MOST, read, seconds
 from cli.whatif.cases import opened
-from crds.constants import EVICT_BY, GROUP, SLICE, Keys
+from crds.constants import GROUP
 from crds.levels import check_level
 from crds.request import RequestError, resolve
 from engine.model import Policy, TopologyRequest
@@ -79,25 +78,7 @@ def _manifests(file: str, cluster: Cluster, known: Known, duration: float) -> Se
         if (table := tables.get((one.group, one.kind))) is not None:
             rules.note(table, one.name, one.read(objects.PriorityClass))
     wanted = [one for one in everything if (one.group, one.kind) == ("batch", "Job")]
-    jobs = [_job(one, cluster, known, rules, duration, number) for number, one in enumerate(wanted, 1)]
-    _tell_left_out(file, wanted, jobs, known.keys)
-    return jobs
-
-
-def _tell_left_out(file: str, wanted: Sequence[Found], jobs: Sequence[Job], keys: Keys) -> None:
-    asked: dict[str, list[str]] = defaultdict(list)
-    for one, job in zip(wanted, jobs, strict=True):
-        for what in _left_out(owner_of(one.read(objects.Job), keys)):
-            asked[what].append(job.key)
-    for what, names in asked.items():
-        of = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
-        stderr().print(f"{file}: {what} of {of}: not looked at in a simulation", markup=False, soft_wrap=True)
-
-
-def _left_out(owner: JobView) -> Iterator[str]:
-    pod_set = owner.pod_sets[0]
-    if pod_set.wishes.get(EVICT_BY) == SLICE:
-        yield EVICT_BY
+    return [_job(one, cluster, known, rules, duration, number) for number, one in enumerate(wanted, 1)]
 
 
 def _job(one: Found, cluster: Cluster, known: Known, rules: ClassRules, duration: float, number: int) -> Job:
@@ -139,6 +120,7 @@ def _job(one: Found, cluster: Cluster, known: Known, rules: ClassRules, duration
         namespace=owner.namespace,
         queue=owner.queue or QUEUE,
         at_least={MAIN: int(least)} if least.isdigit() and 0 < int(least) < pod_set.count else {},
+        by_slices=owner.by_slices,
         hindered=f"{why[0]}: {why[1]}" if why is not None else "",
     )
 

@@ -28,6 +28,7 @@ from queueing import messages
 from queueing.cycle.backfill import barred
 from queueing.model import AUTO, ClusterQueue, Quantities, asks_of, exceeds, usage
 from queueing.queues.entry import AssumedAdmission, Entry, Phase, growth_of
+from queueing.queues.eviction_units import split
 from queueing.queues.flavor_assigner import FlavorAssignment
 from queueing.queues.queues import Queues
 
@@ -78,6 +79,22 @@ def reclaim(state: ClusterState, queues: Queues, key: str, finished: Mapping[str
     held = _grant(entry).counts
     counts = {name: min(held[name], max(0, wanted[name] - done)) for name, done in finished.items() if name in held}
     return resize(state, queues, key, counts)
+
+
+def lose(state: ClusterState, queues: Queues, key: str) -> Resized | None:
+    """Give up the slices that one is to lose (`Queues.losing`), as their pods are gone; None where it loses none.
+
+    It does not want them back by itself: that is `Queues.wish`.
+    """
+    if (domains := queues.losing.get(key)) is None:
+        return None
+    entry = _admitted(queues, key)
+    kept, lost = split(state.assignments(key).values(), domains)
+    counts = dict(_grant(entry).counts)
+    for part in lost:
+        counts[part.pod_set] -= part.count
+    _apply(state, queues, entry, _with_fewer(entry, counts, kept))
+    return Resized(key, _grant(entry))
 
 
 def move(
@@ -184,9 +201,15 @@ def _shrunk(state: ClusterState, entry: Entry, fewer: Mapping[str, int]) -> Assu
         else part
         for part in state.assignments(key).values()
     ]
-    kept = tuple(part for part in parts if part.count)
+    return _with_fewer(entry, counts, [part for part in parts if part.count])
+
+
+def _with_fewer(entry: Entry, counts: Mapping[str, int], parts: Sequence[Assignment]) -> AssumedAdmission:
+    """What it holds once it has so many pods, in these places."""
+    grant = _grant(entry)
     asks = {pod_set.name: grant.asks.get(pod_set.name, pod_set.requests) for pod_set in entry.workload.pod_sets}
-    return AssumedAdmission(grant.queue, counts, grant.flavors, _amounts(asks, counts, grant.flavors), kept, grant.asks)
+    amounts = _amounts(asks, counts, grant.flavors)
+    return AssumedAdmission(grant.queue, counts, grant.flavors, amounts, tuple(parts), grant.asks)
 
 
 def _grown(state: ClusterState, queues: Queues, entry: Entry, more: Mapping[str, int]) -> AssumedAdmission | Refusal:

@@ -8,7 +8,8 @@ come back when it is gone, or its kubelet refuses it. That is so with every poli
 """
 
 import random
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from engine.cluster.assignment import Assignment
@@ -16,6 +17,7 @@ from engine.cluster.state import ClusterState
 from engine.kubelet.machine import Machine, State
 from engine.model import Flavor, Pod, PodSet
 from queueing.queues.entry import AssumedAdmission
+from queueing.queues.eviction_units import Path
 from queueing.queues.queues import Queues
 from simulator.model import Cluster, Job, Placing, Policy
 from simulator.world.kubelets import Kubelets
@@ -24,11 +26,38 @@ from simulator.world.scatter import scattered
 
 @dataclass(eq=False)
 class Where:
-    """The pods of a job that was admitted. ``pods``: (key, pod set, node); ``taken``: those that kubelets took."""
+    """The pods of a job that was admitted. ``pods``: (key, pod set, node); ``taken``: those that kubelets took.
+
+    ``going``: those that were told to go, and are there yet. ``made``: how many there were in all.
+    """
 
     job: Job
     pods: list[tuple[str, PodSet, str]]
     taken: set[str] = field(default_factory=set)
+    going: set[str] = field(default_factory=set)
+    made: int = 0
+
+    @property
+    def working(self) -> int:
+        """How many of its pods do work."""
+        return len(self.taken - self.going)
+
+    def add(self, pods: Sequence[tuple[str, PodSet, str]]) -> None:
+        """More pods were made."""
+        self.pods = [*self.pods, *pods]
+        self.made += len(pods)
+
+    def part(self, keys: Collection[str]) -> None:
+        """These pods are told to go."""
+        self.going.update(keys)
+
+    def parted(self) -> "Where":
+        """Those that were told to go leave it; returns them."""
+        gone = Where(self.job, [pod for pod in self.pods if pod[0] in self.going])
+        self.pods = [pod for pod in self.pods if pod[0] not in self.going]
+        self.taken -= self.going
+        self.going.clear()
+        return gone
 
 
 class Site:
@@ -53,7 +82,26 @@ class Site:
             for part in assignments
             for number, node in enumerate(_nodes(part))
         ]
-        return Where(job, pods)
+        return Where(job, pods, made=len(pods))
+
+    def inside_of(self, where: Where, domains: Collection[Path], levels: Sequence[str]) -> set[str]:
+        """The keys of those of its pods that are in some domains, by the values of the widest levels."""
+        labels = {node: self.state.nodes[node].labels for _, _, node in where.pods}
+        values = {node: tuple([known.get(level, "") for level in levels]) for node, known in labels.items()}
+        inside = {node for node, path in values.items() if any(path[: len(domain)] == domain for domain in domains)}
+        return {key for key, _, node in where.pods if node in inside}
+
+    @staticmethod
+    def grown(where: Where, grant: AssumedAdmission) -> Where:
+        """The pods of a job that was given more of them, beside those that it has, as ``where`` knows them now too."""
+        by_name, made = {pod_set.name: pod_set for pod_set in where.job.pod_sets}, list[tuple[str, PodSet, str]]()
+        for part in grant.assignments:
+            there = Counter(node for _, pod_set, node in where.pods if pod_set.name == part.pod_set)
+            for node in (Counter(_nodes(part)) - there).elements():
+                key = f"{where.job.key}-{part.pod_set}-{where.made + len(made)}"
+                made.append((key, by_name[part.pod_set], node))
+        where.add(made)
+        return Where(where.job, made)
 
     def _scattered(self, key: str, grant: AssumedAdmission, queues: Queues) -> tuple[Assignment, ...]:
         """One pod set after another, each where the ones before it left room; then the queue core is told."""

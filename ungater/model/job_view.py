@@ -7,6 +7,7 @@ from functools import cached_property, lru_cache
 
 import msgspec
 
+from crds.constants import EVICT_BY, SLICE
 from crds.levels import LevelNames, named
 from crds.request import WISHES, NumaWish, ParsedRequest, RequestError, parse_wish
 from engine.kubelet.machine import PodShape
@@ -225,6 +226,11 @@ class JobView:
     def alike(self) -> bool:
         """Whether all its pods are of one pod set, whatever they tell."""
         return len(self.pod_sets) == 1 and not self.kinds
+
+    @property
+    def by_slices(self) -> bool:
+        """Whether it may lose some of its slices, and keeps the others."""
+        return len(self.pod_sets) == 1 and self.pod_sets[0].wishes.get(EVICT_BY) == SLICE
 
     def pod_set_of(self, pod: Pod) -> PodSetView | None:
         """The pod set of one of its pods; None where it belongs to none of them."""

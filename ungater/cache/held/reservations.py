@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from crds.constants import EVICT_BY, SLICE
 from engine.cluster.assignment import Assignment, Slice, without
 from engine.cluster.state import ClusterState
 from engine.model import Amounts, PodSet
@@ -88,7 +87,7 @@ class Reservations:
             created=created,
             uid=observed.uid if observed is not None else "",
             at_least=at_least,
-            by_slices=len(owner.pod_sets) == 1 and owner.pod_sets[0].wishes.get(EVICT_BY) == SLICE,
+            by_slices=owner.by_slices,
             pod_priority=self._pod_priority(owner),
             preempts=self._classes.preempts(owner),
             non_preemptible=self._classes.non_preemptible(owner),

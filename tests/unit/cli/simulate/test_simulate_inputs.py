@@ -194,19 +194,17 @@ def test_what_classes_and_jobs_say_about_preemption_is_read_as_the_controller_re
     }
 
 
-def test_what_a_simulation_does_not_look_at_is_told_and_named_once(tmp_path, capsys):
-    sliced, also = manifest("sliced"), manifest("also")
-    for body in (sliced, also):
-        body["metadata"]["annotations"] |= {
-            "kueue.x-k8s.io/podset-slice-required-topology": HOSTNAME_LABEL,
-            "kueue.x-k8s.io/podset-slice-size": "1",
-            "topogate.dev/evict-by": "slice",
-        }
-    file = manifests(tmp_path, manifest("plain"), sliced, also)
-    assert len(jobs_from([file], cluster(), duration=3600)) == 3
-    assert capsys.readouterr().err.splitlines() == [
-        f"{file}: topogate.dev/evict-by of default/sliced and 1 more: not looked at in a simulation",
-    ]
+def test_a_job_may_say_that_it_goes_by_slices(tmp_path, capsys):
+    sliced = manifest("sliced")
+    sliced["metadata"]["annotations"] |= {
+        "kueue.x-k8s.io/podset-slice-required-topology": HOSTNAME_LABEL,
+        "kueue.x-k8s.io/podset-slice-size": "1",
+        "topogate.dev/evict-by": "slice",
+    }
+    jobs = jobs_from([manifests(tmp_path, manifest("plain"), sliced)], cluster(), duration=3600)
+    assert {job.name: job.by_slices for job in jobs} == {"plain": False, "sliced": True}
+    assert jobs[1].pod_sets[0].topology.slices[0].size == 1
+    assert not capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
