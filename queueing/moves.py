@@ -11,13 +11,21 @@ Rules
 - What is known after a restart is what Workloads tell of their last move (`MoveLog.saw`).
 """
 
+import dataclasses
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Final
 
 import msgspec
 
-from queueing.queues.entry import Phase, growth_of
+from engine.cluster.assignment import Assignment, without
+from engine.cluster.state import ClusterState
+from engine.results import Refusal
+from queueing.queues.entry import AssumedAdmission, Phase, growth_of
 from queueing.queues.queues import Queues
 
+LOOK: Final = 5.0  # seconds between two looks at who may be moved
+LOOKED_AT: Final = 64  # workloads at one look
+SEARCHES: Final = 8  # of them, those for which places are searched
 HOUR: Final = 3600.0
 MOST_DOUBLINGS: Final = 4
 
@@ -47,6 +55,14 @@ class _Begun(msgspec.Struct, frozen=True, gc=False):
     at: float
     key: str
     asked: bool = False  # by an administrator; after a restart nobody knows
+
+
+class _Tried(msgspec.Struct, frozen=True, gc=False):
+    """When a workload was looked at, and what was free then. ``until``: see `MoveTurns.note`."""
+
+    at: float
+    free: tuple[int, ...]
+    until: float
 
 
 class MoveLog:
@@ -84,9 +100,18 @@ class MoveLog:
         found = self._last.get(key)
         return max(0.0, found.at + self._rest(found.times) - now) if found is not None else 0.0
 
+    def rested(self, key: str, since: float, now: float) -> bool:
+        """Whether one that was admitted ``since`` may be moved, as far as its rest goes."""
+        return now - since >= self.rules.rest and self.resting(key, now) <= 0.0
+
     def recent(self, namespace: str, now: float) -> int:
         """How many moves of workloads of a namespace began in the last hour."""
         return sum(now - one.at < HOUR and one.key.partition("/")[0] == namespace for one in self._begun)
+
+    def free_at(self, now: float) -> float:
+        """When one more may begin that nobody asked for, if none begins until then."""
+        waits = (one.at + HOUR for one in self._begun if one.at + HOUR > now)
+        return now if self.left(now) else next((at for at in sorted(waits) if self.left(at)), now)
 
     def _rest(self, times: int) -> float:
         return self.rules.rest * 2.0 ** min(times - 1, MOST_DOUBLINGS)
@@ -99,6 +124,87 @@ class MoveLog:
         old = [key for key, moved in self._last.items() if now - moved.at > self._until_forgotten(moved.times)]
         for key in old:
             del self._last[key]
+
+
+class MoveTurns:
+    """Who is looked at next: one of each namespace after the other, those first that had fewest moves lately.
+
+    Without those for whom nothing changed since they were looked at: they would take the place of others.
+    Within a namespace those come first that were looked at longest ago: who has many cannot keep others waiting.
+    """
+
+    def __init__(self, log: MoveLog) -> None:
+        self._log = log
+        self._tried: dict[str, _Tried] = {}
+
+    def note(self, key: str, now: float, free: tuple[int, ...] = (), until: float = 0.0) -> None:
+        """One was looked at in vain, and is looked at again when something else is ``free`` than then.
+
+        ``until``: or then, as there was room and its pods might not go; 0: there was none.
+        """
+        self._tried[key] = _Tried(now, free, until)
+
+    def forget(self, key: str) -> None:
+        """One is to be looked at as if it never was."""
+        self._tried.pop(key, None)
+
+    def keep(self, known: Container[str]) -> None:
+        """Forget all others: they are gone."""
+        self._tried = {key: seen for key, seen in self._tried.items() if key in known}
+
+    def unchanged(self, queues: Queues, key: str, now: float) -> bool:
+        """Whether it was looked at, and what it would find is the same still."""
+        before = self._tried.get(key)
+        if before is None or key not in queues.entries:
+            return False
+        return before.free == queues.freed_so_far(key) and (not before.until or now < before.until)
+
+    def in_order(self, wanting: Mapping[str, Iterable[str]], now: float) -> list[str]:
+        """The keys of those that want to be moved, by namespace, in the order in which they are looked at."""
+        found: list[tuple[int, float, str]] = []
+        for namespace, keys in wanting.items():
+            recent = self._log.recent(namespace, now)
+            order = sorted((self._tried_at(key), key) for key in keys)
+            found += [(recent + turn, at, key) for turn, (at, key) in enumerate(order)]
+        return [key for *_, key in sorted(found)]
+
+    def _tried_at(self, key: str) -> float:
+        return self._tried[key].at if key in self._tried else 0.0
+
+
+def relocated(
+    state: ClusterState,
+    key: str,
+    grant: AssumedAdmission,
+    pod_sets: Iterable[str],
+    search: Callable[[str, Assignment], Assignment | Refusal | None],
+) -> AssumedAdmission | Refusal | None:
+    """What ``search`` finds for these pod sets in turn; the first refusal, or None where there is nothing to do.
+
+    ``search``: given the name of a pod set and what it holds, all of it elsewhere; None where it stays. What the ones
+    before it leave is no room for the next: their pods are there. The state is left as it was.
+    """
+    changed = False
+    checkpoint = state.begin()
+    try:
+        for number, name in enumerate(pod_sets):
+            held = state.assignments(key).get(name)
+            if held is None or not held.slices:
+                continue
+            found = search(name, held)
+            if isinstance(found, Refusal):
+                return found
+            if found is None:
+                continue
+            others = [part for part in state.assignments(key).values() if part.pod_set != name]
+            state.reserve(key, [*others, found])
+            state.reserve(f"{key}\0moves{number}", without([held], [found]))  # taken until its pods are gone
+            changed = True
+        now = state.assignments(key)
+        parts = tuple([now[name] for name in grant.counts if name in now])
+    finally:
+        state.rollback(checkpoint)
+    return dataclasses.replace(grant, assignments=parts) if changed else None
 
 
 def hindered(queues: Queues, key: str) -> str:

@@ -18,14 +18,14 @@ from dataclasses import dataclass
 
 import msgspec
 
-from engine.cluster.assignment import Assignment
+from engine.cluster.assignment import Assignment, without
 from engine.cluster.state import ClusterState
 from engine.model import Amounts, PodSet, Policy
 from engine.placement.place import enlarge, extend, place, replace, shrink
 from engine.reasons import Reason
 from engine.results import Refusal, WorkloadRequest
 from queueing import messages
-from queueing.cycle.backfill import barred
+from queueing.cycle.backfill import barred, reopen
 from queueing.model import AUTO, ClusterQueue, Quantities, asks_of, exceeds, usage
 from queueing.queues.entry import AssumedAdmission, Entry, Phase, growth_of
 from queueing.queues.eviction_units import split
@@ -114,6 +114,15 @@ def move(
     parts = tuple(found if part.pod_set == pod_set else part for part in grant.assignments)
     _apply(state, queues, entry, dataclasses.replace(grant, assignments=parts))
     return Resized(key, _grant(entry))
+
+
+def hold_elsewhere(state: ClusterState, queues: Queues, key: str, grant: AssumedAdmission) -> list[Assignment]:
+    """Have one hold other places; returns those that it leaves: its pods are there yet, so somebody is to keep them."""
+    entry = queues.entries[key]
+    before = entry.grant
+    queues.grant(state, key, grant)
+    reopen(state, queues, entry)
+    return without(before.assignments, grant.assignments) if before is not None else []
 
 
 def may_grow(queues: Queues, key: str) -> bool:

@@ -18,7 +18,7 @@ from engine.reasons import Reason
 from engine.results import Refusal
 from kube.events import EventRecorder
 from kube.objects import Condition, Pod, condition
-from queueing.moves import MoveLog, MoveRules
+from queueing.moves import LOOK, LOOKED_AT, SEARCHES, MoveLog, MoveRules, MoveTurns
 from queueing.queues.entry import AssumedAdmission
 from ungater.cache.cache import Cache
 from ungater.metrics import Metrics
@@ -30,9 +30,6 @@ from ungater.reconcile.moves import movable
 from ungater.scheduling import old_places, relocation
 from ungater.writers.events import emit
 
-LOOK = 5.0  # seconds between two looks at who may be moved
-LOOKED_AT = 64  # workloads at one look
-SEARCHES = 8  # of them, those for which places are searched
 FORBIDDEN = 60.0  # seconds until one is looked at again whose pods might not go, though nothing was freed
 
 log = structlog.get_logger()
@@ -58,18 +55,6 @@ class Move:
     message: str
 
 
-@dataclass(frozen=True)
-class _Tried:
-    """When a workload was looked at, and what was free then. It is looked at again when that changes.
-
-    ``until``: or then, as there was room and its pods might not go; 0: there was none.
-    """
-
-    at: float
-    free: tuple[int, ...]
-    until: float = 0.0
-
-
 class Moves:
     """See the module. ``replace`` holds and stores other slots of a workload, ``say`` stores conditions."""
 
@@ -92,7 +77,7 @@ class Moves:
         self._recorder = recorder
         self._clock = clock
         self._log = MoveLog(rules)
-        self._tried: dict[str, _Tried] = {}  # by workload
+        self._turns = MoveTurns(self._log)
         self._before: dict[str, AssumedAdmission] = {}  # by workload that is moved: what it held
         self._next = 0.0
         self._remembered = False
@@ -155,7 +140,7 @@ class Moves:
     def _remember(self, now: float) -> None:
         """Take in what Workloads tell of moves before this process began, once; forget who is gone."""
         known = self._cache.queues.entries
-        self._tried = {key: seen for key, seen in self._tried.items() if key in known}
+        self._turns.keep(known)
         self._before = {key: held for key, held in self._before.items() if key in known}
         if self._remembered:
             return
@@ -167,25 +152,14 @@ class Moves:
                 self._log.saw(entry.key, min(at, now), now)
 
     def _in_turn(self, now: float) -> list[WorkloadEntry]:
-        """Who wants to be moved: one of each namespace after the other, those first that had fewest moves lately.
-
-        Without those for whom nothing changed since they were looked at: they would take the place of others.
-        Within a namespace those come first that were looked at longest ago: who has many cannot keep others waiting.
-        """
-        mine: dict[str, list[WorkloadEntry]] = {}
+        """Who wants to be moved, in order (`MoveTurns`)."""
+        mine: dict[str, dict[str, WorkloadEntry]] = {}
         for entry in self._cache.entries.values():
             with self._cache.guard("workload", entry.key):
-                if self._wants(entry, now) and not self._unchanged(entry, now):
-                    mine.setdefault(entry.job.namespace, []).append(entry)
-        found: list[tuple[int, float, str, WorkloadEntry]] = []
-        for namespace, entries in mine.items():
-            recent = self._log.recent(namespace, now)
-            order = sorted(entries, key=lambda entry: (self._tried_at(entry.key), entry.key))
-            found += [(recent + turn, self._tried_at(one.key), one.key, one) for turn, one in enumerate(order)]
-        return [entry for *_, entry in sorted(found, key=lambda one: one[:3])]
-
-    def _tried_at(self, key: str) -> float:
-        return self._tried[key].at if key in self._tried else 0.0
+                if self._wants(entry, now) and not self._turns.unchanged(self._cache.queues, entry.key, now):
+                    mine.setdefault(entry.job.namespace, {})[entry.key] = entry
+        found = {key: entry for entries in mine.values() for key, entry in entries.items()}
+        return [found[key] for key in self._turns.in_order(mine, now)]
 
     def _wants(self, entry: WorkloadEntry, now: float) -> bool:
         if not movable(entry):
@@ -195,19 +169,12 @@ class Moves:
             return False
         observed = entry.observed
         since = conditions.since(observed.conditions, conditions.QUOTA_RESERVED) if observed is not None else None
-        return since is not None and now - since >= self._rules.rest and self._log.resting(entry.key, now) <= 0.0
-
-    def _unchanged(self, entry: WorkloadEntry, now: float) -> bool:
-        """Whether it was looked at, and what it would find is the same still."""
-        before = self._tried.get(entry.key)
-        if before is None or entry.key not in self._cache.queues.entries:
-            return False
-        return before.free == self._cache.queues.freed_so_far(entry.key) and (not before.until or now < before.until)
+        return since is not None and self._log.rested(entry.key, since, now)
 
     def _try(self, entry: WorkloadEntry, now: float) -> bool:
         """Begin a move of one that wants it; True where places were searched for."""
         if relocation.hindered(self._cache, entry):
-            self._tried[entry.key] = _Tried(now, ())
+            self._turns.note(entry.key, now)
             return False
         free, until = self._cache.queues.freed_so_far(entry.key), 0.0
         for move in self._found(entry):
@@ -216,7 +183,7 @@ class Moves:
                 return True
             until = now + FORBIDDEN
             log.debug("not moved", workload=entry.key, reason=str(move.reason), message=why)
-        self._tried[entry.key] = _Tried(now, free, until)
+        self._turns.note(entry.key, now, free, until)
         return True
 
     def _found(self, entry: WorkloadEntry) -> Iterator[Move]:
@@ -231,7 +198,7 @@ class Moves:
 
     def _begin(self, entry: WorkloadEntry, move: Move, now: float) -> None:
         self._log.begin(entry.key, now, asked=move.reason == Reason.DEFRAGMENTED)
-        self._tried.pop(entry.key, None)
+        self._turns.forget(entry.key)
         if entry.grant is not None:
             self._before[entry.key] = entry.grant
         wanted = (WantedCondition(conditions.MOVING, True, move.reason, move.message),)

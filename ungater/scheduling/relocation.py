@@ -12,7 +12,6 @@ Rules
 - Pod sets with slices, and those that share a domain with another, stay: their ranks belong together.
 """
 
-import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from engine.cluster.assignment import Assignment, without
@@ -140,31 +139,16 @@ def moved_to(
 
 def _searched(cache: Cache, entry: WorkloadEntry, search: Search) -> AssumedAdmission | Refusal | None:
     """What a search finds for each pod set in turn; the first refusal, or None where there is nothing to do."""
-    state, grant = cache.state, entry.grant
-    if grant is None:
+    if entry.grant is None:
         return None
-    changed = False
-    checkpoint = state.begin()
-    try:
-        for number, owned in enumerate(entry.job.pod_sets):
-            held = state.assignments(entry.key).get(owned.name)
-            if held is None or not held.slices or not alone(owned):
-                continue
-            pod_set = pod_set_in(cache, entry, owned, held.levels, held.count)
-            found = search(owned, pod_set, held)
-            if isinstance(found, Refusal):
-                return found
-            if found is None or pod_set.group:
-                continue
-            others = [part for part in state.assignments(entry.key).values() if part.pod_set != owned.name]
-            state.reserve(entry.key, [*others, found])
-            state.reserve(f"{entry.key}\0moves{number}", without([held], [found]))  # taken until its pods are gone
-            changed = True
-        now = state.assignments(entry.key)
-        parts = tuple([now[name] for name in grant.counts if name in now])
-    finally:
-        state.rollback(checkpoint)
-    return dataclasses.replace(grant, assignments=parts) if changed else None
+    named = {owned.name: owned for owned in entry.job.pod_sets if alone(owned)}
+
+    def elsewhere(name: str, held: Assignment) -> Found:
+        pod_set = pod_set_in(cache, entry, named[name], held.levels, held.count)
+        found = search(named[name], pod_set, held)
+        return None if pod_set.group and not isinstance(found, Refusal) else found
+
+    return moves.relocated(cache.state, entry.key, entry.grant, named, elsewhere)
 
 
 def alone(owned: PodSetView) -> bool:

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from engine.cluster.assignment import Assignment, Slice, without
+from engine.cluster.assignment import Assignment, Slice
 from engine.cluster.state import ClusterState
 from engine.model import Amounts, PodSet
 from engine.reasons import Reason
 from kube.objects import condition
 from kube.pods import convert
 from queueing import lifecycle, messages, model
-from queueing.cycle.backfill import reopen
+from queueing.cycle.elastic import hold_elsewhere
 from queueing.model import OutsidePod
 from queueing.queues.entry import HOLDING, AssumedAdmission, Phase, base_of, growth_of
 from queueing.queues.growth import hold_growth
@@ -230,12 +230,9 @@ class Reservations:
 
     def replace(self, entry: WorkloadEntry, grant: AssumedAdmission) -> None:
         """Hold other slots from now on. Those that it leaves are nobody's until `replaced`: they are what is stored."""
-        queued = self.queues.entries[entry.key]
-        before = queued.grant
-        self.queues.grant(self.state, entry.key, grant)
-        reopen(self.state, self.queues, queued)
+        before = self.queues.entries[entry.key].grant
+        left = hold_elsewhere(self.state, self.queues, entry.key, grant)
         if before is not None:
-            left = without(before.assignments, grant.assignments)
             self.state.restore(_leaving(entry.key), left)
             self._left[entry.key] = before
             entry.give_up(frozenset((part.pod_set, one.values) for part in left for one in part.slices))

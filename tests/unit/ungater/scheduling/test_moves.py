@@ -440,7 +440,7 @@ def test_who_has_many_that_cannot_be_moved_keeps_nobody_waiting(cluster):
     assert cluster.moves._in_turn(NOW)[1] is entry, "one of each namespace"
     cluster.moves._log.begin(entry.key, NOW)
     for number in range(3):
-        cluster.moves._tried[f"a/j{number}"] = moving._Tried(NOW + number, ())
+        cluster.moves._turns.note(f"a/j{number}", NOW + number)
     order = cluster.moves._in_turn(NOW)
     assert order.index(entry) == 2
     assert order[0].key == "a/j10"
@@ -641,7 +641,7 @@ def test_those_for_whom_nothing_changed_take_nobodys_place(cluster, monkeypatch)
     entry, other = cluster.spread()
     monkeypatch.setattr(moving, "LOOKED_AT", 1)
     cluster.moves._wants = lambda *_: True
-    cluster.moves._tried[other.key] = moving._Tried(-1.0, cluster.world.memory.queues.freed_so_far(other.key))
+    cluster.moves._turns.note(other.key, -1.0, cluster.world.memory.queues.freed_so_far(other.key))
     cluster.look()
     assert cluster.begun == [entry.key]
 
@@ -649,10 +649,10 @@ def test_those_for_whom_nothing_changed_take_nobodys_place(cluster, monkeypatch)
 def test_one_for_whom_nothing_changed_is_looked_at_again_when_something_did(cluster):
     entry, _ = cluster.spread()
     free = cluster.world.memory.queues.freed_so_far(entry.key)
-    cluster.moves._tried[entry.key] = moving._Tried(1.0, free)
+    cluster.moves._turns.note(entry.key, 1.0, free)
     cluster.look()
     assert cluster.begun == []
-    cluster.moves._tried[entry.key] = moving._Tried(1.0, (*free, 1))
+    cluster.moves._turns.note(entry.key, 1.0, (*free, 1))
     cluster.look()
     assert cluster.begun == [entry.key]
 
