@@ -26,7 +26,7 @@ class Job(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     ``queue`` is a LocalQueue of ``namespace``. ``preempts``, ``non_preemptible``, ``at_least``, ``by_slices``: as in
     `queueing.model.Workload`; with fewer pods it runs longer by as much. ``hindered``: why the controller gives it
-    nothing, whatever room there is; "" where it may be placed.
+    nothing, whatever room there is; "" where it may be placed. ``stays``: it is never moved while it runs.
     """
 
     name: str
@@ -41,6 +41,7 @@ class Job(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     at_least: dict[str, int] = {}
     by_slices: bool = False
     hindered: str = ""
+    stays: bool = False
 
     @property
     def key(self) -> str:
@@ -85,6 +86,7 @@ class Placing(StrEnum):
 class Policy:
     """One way to run the cluster. ``preemption``, ``strict``, ``strategy`` (of preemption): None as each queue says.
 
+    ``moves``: whether jobs that run may be moved (docs/moves.md); with topology only.
     ``alignment``: what may be given up to align pods. ``opening``: `ClusterState.nodes_per_opened_domain`.
 
     ``claims``: whether who waits for long keeps room from those behind it (docs/queues.md). None: with topology only.
@@ -101,6 +103,12 @@ class Policy:
     strategy: Strategy | None = None
     alignment: AlignmentOverPacking = ALIGNMENT_OVER_PACKING
     opening: int = NODES_PER_OPENED_DOMAIN
+    moves: bool = False
+
+    @property
+    def moving(self) -> bool:
+        """Whether jobs that run are moved: without levels nobody is spread."""
+        return self.moves and self.placing is Placing.TOPOLOGY
 
     @property
     def claiming(self) -> bool:
@@ -116,7 +124,7 @@ class Options:
     not matter). ``checkpoint``: seconds of work between checkpoints; 0: an evicted job begins anew. ``grace``: seconds
     until the pods of a victim are gone. ``retries``: how often pods that a kubelet refused are made again before their
     job fails (a Job's backoffLimit). ``patience``, ``hold``: see docs/queues.md. ``seed``: breaks ties of count-only
-    placing.
+    placing. ``moves_per_hour``: where jobs are moved, as the setting of the controller.
     """
 
     slowdown: float = 1.0
@@ -126,6 +134,7 @@ class Options:
     patience: float = 300.0
     hold: float = 259_200.0
     seed: int = 0
+    moves_per_hour: int = 6
 
 
 def guaranteed(requests: Amounts) -> PodShape:

@@ -26,7 +26,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one job. Times in seconds since the simulation began; None where that never happened.
 
     ``amount``: of the measured resource, all pods together. ``wait``: from arrival until all its pods ran first.
-    ``lost``: seconds of work that evictions undid. When it last started: ``domains``, how many of each level its pods
+    ``lost``: seconds of work that evictions and moves undid.
+    When it last started: ``domains``, how many of each level its pods
     were in; ``aligned``, whether they were in one domain of the level it wishes (None: it wishes none); ``crossing``,
     how many got devices of several sockets though one has as many; ``avoidable``, how many of these had a node, as the
     cluster was, where they would not; ``split``, how many hold something of more
@@ -47,6 +48,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     wait: float | None = None
     starts: int = 0
     evictions: int = 0
+    moves: int = 0
     lost: float = 0.0
     refusals: int = 0
     crossing: int = 0

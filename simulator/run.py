@@ -23,10 +23,12 @@ from typing import Final
 
 from queueing.cycle import elastic
 from queueing.cycle.cycle import Decisions, cycle
+from queueing.moves import MoveRules
 from queueing.queues.entry import AssumedAdmission
 from queueing.queues.eviction_units import Path
 from simulator.entering import queues_of, waiting
 from simulator.model import NAMESPACE, Cluster, Job, Options, Placing, Policy
+from simulator.moves import Mover
 from simulator.results import End, Outcome, Result
 from simulator.tally import Tally
 from simulator.tracks import Track
@@ -44,9 +46,10 @@ class Kind(IntEnum):
     END = 0
     GONE = 1  # the pods of a victim
     LOST = 2  # the pods in some domains of one that keeps the others
-    RETRY = 3  # pods that kubelets refused are made again
-    ARRIVE = 4
-    LOOK = 5  # time alone may change something
+    MOVED = 3  # the pods of one that go elsewhere
+    RETRY = 4  # pods that kubelets refused are made again
+    ARRIVE = 5
+    LOOK = 6  # time alone may change something
 
 
 Event = tuple[float, Kind, str, int]  # (time, kind, job, which of its starts; of an end, of its turns)
@@ -62,6 +65,8 @@ class Simulation:
         self.tracks = {job.key: Track(job, job.duration) for job in jobs}
         self.queues = queues_of(cluster, policy, self.options, [track.job for track in self.tracks.values()])
         self.tally = Tally(self.site.state)
+        rules = MoveRules(per_hour=self.options.moves_per_hour)
+        self.mover = Mover(rules, self.site.state, self.queues) if policy.moving else None
         self.now = 0.0
         self.done = 0
         self.cycles = 0
@@ -86,6 +91,7 @@ class Simulation:
             Kind.END: self._end,
             Kind.GONE: self._gone,
             Kind.LOST: self._lost,
+            Kind.MOVED: self._moved,
             Kind.RETRY: self._retry,
             Kind.ARRIVE: self._arrive,
         }
@@ -143,6 +149,8 @@ class Simulation:
 
     def _leave(self, track: Track) -> None:
         """Its pods are gone."""
+        if self.mover is not None:
+            self.mover.forget(track.job.key)
         if track.where is not None:
             self.tally.takes(track.where, -1)
             self.tally.runs(-int(track.running))
@@ -163,11 +171,42 @@ class Simulation:
             helped = any(self.site.gives_devices(self.tracks[one.key].job) for one in made.admitted)
             if not (made.more or helped):
                 break
-        after = made.next_time
-        if after is not None and self.now < after < inf and after not in self._looks:
-            self._looks.add(after)
-            heapq.heappush(self._events, (after, Kind.LOOK, "", 0))
-        return anything
+        moved = self._move()
+        for after in (made.next_time, self.mover.next_time(self.now) if self.mover is not None else None):
+            if after is not None and self.now < after < inf and after not in self._looks:
+                self._looks.add(after)
+                heapq.heappush(self._events, (after, Kind.LOOK, "", 0))
+        return anything or moved
+
+    def _move(self) -> bool:
+        """Nobody is to be looked at now: who runs may be moved. True where anybody is."""
+        anybody = False
+        for key, grant in self.mover.look(self.now, self._is_steady) if self.mover is not None else ():
+            anybody = True
+            track, left = self.tracks[key], elastic.hold_elsewhere(self.site.state, self.queues, key, grant)
+            if track.where is not None:
+                self.site.leave(track.where, left, self.queues)
+            self.tally.runs(-int(track.running))
+            track.move(self.now, self.options.checkpoint)
+            self._later(self.options.grace, Kind.MOVED, track)
+        return anybody
+
+    def _is_steady(self, key: str) -> bool:
+        track = self.tracks[key]
+        return track.running and track.where is not None and not track.where.going
+
+    def _moved(self, track: Track) -> None:
+        """The pods of a job that go elsewhere are gone from where they were: they are made again there."""
+        where, grant = track.where, self.queues.entries[track.job.key].grant
+        if where is None or grant is None:
+            return
+        gone = where.parted()
+        self.tally.takes(gone, -1)
+        self.site.clear(gone, self.queues)
+        self.queues.freed(dict.fromkeys(flavor for _, _, node in gone.pods for flavor in self.site.flavors_on(node)))
+        self._grow(track, grant)
+        if self.mover is not None:
+            self.mover.note(track.job, track.admitted)
 
     def _carry_out(self, made: Decisions) -> None:
         for admitted in made.admitted:
@@ -193,7 +232,9 @@ class Simulation:
         got = sum(grant.counts.values())
         longer = job.pods / got if got else 1.0
         spread = self.tally.spread(job, where)
-        track.start(where, grant.counts, spread, slowdown=self.options.slowdown, longer=longer)
+        track.start(self.now, where, grant.counts, spread, slowdown=self.options.slowdown, longer=longer)
+        if self.mover is not None:
+            self.mover.note(job, self.now)
         self._offer(track, where)
 
     def _take_slices(self, track: Track, domains: Collection[Path]) -> None:
@@ -230,6 +271,8 @@ class Simulation:
         more = self.site.grown(where, grant)
         self.tally.takes(more, 1)
         track.grow()
+        if not track.running:
+            self._change_pace(track, where)
         self._offer(track, where)
 
     def _change_pace(self, track: Track, where: Where) -> None:
@@ -301,6 +344,7 @@ class Simulation:
             wait=None if track.started is None else track.started - job.arrival,
             starts=track.starts - track.evictions,
             evictions=track.evictions,
+            moves=track.moves,
             lost=track.lost,
             refusals=track.refusals,
             crossing=track.crossing,

@@ -43,7 +43,8 @@ class Summary(msgspec.Struct, frozen=True, rename="camel"):
     ``stuck``: jobs that never started, by reason (of `engine.reasons`).
     ``wishing``: jobs with several pods that wish a level and started; ``aligned``: of these, in one domain of it.
     ``small``, ``medium``, ``large``: waiting times of jobs within one server, of several, and of 16 servers or more.
-    ``lost``, in amounts times hours: what evictions undid. ``crossing``: pods with devices of several sockets though
+    ``lost``, in amounts times hours: what evictions and moves undid.
+    ``crossing``: pods with devices of several sockets though
     one has as many; ``avoidable``: those of them that would not on another node that had room for them;
     ``split``: pods with something of more NUMA zones than on an empty machine.
     """
@@ -72,6 +73,7 @@ class Summary(msgspec.Struct, frozen=True, rename="camel"):
     avoidable: int
     split: int
     levels: tuple[LevelSummary, ...]
+    moves: int | msgspec.UnsetType = msgspec.UNSET  # where the policy moves anybody
 
 
 def summarise(result: Result) -> Summary:
@@ -109,6 +111,7 @@ def summarise(result: Result) -> Summary:
         avoidable=sum(one.avoidable for one in outcomes),
         split=sum(one.split for one in outcomes),
         levels=tuple(_levels(result, weights)),
+        moves=sum(one.moves for one in outcomes) if result.policy.moving else msgspec.UNSET,
     )
 
 

@@ -32,6 +32,8 @@ class Track:
     tries: int = 0
     refusals: int = 0
     evictions: int = 0
+    moves: int = 0
+    admitted: float = 0.0  # when it started last
     lost: float = 0.0
     started: float | None = None
     finished: float | None = None
@@ -48,13 +50,15 @@ class Track:
         """It waits, for this reason."""
         self.reason = reason
 
-    def start(self, where: Where, counts: Mapping[str, int], spread: Spread, *, slowdown: float, longer: float) -> None:
+    def start(
+        self, now: float, where: Where, counts: Mapping[str, int], spread: Spread, *, slowdown: float, longer: float
+    ) -> None:
         """Its pods are sent to nodes.
 
         ``counts``: how many, by pod set. ``longer``: how much longer it takes for having fewer pods than it wishes;
         ``slowdown``: and for not being aligned.
         """
-        self.where, self.tries, self.reason, self.done = where, 0, "", 0.0
+        self.where, self.tries, self.reason, self.done, self.admitted = where, 0, "", 0.0, now
         self.wanted = dict(counts)
         self.starts += 1
         self.lie(spread, slowdown=slowdown, longer=longer)
@@ -93,15 +97,24 @@ class Track:
 
     def evict(self, now: float, checkpoint: float) -> None:
         """It is told to go; what it did since its last checkpoint is lost."""
+        self._stop(now, checkpoint)
+        self.evictions += 1
+        self.starts += 1  # whatever was to happen to this start does not
+        self.leaving = True
+
+    def move(self, now: float, checkpoint: float) -> None:
+        """Some of its pods go elsewhere, and it stands still until they are there: none gets on without the others."""
+        self._stop(now, checkpoint)
+        self.moves += 1
+
+    def _stop(self, now: float, checkpoint: float) -> None:
         if self.running:
             worked = self._worked(now)
             kept = worked // checkpoint * checkpoint if checkpoint else 0.0
             self.left = max(self.left - kept, 0.0)
             self.lost += worked - kept
-        self.evictions += 1
-        self.starts += 1  # whatever was to happen to this start does not
         self.turn += 1
-        self.leaving, self.running = True, False
+        self.running, self.done = False, 0.0
 
     def leave(self) -> None:
         """Its pods are gone."""

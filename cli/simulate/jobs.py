@@ -25,6 +25,7 @@ from ungater.model.class_rules import ClassRules
 from ungater.model.job_view import MAIN, JobView
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.reconcile.reconcile import not_to_be_had
+from ungater.scheduling.relocation import stays
 
 RUN_SECONDS: Final = f"{GROUP}/run-seconds"  # of the pod template, as simulated nodes read it too
 ARRIVAL_SECONDS: Final = f"{GROUP}/arrival-seconds"  # of the Job
@@ -121,6 +122,7 @@ def _job(one: Found, cluster: Cluster, known: Known, rules: ClassRules, duration
         queue=owner.queue or QUEUE,
         at_least={MAIN: int(least)} if least.isdigit() and 0 < int(least) < pod_set.count else {},
         by_slices=owner.by_slices,
+        stays=bool(stays(annotations, template.spec.termination_grace_period_seconds)),
         hindered=f"{why[0]}: {why[1]}" if why is not None else "",
     )
 

@@ -4,6 +4,7 @@ import csv
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
+from msgspec import UNSET
 from rich.table import Table
 
 from simulator.results import Result
@@ -47,6 +48,7 @@ def _figures(summary: Summary, reasons: Sequence[str]) -> Iterator[tuple[str, st
     share = f" ({summary.aligned / summary.wishing:.0%})" if summary.wishing else ""
     yield "in one domain of the level they wish", f"{summary.aligned} of {summary.wishing}{share}"
     yield "evictions", str(summary.evictions)
+    yield "moves", "" if summary.moves is UNSET else str(summary.moves)
     yield f"  work undone, {summary.resource} hours", _some(round(summary.lost))
     yield "pods refused by kubelets", str(summary.refusals)
     yield "pods across sockets without need", str(summary.crossing)
@@ -78,6 +80,7 @@ def write_jobs(result: Result, stream: TextIO) -> None:
     names = (
         *("name", "arrival", "duration", "pods", "amount", "priority", "queue", "topology", "end", "started"),
         *("finished", "wait", "starts", "evictions", "lost", "refusals", "crossing", "avoidable", "aligned"),
+        *(("moves",) if result.policy.moving else ()),
     )
     lines = csv.writer(stream, lineterminator="\n")
     lines.writerow((*names, *domains, "reason"))

@@ -103,6 +103,10 @@ Hold = Annotated[
     str,
     typer.Option(metavar="TIME", help="After which they leave it the room in any case.", rich_help_panel=WORLD),
 ]
+MovesPerHour = Annotated[
+    int,
+    typer.Option(min=0, help="How many jobs are moved in an hour, by policies with +moves.", rich_help_panel=WORLD),
+]
 Out = Annotated[
     Path | None,
     typer.Option(
@@ -161,6 +165,7 @@ def command(
     retries: Retries = 6,
     patience: Patience = "5m",
     hold: Hold = "3d",
+    moves_per_hour: MovesPerHour = 6,
     output: Output = OutputFormat.TABLE,
     out: Out = None,
     picture: Picture = None,
@@ -176,7 +181,7 @@ def command(
     """
     chosen = policies(policy or DEFAULT)
     _check_folders(out, picture)
-    options = _options(slowdown, checkpoint, grace, retries, patience, hold, seed)
+    options = _options(slowdown, checkpoint, grace, retries, patience, hold, seed, moves_per_hour)
     made, files = given.Made(blocks, racks, hosts, gpus, cpu, memory, machine, kubelet), _files(jobs)
     found = _known(cluster, Keys(domain), files, made)
     place = _place(found, made, level or [], queues, empty=empty)
@@ -191,9 +196,14 @@ def command(
     emit([summarise(result) for result in results], output, table=table(results))
     _write(results, out, picture, formats or ["svg"])
     if page is not None:
-        for written in simulated.write(page, list(zip(results, moments, strict=True))):
-            if browser.wanted(show):
-                browser.show(written.resolve().as_uri())
+        _show(page, results, moments, show)
+
+
+def _show(page: Path, results: Sequence[Result], moments: Sequence[Moment], wished: bool | None) -> None:
+    """Write a page a policy, and open them where that is wished for."""
+    for written in simulated.write(page, list(zip(results, moments, strict=True))):
+        if browser.wanted(wished):
+            browser.show(written.resolve().as_uri())
 
 
 def _check_folders(out: Path | None, picture: Path | None) -> None:
@@ -206,7 +216,7 @@ def _check_folders(out: Path | None, picture: Path | None) -> None:
 
 
 def _options(
-    slowdown: float, checkpoint: str, grace: str, retries: int, patience: str, hold: str, seed: int
+    slowdown: float, checkpoint: str, grace: str, retries: int, patience: str, hold: str, seed: int, moves: int
 ) -> Options:
     return Options(
         slowdown=slowdown,
@@ -216,6 +226,7 @@ def _options(
         patience=given.time_of("--patience", patience),
         hold=given.time_of("--hold", hold),
         seed=seed,
+        moves_per_hour=moves,
     )
 
 

@@ -9,8 +9,10 @@ come back when it is gone, or its kubelet refuses it. That is so with every poli
 
 import random
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+
+import msgspec
 
 from engine.cluster.assignment import Assignment
 from engine.cluster.state import ClusterState
@@ -91,6 +93,21 @@ class Site:
         inside = {node for node, path in values.items() if any(path[: len(domain)] == domain for domain in domains)}
         return {key for key, _, node in where.pods if node in inside}
 
+    def leave(self, where: Where, left: Iterable[Assignment], queues: Queues) -> None:
+        """The pods in these slots are told to go; until they are gone they take their nodes by themselves."""
+        keys = set[str]()
+        for part in left:
+            for piece in part.slices:
+                there = self.inside_of(where, (piece.values,), part.levels) - keys
+                mine = [key for key, pod_set, _ in where.pods if key in there and pod_set.name == part.pod_set]
+                keys.update(mine[len(mine) - piece.count :])
+        where.part(keys)
+        for key, pod_set, node in where.pods:
+            if key in keys:
+                known = self.state.pods.get(key) or self._pod(where.job, key, pod_set, node)
+                self.state.set_pod(msgspec.structs.replace(known, claim=None))
+                queues.unbind(key)
+
     @staticmethod
     def grown(where: Where, grant: AssumedAdmission) -> Where:
         """The pods of a job that was given more of them, beside those that it has, as ``where`` knows them now too."""
@@ -113,6 +130,10 @@ class Site:
         replaced = AssumedAdmission(grant.queue, grant.counts, grant.flavors, grant.amounts, tuple(made))
         queues.grant(state, key, replaced)
         return replaced.assignments
+
+    def flavors_on(self, node: str) -> Collection[str]:
+        """The flavors that a node is of."""
+        return self.state.flavors_on(node)
 
     @staticmethod
     def gives_devices(job: Job) -> bool:
@@ -181,25 +202,26 @@ class Site:
 
     def _seen(self, job: Job, key: str, pod_set: PodSet, node: str, queues: Queues) -> None:
         """The pod is bound, and its node says what it holds."""
-        held = self.kubelets.held(node, key) if self.inside else None
-        self.state.set_pod(
-            Pod(
-                key=key,
-                node=node,
-                requests=pod_set.requests,
-                namespace=job.namespace,
-                labels=pod_set.labels,
-                anti_affinity=pod_set.anti_affinity,
-                claim=(job.key, pod_set.name),
-                shape=pod_set.shape,
-                placement=held,
-                observed=held is not None,
-                attached=pod_set.attached,
-            )
-        )
+        self.state.set_pod(self._pod(job, key, pod_set, node))
         queues.bind(key, job.key)
         if pod_set.devices is not None:
             queues.freed(self.state.flavors_on(node))  # its slot kept devices beside those that it has by now
+
+    def _pod(self, job: Job, key: str, pod_set: PodSet, node: str) -> Pod:
+        held = self.kubelets.held(node, key) if self.inside else None
+        return Pod(
+            key=key,
+            node=node,
+            requests=pod_set.requests,
+            namespace=job.namespace,
+            labels=pod_set.labels,
+            anti_affinity=pod_set.anti_affinity,
+            claim=(job.key, pod_set.name),
+            shape=pod_set.shape,
+            placement=held,
+            observed=held is not None,
+            attached=pod_set.attached,
+        )
 
     def clear(self, where: Where, queues: Queues) -> None:
         """The pods are gone; what was held for them is the queue core's to give back."""

@@ -178,11 +178,17 @@ def kept(cache: Cache, entry: WorkloadEntry, grant: AssumedAdmission) -> str:
         meta, owner = pod.metadata, controller_of(pod.metadata)
         if owner is None or (owner.kind, owner.api_version) not in MADE_ANEW:
             return f"nobody would make pod {meta.name} anew"
-        if (meta.annotations or {}).get(SAFE_TO_EVICT) == "false":
-            return f"pod {meta.name} is not safe to evict ({SAFE_TO_EVICT})"
-        grace = pod.spec.termination_grace_period_seconds
-        if (DEFAULT_GRACE if grace is None else grace) > MOST_GRACE:
-            return f"pod {meta.name} may take more than {MOST_GRACE} s to stop"
+        if why := stays(meta.annotations or {}, pod.spec.termination_grace_period_seconds):
+            return f"pod {meta.name} {why}"
+    return ""
+
+
+def stays(annotations: Mapping[str, str], grace: int | None) -> str:
+    """Why a pod is not moved that says so itself; "" where it may be. ``grace``: seconds that it has to stop."""
+    if annotations.get(SAFE_TO_EVICT) == "false":
+        return f"is not safe to evict ({SAFE_TO_EVICT})"
+    if (DEFAULT_GRACE if grace is None else grace) > MOST_GRACE:
+        return f"may take more than {MOST_GRACE} s to stop"
     return ""
 
 

@@ -85,3 +85,16 @@ def test_namespaces_are_counted_apart():
     log.begin("a/2", 1.0)
     assert (log.recent("a", 2.0), log.recent("b", 2.0)) == (2, 0)
     assert log.recent("a", HOUR + 1.0) == 0
+
+
+def test_when_one_more_may_begin_is_known():
+    log = MoveLog(MoveRules(per_hour=4))
+    assert log.free_at(10.0) == 10.0
+    for at in (10.0, 20.0):
+        log.begin(f"ns/{at}", at)
+    assert (log.left(20.0), log.free_at(20.0)) == (0, 10.0 + HOUR)
+    log.begin("ns/asked", 30.0, asked=True)
+    log.begin("ns/asked-too", 40.0, asked=True)
+    assert log.free_at(50.0) == 10.0 + HOUR
+    assert log.left(log.free_at(50.0)) == 1
+    assert MoveLog(MoveRules()).free_at(5.0) == 5.0

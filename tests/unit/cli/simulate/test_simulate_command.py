@@ -107,6 +107,26 @@ def test_csv_of_jobs_and_series(trace, tmp_path):
     ]
 
 
+MOVED = """name,arrival,duration,pods,requests,topology
+first,0,100,2,nvidia.com/gpu=8,required=rack
+second,0,90000,2,nvidia.com/gpu=8,required=rack
+gang,1,10000,2,nvidia.com/gpu=8,preferred=rack
+"""
+
+
+@pytest.mark.parametrize(("limit", "moves"), [((), 1), (("--moves-per-hour", "0"), 0)])
+def test_moves_are_counted_where_the_policy_moves_anybody_and_nowhere_else(tmp_path, limit, moves):
+    (tmp_path / "trace.csv").write_text(MOVED)
+    cluster = ("--blocks", "1", "--racks", "2", "--hosts", "3", *limit)
+    out = ("--checkpoint", "10m", "--out", str(tmp_path))
+    found = summaries(*cluster, "-j", str(tmp_path / "trace.csv"), "-p", "topology,topology+moves", *out)
+    assert "moves" not in found["topology"]
+    assert found["topology+moves"]["moves"] == moves
+    rows = {name: list(csv.DictReader((tmp_path / f"jobs-{name}.csv").read_text().splitlines())) for name in found}
+    assert "moves" not in rows["topology"][0]
+    assert [row["moves"] for row in rows["topology+moves"]] == ["0", "0", str(moves)]
+
+
 def test_a_generated_trace_simulates_as_the_jobs_themselves(tmp_path):
     small = (*SMALL, "--span", "1d")
     path = tmp_path / "made.csv"

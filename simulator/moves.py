@@ -1,0 +1,109 @@
+"""Moves of jobs that run (docs/moves.md), in simulated time: who is moved, and where to, as the queue core decides it.
+
+Only jobs come together that prefer a level and are spread. Nobody is moved whose pods hold devices of resource claims,
+or keep together in slices or groups, and none that says so.
+"""
+
+from collections.abc import Callable, Iterator
+
+from engine.cluster.assignment import Assignment
+from engine.cluster.state import ClusterState
+from engine.model import PodSet, Policy
+from engine.placement.relocate import gather, spread
+from engine.results import Refusal
+from queueing.cycle.elastic import sized
+from queueing.moves import LOOK, LOOKED_AT, SEARCHES, MoveLog, MoveRules, MoveTurns, hindered, relocated
+from queueing.queues.entry import AssumedAdmission, Entry
+from queueing.queues.queues import Queues
+from simulator.model import Job
+
+
+class Mover:
+    """See the module. Times are seconds since the simulation began."""
+
+    def __init__(self, rules: MoveRules, state: ClusterState, queues: Queues) -> None:
+        self._state = state
+        self._queues = queues
+        self._rules = rules
+        self._log = MoveLog(rules)
+        self._turns = MoveTurns(self._log)
+        self._spread: dict[str, tuple[Job, float]] = {}  # those that could come together, and when they were admitted
+        self._more = False  # the last look was cut short
+
+    def note(self, job: Job, since: float) -> None:
+        """A job's pods lie where they lie now; it was admitted ``since``."""
+        self.forget(job.key)
+        if not job.stays and _is_spread(self._state, self._queues.entries[job.key]):
+            self._spread[job.key] = job, since
+
+    def forget(self, key: str) -> None:
+        """A job holds nothing any more."""
+        self._spread.pop(key, None)
+        self._turns.forget(key)
+
+    def look(self, now: float, steady: Callable[[str], bool]) -> Iterator[tuple[str, AssumedAdmission]]:
+        """Who is moved now, with what each holds instead; that is to be held before the next one is asked for.
+
+        ``steady``: whether all pods of a job run.
+        """
+        self._more = False
+        searches, wanting = 0, dict[str, list[str]]()
+        for key, (job, since) in self._spread.items() if self._log.left(now) else ():
+            if self._log.rested(key, since, now) and not self._turns.unchanged(self._queues, key, now):
+                wanting.setdefault(job.namespace, []).append(key)
+        for key in self._turns.in_order(wanting, now)[:LOOKED_AT]:
+            if not self._log.left(now):
+                return
+            if searches >= SEARCHES:
+                self._more = True
+                return
+            if hindered(self._queues, key) or not steady(key):
+                self._turns.note(key, now)
+                continue
+            searches, free = searches + 1, self._queues.freed_so_far(key)
+            found = _together(self._state, self._queues.entries[key])
+            if found is None:
+                self._turns.note(key, now, free)
+                continue
+            self._log.begin(key, now)
+            self._turns.forget(key)
+            yield key, found
+
+    def next_time(self, now: float) -> float | None:
+        """When somebody may be moved, if nothing happens until then."""
+        rest, resting, spread_ones = self._rules.rest, self._log.resting, self._spread.items()
+        times = [max(since + rest, now + resting(key, now)) for key, (_, since) in spread_ones]
+        if self._spread and not self._log.left(now):
+            times.append(self._log.free_at(now))
+        if self._more:
+            times.append(now + LOOK)
+        return min((at for at in times if at > now), default=None)
+
+
+def _alone(pod_set: PodSet) -> bool:
+    """Whether its pods need not keep together in slices, or with those of other pod sets; devices stay theirs."""
+    return not (pod_set.topology.slices or pod_set.group or pod_set.devices)
+
+
+def _is_spread(state: ClusterState, entry: Entry) -> bool:
+    """Whether some pod set prefers a level and uses several domains of it."""
+    for name, held in state.assignments(entry.workload.key).items():
+        pod_set = sized(entry, held.levels, name, held.count)
+        wished = pod_set.topology.policy is Policy.PREFERRED and pod_set.topology.level in held.levels
+        if wished and _alone(pod_set) and spread(held, pod_set.topology.level)[-1] > 1:
+            return True
+    return False
+
+
+def _together(state: ClusterState, entry: Entry) -> AssumedAdmission | None:
+    """Fewer domains for pod sets that prefer a level and are spread; None where there is no room."""
+    if entry.grant is None:
+        return None
+    key = entry.workload.key
+
+    def search(name: str, held: Assignment) -> Assignment | None:
+        return gather(state, key, sized(entry, held.levels, name, held.count))
+
+    names = [pod_set.name for pod_set in entry.workload.pod_sets if _alone(pod_set)]
+    found = relocated(state, key, entry.grant, names, search)
+    return None if isinstance(found, Refusal) else found

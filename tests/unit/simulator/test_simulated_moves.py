@@ -1,0 +1,116 @@
+"""Jobs that come together while they run, in simulated time: when, how many in an hour, and what it costs them."""
+
+import pytest
+from sim_factories import RACK, ends, make_cluster, make_job
+
+from cli.simulate.cluster import generated
+from cli.simulate.options import Made
+from localcluster.nodes import RACK_LABEL
+from simulator.model import Options, Placing, Policy
+from simulator.results import End
+from simulator.run import Simulation
+
+OURS = Policy("topology", moves=True)
+HOUR = 3600.0
+
+
+def taken(level=RACK, **more):
+    """Two nodes of three in each of two racks, those of the first until 100; what comes then is spread."""
+    return [
+        make_job("first", 0, 100, pods=2, required=level, **more),
+        make_job("second", 0, 100_000, pods=2, required=level, **more),
+    ]
+
+
+def spread(name="gang", arrival=1, duration=10_000, level=RACK, **more):
+    return make_job(name, arrival, duration, pods=2, preferred=level, **more)
+
+
+def racks_of(simulation, name):
+    where = simulation.tracks[f"default/{name}"].where
+    labels = [simulation.site.state.nodes[node].labels for _, _, node in (where.pods if where is not None else ())]
+    return tuple(sorted(one.get(RACK) or one[RACK_LABEL] for one in labels))
+
+
+def followed(jobs, options=None, *, policy=OURS, cluster=None, names=("gang",)):
+    """The simulation, its result, and in which racks some jobs were by time, where that changed."""
+    simulation = Simulation(cluster or make_cluster(2, 3), jobs, policy, options)
+    seen = {name: {} for name in names}
+
+    def watch(step):
+        for name, by_time in seen.items():
+            now = racks_of(step, name)
+            if now != next(reversed(by_time.values()), None):
+                by_time[step.now] = now
+
+    result = simulation.run(watch=watch)
+    state = simulation.site.state
+    assert not state.workloads
+    assert not state.pods
+    assert not simulation.queues.entries
+    assert not result.series.used[-1].any()
+    return result, *(seen[name] for name in names)
+
+
+@pytest.mark.parametrize(("checkpoint", "kept"), [(0, 0), (600, 3600)])
+def test_who_was_spread_comes_together_once_there_is_room_and_it_has_rested(checkpoint, kept):
+    """It is left alone for an hour; then the pod that goes has 30 s, and the job stands still until it is there."""
+    result, racks = followed([*taken(), spread()], Options(checkpoint=checkpoint))
+    begins = 1 + HOUR
+    assert racks[1] == ("r0", "r1")
+    assert racks[begins + 30] in {("r0", "r0"), ("r1", "r1")}
+    gang = result.outcomes[2]
+    assert (gang.moves, gang.evictions, gang.starts, gang.aligned) == (1, 0, 1, True)
+    assert gang.lost == HOUR - kept
+    assert ends(result)["gang"] == begins + 30 + 10_000 - kept
+
+
+def test_it_is_as_fast_then_as_one_that_lay_together():
+    result, _ = followed([*taken(), spread()], Options(checkpoint=1, slowdown=2.0))
+    assert ends(result)["gang"] == 1 + HOUR + 30 + 10_000 - HOUR / 2
+
+
+@pytest.mark.parametrize(
+    ("policy", "options", "more"),
+    [
+        (Policy("still"), Options(), {}),
+        (Policy("blind", Placing.PACK, moves=True), Options(), {}),
+        (OURS, Options(moves_per_hour=0), {}),
+        (OURS, Options(), {"stays": True}),
+        (OURS, Options(), {"duration": HOUR - 1}),
+    ],
+)
+def test_nobody_is_moved_where_that_is_not_allowed_or_it_is_too_early(policy, options, more):
+    result, _ = followed([*taken(), spread(**more)], options, policy=policy)
+    assert {one.moves for one in result.outcomes} == {0}
+
+
+@pytest.mark.parametrize(("per_hour", "waits"), [(1, HOUR), (2, HOUR), (4, 0)])
+def test_no_more_are_moved_in_an_hour_than_the_limit_says(per_hour, waits):
+    """Half of them are kept for those that an administrator asks for: of two an hour one is left, of four two."""
+    until = (100, 100, 100_000, 100_000)
+    blocks = [make_job(f"block-{rack}", 0, until[rack], pods=2, required=RACK) for rack in range(4)]
+    jobs = [*blocks, spread(duration=50_000), spread("other", duration=50_000)]
+    options = Options(moves_per_hour=per_hour)
+    result, one, other = followed(jobs, options, cluster=make_cluster(4, 3), names=("gang", "other"))
+    assert [outcome.moves for outcome in result.outcomes] == [0, 0, 0, 0, 1, 1]
+    assert [list(by_time)[:3] for by_time in (one, other)] == [[0, 1, HOUR + 31], [0, 1, HOUR + waits + 31]]
+
+
+def test_who_is_evicted_while_it_is_moved_leaves_nothing_behind():
+    urgent = make_job("urgent", HOUR + 10, 50, pods=6, priority=9)
+    result, _ = followed([*taken(), spread(), urgent], policy=Policy("p", moves=True, preemption=True))
+    gang = result.outcomes[2]
+    assert (gang.moves, gang.evictions) == (1, 1)
+    assert {one.end for one in result.outcomes} == {End.FINISHED}
+
+
+def test_jobs_on_machines_with_an_inside_are_moved_too():
+    """Each pod has a whole machine, which knows what it holds as long as the pod is there."""
+    machine = "2 sockets / 2 NUMA / 40 cores / 8 GPUs / 512Gi"
+    place = generated(Made(1, 2, 3, 8, cpu="1", memory="1Gi", machine=machine, kubelet="best-effort"))
+    whole = {"shaped": True, "level": RACK_LABEL}
+    result, racks = followed([*taken(**whole), spread(**whole)], Options(checkpoint=60), cluster=place)
+    assert [one.moves for one in result.outcomes] == [0, 0, 1]
+    assert list(racks)[:3] == [0, 1, HOUR + 31]
+    assert result.instances
