@@ -222,7 +222,8 @@ class Simulation:
         for drained in made.evict:
             self._evict(self.tracks[drained.key])
         for waits in (*made.waiting, *made.given_up):
-            self.tracks[waits.key].wait(f"{waits.reason}: {waits.message}")
+            track = self.tracks[waits.key]
+            track.wait(self.site.uncounted(track.job) or f"{waits.reason}: {waits.message}")
 
     def _start(self, track: Track, grant: AssumedAdmission) -> None:
         job = track.job

@@ -33,6 +33,7 @@ from engine.devices.words import told
 
 KINDS_KEPT = 128
 POD_STEPS = 1_000_000  # for the devices of one pod
+COSTLY = "counting such devices takes too many steps"
 _NOTHING = InUse()
 
 
@@ -233,7 +234,7 @@ class DeviceLedger:
         devices = self._of(name).now
         waiting = sum(self._waiting.get(name, {}).values())
         if self.refused(ask):
-            return "counting such devices takes too many steps"
+            return COSTLY
         known = Known(self._classes, self._selectors, Budget(LOOK_STEPS))
         return told(devices, claims_of(ask), known, waiting=waiting, holders=dict(self._holders(devices)))
 

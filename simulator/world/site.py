@@ -16,8 +16,10 @@ import msgspec
 
 from engine.cluster.assignment import Assignment
 from engine.cluster.state import ClusterState
+from engine.devices.ledger import COSTLY
 from engine.kubelet.machine import Machine, State
 from engine.model import Flavor, Pod, PodSet
+from engine.reasons import Reason
 from queueing.queues.entry import AssumedAdmission
 from queueing.queues.eviction_units import Path
 from queueing.queues.queues import Queues
@@ -134,6 +136,12 @@ class Site:
     def flavors_on(self, node: str) -> Collection[str]:
         """The flavors that a node is of."""
         return self.state.flavors_on(node)
+
+    def uncounted(self, job: Job) -> str:
+        """Why the devices of a job are not counted as things stand; "" where they are."""
+        asks = [pod_set.devices for pod_set in job.pod_sets if pod_set.devices is not None]
+        refused = any(self.state.cluster.devices.refused(ask) for ask in asks)
+        return f"{Reason.RESOURCE_CLAIMS_NOT_COUNTED}: {COSTLY}" if refused else ""
 
     @staticmethod
     def gives_devices(job: Job) -> bool:

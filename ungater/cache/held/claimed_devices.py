@@ -8,6 +8,7 @@ from engine.claims.asks import DeviceAsk
 from engine.claims.errors import ObjectError
 from engine.claims.model import DeviceClass
 from engine.claims.read.asks import classes_of, read_ask, text_of
+from engine.devices.ledger import COSTLY
 from kube.objects import Pod, PodClaimStatus, PodSpec
 from kube.pods.device_claims import claims_by_template
 
@@ -16,7 +17,6 @@ LONGEST: Final = 1 << 16  # characters of what one pod's claims ask for; anybody
 UNREAD: Final = (
     "the API server does not serve all that tells of devices (it does from Kubernetes 1.37 on), or not to us"
 )
-COSTLY: Final = "counting such devices takes too many steps"
 
 _Wanted = tuple[tuple[str, str, str], ...]  # of each claim its name, its template's, and what it asks for
 

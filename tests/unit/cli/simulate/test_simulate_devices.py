@@ -161,6 +161,21 @@ def test_what_the_controller_does_not_count_waits_with_its_reason(tmp_path, chan
     assert why in odd.reason
 
 
+def test_who_takes_too_many_steps_to_count_waits_as_not_counted(tmp_path):
+    """Twelve requests that are to differ pairwise, of a hundred devices of two kinds."""
+    hard = template("hard")
+    requests = [{"name": f"r{at}", "exactly": {"deviceClassName": "gpu", "count": 1}} for at in range(12)]
+    hard["spec"]["spec"]["devices"] = {"requests": requests, "constraints": [{"distinctAttribute": f"{DRIVER}/odd"}]}
+    slices = [sliced(name, 100 + at) for at, name in enumerate(("r1h1", "r1h2", "r2h1"))]
+    for one in slices:
+        for at, device in enumerate(one["spec"]["devices"]):
+            device["attributes"] = {"odd": {"int": at % 2}}
+    jobs = [job("endless", of="hard"), job("plain", 1, pods=8)]
+    endless, plain = simulated(tmp_path, [FLAVOR, *NODES, CLASS, *slices], template("one"), hard, *jobs).run().outcomes
+    assert (endless.end, plain.end) == (End.WAITING, End.FINISHED)
+    assert endless.reason == "ResourceClaimsNotCounted: counting such devices takes too many steps"
+
+
 def test_slices_and_classes_may_be_in_the_file_of_the_jobs(tmp_path):
     """Of generated servers: a template without a namespace is in the one that its jobs are in."""
     made = Made(1, 1, 2, 8, cpu="96", memory="768Gi", machine="", kubelet="")

@@ -194,6 +194,14 @@ def test_what_classes_and_jobs_say_about_preemption_is_read_as_the_controller_re
     }
 
 
+def test_jobs_whose_pods_say_so_are_not_moved(tmp_path):
+    unsafe, slow = manifest("unsafe"), manifest("slow")
+    unsafe["spec"]["template"]["metadata"]["annotations"]["cluster-autoscaler.kubernetes.io/safe-to-evict"] = "false"
+    slow["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 601
+    jobs = jobs_from([manifests(tmp_path, manifest("plain"), unsafe, slow)], cluster(), duration=3600)
+    assert {job.name: job.stays for job in jobs} == {"plain": False, "unsafe": True, "slow": True}
+
+
 def test_a_job_may_say_that_it_goes_by_slices(tmp_path, capsys):
     sliced = manifest("sliced")
     sliced["metadata"]["annotations"] |= {
