@@ -71,12 +71,13 @@ def test_a_gang_that_declared_it_loses_only_the_slices_whose_room_is_needed():
     queues.wish("gang", {"main": 6})
     assert not cycle(state, queues, 3.0).resized
     # Its admission is stored without them: the preemptor is admitted, and the gang wants the rest back.
-    entry = queues.entries["gang"]
-    kept, lost = split(entry.grant.assignments, [domain])
+    kept, lost = split(queues.entries["gang"].grant.assignments, [domain])
     assert sum(part.count for part in lost) == 2
-    smaller = type(entry.grant)(entry.grant.queue, {"main": 4}, entry.grant.flavors, {("tas", GPU): 32}, tuple(kept))
-    queues.grant(state, "gang", smaller)
+    smaller = elastic.lose(state, queues, "gang").grant
+    assert (smaller.counts, smaller.amounts["tas", GPU]) == ({"main": 4}, 32)
+    assert [part.slices for part in smaller.assignments] == [part.slices for part in kept]
     assert not queues.losing
+    assert elastic.lose(state, queues, "gang") is None
     found = cycle(state, queues, 4.0)
     assert keys(found) == ["pair"]
     queues.wish("gang", {"main": 6})
