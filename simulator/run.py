@@ -211,14 +211,14 @@ class Simulation:
     def _carry_out(self, made: Decisions) -> None:
         for admitted in made.admitted:
             self._start(self.tracks[admitted.key], admitted.grant)
+        for resized in made.resized:
+            self._grow(self.tracks[resized.key], resized.grant)
         for planned in made.preempting:
             for victim in planned.victims:
                 if victim.domains:
                     self._take_slices(self.tracks[victim.key], victim.domains)
                 else:
                     self._evict(self.tracks[victim.key])
-        for resized in made.resized:
-            self._grow(self.tracks[resized.key], resized.grant)
         for drained in made.evict:
             self._evict(self.tracks[drained.key])
         for waits in (*made.waiting, *made.given_up):

@@ -83,7 +83,7 @@ def _manifests(file: str, cluster: Cluster, known: Known, duration: float) -> Se
 
 
 def _job(one: Found, cluster: Cluster, known: Known, rules: ClassRules, duration: float, number: int) -> Job:
-    wire, keys, memory = _in_a_namespace(one.read(objects.Job)), known.keys, known.memory
+    wire, keys, memory = _submitted(one.read(objects.Job)), known.keys, known.memory
     names = names_in(cluster)
     owner = owner_of(wire, keys).named(names)
     if isinstance(owner.request, RequestError):
@@ -127,9 +127,10 @@ def _job(one: Found, cluster: Cluster, known: Known, rules: ClassRules, duration
     )
 
 
-def _in_a_namespace(wire: objects.Job) -> objects.Job:
+def _submitted(wire: objects.Job) -> objects.Job:
+    """The job in its namespace before anything happened to it: a file may have it as it was recorded."""
     meta = msgspec.structs.replace(wire.metadata, namespace=wire.metadata.namespace or NAMESPACE)
-    return msgspec.structs.replace(wire, metadata=meta)
+    return msgspec.structs.replace(wire, metadata=meta, status=objects.JobStatus())
 
 
 def _seconds(one: Found, path: str, annotations: Mapping[str, str], key: str, default: float) -> float:

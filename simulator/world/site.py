@@ -152,7 +152,7 @@ class Site:
         """Pods that did not come yet get their devices, and kubelets look at them; why those were refused that were."""
         refused = []
         for key, pod_set, node in where.pods:
-            if key in where.taken:
+            if key in where.taken or key in where.going:
                 continue
             reason = self._given(key, pod_set, node) or self.kubelets.admit(node, key, pod_set.shape)
             if reason:

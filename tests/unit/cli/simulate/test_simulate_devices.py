@@ -7,6 +7,7 @@ import pytest
 import yaml
 from support.snapshots import DOMAIN, FLAVOR, GPU, HOST, RACK, node
 
+from cli.output import Failure
 from cli.simulate.cluster import equipped, generated, recorded, servers
 from cli.simulate.jobs import jobs_in
 from cli.simulate.known import known
@@ -186,6 +187,21 @@ def test_slices_and_classes_may_be_in_the_file_of_the_jobs(tmp_path):
     read = known((), Keys(), [str(file)], servers(made))
     place = equipped(generated(made), read)
     assert waits(Simulation(place, jobs_in([str(file)], place, read, duration=1), OURS).run()) == {"all": 0, "more": 99}
+
+
+def test_what_cannot_be_read_is_told_with_its_file(tmp_path):
+    broken = sliced("r1h1")
+    broken["spec"]["devices"] = "gpu-0"
+    with pytest.raises(Failure) as failure:
+        simulated(tmp_path, CLUSTER, broken, template("one"), job("two"))
+    assert [part for part in ("jobs.yaml", "ResourceSlice", "r1h1-gpus") if part not in str(failure.value)] == []
+
+
+def test_a_job_that_is_suspended_or_over_where_it_was_recorded_is_asked_for_its_claims_too(tmp_path):
+    held, over = job("held", of="missing"), job("over", of="missing")
+    held["spec"]["suspend"] = True
+    over["status"] = {"conditions": [{"type": "Complete", "status": "True"}], "succeeded": 1}
+    assert {one.end for one in simulated(tmp_path, CLUSTER, held, over).run().outcomes} == {End.WAITING}
 
 
 def test_a_ledger_takes_over_what_another_was_told(tmp_path):
