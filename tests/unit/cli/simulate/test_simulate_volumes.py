@@ -41,9 +41,14 @@ def storage_class(rack, mode="WaitForFirstConsumer"):
     return made("StorageClass", "zonal", {}, "storage.k8s.io/v1") | body
 
 
-def job(name, *claims, arrival=0, pods=1, level=None):
+def csi_node(name, count):
+    spec = {"drivers": [{"name": "ebs", "nodeID": name, "allocatable": {"count": count}}]}
+    return made("CSINode", name, spec, "storage.k8s.io/v1")
+
+
+def job(name, *claims, arrival=0, pods=1, level=None, gpus=8):
     volumes = [{"name": one, "persistentVolumeClaim": {"claimName": one}} for one in claims]
-    container = {"name": "main", "resources": {"limits": {"cpu": "8", GPU: "8"}}}
+    container = {"name": "main", "resources": {"limits": {"cpu": "8", GPU: str(gpus)}}}
     template = {"spec": {"restartPolicy": "Never", "containers": [container], "volumes": volumes}}
     asked = {f"{DOMAIN}/podset-required-topology": level} if level else {}
     meta = {"name": name, "annotations": {"topogate.dev/arrival-seconds": str(arrival), **asked}}
@@ -55,9 +60,10 @@ def job(name, *claims, arrival=0, pods=1, level=None):
     }
 
 
-def simulated(tmp_path, *objects, policy=OURS):
-    """What became of the jobs, and on which nodes each ran."""
-    (tmp_path / "cluster.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [FLAVOR, *NODES]}))
+def simulated(tmp_path, *objects, policy=OURS, more=()):
+    """What became of the jobs, and on which nodes each ran. ``more``: what the cluster has beside its nodes."""
+    items = [FLAVOR, *NODES, *more]
+    (tmp_path / "cluster.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     jobs = str(tmp_path / "jobs.yaml")
     (tmp_path / "jobs.yaml").write_text(yaml.safe_dump_all(objects))
     read = known([str(tmp_path / "cluster.json")], Keys(), [jobs])
@@ -102,3 +108,14 @@ def test_who_has_a_claim_that_is_not_ready_waits_with_its_reason(tmp_path):
     }
     assert found["none"].reason.startswith('VolumeNotReady: it waits for its volumes: persistentvolumeclaim "nowhere"')
     assert found["unbound"].reason.startswith('VolumeNotReady: it waits for its volumes: persistentvolumeclaim "data"')
+
+
+def test_nodes_attach_no_more_volumes_than_they_say(tmp_path):
+    """One each, of two nodes that their volumes reach: the third job waits for the first to end."""
+    names = [f"data-{number}" for number in range(3)]
+    facts = [storage_class("r1"), *(volume(name, "r1") for name in names), *(claim(name, name) for name in names)]
+    jobs = [job(f"job-{at}", name, arrival=at, gpus=1) for at, name in enumerate(names)]
+    limits = [csi_node("r1h1", 1), csi_node("r1h2", 1)]
+    found, ran = simulated(tmp_path, *facts, *jobs, more=limits)
+    assert {name: one.wait for name, one in found.items()} == {"job-0": 0, "job-1": 0, "job-2": 98}
+    assert sorted(ran["job-0"] + ran["job-1"]) == ["r1h1", "r1h2"]
