@@ -330,6 +330,12 @@ class PodClaimStatus(Struct, frozen=True):
     resource_claim_name: str | None = None
 
 
+class PodExtendedClaimStatus(Struct, frozen=True):
+    """The ResourceClaim that the scheduler made for a pod's extended resources."""
+
+    resource_claim_name: str = ""
+
+
 class PodStatus(Struct, frozen=True):
     """Pod status."""
 
@@ -343,6 +349,7 @@ class PodStatus(Struct, frozen=True):
     allocated_resources: Quantities | None = None
     resources: ResourceRequirements | None = None
     resource_claim_statuses: tuple[PodClaimStatus, ...] | None = None
+    extended_resource_claim_status: PodExtendedClaimStatus | None = None
 
 
 class Pod(Object, frozen=True):

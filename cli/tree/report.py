@@ -120,7 +120,8 @@ def _resources(state: ClusterState, wanted: Sequence[str]) -> tuple[str, ...]:
     if not wanted:
         return measured(state)
     table = state.cluster.table
-    known = sorted(name for name, row in table.rows.items() if int(table.alloc[row].sum()) > 0)
+    every = slice(None)
+    known = sorted(name for name in table.rows if int(table.published(table.alloc, name, every).sum()) > 0)
     found: dict[str, None] = {}
     for text in wanted:
         exact = [name for name in known if name == text] or [name for name in known if name.endswith(text)]

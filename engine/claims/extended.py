@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from engine.claims.asks import ExtendedRequest
 from engine.claims.model import EXACT_COUNT, Ask, Claim, DeviceClass, Request
 from engine.claims.quantities import Quantity
 
@@ -114,6 +115,18 @@ def extended_claim(
         mappings += mapped
     requests.sort(key=lambda request: request.name)
     return ExtendedClaim(Claim(CLAIM_NAME, tuple(requests), ()), tuple(mappings))
+
+
+def extended_requests(containers: Sequence[ContainerAsk], classes: Mapping[str, str]) -> tuple[ExtendedRequest, ...]:
+    """The requests of that claim on a node that has nothing as plain resources; ``classes``: names, by resource."""
+    wanted = sorted({name for one in containers for name, amount in one.requests.items() if amount.nanos > 0})
+    found = [
+        ExtendedRequest(name, part.name, classes[name], part.count)
+        for name in wanted
+        if name in classes
+        for part in _of_resource(containers, name)[0]
+    ]
+    return tuple(sorted(found, key=lambda one: one.name))
 
 
 def _request(part: _Part, device_class: DeviceClass) -> Request:

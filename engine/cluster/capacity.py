@@ -92,7 +92,7 @@ class Capacity:
 
     def _row(self, rows: Ints, resource: str) -> Ints:
         """One number a leaf; zeros for a resource that nobody named yet."""
-        return self._table.amounts(rows, resource, self._where)
+        return self._table.published(rows, resource, self._where)
 
     def _sums(self, leaves: "np.ndarray[tuple[int, ...], np.dtype[np.int64 | np.bool_]]", rank: int) -> Ints:
         leaves = leaves.astype(np.int64)
@@ -107,6 +107,7 @@ class Capacity:
 def measured(state: ClusterState) -> tuple[str, ...]:
     """The resources worth telling about: devices, each by name, then cpu and memory; of those that any node has."""
     table = state.cluster.table
-    have = {resource for resource, row in table.rows.items() if int(table.alloc[row].sum()) > 0}
+    every = slice(None)
+    have = {resource for resource in table.rows if int(table.published(table.alloc, resource, every).sum()) > 0}
     devices = sorted(name for name in have if "/" in name)
     return (*devices, *(name for name in ("cpu", "memory") if name in have))

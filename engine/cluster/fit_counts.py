@@ -14,6 +14,7 @@ import numpy as np
 
 from engine.arrays import Ints
 from engine.claims.asks import DeviceAsk
+from engine.claims.read.asks import resources_of
 from engine.cluster.filters import NodeColumns, NodeFilter, Selection
 from engine.cluster.node_columns import Table
 from engine.cluster.tree import SHAPES_KEPT, Tree
@@ -87,7 +88,8 @@ class Shape:
     ``seen_only``: it asks for what nodes of whose inside nothing is known never promise. ``most``: more than that no
     node was ever asked to take. ``lacking``: what it needs and no node has, so that none takes any. ``shared``: by
     limit, how many volumes each pod has alone, and those that the pods share; ``unlimited``: limits that no node has.
-    ``devices``: the pod's claims.
+    ``devices``: the pod's claims. ``by_plugin``: resources that it counts on device plugins for, whoever else may give
+    them; ``unpublished``: those that devices of claims give, and no node publishes.
     """
 
     needs: list[tuple[int, int]]
@@ -99,6 +101,8 @@ class Shape:
     shared: tuple[tuple[str, int, tuple[str, ...]], ...] = ()
     unlimited: tuple[str, ...] = ()
     devices: DeviceAsk | None = None
+    by_plugin: tuple[str, ...] = ()
+    unpublished: tuple[str, ...] = ()
     _cached: tuple[Ints, Ints] | None = None
 
     @property
@@ -118,14 +122,20 @@ class Shape:
         amounts = table.needs(pod_set)
         needs = [(rows[resource], amount) for resource, amount in amounts.items() if amount > 0 and resource in rows]
         which, lacking = NodeFilter.of(pod_set, tree.flavor.tolerations), table.lacking(amounts)
-        if not volumes.own and not volumes.shared:
-            return cls(needs, which, inside, seen_only, 1, lacking, devices=pod_set.devices)
+        given = resources_of(pod_set.devices) if pod_set.devices is not None else frozenset()
+        by_plugin = tuple([name for name in amounts if "/" in name and name not in given])
+        unpublished = tuple(given - rows.keys())
         shared: dict[str, list[str]] = {}
         for limit, volume in volumes.shared:
             shared.setdefault(limit, []).append(volume)
         several = [(limit, volumes.own.get(limit, 0), tuple(names)) for limit, names in shared.items() if limit in rows]
         unlimited = tuple([limit for limit in {**volumes.own, **shared} if limit not in rows])
-        return cls(needs, which, inside, seen_only, 1, lacking, tuple(several), unlimited, pod_set.devices)
+        return cls(
+            *(needs, which, inside, seen_only, 1, lacking, tuple(several), unlimited),
+            devices=pod_set.devices,
+            by_plugin=by_plugin,
+            unpublished=unpublished,
+        )
 
     def fit(self, nodes: NodeColumns, selection: Selection, out: Ints | None = None, spare: Ints | None = None) -> Ints:
         """How many pods fit each selected node now. ``out`` and ``spare`` may lend memory of that size."""
@@ -157,6 +167,7 @@ class Shape:
             attach(found, nodes.table.free[nodes.table.rows[limit]][selection], rest, own)
         if self.devices is not None:
             np.minimum(found, nodes.devices.counts(self.devices)[selection], out=found)
+        self._keep_to_plugins(nodes.table, selection, found)
         mask = self.filter.mask(nodes, selection)
         if mask is not None:
             np.multiply(found, mask, out=found)
@@ -185,7 +196,14 @@ class Shape:
             found[:] = 0
         if self.devices is not None:
             np.minimum(found, nodes.devices.emptied(self.devices)[selection], out=found)
+        self._keep_to_plugins(nodes.table, selection, found)
         return found
+
+    def _keep_to_plugins(self, table: Table, selection: Selection, found: Ints) -> None:
+        """Leave out nodes, in place, on which devices of claims that were not asked for stand for a resource."""
+        for name in self.by_plugin if table.delegated else ():
+            if name in table.delegated and name in table.rows:
+                found[table.published(table.alloc, name, selection) == 0] = 0
 
     def refused(self, nodes: NodeColumns) -> bool:
         """Whether no node gives such a pod its devices, be anything known of its inside or not."""
@@ -306,7 +324,8 @@ def known_shape(nodes: NodeColumns, tree: Tree, pod_set: PodSet) -> CountedShape
         key = (*key, pod_set.volume_nodes, tuple(volumes.own.items()), volumes.shared)
     shapes: dict[object, CountedShape] = tree.kept
     known = shapes.pop(key, None)
-    unknown = (*known.shape.lacking, *known.shape.unlimited) if known is not None else ()
+    shape = known.shape if known is not None else None
+    unknown = (*shape.lacking, *shape.unlimited, *shape.unpublished) if shape is not None else ()
     if any(name in nodes.table.rows for name in unknown):
         known = None  # a node has it now
     if known is None:

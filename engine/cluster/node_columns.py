@@ -5,7 +5,9 @@ its place in tree order; ``permute`` moves everything when that order changes. T
 counts made earlier are corrected instead of made anew.
 
 A row is made for what a node has, never for what a pod asks for: whoever makes pods could name any number of resources.
-How many volumes of a driver a node takes is a row too, where any node limits that; the others take any number.
+How many volumes of a driver a node takes is a row too, where any node limits that; the others take any number. A
+resource that devices of claims give where no plugin does (``delegated``) is alike: nodes that publish none of it take
+any number, as far as amounts go, and `engine.devices.ledger` counts.
 """
 
 from collections.abc import Iterable
@@ -15,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.arrays import Ints
+from engine.claims.read.asks import resources_of
 from engine.model import NO_LIMIT, PODS, Amounts, Node, PodSet, Taint, is_volume_limit
 
 _Number = TypeVar("_Number", np.int64, np.int32)
@@ -73,6 +76,7 @@ class Table:
         self.capacity = 64
         self.rows: dict[str, int] = {PODS: 0}
         self.limits: Amounts = {}  # rows that say how many volumes, each with what a node has that does not say
+        self.delegated: set[str] = set()
         self.alloc: Ints = np.zeros((1, self.capacity), np.int64)
         self.free: Ints = np.zeros((1, self.capacity), np.int64)
         self.alloc_version = self.labels_version = 0  # grow when what is allocatable, or labels or statuses, change
@@ -118,11 +122,27 @@ class Table:
         """Set what a node has; what is charged to it stays charged."""
         for resource in amounts:
             self._row(resource)
-        vector = self.vector(self.limits | amounts, pods=0)
+        published = {name: amount for name, amount in amounts.items() if amount or name not in self.delegated}
+        vector = self.vector(self.limits | published, pods=0)
         self.free[:, index] += vector - self.alloc[:, index]
         self.alloc[:, index] = vector
         self.alloc_version += 1
         self.touch(index)
+
+    def delegate(self, resource: str) -> None:
+        """Devices of claims give a resource from now on, on nodes that publish none of it."""
+        if resource in self.delegated:
+            return
+        self.delegated.add(resource)
+        if (row := self.rows.get(resource)) is None:
+            return
+        self.limits[resource] = NO_LIMIT
+        more = np.where(self.alloc.any(axis=0) & (self.alloc[row] == 0), NO_LIMIT, 0)
+        self.alloc[row] += more
+        self.free[row] += more
+        self.alloc_version += 1
+        for index in np.flatnonzero(more).tolist():
+            self.touch(index)
 
     def set_status(self, index: int, node: Node) -> None:
         """Set taints, unschedulable and readiness."""
@@ -207,9 +227,22 @@ class Table:
         return tuple(resource for resource, amount in amounts.items() if amount > 0 and resource not in self.rows)
 
     def needs(self, pod_set: PodSet) -> Amounts:
-        """What a node must have for one pod: resources, itself among the pods, and volumes that some node limits."""
+        """What a node must have for one pod: resources, itself among the pods, and volumes that some node limits.
+
+        Of what devices give in place of plugins, what any node publishes.
+        """
         found, own = {PODS: 1, **pod_set.requests}, pod_set.attached.own
+        if pod_set.devices is not None:
+            for name in resources_of(pod_set.devices) - self.rows.keys():
+                found.pop(name, None)
         return {**found, **{limit: count for limit, count in own.items() if limit in self.rows}} if own else found
+
+    def published(self, rows: Ints, resource: str, selection: "slice | Ints") -> Ints:
+        """As `amounts`, with zeros where devices may give the resource, as the node publishes none of it."""
+        found = self.amounts(rows, resource, selection)
+        if resource in self.delegated:
+            found = np.where(self.amounts(self.alloc, resource, selection) >= NO_LIMIT, 0, found)
+        return found
 
     def amounts(self, rows: Ints, resource: str, selection: "slice | Ints") -> Ints:
         """The amounts of a resource on some nodes, in ``free`` or ``alloc``; zeros where no node has the resource."""
@@ -223,7 +256,7 @@ class Table:
         if row is None:
             row = self.rows[resource] = len(self.rows)
             empty = np.zeros((1, self.capacity), np.int64)
-            if is_volume_limit(resource):
+            if is_volume_limit(resource) or resource in self.delegated:
                 self.limits[resource] = NO_LIMIT
                 empty[0] = np.where(self.alloc.any(axis=0), NO_LIMIT, 0)
             self.alloc, self.free = (np.concatenate([rows, empty]) for rows in (self.alloc, self.free))

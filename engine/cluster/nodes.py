@@ -87,7 +87,7 @@ class Nodes:
         )
         self.volumes = SharedVolumes(self.table)
         places = NodePlaces(self._index, self._names)
-        self.devices = DeviceLedger(places, self._labels, self.table.touch, self.table.relabelled)
+        self.devices = DeviceLedger(places, self._labels, self.publishes, self.table.touch, self.table.relabelled)
         self.columns = NodeColumns(
             self.table, self._label_codes, self._index, self.numa, self.volumes, self.devices, tuple(xpus)
         )
@@ -131,6 +131,8 @@ class Nodes:
         if old is None or old.labels != node.labels:
             self._count_labels(record, old, node)
             self._set_labels(record, node)
+            self.devices.node_changed(node.name)
+        elif old.allocatable != node.allocatable and _published(old) != _published(node):
             self.devices.node_changed(node.name)
         return True
 
@@ -224,6 +226,11 @@ class Nodes:
         node = self.known.get(name)
         return None if node is None else node.labels
 
+    def publishes(self, name: str, resource: str) -> bool:
+        """Whether a node's device plugins have some of an extended resource."""
+        node = self.known.get(name)
+        return node is not None and node.allocatable.get(resource, 0) > 0
+
     def label_column(self, key: str) -> LabelColumn:
         """The column of a label key, made on first use (one pass over the nodes), then kept up to date.
 
@@ -309,6 +316,11 @@ class Nodes:
         for node in self.known.values():
             if selected(flavor, node) and path_in(flavor, node) is None:
                 yield node
+
+
+def _published(node: Node) -> set[str]:
+    """The extended resources of which a node's device plugins have some."""
+    return {name for name, amount in node.allocatable.items() if amount > 0 and "/" in name}
 
 
 def selected(flavor: Flavor, node: Node) -> bool:

@@ -38,7 +38,7 @@ def helpful(state: ClusterState, flavor: str, pod_set: PodSet) -> tuple[Unlabele
 
 def _fitting(state: ClusterState, flavor: str, pod_set: PodSet) -> Iterator[Unlabeled]:
     known, table = state.flavors.get(flavor), state.cluster.table
-    if known is None or table.lacking(pod_set.requests):
+    if known is None or table.lacking(table.needs(pod_set)):
         return
     which, needs = NodeFilter.of(pod_set, known.tolerations), table.vector(pod_set.takes)
     asked = np.flatnonzero(needs)

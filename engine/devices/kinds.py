@@ -48,8 +48,8 @@ class Kind:
     def __init__(self, claims: Sequence[Claim], classes: dict[str, DeviceClass], selectors: Selectors) -> None:
         self.claims = claims
         self.number = next(_numbers)  # no other kind has it
-        self.now = _Column()
-        self.bare = _Column()
+        self.now = NodeCounts()
+        self.bare = NodeCounts()
         self._known = classes, selectors
         self._counter = ClaimCounter(claims, classes, selectors, MOST_PODS, own=True)
         self._costly: dict[Hashable, int] = {}  # what was found of states that took too many steps
@@ -108,7 +108,7 @@ class Kind:
         return found
 
 
-class _Column:
+class NodeCounts:
     """A number for each node, corrected by change."""
 
     def __init__(self) -> None:

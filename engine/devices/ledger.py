@@ -5,12 +5,14 @@ Rules
 - Pods that were let go and have no devices yet, and slots that no pod claims, *wait* for devices. As many more pods fit
   a node as get theirs beside all that wait there, whatever order they come in (`engine.claims.beside`).
 - A node on which those who wait do not all get their devices any more takes nobody else.
+- What a node's device plugins give of an extended resource is not asked of its devices; so two nodes may be asked for
+  different claims by one pod (`DeviceAsk.extended`). Where all is given by plugins, devices limit nothing.
 - Nobody is given a device that other nodes could give away too (`engine.claims.hardware.Hardware.common`): counts of
   nodes would not add up.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from engine.arrays import Ints
 from engine.claims.allocate import allocate, prepare
@@ -23,16 +25,17 @@ from engine.claims.hardware import Hardware
 from engine.claims.in_use import InUse, Use
 from engine.claims.model import DeviceClass, DeviceId, DeviceNode, PoolId, ResourceSlice
 from engine.claims.pools import Inventory
-from engine.claims.read.asks import claims_of, classes_of
+from engine.claims.read.asks import at_node, claims_of, classes_of, resources_of
 from engine.claims.searching.requests import Known
 from engine.devices.changes import ChangeLog
 from engine.devices.facts import DeviceFacts
-from engine.devices.kinds import CALL_STEPS, LOOK_STEPS, Kind, NodePlaces
+from engine.devices.kinds import CALL_STEPS, LOOK_STEPS, Kind, NodeCounts, NodePlaces
 from engine.devices.taints import TaintRule, TaintRules
 from engine.devices.words import told
 
 KINDS_KEPT = 128
 POD_STEPS = 1_000_000  # for the devices of one pod
+UNLIMITED = (1 << 31) - 1  # pods that ask a node for no devices
 COSTLY = "counting such devices takes too many steps"
 _NOTHING = InUse()
 
@@ -45,10 +48,23 @@ class _Devices:
     bare: NodeDevices
 
 
+@dataclass(eq=False, slots=True)
+class _Varying:
+    """Pods that ask nodes for different claims: how many fit each, now and if nothing was held.
+
+    ``keys``: of what is asked (`DeviceAsk.key`).
+    """
+
+    now: NodeCounts = field(default_factory=NodeCounts)
+    bare: NodeCounts = field(default_factory=NodeCounts)
+    keys: set[str] = field(default_factory=set)
+
+
 class DeviceLedger:
     """See the module's rules.
 
-    ``places`` knows where nodes are in the table, ``labels`` gives a node's labels, None where there is no such node.
+    ``places`` knows where nodes are in the table, ``labels`` gives a node's labels, None where there is no such node;
+    ``publishes`` says whether a node's device plugins have some of an extended resource.
     ``touch`` notes that what is free at a place changed, ``changed`` that what is there at all did.
     """
 
@@ -56,11 +72,13 @@ class DeviceLedger:
         self,
         places: NodePlaces,
         labels: Callable[[str], Mapping[str, str] | None],
+        publishes: Callable[[str, str], bool],
         touch: Callable[[int], object],
         changed: Callable[[int], object],
     ) -> None:
         self._places = places
         self._labels = labels
+        self._publishes = publishes
         self._touch = touch
         self._changed = changed
         self._slices: dict[str, tuple[ResourceSlice, ResourceSlice]] = {}  # as published, and with rules' taints
@@ -73,6 +91,7 @@ class DeviceLedger:
         self._waiting: dict[str, dict[DeviceAsk, int]] = {}  # by node
         self._known: dict[str, _Devices] = {}  # by node, made when somebody asks
         self._kinds: dict[str, Kind] = {}
+        self._varying: dict[DeviceAsk, _Varying] = {}
         self._free = ChangeLog()  # nodes on which something else is taken or promised
         self._there = ChangeLog()  # nodes that have other devices
 
@@ -119,12 +138,13 @@ class DeviceLedger:
         else:
             self._classes[name] = found
         self._kinds.clear()
+        self._varying.clear()
         for node in self._places.names():
             if (index := self._places.index(node)) is not None:
                 self._changed(index)
 
     def node_changed(self, name: str) -> None:
-        """A node came, or has other labels, or other devices."""
+        """A node came, or has other labels, other devices, or plugins of other resources."""
         self._known.pop(name, None)
         self._free.add(name)
         self._there.add(name)
@@ -195,24 +215,38 @@ class DeviceLedger:
     # -- reading ----------------------------------------------------------------------------------------------
 
     def counts(self, ask: DeviceAsk) -> Ints:
-        """By table index, how many more pods with these claims fit each node, `MOST_PODS` at most. Do not modify."""
-        kind, budget = self._kind(ask), Budget(CALL_STEPS)
-        return kind.now.values(
-            self._free, self._places, lambda name: kind.count(self._of(name).now, self._beside(name), budget)
-        )
+        """By table index, how many more pods with these claims fit each node, `MOST_PODS` at most. Do not modify.
+
+        `UNLIMITED` where they ask for no devices.
+        """
+        budget = Budget(CALL_STEPS)
+
+        def count(name: str) -> int:
+            kind = self._kind_at(name, ask)
+            return UNLIMITED if kind is None else kind.count(self._of(name).now, self._beside(name), budget)
+
+        return self._counted(ask).now.values(self._free, self._places, count)
 
     def emptied(self, ask: DeviceAsk) -> Ints:
         """As ``counts``, if no claim held anything, and nobody waited."""
-        kind, budget = self._kind(ask), Budget(CALL_STEPS)
-        return kind.bare.values(self._there, self._places, lambda name: kind.count(self._of(name).bare, (), budget))
+        budget = Budget(CALL_STEPS)
+
+        def count(name: str) -> int:
+            kind = self._kind_at(name, ask)
+            return UNLIMITED if kind is None else kind.count(self._of(name).bare, (), budget)
+
+        return self._counted(ask).bare.values(self._there, self._places, count)
 
     def first_fit(self, name: str, ask: DeviceAsk) -> tuple[Use, ...] | None:
         """The devices that kube-scheduler would give to the claims of one more pod on a node; None: it gets none.
 
         What is promised to others does not count, as it knows nothing of that.
         """
+        here = self._at(name, ask)
+        if here is None:
+            return ()
         devices, known = self._of(name).now, Known(self._classes, self._selectors, Budget(POD_STEPS))
-        found = allocate(prepare(devices.hardware, claims_of(ask), known), devices.in_use, known.budget)
+        found = allocate(prepare(devices.hardware, claims_of(here), known), devices.in_use, known.budget)
         return tuple(found.uses()) if found.allocated else None
 
     def facts(self) -> DeviceFacts:
@@ -226,17 +260,19 @@ class DeviceLedger:
 
     def refused(self, ask: DeviceAsk) -> bool:
         """Whether pods with these claims are not counted, as that took too many steps: none fits any node."""
-        kind = self._kinds.get(ask.key)
-        return kind is not None and kind.refused
+        keys = {ask.key} if not ask.extended else self._varying[ask].keys if ask in self._varying else ()
+        return any(kind.refused for key in keys if (kind := self._kinds.get(key)) is not None)
 
     def why(self, name: str, ask: DeviceAsk) -> str:
         """In words, why a node takes no more pods with these claims."""
-        devices = self._of(name).now
-        waiting = sum(self._waiting.get(name, {}).values())
+        devices, here = self._of(name).now, self._at(name, ask)
+        waiting = sum(count for one, count in self._waiting.get(name, {}).items() if self._at(name, one) is not None)
         if self.refused(ask):
             return COSTLY
+        if here is None:
+            return "it gives what is asked for by its device plugins alone"
         known = Known(self._classes, self._selectors, Budget(LOOK_STEPS))
-        return told(devices, claims_of(ask), known, waiting=waiting, holders=dict(self._holders(devices)))
+        return told(devices, claims_of(here), known, waiting=waiting, holders=dict(self._holders(devices)))
 
     def _holders(self, devices: NodeDevices) -> Iterator[tuple[DeviceId, str]]:
         for pool, _ in devices.hardware.by_pool:
@@ -247,10 +283,38 @@ class DeviceLedger:
         """Those that wait on a node, by kind."""
         found: dict[str, int] = {}
         asks = {}
-        for ask, count in self._waiting.get(name, {}).items():
-            if classes_of(ask) <= self._classes.keys():  # without its class it gets nothing
+        for whole, count in self._waiting.get(name, {}).items():
+            ask = self._at(name, whole)
+            if ask is not None and classes_of(ask) <= self._classes.keys():  # without its class it gets nothing
                 asks[ask.key], found[ask.key] = ask, found.get(ask.key, 0) + count
         return [(self._kind(asks[key]), count) for key, count in sorted(found.items())]
+
+    def _at(self, name: str, ask: DeviceAsk) -> DeviceAsk | None:
+        """What is asked of a node's devices; None for nothing."""
+        if not ask.extended:
+            return ask
+        return at_node(ask, frozenset([one for one in resources_of(ask) if self._publishes(name, one)]))
+
+    def _kind_at(self, name: str, ask: DeviceAsk) -> Kind | None:
+        here = self._at(name, ask)
+        if here is None:
+            return None
+        if ask.extended:
+            self._counted_varying(ask).keys.add(here.key)
+        return self._kind(here)
+
+    def _counted(self, ask: DeviceAsk) -> Kind | _Varying:
+        """What knows how many of such pods fit each node."""
+        return self._counted_varying(ask) if ask.extended else self._kind(ask)
+
+    def _counted_varying(self, ask: DeviceAsk) -> _Varying:
+        found = self._varying.pop(ask, None)
+        if found is None:
+            if len(self._varying) >= KINDS_KEPT:
+                del self._varying[next(iter(self._varying))]
+            found = _Varying()
+        self._varying[ask] = found
+        return found
 
     def _kind(self, ask: DeviceAsk) -> Kind:
         found = self._kinds.pop(ask.key, None)

@@ -7,6 +7,7 @@ from itertools import chain
 import numpy as np
 
 from engine.arrays import Ints
+from engine.claims.read.asks import resources_of
 from engine.cluster.affinity import Cap, ConstrainedCounts, Constraints, Unsupported, room
 from engine.cluster.filters import Mask
 from engine.cluster.fit_counts import Counts, Shape, attach, known_shape
@@ -217,7 +218,10 @@ class _View:
             if amount > 0
         }
         if (ask := self.pod_set.devices) is not None:
-            found[DEVICES] = int(self.state.cluster.devices.counts(ask)[index].sum())
+            fits = self.state.cluster.devices.counts(ask)[index]
+            for resource in resources_of(ask).intersection(needs):  # where plugins give it, devices are not asked
+                fits = np.minimum(fits, np.maximum(table.amounts(table.free, resource, index), 0) // needs[resource])
+            found[DEVICES] = int(fits.sum())
         return found | self._by_volumes(index)
 
     def _by_volumes(self, index: Ints) -> dict[str, int]:

@@ -10,14 +10,18 @@ and of ``k8s.io/dynamic-resource-allocation`` the ExtendedResourceCache, of Kube
   keep everybody waiting: it counts for nothing. Each class has one more such name, `CLASS_PREFIX` and its own.
 """
 
-from collections.abc import Container, Iterator
+from collections.abc import Container as Contains
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from engine.claims.asks import Named
-from engine.claims.extended import is_extended
-from kube.objects import Object, PodSpec, Struct
+from engine.claims.asks import ExtendedRequest, Named
+from engine.claims.extended import ContainerAsk, extended_requests, is_extended
+from engine.claims.quantities import Quantity, parse
+from kube.objects import Container, Object, PodSpec, Struct
+from kube.pods.requests import is_sidecar
 
 CLASS_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
+_NONE: Final = Quantity(0)
 
 
 class DeviceClassSpec(Struct, frozen=True):
@@ -70,6 +74,38 @@ class DeviceClasses:
         return stood | stands if before != now else set()
 
 
+def extended_asks(spec: PodSpec, classes: DeviceClasses) -> tuple[ExtendedRequest, ...]:
+    """What a pod's containers ask for of resources that classes stand for, as the scheduler's own claim has it.
+
+    A request that is missing is the limit, as the API server fills it in on a pod but not on a template.
+
+    Raises:
+        ValueError: an amount is no number of devices; the error names the resource.
+    """
+    named = {one: name for one in classes.asked_by(spec) if (name := classes.of_resource(one)) is not None}
+    if not named:
+        return ()
+    early = [_container(one, named, early=not is_sidecar(one)) for one in spec.init_containers or ()]
+    return extended_requests([*early, *(_container(one, named) for one in spec.containers or ())], named)
+
+
+def _container(one: Container, resources: Mapping[str, str], *, early: bool = False) -> ContainerAsk:
+    found = {**(one.resources.limits or {}), **(one.resources.requests or {})} if one.resources is not None else {}
+    return ContainerAsk(
+        one.name, early, {name: _devices(name, found[name]) if name in resources else _NONE for name in found}
+    )
+
+
+def _devices(resource: str, amount: object) -> Quantity:
+    try:
+        found = parse(str(amount))
+    except ValueError as error:
+        raise ValueError(f"they ask for {resource}: {error}") from error
+    if found.nanos > 0 and found.integer() is None:
+        raise ValueError(f"they ask for {resource} in an amount that is no number of devices")
+    return found
+
+
 def _stands_for(name: str, known: tuple[str, str] | None) -> set[str]:
     if known is None:
         return set()
@@ -102,7 +138,7 @@ def _used(spec: PodSpec) -> Iterator[str]:
             yield from (one.name for one in container.resources.claims or ())
 
 
-def named_in(spec: PodSpec, names: Container[str]) -> set[str]:
+def named_in(spec: PodSpec, names: Contains[str]) -> set[str]:
     """Those of these resources that a pod's requests and limits name, of whatever amount."""
     found: set[str] = set()
     for one in (*(spec.init_containers or ()), *(spec.containers or ())):

@@ -56,6 +56,7 @@ TEMPLATES = {
     "any-mig": asks(("mig", "mig.nvidia.com", {})),
     "nic": asks(("nic", "dranet", {})),
 }
+SMALLEST = "nvidia.com/mig-1g.10gb"
 ANYWHERE = {KEYS.unconstrained: "true"}
 
 
@@ -88,9 +89,9 @@ class Devices(Watched):
         await self.client.create(RESOURCE_SLICES, {"metadata": {"name": f"{host}-gpus"}, "spec": spec})
         self.equipped.append(f"{host}-gpus")
 
-    async def asking(self, resource, count=2):
+    async def asking(self, resource, count=2, name="train"):
         """A Job of so many pods with two of an extended resource each."""
-        body = job("train", count)
+        body = job(name, count)
         (container,) = body["spec"]["template"]["spec"]["containers"]
         container["resources"] = {"limits": {resource: "2", "cpu": "1"}}
         await self.create(body)
@@ -236,7 +237,10 @@ async def test_of_a_machine_of_four_devices_eight_pods_take_two(devices, client,
 
 
 async def test_mixed_jobs_on_partitions_never_hang_though_the_controller_dies(devices, client, namespace):
-    """Whole GPUs, MIG devices of the same GPUs, pairs in one NUMA zone, GPUs with their NICs, as they come and go."""
+    """Whole GPUs, MIG devices of the same GPUs, pairs in one NUMA zone, GPUs with their NICs, as they come and go.
+
+    Some ask for MIG devices as an extended resource.
+    """
     dice = random.Random(18)
     hosts = [f"{namespace}-b{block}-r{rack}-h{host}" for block in (1, 2) for rack in (1, 2) for host in (1, 2)]
     await publish(client, hosts, MACHINE, parse_driver("partitions"))
@@ -244,10 +248,13 @@ async def test_mixed_jobs_on_partitions_never_hang_though_the_controller_dies(de
         await client.create(CLAIM_TEMPLATES, {"metadata": {"name": name}, "spec": {"spec": spec}}, namespace)
     there: list[str] = []
     for number in range(36):
-        name, which = f"job-{number}", dice.choice(list(TEMPLATES))
-        claims = {"resourceClaims": [{"name": "devices", "resourceClaimTemplateName": which}]}
+        name, which = f"job-{number}", dice.choice([*TEMPLATES, ""])
+        claims = {"resourceClaims": [{"name": "devices", "resourceClaimTemplateName": which}]} if which else {}
         request = dice.choice([ANYWHERE, None])
-        await devices.create(job(name, dice.randrange(1, 7), gpus=0, request=request, pod_spec=claims))
+        body = job(name, dice.randrange(1, 7), gpus=0, request=request, pod_spec=claims)
+        if not which:
+            body["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {SMALLEST: "1", "cpu": "1"}}
+        await devices.create(body)
         there.append(name)
         if len(there) > 12:
             await devices.delete(there.pop(dice.randrange(len(there))))
@@ -264,32 +271,62 @@ async def test_mixed_jobs_on_partitions_never_hang_though_the_controller_dies(de
         await client.delete(DEVICE_CLASSES, one["metadata"]["name"])
 
 
-async def test_what_a_class_stands_for_waits_until_a_node_publishes_it(devices, namespace):
-    resource = devices.resource
+async def test_an_extended_resource_of_a_class_goes_where_devices_are(devices, client, namespace):
+    resource, host = devices.resource, f"{namespace}-b2-r1-h2"
     await devices.asking(resource)
     assert resource in await devices.waits(reason="NeverFits")
     await devices.device_class(resource)
-    assert await devices.waits() == (
-        f'the pods of pod set main ask for {resource}, which no node publishes and DeviceClass "{namespace}" stands for'
-        f": {WHY}"
-    )
-    host = f"{namespace}-b2-r1-h2"
-    await devices.publishes(host, resource, "4")
+    await devices.equip(host, 4)
+    assert nodes_of(await devices.running("train", 2)) == [host, host]
+    pods = await devices.pods("train")
+    made = {pod["status"]["extendedResourceClaimStatus"]["resourceClaimName"] for pod in pods}
+    assert made == {claim["metadata"]["name"] for claim in await client.list(RESOURCE_CLAIMS, namespace)}
+    await devices.asking(resource, 1, "next")
+    await devices.waits("next", "DoesNotFit")
+    rooms = [room.devices for room in (await report(client, namespace, "next")).room]
+    request = f'{host}: claim "<extended-resources>", request "container-0-request-1" (2 of DeviceClass "{namespace}")'
+    assert any(room.startswith(f"{request}: 4 fit, 4 held by {namespace}/train-") for room in rooms)
+    await devices.controller.crash()
+    await devices.controller.start()
+    await devices.delete("train")
+    await devices.running("next", 1)
+
+
+async def test_a_device_plugin_serves_its_node_beside_devices_of_others(devices, client, namespace):
+    """Of one rack one node has two devices, and the other a plugin with two: each takes one pod of two."""
+    resource, hosts = devices.resource, [f"{namespace}-b1-r2-h1", f"{namespace}-b1-r2-h2"]
+    await devices.device_class(resource)
+    await devices.equip(hosts[0], 2)
+    await devices.equip(hosts[1], 2)
+    await devices.publishes(hosts[1], resource, "2")
+    await devices.asking(resource)
+    assert sorted(nodes_of(await devices.running("train", 2))) == hosts
+    (claim,) = await client.list(RESOURCE_CLAIMS, namespace)
+    assert [one["pool"] for one in claim["status"]["allocation"]["devices"]["results"]] == [hosts[0], hosts[0]]
+    await devices.asking(resource, 1, "next")
+    await devices.waits("next", "DoesNotFit")
+
+
+async def test_a_class_that_is_deleted_stands_for_nothing_until_it_is_made_again(devices, namespace):
+    await devices.device_class(devices.resource)
+    await devices.asking(devices.resource)
+    assert "devices of its claims" in await devices.waits(reason="NeverFits")
+    await devices.clear()
+    host = f"{namespace}-b1-r1-h1"
+    await devices.equip(host, 4)
+    await devices.create(job("other", 1))
+    await devices.running("other", 1)
+    await devices.waits(reason="NeverFits")
+    await devices.device_class(devices.resource)
     assert nodes_of(await devices.running("train", 2)) == [host, host]
 
 
-async def test_a_class_that_is_deleted_stands_for_nothing(devices, namespace):
-    await devices.device_class(devices.resource)
-    await devices.asking(devices.resource)
-    await devices.waits()
-    await devices.clear()
-    await devices.waits(reason="NeverFits")
-
-
 async def test_each_class_has_a_resource_of_its_own_name(devices, namespace):
+    host = f"{namespace}-b1-r1-h1"
     await devices.device_class()
+    await devices.equip(host, 4)
     await devices.asking(f"deviceclass.resource.kubernetes.io/{namespace}")
-    assert f'DeviceClass "{namespace}" stands for' in await devices.waits()
+    assert nodes_of(await devices.running("train", 2)) == [host, host]
     await devices.delete("train")
 
 

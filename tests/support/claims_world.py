@@ -40,8 +40,9 @@ def a_pod(name="p", *, owner=None, labels=None, total=None, **asks):
     return read(Pod, {"metadata": meta, "spec": spec(**asks), "status": {"phase": "Pending"}})
 
 
-def a_class(name, resource=None, made="2026-11-21T00:00:00Z"):
-    body = {"metadata": {"name": name, "creationTimestamp": made}, "spec": {"selectors": []}}
+def a_class(name, resource=None, made="2026-11-21T00:00:00Z", selector=""):
+    selectors = [{"cel": {"expression": selector}}] if selector else []
+    body = {"metadata": {"name": name, "creationTimestamp": made}, "spec": {"selectors": selectors}}
     return read(
         DeviceClass, {**body, "spec": {**body["spec"], **({"extendedResourceName": resource} if resource else {})}}
     )

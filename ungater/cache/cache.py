@@ -94,7 +94,7 @@ class Cache:
         self.in_flight = InFlightPods(self.state, self.topologies, enqueue, self.entries.of_workload, clock=clock)
         self.priorities = priorities = PriorityClasses(classes := ClassRules())
         self.pod_volumes = volumes = PodVolumes(stores.storage, stores.pods_with, self.state, keys)
-        self.device_claims = devices = DeviceClaims(keys, stores.reads_devices, self.state.cluster.devices.refused)
+        self.device_claims = devices = DeviceClaims(keys, stores.reads_devices, self.state.cluster)
         apart = partial(anywhere, priorities, volumes, devices.claimed)
         self.reservations = Reservations(self.state, queueing, priorities.of_pods, apart, clock.now, classes=classes)
         self._core = core = Core(

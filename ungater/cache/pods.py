@@ -167,6 +167,8 @@ def _charged_alike(old: objects.Pod, new: objects.Pod) -> bool:
         and finished(old) == finished(new)
         and old.metadata.labels == new.metadata.labels
         and old.metadata.annotations == new.metadata.annotations
+        and old.status.resource_claim_statuses == new.status.resource_claim_statuses
+        and old.status.extended_resource_claim_status == new.status.extended_resource_claim_status
     )
 
 

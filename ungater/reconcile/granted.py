@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from engine.claims.asks import DeviceAsk
-from engine.claims.read.asks import same
+from engine.claims.read.asks import resources_of, same
 from engine.model import Amounts
 from engine.quantity import format_quantity
 from engine.reasons import Reason
@@ -95,12 +95,22 @@ def _uncounted_claims(
     rules: ReconcileContext,
     made: Iterable[PodClaimStatus] | None = None,
 ) -> str:
-    """The resource claims of such pods in words, unless they were admitted with what these ask for; "" for none."""
+    """The resource claims of such pods in words, unless they were admitted with what these ask for; "" for none.
+
+    An extended resource that was admitted by amounts alone has its place where plugins give it, whatever classes say.
+    """
     claims, granted = claims_in_words(spec), granted_devices(entry, pod_set)
-    if not claims or granted is None:
+    if granted is None:
         return claims
     found = rules.devices(entry.job.namespace, spec, made)
-    return "" if isinstance(found, DeviceAsk) and same(found, granted) else claims
+    if isinstance(found, DeviceAsk) and same(found, granted):
+        return ""
+    if claims:
+        return claims
+    asks, either = pod_requests(spec), resources_of(granted)
+    if isinstance(found, DeviceAsk):
+        either |= resources_of(found)
+    return next((f"a request for {one}" for one in sorted(either) if asks.get(one, 0) > 0), "")
 
 
 def to_come(entry: WorkloadEntry) -> dict[str, Amounts]:

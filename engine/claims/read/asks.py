@@ -5,7 +5,8 @@ from functools import lru_cache
 
 import msgspec
 
-from engine.claims.asks import DeviceAsk
+from engine.claims.asks import DeviceAsk, ExtendedRequest
+from engine.claims.extended import CLAIM_NAME
 from engine.claims.model import Ask, Claim
 from engine.claims.read.claims import read_claim
 
@@ -16,21 +17,40 @@ def text_of(spec: object) -> str:
     return msgspec.json.encode({"devices": devices}, order="sorted").decode()
 
 
-def read_ask(claims: Sequence[tuple[str, str, str]]) -> DeviceAsk:
+def read_ask(claims: Sequence[tuple[str, str, str]], extended: tuple[ExtendedRequest, ...] = ()) -> DeviceAsk:
     """(name in the pod, name of the template, `text_of` the claim) in the order in which the pod has them.
+
+    ``extended``: as `DeviceAsk` has it.
 
     Raises:
         ObjectError: a claim is none; the error names the field.
     """
     named = tuple([(name, template) for name, template, _ in claims])
-    ask = DeviceAsk(f"[{','.join(text for _, _, text in claims)}]", named)
+    ask = DeviceAsk(f"[{','.join(text for _, _, text in claims)}]", named, extended)
     claims_of(ask)
     return ask
 
 
 @lru_cache(maxsize=1024)
+def resources_of(ask: DeviceAsk) -> frozenset[str]:
+    """The extended resources that are asked of devices where no plugin gives them."""
+    return frozenset([one.resource for one in ask.extended])
+
+
+@lru_cache(maxsize=4096)
+def at_node(ask: DeviceAsk, published: frozenset[str]) -> DeviceAsk | None:
+    """What is asked of a node whose device plugins give ``published`` of the resources; None for no devices at all."""
+    left = [one for one in ask.extended if one.resource not in published]
+    if not left:
+        return DeviceAsk(ask.key, ask.named) if ask.named else None
+    requests = [{"name": one.name, "exactly": {"deviceClassName": one.class_name, "count": one.count}} for one in left]
+    texts = [*([ask.key[1:-1]] if ask.named else ()), text_of({"devices": {"requests": requests}})]
+    return DeviceAsk(f"[{','.join(texts)}]", (*ask.named, (CLAIM_NAME, "")))
+
+
+@lru_cache(maxsize=1024)
 def claims_of(ask: DeviceAsk) -> tuple[Claim, ...]:
-    """The claims of each pod.
+    """The claims of each pod, but for the scheduler's own.
 
     Raises:
         ObjectError: never, for what `read_ask` gave.
@@ -42,14 +62,22 @@ def claims_of(ask: DeviceAsk) -> tuple[Claim, ...]:
 @lru_cache(maxsize=1024)
 def classes_of(ask: DeviceAsk) -> frozenset[str]:
     """The DeviceClasses that the claims name."""
-    return frozenset([one.class_name for one in _asks(claims_of(ask))])
+    of_claims = frozenset([one.class_name for one in _asks(claims_of(ask))])
+    return of_claims.union([one.class_name for one in ask.extended])
 
 
 def same(one: DeviceAsk, other: DeviceAsk) -> bool:
     """Whether pods with the one get the same devices as pods with the other: names of claims are nothing to them."""
+    if [_wanted(each) for each in one.extended] != [_wanted(each) for each in other.extended]:
+        return False
     return one.key == other.key or [(claim.requests, claim.constraints) for claim in claims_of(one)] == [
         (claim.requests, claim.constraints) for claim in claims_of(other)
     ]
+
+
+def _wanted(request: ExtendedRequest) -> tuple[str, str, int]:
+    """All but the name: that counts the resources of a container, and a pod may have more of them than its template."""
+    return request.resource, request.class_name, request.count
 
 
 def _asks(claims: Sequence[Claim]) -> Iterator[Ask]:

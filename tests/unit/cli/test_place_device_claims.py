@@ -120,9 +120,16 @@ def test_what_holds_devices_and_which_request_lacks_them_is_told(tmp_path):
 
 def test_a_class_of_the_snapshot_counts(tmp_path):
     asks = {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"example.com/gpu": "1"}}}]}
-    (answer,) = ask(tmp_path, a_job(asks), cluster=[CLASS])
-    assert answer["reason"] == "ResourceClaimsNotCounted"
-    assert 'ask for example.com/gpu, which no node publishes and DeviceClass "gpu.example.com"' in answer["message"]
+    cluster = [CLASS, devices("r1h1", 1), devices("r2h1", 1), devices("r2h2", 1)]
+    (answer,) = ask(tmp_path, a_job(asks), cluster=cluster, status=0)
+    nodes = [node["node"] for part in answer["podSets"] for domain in part["domains"] for node in domain["nodes"]]
+    assert (answer["state"], nodes) == ("Placed", ["r2h1", "r2h2"])
+    (answer,) = ask(tmp_path, a_job(asks), cluster=[CLASS, devices("r1h1", 1)])
+    assert answer["reason"] == "NeverFits"
+    request = (
+        'claim "<extended-resources>", request "container-0-request-0" (1 of DeviceClass "gpu.example.com"): 1 fits'
+    )
+    assert any(room["devices"] == f"r1h1: {request}" for room in answer["room"])
     (answer,) = ask(tmp_path, a_job(asks))
     assert answer["reason"] == "NeverFits"
 

@@ -71,7 +71,8 @@ class Charges:
             less = self._take(Pod(key=objects.key(pod), node=node, requests={}))  # one pod, at least
         entry = self._entries.of_pod(pod)
         makes_room = came and entry is not None and self._smaller_than_growth(entry, pod)
-        makes_room |= came and bool(pod.spec.resource_claims)  # its slot kept devices beside those that it has by now
+        has_claims = bool(pod.spec.resource_claims) or pod.status.extended_resource_claim_status is not None
+        makes_room |= came and has_claims  # its slot kept devices beside those that it has by now
         if less or makes_room or self._state.unrecorded(node) < unrecorded:
             self._core.queue_inadmissible(self._state.flavors_on(node))
         if entry is not None and entry.job.queue:

@@ -1,16 +1,19 @@
-"""What pods ask for by resource claims that are made of templates, and which claims have devices by now."""
+"""What pods ask for by resource claims, and by extended resources for which classes stand; which claims have devices.
+
+Claims are those that are made of templates, and the one that the scheduler makes for a pod's extended resources.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from sys import intern
 from typing import Final
 
-from engine.claims.asks import DeviceAsk
+from engine.claims.asks import DeviceAsk, ExtendedRequest
 from engine.claims.errors import ObjectError
 from engine.claims.model import DeviceClass
 from engine.claims.read.asks import classes_of, read_ask, text_of
 from engine.devices.ledger import COSTLY
 from kube.objects import Pod, PodClaimStatus, PodSpec
-from kube.pods.device_claims import claims_by_template
+from kube.pods.device_claims import DeviceClasses, claims_by_template, extended_asks
 
 REMEMBERED: Final = 1024  # what pods ask for that was read
 LONGEST: Final = 1 << 16  # characters of what one pod's claims ask for; anybody makes them
@@ -25,45 +28,77 @@ class ClaimedDevices:
     """See the module. A claim and a template are known by ``namespace/name``.
 
     ``reads``: whether all that tells of devices is read. ``refused``: whether devices are not counted, as that took too
-    many steps.
+    many steps. ``delegate``: notes that devices give an extended resource where plugins do not.
     """
 
-    def __init__(self, reads: Callable[[], bool], refused: Callable[[DeviceAsk], bool]) -> None:
+    def __init__(
+        self, reads: Callable[[], bool], refused: Callable[[DeviceAsk], bool], delegate: Callable[[str], object]
+    ) -> None:
+        self.classes = DeviceClasses()
         self._reads = reads
+        self._delegate = delegate
         self._refused = refused
         self._templates: dict[str, str] = {}  # what claims ask for that are made of each
         self._claims: dict[str, str] = {}  # what each asks for
         self._allocated: set[str] = set()
-        self._classes: set[str] = set()
-        self._asks: dict[_Wanted, DeviceAsk] = {}
+        self._known: set[str] = set()  # DeviceClasses that can be read
+        self._asks: dict[tuple[_Wanted, tuple[ExtendedRequest, ...]], DeviceAsk] = {}
+
+    @property
+    def reads(self) -> bool:
+        """Whether all that tells of devices is read; extended resources count then, whatever nodes publish."""
+        return self._reads()
 
     def of(self, namespace: str, spec: PodSpec, made: Iterable[PodClaimStatus] | None = None) -> DeviceAsk | str | None:
         """What each pod of this spec asks for; None for nothing. A text says why that is not known.
 
         ``made``: the claims that were made for a pod; what these ask for holds, whatever their template says by now.
         """
-        named = claims_by_template(spec)
-        if not named:
+        named, extended = claims_by_template(spec), self._extended(spec)
+        if isinstance(extended, str):
+            return extended
+        if not (named or extended):
             return None
         if not self._reads():
             return UNREAD
-        found = self._asked(namespace, named, made)
+        found = self._asked(namespace, named, made, extended)
         if isinstance(found, str):
             return found
-        if unknown := sorted(classes_of(found) - self._classes):
+        if unknown := sorted(classes_of(found) - self._known):
             return f'DeviceClass "{unknown[0]}" is not there'
         return COSTLY if self._refused(found) else found
 
     def missing(self, pod: Pod) -> DeviceAsk | None:
         """The claims of a pod on its node for which no devices are known yet; those of others are not its own."""
-        if not pod.spec.resource_claims:
+        extended = self._extended_missing(pod)
+        if not (pod.spec.resource_claims or extended):
             return None
         statuses = pod.status.resource_claim_statuses or ()
         made = {one.name: one.resource_claim_name for one in statuses}
         named = claims_by_template(pod.spec)
         left = [one for one in named if one[1] and self._waits(pod.metadata.namespace, one[0], made)]
-        found = self._asked(pod.metadata.namespace, left, statuses) if left else None
+        found = self._asked(pod.metadata.namespace, left, statuses, extended) if left or extended else None
         return found if isinstance(found, DeviceAsk) else None
+
+    def _extended(self, spec: PodSpec) -> tuple[ExtendedRequest, ...] | str:
+        """What each pod of this spec asks for of resources of classes; a text says what is wrong with it."""
+        if not self._reads():
+            return ()
+        try:
+            found = extended_asks(spec, self.classes)
+        except ValueError as error:
+            return str(error)
+        for one in found:
+            self._delegate(one.resource)
+        return found
+
+    def _extended_missing(self, pod: Pod) -> tuple[ExtendedRequest, ...]:
+        """The same of a pod whose claim for that has no devices yet. The scheduler makes it before it binds a pod."""
+        made = pod.status.extended_resource_claim_status
+        name = made.resource_claim_name if made is not None else ""
+        waits = f"{pod.metadata.namespace}/{name}" not in self._allocated if name else not pod.spec.node_name
+        found = self._extended(pod.spec) if waits else ()
+        return () if isinstance(found, str) else found
 
     def _waits(self, namespace: str, name: str, made: dict[str, str | None]) -> bool:
         if name not in made:
@@ -72,7 +107,11 @@ class ClaimedDevices:
         return bool(claim) and f"{namespace}/{claim}" not in self._allocated
 
     def _asked(
-        self, namespace: str, named: Sequence[tuple[str, str]], made: Iterable[PodClaimStatus] | None
+        self,
+        namespace: str,
+        named: Sequence[tuple[str, str]],
+        made: Iterable[PodClaimStatus] | None,
+        extended: tuple[ExtendedRequest, ...],
     ) -> DeviceAsk | str:
         claims = {one.name: f"{namespace}/{one.resource_claim_name}" for one in made or ()}
         wanted = []
@@ -83,11 +122,11 @@ class ClaimedDevices:
             wanted.append((name, template, text))
         if sum(len(text) for _, _, text in wanted) > LONGEST:
             return f"what they ask for is longer than {LONGEST} characters"
-        key = tuple(wanted)
+        key = tuple(wanted), extended
         found = self._asks.get(key)
         if found is None:
             try:
-                found = read_ask(key)
+                found = read_ask(*key)
             except ObjectError as error:
                 return str(error)
             if len(self._asks) >= REMEMBERED:
@@ -116,4 +155,4 @@ class ClaimedDevices:
 
     def set_class(self, name: str, found: DeviceClass | None) -> None:
         """A DeviceClass came or went."""
-        (self._classes.discard if found is None else self._classes.add)(name)
+        (self._known.discard if found is None else self._known.add)(name)

@@ -5,22 +5,23 @@ Rules
   DeviceClasses are there, and where all pods of a pod set have the same.
 - A workload whose pods have other resource claims waits. Placed by amounts alone, some of its pods would be held to
   nodes on which no device is left, and wait there for ever.
-- So does one that asks for an extended resource for which a DeviceClass stands, as long as no node publishes that
-  resource. Where nodes do (their device plugin), those nodes count, and no others: there kube-scheduler goes by what
-  the node publishes, and by no class (`kube.pods.device_claims`).
+- An extended resource for which a DeviceClass stands is counted like the claim that the scheduler makes of it, on
+  nodes that publish none of it. Where nodes do (their device plugin), kube-scheduler goes by what the node publishes,
+  and by no class (`kube.pods.device_claims`). Where not all is read that tells of devices, such nodes count and no
+  others, and as long as there are none the workload waits.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from crds.constants import Keys
-from engine.claims.asks import DeviceAsk
-from engine.claims.read.asks import same
+from engine.claims.read.asks import resources_of, same
+from engine.cluster.nodes import Nodes
 from engine.model import Node
 from kube import objects
-from kube.pods.device_claims import DeviceClass, DeviceClasses, claims_by_template, claims_in_words, named_in
+from kube.pods.device_claims import DeviceClass, claims_by_template, claims_in_words, named_in
 from kube.pods.requests import pod_requests
-from ungater.cache.held.claimed_devices import ClaimedDevices
+from ungater.cache.held.claimed_devices import UNREAD, ClaimedDevices
 from ungater.model.job_view import JobView, PodSetView
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
@@ -30,12 +31,13 @@ NOT_COUNTED = "devices of such are not counted yet, and pods would be sent to no
 
 
 class DeviceClaims:
-    """See the module's rules; ``reads`` and ``refused`` as `ClaimedDevices` has them."""
+    """See the module's rules; ``reads`` as `ClaimedDevices` has it."""
 
-    def __init__(self, keys: Keys, reads: Callable[[], bool], refused: Callable[[DeviceAsk], bool]) -> None:
+    def __init__(self, keys: Keys, reads: Callable[[], bool], cluster: Nodes) -> None:
         self._keys = keys
-        self.claimed = ClaimedDevices(reads, refused)
-        self._classes = DeviceClasses()
+        self._publishes = cluster.publishes
+        self.claimed = ClaimedDevices(reads, cluster.devices.refused, cluster.table.delegate)
+        self._classes = self.claimed.classes
         self._nodes: Counter[str] = Counter()  # how many nodes publish some of an extended resource
         self._templates: dict[str, frozenset[str]] = {}  # by id of a job: templates (``namespace/name``) of its claims
         self._hindered: set[str] = set()  # ids of jobs that wait for something of all this
@@ -75,19 +77,23 @@ class DeviceClaims:
     def _why_pod(self, job: JobView, pod: objects.Pod, owned: PodSetView | None) -> str | None:
         """The same of a pod that is there; all pods of a pod set are to have the same claims."""
         made, claims = pod.status.resource_claim_statuses, claims_in_words(pod.spec)
-        if not claims:
-            return self._why(job, pod.spec)
-        if owned is None or claims_by_template(pod.spec) != claims_by_template(owned.template.spec):
+        if claims and (owned is None or claims_by_template(pod.spec) != claims_by_template(owned.template.spec)):
             return f"have {claims}: {NOT_ALIKE}"
         why = self._why(job, pod.spec, made)
+        if owned is None:
+            return why
         wanted = self.claimed.of(job.namespace, owned.template.spec)
         found = self.claimed.of(job.namespace, pod.spec, made)
-        if isinstance(found, DeviceAsk) and isinstance(wanted, DeviceAsk) and not same(found, wanted):
-            return f"have {claims}: {NOT_ALIKE}"
-        return why
+        if isinstance(found, str) or isinstance(wanted, str) or found is None:
+            return why
+        alike = wanted is not None and same(found, wanted)
+        has = f"have {claims}" if claims else f"ask for {min(resources_of(found), default='devices')}"
+        return why if alike else f"{has}: {NOT_ALIKE}"
 
     def given(self, uid: str) -> str:
-        """What is told of a job that asks for what nodes publish and classes give too; "" where it does not."""
+        """What is told of a job that asks for what nodes publish and classes give too; "" where all of that counts."""
+        if self.claimed.reads:
+            return ""
         names = sorted(self._asking.get(uid, ()))
         named = ((name, self._classes.of_resource(name)) for name in names)
         return "; ".join(f'of {name} no devices of DeviceClass "{one}" are counted' for name, one in named if one)
@@ -113,23 +119,32 @@ class DeviceClaims:
         wanted = sorted(name for name in resources if asked.get(name, 0) > 0)
         if wanted:
             self._asking[uid] = self._asking.get(uid, frozenset()).union(wanted)
+        if wanted and self.claimed.reads:
+            found = self.claimed.of(job.namespace, spec, made)
+            return f"ask for {wanted[0]}: {found}" if isinstance(found, str) else None
         missing = next((name for name in wanted if not self._nodes[name]), None)
         if missing is None:
             return None
         one = self._classes.of_resource(missing)
-        return f'ask for {missing}, which no node publishes and DeviceClass "{one}" stands for: {NOT_COUNTED}'
+        return f'ask for {missing}, which no node publishes and DeviceClass "{one}" stands for: {UNREAD}'
 
     # --- what changes it -----------------------------------------------------------------------------------------
 
     def set_class(self, name: str, found: DeviceClass | None, entries: Mapping[str, WorkloadEntry]) -> list[str]:
-        """A DeviceClass came, changed or went: the ids of those that wait and ask for what it stands, or stood, for.
+        """A DeviceClass came, changed or went: the ids of those that ask for what it stands, or stood, for.
 
-        Of those too that have resource claims: these may name it.
+        Of those too that wait and have resource claims: these may name it.
         """
         names = self._classes.note(name, found)
         waiting = ((uid, entry) for uid, entry in entries.items() if entry.admission is None)
+        asking = {uid: None for uid, asked in self._asking.items() if names & asked}
         return [
-            uid for uid, entry in waiting if any(one.resource_claims or named_in(one, names) for one in _specs(entry))
+            *asking,
+            *(
+                uid
+                for uid, entry in waiting
+                if uid not in asking and any(one.resource_claims or named_in(one, names) for one in _specs(entry))
+            ),
         ]
 
     @property
@@ -141,10 +156,14 @@ class DeviceClaims:
         """The ids of jobs that have claims of a template (``namespace/name``)."""
         return [uid for uid, names in self._templates.items() if template in names]
 
-    @staticmethod
-    def has_claims(entry: WorkloadEntry) -> bool:
-        """Whether pods of a job have resource claims, or are to have."""
-        return any(claims_in_words(spec) for spec in _specs(entry))
+    def has_claims(self, entry: WorkloadEntry) -> bool:
+        """Whether pods of a job have resource claims, or are to have: of their own, or made by the scheduler."""
+        if any(claims_in_words(spec) for spec in _specs(entry)):
+            return True
+        parts = entry.grant.assignments if entry.grant is not None else ()
+        asked = {one for part in parts if part.devices is not None for one in resources_of(part.devices)}
+        nodes = {slot.node for slots in entry.slots_in.values() for slot in slots.slots} if asked else set()
+        return any(not self._publishes(node, one) for node in nodes for one in asked)
 
     def set_node(self, before: Node | None, now: Node | None) -> list[str]:
         """A node came, changed or went: the ids of jobs that ask for what some node publishes now, or none any more."""

@@ -8,6 +8,7 @@ from engine.reasons import Reason
 from kube.informer import Event, EventKind
 from kube.pods.device_claims import CLASS_PREFIX
 from kube.pods.limits import MOST_CLAIMS
+from ungater.cache.held.claimed_devices import UNREAD
 from ungater.cache.held.device_claims import NOT_ALIKE
 from ungater.model.actions import EmitEvent, Ungate, WriteConditions
 from ungater.reconcile.reconcile import hindered
@@ -21,6 +22,14 @@ WHY = "devices of such are not counted yet, and pods would be sent to nodes on w
 @pytest.fixture
 def world():
     return Devices()
+
+
+@pytest.fixture
+def older():
+    """The API server does not serve all that tells of devices."""
+    found = Devices()
+    found.reads_devices = False
+    return found
 
 
 # -- resource claims ----------------------------------------------------------------------------------------------
@@ -196,157 +205,157 @@ def test_one_with_claims_that_was_admitted_before_is_not_moved(world):
     assert "devices of resource claims" in relocation.hindered(world.memory, record)
 
 
-# -- extended resources for which a DeviceClass stands --------------------------------------------------------------
+# -- extended resources for which a DeviceClass stands, on an older API server --------------------------------------
 
 
-def test_a_resource_that_a_class_stands_for_is_waited_for_and_the_class_named(world):
-    world.put("device_class", a_class("gpu.nvidia.com", GPU))
-    record = world.job(amounts={GPU: "1"})
-    world.settle()
+def test_a_resource_that_a_class_stands_for_is_waited_for_and_the_class_named(older):
+    older.put("device_class", a_class("gpu.nvidia.com", GPU))
+    record = older.job(amounts={GPU: "1"})
+    older.settle()
     assert record.admission is None
     what = f'ask for {GPU}, which no node publishes and DeviceClass "gpu.nvidia.com" stands for'
-    assert world.why(record) == (NOT_COUNTED, f"the pods of pod set main {what}: {WHY}")
+    assert older.why(record) == (NOT_COUNTED, f"the pods of pod set main {what}: {UNREAD}")
 
 
-def test_without_a_class_nothing_is_said_of_one(world):
-    record = world.job(amounts={GPU: "1"})
-    world.settle()
-    assert (world.why(record), record.refused.reason) == (None, Reason.NEVER_FITS)
-    assert "DeviceClass" not in refused_text(world.memory, record, record.refused)
+def test_without_a_class_nothing_is_said_of_one(older):
+    record = older.job(amounts={GPU: "1"})
+    older.settle()
+    assert (older.why(record), record.refused.reason) == (None, Reason.NEVER_FITS)
+    assert "DeviceClass" not in refused_text(older.memory, record, record.refused)
 
 
 @pytest.mark.parametrize("asks", [{GPU: "0"}, {"example.com/other": "0"}, {}])
-def test_who_asks_for_none_of_it_is_placed(world, asks):
-    world.put("device_class", a_class("gpu.nvidia.com", GPU))
-    record = world.job(amounts=asks)
-    world.settle()
+def test_who_asks_for_none_of_it_is_placed(older, asks):
+    older.put("device_class", a_class("gpu.nvidia.com", GPU))
+    record = older.job(amounts=asks)
+    older.settle()
     assert record.admission is not None
 
 
-def test_the_implicit_name_of_a_class_counts_as_long_as_it_is_there(world):
-    record = world.job(amounts={CLASS_PREFIX + "gpu": "2"})
-    assert world.why(record) is None
-    world.asked.clear()
-    world.put("device_class", a_class("gpu", "example.com/x"))
-    assert world.asked == [record.id]
-    assert 'DeviceClass "gpu"' in world.why(record)[1]
-    world.asked.clear()
-    world.drop("device_class", a_class("gpu"))
-    assert world.asked == [record.id]
-    assert world.why(record) is None
+def test_the_implicit_name_of_a_class_counts_as_long_as_it_is_there(older):
+    record = older.job(amounts={CLASS_PREFIX + "gpu": "2"})
+    assert older.why(record) is None
+    older.asked.clear()
+    older.put("device_class", a_class("gpu", "example.com/x"))
+    assert older.asked == [record.id]
+    assert 'DeviceClass "gpu"' in older.why(record)[1]
+    older.asked.clear()
+    older.drop("device_class", a_class("gpu"))
+    assert older.asked == [record.id]
+    assert older.why(record) is None
 
 
-def test_who_waits_is_looked_at_when_a_class_comes_or_goes_and_nobody_else(world):
-    record, other = world.job("train", amounts={GPU: "1"}), world.job("other")
-    world.settle()
-    world.asked.clear()
-    world.put("device_class", a_class("a", GPU))
-    world.put("device_class", a_class("a", GPU))
-    world.put("device_class", a_class("b"))
-    assert world.asked == [record.id]
-    assert other.id not in world.asked
-    assert world.why(record)[0] is NOT_COUNTED
-    world.asked.clear()
-    world.put("device_class", a_class("a"))
-    assert (world.asked, world.why(record)) == ([record.id], None)
+def test_who_waits_is_looked_at_when_a_class_comes_or_goes_and_nobody_else(older):
+    record, other = older.job("train", amounts={GPU: "1"}), older.job("other")
+    older.settle()
+    older.asked.clear()
+    older.put("device_class", a_class("a", GPU))
+    older.put("device_class", a_class("a", GPU))
+    older.put("device_class", a_class("b"))
+    assert older.asked == [record.id]
+    assert other.id not in older.asked
+    assert older.why(record)[0] is NOT_COUNTED
+    older.asked.clear()
+    older.put("device_class", a_class("a"))
+    assert (older.asked, older.why(record)) == ([record.id], None)
 
 
-def test_of_several_classes_the_newest_is_named_then_the_first_by_name(world):
-    record = world.job(amounts={GPU: "1"})
+def test_of_several_classes_the_newest_is_named_then_the_first_by_name(older):
+    record = older.job(amounts={GPU: "1"})
     for name, made in (("old", "2026-01-01T00:00:00Z"), ("c", "2026-02-01T00:00:00Z"), ("b", "2026-02-01T00:00:00Z")):
-        world.put("device_class", a_class(name, GPU, made))
+        older.put("device_class", a_class(name, GPU, made))
     named = []
     for gone in ("b", "c", "old"):
-        named.append(world.why(record)[1].split('"')[1])
-        world.drop("device_class", a_class(gone))
-    assert (named, world.why(record)) == (["b", "c", "old"], None)
+        named.append(older.why(record)[1].split('"')[1])
+        older.drop("device_class", a_class(gone))
+    assert (named, older.why(record)) == (["b", "c", "old"], None)
 
 
-def test_where_a_node_publishes_the_resource_nodes_count(world):
-    world.put("device_class", a_class("gpu.nvidia.com", GPU))
-    record = world.job(amounts={GPU: "2"})
-    world.settle()
-    world.asked.clear()
-    world.put("node", publishing(world.nodes[0]))
-    assert record.id in world.asked
-    world.settle()
+def test_where_a_node_publishes_the_resource_nodes_count(older):
+    older.put("device_class", a_class("gpu.nvidia.com", GPU))
+    record = older.job(amounts={GPU: "2"})
+    older.settle()
+    older.asked.clear()
+    older.put("node", publishing(older.nodes[0]))
+    assert record.id in older.asked
+    older.settle()
     assert {slot.node for slot in record.slots.slots} == {"r1-h1"}
 
 
-def test_a_node_that_publishes_none_of_it_is_no_such_node(world):
-    world.put("device_class", a_class("gpu.nvidia.com", GPU))
-    record = world.job(amounts={GPU: "1"})
-    world.settle()
-    world.put("node", publishing(world.nodes[0], "0"))
-    assert world.why(record)[0] is NOT_COUNTED
-    world.put("node", publishing(world.nodes[0], "1"))
-    world.put("node", publishing(world.nodes[1], "1"))
-    assert world.why(record) is None
-    world.put("node", publishing(world.nodes[0], "0"))
-    assert world.why(record) is None
-    world.asked.clear()
-    world.drop("node", world.nodes[1])
-    assert record.id in world.asked
-    assert world.why(record)[0] is NOT_COUNTED
+def test_a_node_that_publishes_none_of_it_is_no_such_node(older):
+    older.put("device_class", a_class("gpu.nvidia.com", GPU))
+    record = older.job(amounts={GPU: "1"})
+    older.settle()
+    older.put("node", publishing(older.nodes[0], "0"))
+    assert older.why(record)[0] is NOT_COUNTED
+    older.put("node", publishing(older.nodes[0], "1"))
+    older.put("node", publishing(older.nodes[1], "1"))
+    assert older.why(record) is None
+    older.put("node", publishing(older.nodes[0], "0"))
+    assert older.why(record) is None
+    older.asked.clear()
+    older.drop("node", older.nodes[1])
+    assert record.id in older.asked
+    assert older.why(record)[0] is NOT_COUNTED
 
 
-def test_who_does_not_fit_where_nodes_publish_it_is_told_that_classes_do_not_count(world):
-    world.put("device_class", a_class("gpu.nvidia.com", GPU))
-    world.put("node", publishing(world.nodes[0], "1"))
-    record = world.job(amounts={GPU: "2"})
-    world.settle()
-    refusal = world.memory.queues.entries[record.key].refusal
+def test_who_does_not_fit_where_nodes_publish_it_is_told_that_classes_do_not_count(older):
+    older.put("device_class", a_class("gpu.nvidia.com", GPU))
+    older.put("node", publishing(older.nodes[0], "1"))
+    record = older.job(amounts={GPU: "2"})
+    older.settle()
+    refusal = older.memory.queues.entries[record.key].refusal
     assert refusal.reason is Reason.NEVER_FITS
     told = f'; of {GPU} no devices of DeviceClass "gpu.nvidia.com" are counted'
-    assert refused_text(world.memory, record, refusal).endswith(told)
+    assert refused_text(older.memory, record, refusal).endswith(told)
 
 
-def test_nodes_that_are_there_at_a_start_count(world):
-    world.put("device_class", a_class("gpu.nvidia.com", GPU))
-    world.put("node", publishing(world.nodes[0]))
-    world.job(amounts={GPU: "1"})
-    again = world.restarted()
+def test_nodes_that_are_there_at_a_start_count(older):
+    older.put("device_class", a_class("gpu.nvidia.com", GPU))
+    older.put("node", publishing(older.nodes[0]))
+    older.job(amounts={GPU: "1"})
+    again = older.restarted()
     again.devices.on_class(Event(EventKind.ADDED, "gpu.nvidia.com", None, a_class("gpu.nvidia.com", GPU)))
     (record,) = again.entries.values()
     assert hindered(record, again.rules) is None
-    again.nodes.on_node(Event(EventKind.DELETED, "r1-h1", world.nodes[0], None))
+    again.nodes.on_node(Event(EventKind.DELETED, "r1-h1", older.nodes[0], None))
     assert hindered(record, again.rules)[0] is NOT_COUNTED
 
 
-def test_pods_that_ask_for_it_beyond_their_template_wait_too(world):
-    world.put("device_class", a_class("gpu.nvidia.com", GPU))
-    record = world.job(count=1)
+def test_pods_that_ask_for_it_beyond_their_template_wait_too(older):
+    older.put("device_class", a_class("gpu.nvidia.com", GPU))
+    record = older.job(count=1)
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": record.job.uid, "controller": True}
-    world.put("pod", a_pod("train-x", owner=owner, amounts={GPU: "1"}))
-    assert world.why(record)[0] is NOT_COUNTED
-    assert world.why(record)[1].startswith(f"its pods, such as train-x, ask for {GPU}")
+    older.put("pod", a_pod("train-x", owner=owner, amounts={GPU: "1"}))
+    assert older.why(record)[0] is NOT_COUNTED
+    assert older.why(record)[1].startswith(f"its pods, such as train-x, ask for {GPU}")
 
 
 @pytest.mark.parametrize("amount", ["9223372036854775807", "1E9999", 2**63, "1n"])
-def test_amounts_of_any_size_are_amounts(world, amount):
-    world.put("device_class", a_class("gpu.nvidia.com", GPU))
-    assert world.why(world.job(amounts={GPU: amount}))[0] is NOT_COUNTED
+def test_amounts_of_any_size_are_amounts(older, amount):
+    older.put("device_class", a_class("gpu.nvidia.com", GPU))
+    assert older.why(older.job(amounts={GPU: amount}))[0] is NOT_COUNTED
 
 
 @pytest.mark.parametrize(
     "name", ["", "/", CLASS_PREFIX, "x" * 5000, "\u0000", "cpu", "requests.cpu", "kubernetes.io/x"]
 )
-def test_names_that_no_api_server_takes_harm_nobody(world, name):
-    world.put("device_class", a_class(name or "c", name))
-    world.put("device_class", a_class("d", CLASS_PREFIX + name))
-    record = world.job()
-    world.settle()
+def test_names_that_no_api_server_takes_harm_nobody(older, name):
+    older.put("device_class", a_class(name or "c", name))
+    older.put("device_class", a_class("d", CLASS_PREFIX + name))
+    record = older.job()
+    older.settle()
     assert record.admission is not None
 
 
-def test_a_job_that_is_gone_is_not_remembered(world):
-    world.put("device_class", a_class("gpu.nvidia.com", GPU))
-    record = world.job(amounts={GPU: "1"})
-    world.settle()
-    world.drop("job", world.stores["job"]["ns/train"])
-    world.asked.clear()
-    world.put("node", publishing(world.nodes[0]))
-    assert record.id not in world.asked
+def test_a_job_that_is_gone_is_not_remembered(older):
+    older.put("device_class", a_class("gpu.nvidia.com", GPU))
+    record = older.job(amounts={GPU: "1"})
+    older.settle()
+    older.drop("job", older.stores["job"]["ns/train"])
+    older.asked.clear()
+    older.put("node", publishing(older.nodes[0]))
+    assert record.id not in older.asked
 
 
 # -- metrics ------------------------------------------------------------------------------------------------------
