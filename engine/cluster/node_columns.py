@@ -23,6 +23,7 @@ from engine.model import NO_LIMIT, PODS, Amounts, Node, PodSet, Taint, is_volume
 _Number = TypeVar("_Number", np.int64, np.int32)
 LOG_KEPT: Final = 4096
 _REMEMBERED: Final = 32  # amounts of a vector that is kept
+_DELEGATED: Final = 1024
 _SPARE: Final = 1024  # codes beyond those in use that cost nothing
 _HARD_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
 
@@ -133,6 +134,8 @@ class Table:
         """Devices of claims give a resource from now on, on nodes that publish none of it."""
         if resource in self.delegated:
             return
+        if len(self.delegated) >= _DELEGATED:
+            self.delegated &= self.rows.keys()  # of what no node publishes there is nothing to keep
         self.delegated.add(resource)
         if (row := self.rows.get(resource)) is None:
             return

@@ -18,6 +18,7 @@ from engine.claims.asks import ExtendedRequest, Named
 from engine.claims.extended import ContainerAsk, extended_requests, is_extended
 from engine.claims.quantities import Quantity, parse
 from kube.objects import Container, Object, PodSpec, Struct
+from kube.pods.limits import too_many_parts
 from kube.pods.requests import is_sidecar
 
 CLASS_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
@@ -80,11 +81,13 @@ def extended_asks(spec: PodSpec, classes: DeviceClasses) -> tuple[ExtendedReques
     A request that is missing is the limit, as the API server fills it in on a pod but not on a template.
 
     Raises:
-        ValueError: an amount is no number of devices; the error names the resource.
+        ValueError: an amount is no number of devices (the error names the resource), or there are too many parts.
     """
     named = {one: name for one in classes.asked_by(spec) if (name := classes.of_resource(one)) is not None}
     if not named:
         return ()
+    if too_many_parts(spec):
+        raise ValueError("they have more containers or resources than are taken into account")
     early = [_container(one, named, early=not is_sidecar(one)) for one in spec.init_containers or ()]
     return extended_requests([*early, *(_container(one, named) for one in spec.containers or ())], named)
 

@@ -83,6 +83,9 @@ CACHES = {
     "ClaimedDevices._asks": 1024,
     "DeviceLedger._kinds": 128,
     **dict.fromkeys(("Tree.kept", "Shape._cached", "Shape.needs", "Shape.lacking", "CountedShape.emptied"), 4096),
+    **dict.fromkeys(("Shape.by_plugin", "Shape.unpublished", "Selectors._programs", "Program._reads"), 4096),
+    "Table.delegated": 1024,
+    **dict.fromkeys(("DeviceLedger._varying", "_Varying.keys"), 1024),
     **dict.fromkeys(("Counts.levels", "Counts.grid", "Tree.other", "Tree.owners", "Tree.domain_of"), 4096),
     **dict.fromkeys(
         ("Tree.grid", "Tree.spare", "Tree.children", "Tree.bounds", "Tree.paths", "Tree.names", "Tree._cuts"), 64

@@ -37,7 +37,7 @@ def resources_of(ask: DeviceAsk) -> frozenset[str]:
     return frozenset([one.resource for one in ask.extended])
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def at_node(ask: DeviceAsk, published: frozenset[str]) -> DeviceAsk | None:
     """What is asked of a node whose device plugins give ``published`` of the resources; None for no devices at all."""
     left = [one for one in ask.extended if one.resource not in published]
