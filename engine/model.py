@@ -221,7 +221,7 @@ class PodSet(_Struct, frozen=True):
     level, and the pods of the smaller one sit with the first pods of the other. With a ``shape``, nodes whose inside is
     known count what their kubelet would admit. ``volume_nodes``: for each volume that does not reach all nodes, the
     terms (ORed) of those that it reaches; all of them hold. ``pinned``: the same for volumes that single pods have.
-    ``devices``: the claims of each pod.
+    ``devices``: the claims of each pod. ``claim_nodes``: as ``volume_nodes``, for each claim that has devices already.
     """
 
     name: str
@@ -242,6 +242,7 @@ class PodSet(_Struct, frozen=True):
     pinned: tuple[Pinned, ...] = ()
     attached: Attached = NOTHING_ATTACHED
     devices: DeviceAsk | None = None
+    claim_nodes: tuple[tuple[NodeTerm, ...], ...] = ()
 
     @property
     def takes(self) -> Amounts:

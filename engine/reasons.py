@@ -71,6 +71,7 @@ class Reason(StrEnum):
     NODE_TAINTED = "NodeTainted"
     NODE_SELECTOR = "NodeSelector"
     NODE_AFFINITY = "NodeAffinity"
+    CLAIM_NODE_AFFINITY = "ClaimNodeAffinity"  # the devices that a claim of the pods has are not reached from it
     VOLUME_NODE_AFFINITY = "VolumeNodeAffinity"  # a volume of the pods does not reach it
     POD_AFFINITY = "PodAffinity"
     POD_ANTI_AFFINITY = "PodAntiAffinity"

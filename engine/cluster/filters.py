@@ -62,6 +62,7 @@ class NodeFilter:
     selector: tuple[tuple[str, str], ...] = ()
     terms: tuple[NodeTerm, ...] | None = None
     volumes: tuple[tuple[NodeTerm, ...], ...] = ()
+    claims: tuple[tuple[NodeTerm, ...], ...] = ()
 
     @classmethod
     def of(cls, pod_set: PodSet, flavor_tolerations: tuple[Toleration, ...]) -> "NodeFilter":
@@ -71,6 +72,7 @@ class NodeFilter:
             tuple(pod_set.node_selector.items()),
             pod_set.node_affinity,
             pod_set.volume_nodes,
+            pod_set.claim_nodes,
         )
 
     def mask(self, nodes: "NodeColumns", selection: Selection) -> Mask | None:
@@ -86,6 +88,8 @@ class NodeFilter:
         yield from self.labels(nodes, selection)
         for terms in self.volumes:
             yield Reason.VOLUME_NODE_AFFINITY, self._any(nodes, terms, selection)
+        for terms in self.claims:
+            yield Reason.CLAIM_NODE_AFFINITY, self._any(nodes, terms, selection)
 
     def labels(self, nodes: "NodeColumns", selection: Selection) -> "Iterator[tuple[Reason, Mask]]":
         """The part that looks at labels and names: node selector and node affinity."""

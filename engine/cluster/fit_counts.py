@@ -320,6 +320,8 @@ def known_shape(nodes: NodeColumns, tree: Tree, pod_set: PodSet) -> CountedShape
         pod_set.shape,
         pod_set.devices,
     )
+    if pod_set.claim_nodes:
+        key = (*key, "claims", pod_set.claim_nodes)
     if pod_set.volume_nodes or volumes is not NOTHING_ATTACHED:
         key = (*key, pod_set.volume_nodes, tuple(volumes.own.items()), volumes.shared)
     shapes: dict[object, CountedShape] = tree.kept

@@ -7,10 +7,12 @@ Rules
 - A node on which those who wait do not all get their devices any more takes nobody else.
 - What a node's device plugins give of an extended resource is not asked of its devices; so two nodes may be asked for
   different claims by one pod (`DeviceAsk.extended`). Where all is given by plugins, devices limit nothing.
+- A claim that a pod names holds what it has, and nobody waits for that any more.
 - Nobody is given a device that other nodes could give away too (`engine.claims.hardware.Hardware.common`): counts of
   nodes would not add up.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -89,6 +91,7 @@ class DeviceLedger:
         self._uses: dict[PoolId, dict[str, tuple[Use, ...]]] = {}  # by pool and claim
         self._pools: dict[str, frozenset[PoolId]] = {}  # by claim
         self._waiting: dict[str, dict[DeviceAsk, int]] = {}  # by node
+        self._named: dict[str, Counter[str]] = {}  # by claim: how many wait by whose asks, by node
         self._known: dict[str, _Devices] = {}  # by node, made when somebody asks
         self._kinds: dict[str, Kind] = {}
         self._varying: dict[DeviceAsk, _Varying] = {}
@@ -164,7 +167,11 @@ class DeviceLedger:
         for pool in pools:
             self._uses.setdefault(pool, {})[claim] = tuple([one for one in uses if one.device[:2] == pool])
         touched = [self._inventory.nodes_of(pool) for pool in before | pools]
-        for name in self._places.names() if None in touched else {name for names in touched for name in names or ()}:
+        turned = set(self._named.get(claim, ())) if bool(before) != bool(pools) else set()
+        for ask in [one for one in self._varying if claim in one.claims]:
+            del self._varying[ask]
+        found = turned.union(*(names or () for names in touched))
+        for name in self._places.names() if None in touched else found:
             self._free.add(name)
             if (known := self._known.get(name)) is not None:
                 hardware = known.now.hardware
@@ -203,6 +210,13 @@ class DeviceLedger:
             waiting[ask] = now
         elif not waiting:
             del self._waiting[node]
+        for claim in ask.claims:
+            nodes = self._named.setdefault(claim, Counter())
+            nodes[node] += units
+            if not nodes[node]:
+                del nodes[node]
+            if not nodes:
+                del self._named[claim]
         self._free.add(node)
 
     def promise(self, ask: DeviceAsk, before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
@@ -260,7 +274,7 @@ class DeviceLedger:
 
     def refused(self, ask: DeviceAsk) -> bool:
         """Whether pods with these claims are not counted, as that took too many steps: none fits any node."""
-        keys = {ask.key} if not ask.extended else self._varying[ask].keys if ask in self._varying else ()
+        keys = {ask.key} if not ask.varies else self._varying[ask].keys if ask in self._varying else ()
         return any(kind.refused for key in keys if (kind := self._kinds.get(key)) is not None)
 
     def why(self, name: str, ask: DeviceAsk) -> str:
@@ -291,21 +305,22 @@ class DeviceLedger:
 
     def _at(self, name: str, ask: DeviceAsk) -> DeviceAsk | None:
         """What is asked of a node's devices; None for nothing."""
-        if not ask.extended:
+        if not ask.varies:
             return ask
-        return at_node(ask, frozenset([one for one in resources_of(ask) if self._publishes(name, one)]))
+        published = frozenset([one for one in resources_of(ask) if self._publishes(name, one)])
+        return at_node(ask, published, frozenset([one for one in ask.claims if one in self._pools]))
 
     def _kind_at(self, name: str, ask: DeviceAsk) -> Kind | None:
         here = self._at(name, ask)
         if here is None:
             return None
-        if ask.extended:
+        if ask.varies:
             self._counted_varying(ask).keys.add(here.key)
         return self._kind(here)
 
     def _counted(self, ask: DeviceAsk) -> Kind | _Varying:
         """What knows how many of such pods fit each node."""
-        return self._counted_varying(ask) if ask.extended else self._kind(ask)
+        return self._counted_varying(ask) if ask.varies else self._kind(ask)
 
     def _counted_varying(self, ask: DeviceAsk) -> _Varying:
         found = self._varying.pop(ask, None)

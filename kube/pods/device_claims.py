@@ -14,10 +14,10 @@ from collections.abc import Container as Contains
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from engine.claims.asks import ExtendedRequest, Named
+from engine.claims.asks import OWN, ExtendedRequest, Named
 from engine.claims.extended import ContainerAsk, extended_requests, is_extended
 from engine.claims.quantities import Quantity, parse
-from kube.objects import Container, Object, PodSpec, Struct
+from kube.objects import Container, Object, PodResourceClaim, PodSpec, Struct
 from kube.pods.limits import too_many_parts
 from kube.pods.requests import is_sidecar
 
@@ -116,8 +116,17 @@ def _stands_for(name: str, known: tuple[str, str] | None) -> set[str]:
 
 
 def claims_by_template(spec: PodSpec) -> Named:
-    """Of each resource claim of a pod its name there, and that of its template: "" for one that is there already."""
-    return tuple([(one.name, one.resource_claim_template_name or "") for one in spec.resource_claims or ()])
+    """Of each resource claim of a pod its name there, and that of its template, or `OWN` and that of the claim.
+
+    "" for one that names neither.
+    """
+    return tuple([(one.name, _what(one)) for one in spec.resource_claims or ()])
+
+
+def _what(one: PodResourceClaim) -> str:
+    if one.resource_claim_template_name or not one.resource_claim_name:
+        return one.resource_claim_template_name or ""
+    return OWN + one.resource_claim_name
 
 
 def claims_in_words(spec: PodSpec) -> str:

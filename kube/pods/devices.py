@@ -5,7 +5,7 @@ What they say of devices stays as it is in JSON: `engine.claims.read` reads it, 
 
 from typing import Any
 
-from kube.objects import Object, Struct
+from kube.objects import NodeSelector, Object, Struct
 
 Json = dict[str, Any]
 
@@ -23,15 +23,23 @@ class DeviceTaintRule(Object, frozen=True):
 
 
 class ClaimAllocation(Struct, frozen=True):
-    """What a claim was given: ``devices`` has the list ``results``."""
+    """What a claim was given: ``devices`` has the list ``results``; they are reached from ``node_selector``."""
 
     devices: Json | None = None
+    node_selector: NodeSelector | None = None
+
+
+class ClaimConsumer(Struct, frozen=True):
+    """Who may use the devices of a claim."""
+
+    uid: str = ""
 
 
 class ResourceClaimStatus(Struct, frozen=True):
     """Without ``allocation`` it holds nothing."""
 
     allocation: ClaimAllocation | None = None
+    reserved_for: tuple[ClaimConsumer, ...] | None = None
 
 
 class ResourceClaim(Object, frozen=True):

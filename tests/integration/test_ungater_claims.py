@@ -37,7 +37,7 @@ CLAIMS = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "shared"}]}
 OF_TEMPLATE = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]}
 DRIVER = "gpu.example.com"
 NOT_COUNTED = "ResourceClaimsNotCounted"
-WHY = "devices of such are not counted yet, and pods would be sent to nodes on which none may be left"
+WHY = 'ResourceClaim "shared" is not there'
 MACHINE = "1 socket / 2 NUMA / 8 cores / 4 GPUs / 4 NICs / 64Gi"
 
 
@@ -80,6 +80,12 @@ class Devices(Watched):
         request = {"name": "one", "exactly": {"deviceClassName": self.namespace}}
         body = {"metadata": {"name": "one-gpu"}, "spec": {"spec": {"devices": {"requests": [request]}}}}
         await self.client.create(CLAIM_TEMPLATES, body, self.namespace)
+
+    async def claim(self, name):
+        """One device, for whoever names the claim."""
+        request = {"name": "one", "exactly": {"deviceClassName": self.namespace}}
+        body = {"metadata": {"name": name}, "spec": {"devices": {"requests": [request]}}}
+        await self.client.create(RESOURCE_CLAIMS, body, self.namespace)
 
     async def equip(self, host, count):
         """A driver publishes so many devices of a node."""
@@ -199,6 +205,38 @@ async def test_pods_that_come_with_claims_to_a_workload_that_runs_stay_gated(dev
     found = await devices.condition("db", "PodsReady", "False", NOT_COUNTED)
     assert found["message"].startswith('pod db-1 stays gated: it has resource claim "gpu" (ResourceClaim "shared")')
     await devices.running("db", 1)
+
+
+async def test_pods_share_a_claim_that_has_devices_and_one_may_have_it_first(devices, client, namespace):
+    """A Job of one pod is given the claim; one of three comes to it, and no more than its node takes."""
+    host = f"{namespace}-b2-r2-h1"
+    await devices.device_class()
+    await devices.create(job("first", 1, gpus=0, pod_spec=CLAIMS))
+    assert (await devices.waits("first")).endswith(WHY)
+    await devices.equip(host, 2)
+    await devices.claim("shared")
+    assert nodes_of(await devices.running("first", 1)) == [host]
+    await devices.create(job("train", 3, gpus=0, pod_spec=CLAIMS))
+    assert nodes_of(await devices.running("train", 3)) == [host] * 3
+    await devices.controller.crash()
+    await devices.controller.start()
+    await devices.create(job("next", 1, gpus=0, pod_spec=CLAIMS))
+    assert nodes_of(await devices.running("next", 1)) == [host]
+    (claim,) = await client.list(RESOURCE_CLAIMS, namespace)
+    assert len(claim["status"]["reservedFor"]) == 5
+
+
+async def test_of_two_workloads_that_name_a_claim_one_goes_first(devices, namespace):
+    """Without that each would go to another node, and one of them hang there."""
+    hosts = [f"{namespace}-b1-r1-h1", f"{namespace}-b2-r1-h1"]
+    await devices.device_class()
+    await devices.claim("shared")
+    for name in ("one", "two"):
+        await devices.create(job(name, 1, gpus=0, pod_spec=CLAIMS))
+    for host in hosts:
+        await devices.equip(host, 1)
+    ran = [nodes_of(await devices.running(name, 1)) for name in ("one", "two")]
+    assert ran[0] == ran[1]
 
 
 async def test_pods_with_claims_of_a_template_run_where_their_devices_are(devices, client, namespace):

@@ -10,7 +10,7 @@ What an event changes is said in one file a kind: `jobs`, `pod_groups`, `pods`, 
 `volumes`, `devices`, `pdb`.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -47,10 +47,10 @@ from ungater.cache.views import JobViews, View
 from ungater.cache.volumes import VolumeEvents
 from ungater.cache.workloads import WorkloadEvents
 from ungater.guard import Guard
-from ungater.model.actions import MissingPods, ReconcileContext
+from ungater.model.actions import MissingPods, PodChoice, ReconcileContext
 from ungater.model.class_rules import ClassRules
 from ungater.model.conditions import ADMITTED, QUOTA_RESERVED
-from ungater.model.pod_slots import finished
+from ungater.model.pod_slots import PodSetSlots, finished
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.numa.in_flight import InFlightPods
 from ungater.numa.mismatches import PlacementMismatches
@@ -94,7 +94,7 @@ class Cache:
         self.in_flight = InFlightPods(self.state, self.topologies, enqueue, self.entries.of_workload, clock=clock)
         self.priorities = priorities = PriorityClasses(classes := ClassRules())
         self.pod_volumes = volumes = PodVolumes(stores.storage, stores.pods_with, self.state, keys)
-        self.device_claims = devices = DeviceClaims(keys, stores.reads_devices, self.state.cluster)
+        self.device_claims = devices = DeviceClaims(keys, stores.reads_devices, self.state)
         apart = partial(anywhere, priorities, volumes, devices.claimed)
         self.reservations = Reservations(self.state, queueing, priorities.of_pods, apart, clock.now, classes=classes)
         self._core = core = Core(
@@ -109,7 +109,7 @@ class Cache:
             guard=self.guard,
             clock=clock.monotonic,
         )
-        self.pod_sets = RequestedPodSets(core, priorities, volumes, devices.claimed)
+        self.pod_sets = RequestedPodSets(core, priorities, volumes, devices)
         self._charges = charges = Charges(core, classes, volumes, devices.claimed)
         self.left_pods = left = LeftPods(core)
         self.admissions = Admissions(core, self.reservations, self.pod_sets, charges, left)
@@ -147,8 +147,18 @@ class Cache:
             uncounted=self.device_claims.hindrance,
             devices=self.device_claims.claimed.of,
             unready=self.pod_volumes.hindrance,
-            choices=self.pod_volumes.choices,
+            choices=self._choices,
         )
+
+    def _choices(
+        self, entry: WorkloadEntry, slots: PodSetSlots, waiting: Collection[objects.Pod]
+    ) -> Mapping[str, PodChoice]:
+        """The slots that gated pods may go to, where volumes or claims of devices leave not all of them."""
+        found = dict(self.pod_volumes.choices(entry, slots, waiting))
+        for uid, choice in self.device_claims.named.choices(entry, slots, waiting).items():
+            other = found.get(uid)
+            found[uid] = choice if other is None else PodChoice(other.slots & choice.slots, other.why or choice.why)
+        return found
 
     # --- reading -------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,8 @@
 An object that cannot be read counts as one that is not there; the error is told as its own.
 """
 
+from typing import Final
+
 import msgspec
 
 from engine.claims import model
@@ -16,6 +18,9 @@ from kube.pods.devices import DeviceTaintRule, ResourceClaim, ResourceClaimTempl
 from ungater.cache.core import Core
 from ungater.cache.held.charges import Charges
 from ungater.cache.held.device_claims import DeviceClaims
+from ungater.cache.held.known_claims import KnownClaim
+
+USERS_AFTER: Final = 1.0  # seconds: a claim that many pods share changes with each of them
 
 
 class DeviceEvents:
@@ -77,9 +82,10 @@ class DeviceEvents:
     def on_claim(self, event: Event[ResourceClaim]) -> None:
         """A claim came or went, was given devices, or gave them back."""
         new, before = event.new, event.old.results if event.old is not None else None
-        allocated = new is not None and new.status.allocation is not None
-        spec = (new.spec or {}) if new is not None else None
-        turned = self._claimed.set_claim(event.key, spec, allocated=allocated)
+        was = self._claimed.set_claim(event.key, new)
+        now = self._claimed.known(event.key)
+        self._tell(event.key, was, now)
+        turned = (was is not None and was.allocated) != (now is not None and now.allocated)
         results = new.results if new is not None else None
         if results == before and not turned:
             return
@@ -92,6 +98,13 @@ class DeviceEvents:
                 self._charge_owners(one)
             if before:
                 self._helped()
+
+    def _tell(self, key: str, was: KnownClaim | None, now: KnownClaim | None) -> None:
+        """Those who name a claim may have it now, or no more; who waits for a place among its users can wait longer."""
+        after = 0.0 if now is None or not now.alike(was) else USERS_AFTER
+        if now != was:
+            for uid in self._claims.named.naming(key):
+                self._enqueue(uid, after)
 
     def _charge_owners(self, claim: ResourceClaim) -> None:
         """The pods that a claim is made for wait for devices no more, or again."""

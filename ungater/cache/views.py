@@ -87,8 +87,11 @@ class JobViews:
         One that was over may be so no more: a pod names the workload that it was let go for first, until our own patch
         to it is seen. What is stored for it is held again then, as it would be after a restart.
         """
-        held = holds(entry.job)
+        held, over = holds(entry.job), entry.job.over
         entry.view(own, self.seen(own))
+        self._devices.note(entry)
+        if entry.job.over and not over:
+            self._left(entry.id)
         if not held:
             self._hold_stored(entry)
 
@@ -106,6 +109,7 @@ class JobViews:
     def _fill(self, entry: WorkloadEntry) -> None:
         """Take into a new entry what is there already: its pods, its Workload, and what that holds."""
         owner = entry.job
+        self._devices.note(entry)
         entry.pods.update({pod.metadata.uid: pod for pod in self._owners.pods_of(owner.id)})
         workload = self._stores.workload(owner.workload_key)
         if workload is not None and belongs(workload, owner) and not self._entries.is_removed(workload.metadata.uid):
@@ -128,9 +132,15 @@ class JobViews:
         """A job is gone, or is no workload of its own: all that is held for it is given back."""
         entry = self._entries.drop(uid)
         self._volumes.forget(uid)
-        self._devices.forget(uid)
+        self._left(uid)
         if entry is not None:
             self._admissions.free(entry)
+
+    def _left(self, uid: str) -> None:
+        """A job is gone, or over: who waits for a claim that it was to have is looked at."""
+        for other in self._devices.forget(uid):
+            if other != uid:
+                self._enqueue(other, 0.0)
 
 
 def holds(owner: JobView) -> bool:

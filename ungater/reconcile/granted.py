@@ -106,7 +106,7 @@ def _uncounted_claims(
     if isinstance(found, DeviceAsk) and same(found, granted):
         return ""
     if claims:
-        return claims
+        return f"{claims} ({found})" if isinstance(found, str) else claims
     asks, either = pod_requests(spec), resources_of(granted)
     if isinstance(found, DeviceAsk):
         either |= resources_of(found)

@@ -1,5 +1,7 @@
 """Gated pods that stay so because of their volumes: claims that are not ready, or slots that they do not reach.
 
+The same of resource claims that pods name: devices that are not given yet, or that slots do not reach.
+
 Plain functions of what was seen, like `ungater.reconcile.reconcile`.
 """
 
@@ -59,20 +61,28 @@ def told(entry: WorkloadEntry, found: Sequence[VolumeSlots]) -> tuple[Reason, st
     unready = [one for each in found for one in each.unready]
     if unready:
         pod, why = min(unready, key=lambda one: one[0].metadata.name)
+        if _by_claims(pod):
+            return Reason.RESOURCE_CLAIMS_NOT_COUNTED, f"pod {_named(pod, len(unready))} waits for its claims: {why}"
         return Reason.VOLUME_NOT_READY, f"pod {_named(pod, len(unready))} waits for its volumes: {why}"
     astray = [pod for each in found for pod in each.astray]
     if not astray:
         return None
     first = min(astray, key=lambda pod: pod.metadata.name)
+    what = "devices of the claims" if _by_claims(first) else "volumes"
     where = "another place is looked for"
     if not any(each.moves for each in found):
         where = f"all slots that they reach are taken in workload {entry.job.workload}"
     elif entry.refused is not None:
         where = f"there is no other place: {entry.refused.message}"
     return (
-        Reason.VOLUME_NODE_AFFINITY,
-        f"the volumes of pod {_named(first, len(astray))} reach none of the free slots; {where}",
+        Reason.CLAIM_NODE_AFFINITY if _by_claims(first) else Reason.VOLUME_NODE_AFFINITY,
+        f"the {what} of pod {_named(first, len(astray))} reach none of the free slots; {where}",
     )
+
+
+def _by_claims(pod: Pod) -> bool:
+    """Whether it is for its resource claims that a pod may not go anywhere: its volumes keep it nowhere."""
+    return pod.spec.volumes is None
 
 
 def _named(pod: Pod, count: int) -> str:

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import msgspec
 
-from engine.claims.asks import DeviceAsk, ExtendedRequest
+from engine.claims.asks import OWN, DeviceAsk, ExtendedRequest
 from engine.claims.extended import CLAIM_NAME
 from engine.claims.model import Ask, Claim
 from engine.claims.read.claims import read_claim
@@ -17,16 +17,20 @@ def text_of(spec: object) -> str:
     return msgspec.json.encode({"devices": devices}, order="sorted").decode()
 
 
-def read_ask(claims: Sequence[tuple[str, str, str]], extended: tuple[ExtendedRequest, ...] = ()) -> DeviceAsk:
-    """(name in the pod, name of the template, `text_of` the claim) in the order in which the pod has them.
+def read_ask(
+    claims: Sequence[tuple[str, str, str]],
+    extended: tuple[ExtendedRequest, ...] = (),
+    named: tuple[str, ...] = (),
+) -> DeviceAsk:
+    """(name in the pod, what it is (`Named`), `text_of` the claim) in the order in which the pod has them.
 
-    ``extended``: as `DeviceAsk` has it.
+    ``extended`` and ``named``: as ``extended`` and ``claims`` of `DeviceAsk`.
 
     Raises:
         ObjectError: a claim is none; the error names the field.
     """
-    named = tuple([(name, template) for name, template, _ in claims])
-    ask = DeviceAsk(f"[{','.join(text for _, _, text in claims)}]", named, extended)
+    counted = tuple([(name, what) for name, what, _ in claims])
+    ask = DeviceAsk(f"[{','.join(text for _, _, text in claims)}]", counted, extended, named)
     claims_of(ask)
     return ask
 
@@ -38,8 +42,13 @@ def resources_of(ask: DeviceAsk) -> frozenset[str]:
 
 
 @lru_cache(maxsize=1024)
-def at_node(ask: DeviceAsk, published: frozenset[str]) -> DeviceAsk | None:
-    """What is asked of a node whose device plugins give ``published`` of the resources; None for no devices at all."""
+def at_node(ask: DeviceAsk, published: frozenset[str], held: frozenset[str] = frozenset()) -> DeviceAsk | None:
+    """What is asked of a node whose device plugins give ``published`` of the resources; None for no devices at all.
+
+    ``held``: of the claims that the pod names (``namespace/name``) those that have devices by now, wherever that is.
+    """
+    if held:
+        return at_node(_without(ask, held), published)
     left = [one for one in ask.extended if one.resource not in published]
     if not left:
         return DeviceAsk(ask.key, ask.named) if ask.named else None
@@ -66,8 +75,29 @@ def classes_of(ask: DeviceAsk) -> frozenset[str]:
     return of_claims.union([one.class_name for one in ask.extended])
 
 
+def _without(ask: DeviceAsk, held: frozenset[str]) -> DeviceAsk:
+    """The same without what is held of claims that the pod names."""
+    names = {f"{OWN}{one.partition('/')[2]}" for one in held}
+    kept = [at for at, (_, what) in enumerate(ask.named) if what not in names]
+    if len(kept) == len(ask.named):
+        return ask
+    specs = msgspec.json.decode(ask.key)
+    key = f"[{','.join(text_of(specs[at]) for at in kept)}]"
+    return DeviceAsk(key, tuple([ask.named[at] for at in kept]), ask.extended, ask.claims)
+
+
 def same(one: DeviceAsk, other: DeviceAsk) -> bool:
-    """Whether pods with the one get the same devices as pods with the other: names of claims are nothing to them."""
+    """Whether pods with the one get the same devices as pods with the other: names in the pod are nothing to them.
+
+    ``other`` is what was promised: of the claims that it counts, the one may have devices by now.
+    """
+    if one.claims != other.claims:
+        return False
+    counted = {what for _, what in one.named}
+    gone = [what for _, what in other.named if what.startswith(OWN) and what not in counted]
+    if gone:
+        namespace = other.claims[0].partition("/")[0]
+        other = _without(other, frozenset([f"{namespace}/{what.removeprefix(OWN)}" for what in gone]))
     if [_wanted(each) for each in one.extended] != [_wanted(each) for each in other.extended]:
         return False
     return one.key == other.key or [(claim.requests, claim.constraints) for claim in claims_of(one)] == [

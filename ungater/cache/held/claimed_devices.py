@@ -1,19 +1,22 @@
 """What pods ask for by resource claims, and by extended resources for which classes stand; which claims have devices.
 
-Claims are those that are made of templates, and the one that the scheduler makes for a pod's extended resources.
+Claims are those that are made of templates, those that pods name themselves, and the one that the scheduler makes for a
+pod's extended resources.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from sys import intern
 from typing import Final
 
-from engine.claims.asks import DeviceAsk, ExtendedRequest
+from engine.claims.asks import OWN, DeviceAsk, ExtendedRequest
 from engine.claims.errors import ObjectError
 from engine.claims.model import DeviceClass
 from engine.claims.read.asks import classes_of, read_ask, text_of
 from engine.devices.ledger import COSTLY
 from kube.objects import Pod, PodClaimStatus, PodSpec
 from kube.pods.device_claims import DeviceClasses, claims_by_template, extended_asks
+from kube.pods.devices import ResourceClaim
+from ungater.cache.held.known_claims import KnownClaim
 
 REMEMBERED: Final = 1024  # what pods ask for that was read
 LONGEST: Final = 1 << 16  # characters of what one pod's claims ask for; anybody makes them
@@ -21,7 +24,8 @@ UNREAD: Final = (
     "the API server does not serve all that tells of devices (it does from Kubernetes 1.37 on), or not to us"
 )
 
-_Wanted = tuple[tuple[str, str, str], ...]  # of each claim its name, its template's, and what it asks for
+_Wanted = tuple[tuple[str, str, str], ...]  # of each claim its name, what it is (`Named`), and what it asks for
+_Key = tuple[_Wanted, tuple[ExtendedRequest, ...], tuple[str, ...]]
 
 
 class ClaimedDevices:
@@ -39,10 +43,9 @@ class ClaimedDevices:
         self._delegate = delegate
         self._refused = refused
         self._templates: dict[str, str] = {}  # what claims ask for that are made of each
-        self._claims: dict[str, str] = {}  # what each asks for
-        self._allocated: set[str] = set()
+        self._claims: dict[str, KnownClaim] = {}
         self._known: set[str] = set()  # DeviceClasses that can be read
-        self._asks: dict[tuple[_Wanted, tuple[ExtendedRequest, ...]], DeviceAsk] = {}
+        self._asks: dict[_Key, DeviceAsk] = {}
 
     @property
     def reads(self) -> bool:
@@ -76,7 +79,9 @@ class ClaimedDevices:
         statuses = pod.status.resource_claim_statuses or ()
         made = {one.name: one.resource_claim_name for one in statuses}
         named = claims_by_template(pod.spec)
-        left = [one for one in named if one[1] and self._waits(pod.metadata.namespace, one[0], made)]
+        left = [
+            one for one in named if not one[1].startswith(OWN) and self._waits(pod.metadata.namespace, one[0], made)
+        ]
         found = self._asked(pod.metadata.namespace, left, statuses, extended) if left or extended else None
         return found if isinstance(found, DeviceAsk) else None
 
@@ -96,7 +101,7 @@ class ClaimedDevices:
         """The same of a pod whose claim for that has no devices yet. The scheduler makes it before it binds a pod."""
         made = pod.status.extended_resource_claim_status
         name = made.resource_claim_name if made is not None else ""
-        waits = f"{pod.metadata.namespace}/{name}" not in self._allocated if name else not pod.spec.node_name
+        waits = not self._given(f"{pod.metadata.namespace}/{name}") if name else not pod.spec.node_name
         found = self._extended(pod.spec) if waits else ()
         return () if isinstance(found, str) else found
 
@@ -104,7 +109,11 @@ class ClaimedDevices:
         if name not in made:
             return True
         claim = made[name]
-        return bool(claim) and f"{namespace}/{claim}" not in self._allocated
+        return bool(claim) and not self._given(f"{namespace}/{claim}")
+
+    def _given(self, key: str) -> bool:
+        known = self._claims.get(key)
+        return known is not None and known.allocated
 
     def _asked(
         self,
@@ -114,44 +123,59 @@ class ClaimedDevices:
         extended: tuple[ExtendedRequest, ...],
     ) -> DeviceAsk | str:
         claims = {one.name: f"{namespace}/{one.resource_claim_name}" for one in made or ()}
-        wanted = []
-        for name, template in named:
-            text = self._claims.get(claims.get(name, ""), self._templates.get(f"{namespace}/{template}"))
-            if text is None:
-                return f'ResourceClaimTemplate "{template}" is not there'
-            wanted.append((name, template, text))
+        wanted: list[tuple[str, str, str]] = []
+        own: dict[str, None] = {}
+        for name, what in named:
+            if what.startswith(OWN):
+                found = self._of_claim(f"{namespace}/{what.removeprefix(OWN)}")
+                own[f"{namespace}/{what.removeprefix(OWN)}"] = None
+            else:
+                claim, template = self._claims.get(claims.get(name, "")), self._templates.get(f"{namespace}/{what}")
+                text = claim.text if claim is not None else template
+                found = (text,) if text is not None else f'ResourceClaimTemplate "{what}" is not there'
+            if isinstance(found, str):
+                return found
+            wanted += [(name, what, text) for text in found]
         if sum(len(text) for _, _, text in wanted) > LONGEST:
             return f"what they ask for is longer than {LONGEST} characters"
-        key = tuple(wanted), extended
-        found = self._asks.get(key)
-        if found is None:
+        key = tuple(wanted), extended, tuple(own)
+        ask = self._asks.get(key)
+        if ask is None:
             try:
-                found = read_ask(*key)
+                ask = read_ask(*key)
             except ObjectError as error:
                 return str(error)
             if len(self._asks) >= REMEMBERED:
                 self._asks.clear()
-            self._asks[key] = found
-        return found
+            self._asks[key] = ask
+        return ask
+
+    def _of_claim(self, key: str) -> tuple[str, ...] | str:
+        """What a claim that is there asks for, () where it has devices; a text says why nobody can have it."""
+        known, name = self._claims.get(key), key.partition("/")[2]
+        if known is None:
+            return f'ResourceClaim "{name}" is not there'
+        return known.barred(name) or (() if known.allocated else (known.text,))
 
     # --- what changes it -----------------------------------------------------------------------------------------
 
     def set_template(self, key: str, spec: object) -> None:
         """A template came or changed; None: it went."""
-        self._set(self._templates, key, spec)
-
-    def set_claim(self, key: str, spec: object, *, allocated: bool) -> bool:
-        """A claim came or changed (None: it went); True where it has devices now and had none, or the other way."""
-        self._set(self._claims, key, spec)
-        before = key in self._allocated
-        (self._allocated.add if allocated else self._allocated.discard)(key)
-        return before != allocated
-
-    def _set(self, found: dict[str, str], key: str, spec: object) -> None:
         if spec is None:
-            found.pop(key, None)
-            return
-        found[key] = intern(text_of(spec))  # many claims are alike
+            self._templates.pop(key, None)
+        else:
+            self._templates[key] = intern(text_of(spec))
+
+    def known(self, key: str) -> KnownClaim | None:
+        """A claim, as it is now."""
+        return self._claims.get(key)
+
+    def set_claim(self, key: str, found: ResourceClaim | None) -> KnownClaim | None:
+        """A claim came, changed or went: what was known of it before."""
+        before = self._claims.pop(key, None)
+        if found is not None:
+            self._claims[key] = KnownClaim.of(found)
+        return before
 
     def set_class(self, name: str, found: DeviceClass | None) -> None:
         """A DeviceClass came or went."""

@@ -3,8 +3,10 @@
 Rules
 - Claims that are made of a template for each pod are counted (`engine.devices.ledger`), once the template and its
   DeviceClasses are there, and where all pods of a pod set have the same.
-- A workload whose pods have other resource claims waits. Placed by amounts alone, some of its pods would be held to
-  nodes on which no device is left, and wait there for ever.
+- So are claims that pods name (`ungater.cache.held.named_claims`): while one has no devices it is for one pod, then its
+  pods go where these are reached.
+- A workload of which that is not so waits. Placed by amounts alone, some of its pods would be held to nodes on which no
+  device is left, and wait there for ever.
 - An extended resource for which a DeviceClass stands is counted like the claim that the scheduler makes of it, on
   nodes that publish none of it. Where nodes do (their device plugin), kube-scheduler goes by what the node publishes,
   and by no class (`kube.pods.device_claims`). Where not all is read that tells of devices, such nodes count and no
@@ -15,28 +17,32 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from crds.constants import Keys
+from engine.claims.asks import OWN
 from engine.claims.read.asks import resources_of, same
-from engine.cluster.nodes import Nodes
+from engine.cluster.state import ClusterState
 from engine.model import Node
 from kube import objects
 from kube.pods.device_claims import DeviceClass, claims_by_template, claims_in_words, named_in
 from kube.pods.requests import pod_requests
 from ungater.cache.held.claimed_devices import UNREAD, ClaimedDevices
+from ungater.cache.held.named_claims import NamedClaims
 from ungater.model.job_view import JobView, PodSetView
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
 
 NOT_ALIKE = "devices are counted where all pods of a pod set have the claims that it names, as their templates are now"
-NOT_COUNTED = "devices of such are not counted yet, and pods would be sent to nodes on which none may be left"
+UNKNOWN = "it names neither a ResourceClaim nor a template"
 
 
 class DeviceClaims:
     """See the module's rules; ``reads`` as `ClaimedDevices` has it."""
 
-    def __init__(self, keys: Keys, reads: Callable[[], bool], cluster: Nodes) -> None:
+    def __init__(self, keys: Keys, reads: Callable[[], bool], state: ClusterState) -> None:
+        cluster = state.cluster
         self._keys = keys
         self._publishes = cluster.publishes
         self.claimed = ClaimedDevices(reads, cluster.devices.refused, cluster.table.delegate)
+        self.named = NamedClaims(self.claimed.known, keys, state)
         self._classes = self.claimed.classes
         self._nodes: Counter[str] = Counter()  # how many nodes publish some of an extended resource
         self._templates: dict[str, frozenset[str]] = {}  # by id of a job: templates (``namespace/name``) of its claims
@@ -45,7 +51,9 @@ class DeviceClaims:
 
     def hindrance(self, entry: WorkloadEntry) -> str | None:
         """Why a workload is given nothing as its pods ask for devices; None where they do not."""
-        self.forget(entry.job.id)
+        self._asking.pop(entry.job.id, None)
+        self._hindered.discard(entry.job.id)
+        self.note(entry)
         found = self._hindrance(entry) if not entry.job.over else None
         if found is not None:
             self._hindered.add(entry.job.id)
@@ -53,12 +61,11 @@ class DeviceClaims:
 
     def _hindrance(self, entry: WorkloadEntry) -> str | None:
         job = entry.job
-        claims = (claim for one in job.pod_sets for claim in claims_by_template(one.template.spec))
-        if templates := frozenset([f"{job.namespace}/{template}" for _, template in claims if template]):
-            self._templates[job.id] = templates
         for owned in job.pod_sets:
             if owned.count and (why := self._why(job, owned.template.spec)) is not None:
                 return f"the pods of pod set {owned.name} {why}"
+            if owned.count and (why := self.named.hindrance(entry, owned.template.spec)) is not None:
+                return f"the pods of pod set {owned.name} have {claims_in_words(owned.template.spec)}: {why}"
         first: tuple[str, str] | None = None
         for pod in entry.pods.values():
             if pod.spec.resource_claims is None and not self._classes.asked_by(pod.spec):
@@ -98,11 +105,24 @@ class DeviceClaims:
         named = ((name, self._classes.of_resource(name)) for name in names)
         return "; ".join(f'of {name} no devices of DeviceClass "{one}" are counted' for name, one in named if one)
 
-    def forget(self, uid: str) -> None:
-        """A job is gone."""
+    def note(self, entry: WorkloadEntry) -> None:
+        """A job is there, or asks for something else: whom templates and claims concern."""
+        job = entry.job
+        claims = (claim for one in job.pod_sets for claim in claims_by_template(one.template.spec))
+        if templates := frozenset(
+            [f"{job.namespace}/{what}" for _, what in claims if what and not what.startswith(OWN)]
+        ):
+            self._templates[job.id] = templates
+        else:
+            self._templates.pop(job.id, None)
+        self.named.note(entry)
+
+    def forget(self, uid: str) -> list[str]:
+        """A job is gone, or over; the ids of those who wait for a claim that it was to have first."""
         self._asking.pop(uid, None)
         self._templates.pop(uid, None)
         self._hindered.discard(uid)
+        return self.named.forget(uid)
 
     def _why(
         self, job: JobView, spec: objects.PodSpec, made: Iterable[objects.PodClaimStatus] | None = None
@@ -110,8 +130,8 @@ class DeviceClaims:
         """What pods of this spec ask for that is not counted; None where there is nothing. ``made``: a pod's claims."""
         uid, named = job.id, claims_by_template(spec)
         if claims := claims_in_words(spec):
-            of_templates = bool(named) and all(template for _, template in named)
-            found = self.claimed.of(job.namespace, spec, made) if of_templates else NOT_COUNTED
+            known = bool(named) and all(what for _, what in named)
+            found = self.claimed.of(job.namespace, spec, made) if known else UNKNOWN
             if isinstance(found, str):
                 return f"have {claims}: {found}"
         resources = self._classes.asked_by(spec)

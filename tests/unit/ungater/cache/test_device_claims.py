@@ -16,7 +16,7 @@ from ungater.scheduling import relocation
 from ungater.scheduling.replacement import refused_text
 
 NOT_COUNTED = Reason.RESOURCE_CLAIMS_NOT_COUNTED
-WHY = "devices of such are not counted yet, and pods would be sent to nodes on which none may be left"
+WHY = "it names neither a ResourceClaim nor a template"
 
 
 @pytest.fixture
@@ -39,7 +39,11 @@ def older():
     ("claims", "words", "why"),
     [
         (ONE, '"gpu" (of template "one-gpu")', 'ResourceClaimTemplate "one-gpu" is not there'),
-        ([{"name": "gpu", "resourceClaimName": "shared"}], '"gpu" (ResourceClaim "shared")', WHY),
+        (
+            [{"name": "gpu", "resourceClaimName": "shared"}],
+            '"gpu" (ResourceClaim "shared")',
+            'ResourceClaim "shared" is not there',
+        ),
         (
             [*ONE, {"name": "nic", "resourceClaimName": "nic"}, {"name": "x"}],
             '"gpu" (of template "one-gpu") and 2 more',

@@ -1,0 +1,269 @@
+"""Pods that name a ResourceClaim: they go where its devices are reached from, and while it has none it is for one."""
+
+import msgspec
+import pytest
+from support.claims_world import ONE, Devices, a_pod, read
+from support.equipped import DRIVER, META, Equipped, claim, on, request_of, told
+
+from engine.reasons import Reason
+from kube.pods.devices import ResourceClaim
+from ungater.cache.held.known_claims import MOST_USERS
+from ungater.scheduling.replacement import elsewhere
+
+NAMED = [{"name": "gpu", "resourceClaimName": "mine"}]
+NOT_COUNTED = Reason.RESOURCE_CLAIMS_NOT_COUNTED
+
+
+def named(node="", *, name="mine", count=1, users=(), zone="", **meta):
+    """A claim, with one device of a node where that is given; ``zone``: it is reached from many nodes."""
+    status = {}
+    if node:
+        results = [{"request": "gpu", "driver": DRIVER, "pool": node, "device": "gpu-0"}]
+        need = {"key": "zone", "operator": "In", "values": [zone]}
+        field = {"key": "metadata.name", "operator": "In", "values": [node]}
+        term = {"matchExpressions": [need]} if zone else {"matchFields": [field]}
+        selector = {} if zone == "*" else {"nodeSelector": {"nodeSelectorTerms": [term]}}
+        status = {"allocation": {"devices": {"results": results}, **selector}}
+    if users:
+        status["reservedFor"] = [{"resource": "pods", "name": uid, "uid": uid} for uid in users]
+    spec = {"devices": {"requests": [request_of(count)]}}
+    return read(ResourceClaim, {"metadata": {"name": name, **META, **meta}, "spec": spec, "status": status})
+
+
+@pytest.fixture
+def world():
+    return Equipped()
+
+
+def pod_of(world, record, name, claims=NAMED):
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": record.job.name, "uid": record.job.uid}
+    pod = a_pod(name, owner={**owner, "controller": True}, claims=claims)
+    world.put("pod", pod)
+    return pod
+
+
+# -- (a) a claim that has devices -----------------------------------------------------------------------------------
+
+
+def test_pods_go_where_the_devices_of_their_claim_are(world):
+    world.put("resource_claim", named("r2-h1"))
+    assert on(world.placed(count=3, claims=NAMED)) == {"r2-h1": 3}
+    assert on(world.placed("others", 3)) == {"r2-h1": 1, "r2-h2": 2}
+
+
+def test_its_devices_are_taken_once_whoever_uses_them(world):
+    world.put("resource_claim", named("r2-h1"))
+    world.placed(count=3, claims=NAMED)
+    assert on(world.placed("rest", 3)) == {"r2-h1": 1, "r2-h2": 2}
+    assert set(on(world.placed("more", 4))) == {"r1-h1", "r1-h2"}
+
+
+def test_who_does_not_fit_where_they_are_is_told(world):
+    world.put("resource_claim", named("r2-h1"))
+    reason, text = told(world, world.placed(count=5, claims=NAMED))
+    assert reason is Reason.NEVER_FITS
+    assert "cpu" in text
+
+
+def test_devices_that_are_reached_from_nowhere_take_nobody(world):
+    world.put("resource_claim", named("r2-h1", zone="none"))
+    reason, text = told(world, world.placed(count=1, claims=NAMED))
+    assert (reason, "ClaimNodeAffinity" in text) == (Reason.NEVER_FITS, True)
+
+
+def test_devices_that_are_reached_from_everywhere_keep_nobody(world):
+    world.put("resource_claim", named("r2-h1", zone="*"))
+    assert sum(on(world.placed(count=5, claims=NAMED)).values()) == 5
+
+
+def test_a_claim_beside_one_of_a_template(world):
+    world.put("resource_claim", named("r2-h1"))
+    assert on(world.placed(count=1, claims=[*ONE, {**NAMED[0], "name": "other"}])) == {"r2-h1": 1}
+    assert on(world.placed("two", 2, claims=[*ONE, {**NAMED[0], "name": "other"}])) is None
+
+
+def test_no_more_than_256_pods_use_a_claim(world):
+    users = [f"u{number}" for number in range(MOST_USERS - 1)]
+    world.put("resource_claim", named("r2-h1", users=users))
+    record = world.job(claims=NAMED)
+    told_so = 'ResourceClaim "mine" is for 256 pods, of which 1 may come: 2 are to use it'
+    assert world.why(record) == (
+        NOT_COUNTED,
+        f'the pods of pod set main have resource claim "gpu" (ResourceClaim "mine"): {told_so}',
+    )
+    world.asked.clear()
+    world.put("resource_claim", named("r2-h1", users=users[1:]))
+    assert (world.asked, world.why(record)) == ([record.id], None)
+
+
+def test_a_pod_goes_only_to_a_slot_that_its_claim_reaches(world):
+    """The claim was given back and is given again, somewhere else."""
+    world.put("resource_claim", named("r1-h1"))
+    record = world.placed(count=1, claims=NAMED)
+    assert on(record) == {"r1-h1": 1}
+    world.put("resource_claim", named("r2-h1"))
+    pod_of(world, record, "train-x")
+    assert world.let_go(record) == []
+    told_so = "ClaimNodeAffinity: the devices of the claims of pod train-x reach none of the free slots"
+    assert world.said(record).startswith(told_so)
+    world.put("resource_claim", named("r1-h2"))
+    world.settle()
+    (part,) = elsewhere(world.memory, record).assignments
+    assert [one.nodes for one in part.slices] == [(("r1-h2", 1),)]
+
+
+def test_what_was_admitted_on_devices_that_are_gone_again_stays_gated(world):
+    world.put("resource_claim", named("r1-h1"))
+    record = world.placed(count=1, claims=NAMED)
+    world.put("resource_claim", named())
+    pod_of(world, record, "train-x")
+    assert world.let_go(record) == []
+    assert "was given no devices for such" in world.said(record)
+    world.put("resource_claim", named("r1-h1"))
+    assert world.let_go(record) == ["train-x"]
+
+
+# -- (b) a claim without devices ------------------------------------------------------------------------------------
+
+
+def test_a_claim_without_devices_is_counted_for_one_pod():
+    world = Equipped(["r1-h1"])
+    world.put("resource_claim", named(count=2))
+    record = world.placed(count=1, claims=NAMED)
+    assert on(record) == {"r1-h1": 1}
+    assert world.placed("other", 1).admission is None
+    pod_of(world, record, "train-x")
+    assert world.let_go(record) == ["train-x"]
+
+
+def test_once_it_has_devices_these_are_taken_and_nothing_is_promised():
+    world = Equipped(["r1-h1"])
+    world.put("resource_claim", named())
+    record = world.placed(count=1, claims=NAMED)
+    world.put("resource_claim", named("r1-h1"))
+    assert on(world.placed("other", 1)) == {"r1-h1": 1}
+    pod_of(world, record, "train-x")
+    assert world.let_go(record) == ["train-x"]
+    assert world.placed("third", 1).admission is None
+
+
+def test_a_restart_keeps_what_was_promised(world):
+    world.put("resource_claim", named(count=2))
+    record = world.placed(count=1, claims=NAMED)
+    again = world.restarted()
+    asks = again.entries[record.id].grant.assignments[0].devices
+    assert asks == record.grant.assignments[0].devices
+    pod_ask = world.placed("other", 1).grant.assignments[0].devices
+    assert sorted(again.state.cluster.devices.counts(pod_ask).tolist()) == [0, 2, 2, 2]
+
+
+def test_it_waits_for_a_claim_that_is_not_there(world):
+    record = world.job(count=1, claims=NAMED)
+    assert world.why(record)[1].endswith(': ResourceClaim "mine" is not there')
+    world.asked.clear()
+    world.put("resource_claim", named())
+    assert (world.asked, world.why(record)) == ([record.id], None)
+    world.asked.clear()
+    world.drop("resource_claim", named())
+    assert world.asked == [record.id]
+    assert world.why(record)[1].endswith(': ResourceClaim "mine" is not there')
+
+
+def test_a_claim_that_is_being_deleted_is_for_nobody(world):
+    world.put("resource_claim", named("r1-h1", deletionTimestamp="2026-11-21T00:00:00Z"))
+    assert world.why(world.job(count=1, claims=NAMED))[1].endswith(': ResourceClaim "mine" is being deleted')
+
+
+def test_a_claim_that_is_made_for_a_pod_is_that_pods_until_it_has_devices(world):
+    made = claim("p", "")
+    world.put("resource_claim", made)
+    claims = [{"name": "gpu", "resourceClaimName": made.metadata.name}]
+    record = world.job(count=1, claims=claims)
+    assert world.why(record)[1].endswith("is made for pod p, and has no devices yet")
+    world.put("resource_claim", claim("p", "r2-h1", 0))
+    assert world.why(record) is None
+
+
+def test_a_claim_that_is_deleted_in_use_lets_nobody_go(world):
+    world.put("resource_claim", named("r1-h1"))
+    record = world.placed(count=1, claims=NAMED)
+    world.drop("resource_claim", named())
+    pod_of(world, record, "train-x")
+    assert world.let_go(record) == []
+    assert on(world.placed("others", 4)) is not None
+
+
+def test_a_claim_without_devices_is_one_workloads(world):
+    world.put("resource_claim", named())
+    first, second = world.job("first", 1, claims=NAMED), world.job("second", 1, claims=NAMED)
+    assert world.why(first) is None
+    assert "and workload job-first" in world.why(second)[1]
+    assert world.why(second)[1].endswith("is to have it first")
+    world.settle()
+    assert (first.admission is not None, second.admission) == (True, None)
+    world.asked.clear()
+    world.put("resource_claim", named(next(iter(on(first)))))
+    assert second.id in world.asked
+    world.settle()
+    assert on(second) == on(first)
+
+
+def test_who_waited_behind_another_is_looked_at_when_that_is_gone(world):
+    world.put("resource_claim", named())
+    first, second = world.job("first", 1, claims=NAMED), world.job("second", 1, claims=NAMED)
+    world.settle()
+    assert (first.admission is not None, second.admission) == (True, None)
+    world.asked.clear()
+    world.drop("job", world.stores["job"]["ns/first"])
+    assert second.id in world.asked
+    world.settle()
+    assert second.admission is not None
+
+
+def test_who_is_over_has_it_no_more(world):
+    world.put("resource_claim", named())
+    world.job("first", 1, claims=NAMED)
+    second = world.job("second", 1, claims=NAMED)
+    world.settle()
+    world.asked.clear()
+    done = {"conditions": [{"type": "Complete", "status": "True"}]}
+    job = world.stores["job"]["ns/first"]
+    status = msgspec.convert(done, type(job.status))
+    world.put("job", msgspec.structs.replace(job, status=status))
+    assert second.id in world.asked
+    world.settle()
+    assert second.admission is not None
+
+
+def test_ten_thousand_claims_that_others_name_cost_nobody_anything():
+    world = Devices()
+    record = world.job(count=1, claims=NAMED)
+    world.asked.clear()
+    for number in range(10_000):
+        world.put("resource_claim", named(name=f"c{number}"))
+    assert world.asked == []
+    world.put("resource_claim", named())
+    assert world.asked == [record.id]
+
+
+# -- (c) several pods of one claim without devices ------------------------------------------------------------------
+
+
+def test_pods_that_share_a_claim_without_devices_wait(world):
+    world.put("resource_claim", named())
+    record = world.job(count=2, claims=NAMED)
+    assert world.why(record)[0] is NOT_COUNTED
+    assert 'ResourceClaim "mine" has no devices yet, and pods that share it' in world.why(record)[1]
+    world.put("resource_claim", named("r1-h2"))
+    world.settle()
+    assert on(record) == {"r1-h2": 2}
+
+
+def test_of_pods_that_come_to_share_it_one_goes_ahead_and_the_others_follow(world):
+    """A Job of one pod grows before its claim has devices."""
+    world.put("resource_claim", named())
+    record = world.placed(count=1, claims=NAMED)
+    pod_of(world, record, "train-a")
+    pod_of(world, record, "train-b")
+    assert world.let_go(record) == ["train-a"]
+    assert world.let_go(record) == []
