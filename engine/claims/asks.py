@@ -23,13 +23,15 @@ class DeviceAsk(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
 
     ``extended``: what the scheduler's own claim asks for beside them, in its order, on a node whose device plugins give
     none of these resources; what a node's plugins give is left out there (`read.asks.at_node`). ``claims``: all claims
-    that the pod names (``namespace/name``), those too that have devices already and are not in ``named``.
+    that the pod names (``namespace/name``), those too that have devices already and are not in ``named``. ``shared``:
+    all pods of the pod set have the same claims, so they all go onto one node, and there the devices count once.
     """
 
     key: str
     named: Named
     extended: tuple[ExtendedRequest, ...] = ()
     claims: tuple[str, ...] = ()
+    shared: bool = False
 
     @property
     def varies(self) -> bool:

@@ -7,7 +7,8 @@ Rules
 - A node on which those who wait do not all get their devices any more takes nobody else.
 - What a node's device plugins give of an extended resource is not asked of its devices; so two nodes may be asked for
   different claims by one pod (`DeviceAsk.extended`). Where all is given by plugins, devices limit nothing.
-- A claim that a pod names holds what it has, and nobody waits for that any more.
+- A claim that a pod names holds what it has, and nobody waits for that any more. One that pods share counts once on a
+  node, however many of them wait there: where it fits, or is waited for already, devices limit their number no more.
 - Nobody is given a device that other nodes could give away too (`engine.claims.hardware.Hardware.common`): counts of
   nodes would not add up.
 """
@@ -237,7 +238,9 @@ class DeviceLedger:
 
         def count(name: str) -> int:
             kind = self._kind_at(name, ask)
-            return UNLIMITED if kind is None else kind.count(self._of(name).now, self._beside(name), budget)
+            if kind is None or (ask.shared and ask in self._waiting.get(name, {})):
+                return UNLIMITED
+            return _pods(ask, kind.count(self._of(name).now, self._beside(name), budget))
 
         return self._counted(ask).now.values(self._free, self._places, count)
 
@@ -247,7 +250,7 @@ class DeviceLedger:
 
         def count(name: str) -> int:
             kind = self._kind_at(name, ask)
-            return UNLIMITED if kind is None else kind.count(self._of(name).bare, (), budget)
+            return UNLIMITED if kind is None else _pods(ask, kind.count(self._of(name).bare, (), budget))
 
         return self._counted(ask).bare.values(self._there, self._places, count)
 
@@ -300,7 +303,8 @@ class DeviceLedger:
         for whole, count in self._waiting.get(name, {}).items():
             ask = self._at(name, whole)
             if ask is not None and classes_of(ask) <= self._classes.keys():  # without its class it gets nothing
-                asks[ask.key], found[ask.key] = ask, found.get(ask.key, 0) + count
+                units = min(count, 1) if whole.shared else count
+                asks[ask.key], found[ask.key] = ask, found.get(ask.key, 0) + units
         return [(self._kind(asks[key]), count) for key, count in sorted(found.items())]
 
     def _at(self, name: str, ask: DeviceAsk) -> DeviceAsk | None:
@@ -353,3 +357,8 @@ class DeviceLedger:
     def _in_use(self, hardware: Hardware) -> InUse:
         pools = [pool.pool_id for pool, _ in hardware.by_pool]
         return InUse.of(use for pool in pools for uses in self._uses.get(pool, {}).values() for use in uses)
+
+
+def _pods(ask: DeviceAsk, fit: int) -> int:
+    """How many pods that is for whose claims fit so many times."""
+    return UNLIMITED if ask.shared and fit > 0 else fit

@@ -208,7 +208,7 @@ async def test_pods_that_come_with_claims_to_a_workload_that_runs_stay_gated(dev
 
 
 async def test_pods_share_a_claim_that_has_devices_and_one_may_have_it_first(devices, client, namespace):
-    """A Job of one pod is given the claim; one of three comes to it, and no more than its node takes."""
+    """A Job of one pod is given the claim, and one of three comes to it."""
     host = f"{namespace}-b2-r2-h1"
     await devices.device_class()
     await devices.create(job("first", 1, gpus=0, pod_spec=CLAIMS))
@@ -224,6 +224,24 @@ async def test_pods_share_a_claim_that_has_devices_and_one_may_have_it_first(dev
     assert nodes_of(await devices.running("next", 1)) == [host]
     (claim,) = await client.list(RESOURCE_CLAIMS, namespace)
     assert len(claim["status"]["reservedFor"]) == 5
+
+
+async def test_pods_that_share_a_claim_without_devices_all_run_on_its_node(devices, client, namespace):
+    """Of two racks of two nodes one node has two devices: one pod is given one for all, and another Job the other."""
+    host = f"{namespace}-b1-r2-h2"
+    await devices.device_class()
+    await devices.template()
+    await devices.claim("shared")
+    await devices.equip(host, 2)
+    await devices.create(job("train", 4, gpus=0, pod_spec=CLAIMS))
+    assert nodes_of(await devices.running("train", 4)) == [host] * 4
+    await devices.create(job("other", 1, gpus=0, pod_spec=OF_TEMPLATE))
+    assert nodes_of(await devices.running("other", 1)) == [host]
+    await devices.create(job("next", 1, gpus=0, pod_spec=OF_TEMPLATE))
+    await devices.waits("next", "DoesNotFit")
+    claims = await client.list(RESOURCE_CLAIMS, namespace)
+    users = [len(one["status"].get("reservedFor", ())) for one in claims if one["metadata"]["name"] == "shared"]
+    assert users == [4]
 
 
 async def test_of_two_workloads_that_name_a_claim_one_goes_first(devices, namespace):

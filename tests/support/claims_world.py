@@ -74,7 +74,7 @@ class Devices(LookedAt):
         self.settle()
         return next(one for one in self.memory.entries.values() if pod.metadata.uid in one.pods)
 
-    def jobset(self, workers):
+    def jobset(self, workers, leader=None):
         template = {"metadata": {"annotations": {KEYS.required[0]: "rack"}}}
         roles = [
             {
@@ -82,7 +82,7 @@ class Devices(LookedAt):
                 "replicas": 1,
                 "template": {"spec": {"parallelism": 1, "template": {**template, "spec": one}}},
             }
-            for name, one in (("leader", spec()), ("workers", workers))
+            for name, one in (("leader", leader or spec()), ("workers", workers))
         ]
         meta = {"name": "js", "namespace": "ns", "uid": "u-js", "creationTimestamp": "2026-11-21T00:00:00Z"}
         made = read(JobSet, {"metadata": meta, "spec": {"replicatedJobs": roles}})

@@ -95,7 +95,7 @@ class Cache:
         self.priorities = priorities = PriorityClasses(classes := ClassRules())
         self.pod_volumes = volumes = PodVolumes(stores.storage, stores.pods_with, self.state, keys)
         self.device_claims = devices = DeviceClaims(keys, stores.reads_devices, self.state)
-        apart = partial(anywhere, priorities, volumes, devices.claimed)
+        apart = partial(anywhere, priorities, volumes, devices)
         self.reservations = Reservations(self.state, queueing, priorities.of_pods, apart, clock.now, classes=classes)
         self._core = core = Core(
             keys,

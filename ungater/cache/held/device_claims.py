@@ -42,7 +42,7 @@ class DeviceClaims:
         self._keys = keys
         self._publishes = cluster.publishes
         self.claimed = ClaimedDevices(reads, cluster.devices.refused, cluster.table.delegate)
-        self.named = NamedClaims(self.claimed.known, keys, state)
+        self.named = NamedClaims(self.claimed.known, self.claimed.classes, keys, state)
         self._classes = self.claimed.classes
         self._nodes: Counter[str] = Counter()  # how many nodes publish some of an extended resource
         self._templates: dict[str, frozenset[str]] = {}  # by id of a job: templates (``namespace/name``) of its claims

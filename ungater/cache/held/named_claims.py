@@ -3,6 +3,8 @@
 Rules
 - Pods go where the devices of their claims are reached from, once these are given. Until then one pod goes ahead, and
   the others follow it.
+- Of a claim without devices nobody knows where these will be; so all pods of a workload that share one go onto one node
+  that has devices for it.
 - A claim without devices is one workload's: whoever has a place for it, else who looked first. The others wait for it.
 - A claim is for 256 pods at one time.
 """
@@ -15,20 +17,24 @@ from engine.cluster.state import ClusterState
 from engine.cluster.unusable_slots import SlotNodes
 from engine.model import NodeTerm
 from kube import objects
+from kube.pods.device_claims import DeviceClasses
 from ungater.cache.held.known_claims import MOST_USERS, KnownClaim, claims_named, named_by
 from ungater.model.actions import PodChoice
 from ungater.model.job_view import JobView
 from ungater.model.pod_slots import PodSetSlots, finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
 
-SHARED: Final = "and pods that share it would be sent to nodes that its devices do not reach"
+SHARED: Final = "and pods that share it are counted where all of a pod set have no other claims and go onto one node"
 
 
 class NamedClaims:
     """See the module's rules; ``known`` gives a claim by ``namespace/name``."""
 
-    def __init__(self, known: Callable[[str], KnownClaim | None], keys: Keys, state: ClusterState) -> None:
+    def __init__(
+        self, known: Callable[[str], KnownClaim | None], classes: DeviceClasses, keys: Keys, state: ClusterState
+    ) -> None:
         self._known = known
+        self._classes = classes
         self._keys = keys
         self._state = state
         self._named: dict[str, dict[str, WorkloadEntry]] = {}  # by claim and id of a job
@@ -78,7 +84,7 @@ class NamedClaims:
             known, name = self._known(claim), claim.partition("/")[2]
             if known is None:
                 continue
-            pods = sum(one.count for one in job.pod_sets if claim in named_by(job.namespace, one.template.spec))
+            pods = self._pods(job, claim)
             others = len(known.users - entry.pods.keys()) if known.users else 0
             if others + pods > MOST_USERS:
                 left = max(MOST_USERS - others, 0)
@@ -87,13 +93,37 @@ class NamedClaims:
                 )
             if known.allocated:
                 continue
-            if pods > 1:
-                return f'ResourceClaim "{name}" has no devices yet, {SHARED}'
+            if pods > 1 and (why := self._unshareable(job, spec, claim)):
+                return f'ResourceClaim "{name}" has no devices yet, {SHARED}: {why}'
             if (other := self._other(claim, entry)) is not None:
                 return (
                     f'ResourceClaim "{name}" has no devices yet, and workload {other.job.workload} is to have it first'
                 )
         return None
+
+    def shared(self, job: JobView, spec: objects.PodSpec) -> bool:
+        """Whether pods of this spec, several of which there are, name a claim that has no devices yet."""
+        return any(
+            known is not None and not known.allocated and self._pods(job, claim) > 1
+            for claim in named_by(job.namespace, spec)
+            for known in (self._known(claim),)
+        )
+
+    @staticmethod
+    def _pods(job: JobView, claim: str) -> int:
+        return sum(one.count for one in job.pod_sets if claim in named_by(job.namespace, one.template.spec))
+
+    def _unshareable(self, job: JobView, spec: objects.PodSpec, claim: str) -> str:
+        """Why pods of this spec cannot share a claim without devices; "" where they can."""
+        naming = [one for one in job.pod_sets if claim in named_by(job.namespace, one.template.spec)]
+        if len(naming) > 1:
+            return f"pod sets {naming[0].name} and {naming[1].name} share it"
+        if any(one.resource_claim_template_name for one in spec.resource_claims or ()) or self._classes.asked_by(spec):
+            return "they have other devices too"
+        request = naming[0].request if naming else None
+        if request is not None and (request.slices or request.group or (naming[0].shared and len(job.pod_sets) > 1)):
+            return "they ask for slices, or for a domain that they share with others"
+        return ""
 
     def _other(self, claim: str, entry: WorkloadEntry) -> WorkloadEntry | None:
         """The workload that is to have a claim before this one; None where this one may go on."""

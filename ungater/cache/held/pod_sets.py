@@ -7,12 +7,11 @@ import msgspec
 from crds.request import ParsedRequest, unresolved
 from engine.claims.asks import DeviceAsk
 from engine.cluster.unusable_slots import closed
-from engine.model import PodSet, Policy, TopologyRequest
+from engine.model import HOSTNAME_LABEL, PodSet, Policy, TopologyRequest
 from kube.pods import convert
 from queueing.model import at_least
 from ungater.cache.config import PriorityClasses
 from ungater.cache.core import Core
-from ungater.cache.held.claimed_devices import ClaimedDevices
 from ungater.cache.held.device_claims import DeviceClaims
 from ungater.cache.held.pod_volumes import PodVolumes
 from ungater.model.job_view import JobView, PodSetView
@@ -20,6 +19,7 @@ from ungater.model.pod_slots import PodSetSlots, finished
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.reconcile.granted import granted_devices
 
+ONE_NODE = TopologyRequest(policy=Policy.REQUIRED, level=HOSTNAME_LABEL)
 SHARED = "exclusive"  # the group of pod sets that have a domain alone, together
 
 
@@ -31,8 +31,7 @@ class RequestedPodSets:
         self._queues = core.queues
         self._priorities = priorities
         self._volumes = volumes
-        self._claimed = devices.claimed
-        self._named = devices.named
+        self._devices = devices
         self._in_flight = core.inside.in_flight
         self._mismatches = core.inside.mismatches
 
@@ -67,10 +66,10 @@ class RequestedPodSets:
             added=self._priorities.added(owned),
         )
         found = self._volumes.added(entry, owned, found)
-        if (devices := _devices(self._claimed, entry, owned)) is not None:
-            found = msgspec.structs.replace(
-                found, devices=devices, claim_nodes=self._named.reach(entry.job.namespace, owned.template.spec)
-            )
+        if (devices := _devices(self._devices, entry, owned)) is not None:
+            reach = self._devices.named.reach(entry.job.namespace, owned.template.spec)
+            where = ONE_NODE if devices.shared else found.topology
+            found = msgspec.structs.replace(found, devices=devices, claim_nodes=reach, topology=where)
         more = at_least(entry.asked.get(owned.name, {}), entry.granted(owned.name) or {})
         if (entry.job.foretold or entry.asked_for_more) and entry.admission is None:  # its pods' template is not all
             for pod in entry.pods_of(owned):
@@ -98,7 +97,7 @@ class RequestedPodSets:
         self, entry: WorkloadEntry, owned: PodSetView, slots: PodSetSlots, wanted: Sequence[int]
     ) -> tuple[int, ...]:
         """The slices among ``wanted`` where no pod of the pod set can start now."""
-        pod_set = anywhere(self._priorities, self._volumes, self._claimed, entry, owned)
+        pod_set = anywhere(self._priorities, self._volumes, self._devices, entry, owned)
 
         def look() -> tuple[int, ...]:
             places = [(slots.slots[index].values, slots.slots[index].node) for index in wanted]
@@ -113,7 +112,7 @@ class RequestedPodSets:
 
 
 def anywhere(
-    priorities: PriorityClasses, volumes: PodVolumes, claimed: ClaimedDevices, entry: WorkloadEntry, owned: PodSetView
+    priorities: PriorityClasses, volumes: PodVolumes, claims: DeviceClaims, entry: WorkloadEntry, owned: PodSetView
 ) -> PodSet:
     """One pod of a pod set, which keeps off no node."""
     unconstrained = TopologyRequest(policy=Policy.UNCONSTRAINED)
@@ -121,18 +120,21 @@ def anywhere(
         owned.name, 1, owned.template, unconstrained, entry.job.namespace, added=priorities.added(owned)
     )
     attached = volumes.added(entry, owned, found).attached
-    devices = _devices(claimed, entry, owned)
+    devices = _devices(claims, entry, owned)
     if devices is None and not (attached.own or attached.shared):
         return found
     return msgspec.structs.replace(found, attached=attached, devices=devices)
 
 
-def _devices(claimed: ClaimedDevices, entry: WorkloadEntry, owned: PodSetView) -> DeviceAsk | None:
+def _devices(claims: DeviceClaims, entry: WorkloadEntry, owned: PodSetView) -> DeviceAsk | None:
     """The claims of each pod: those that it was admitted with, else (after a start too) what its template asks for."""
     if entry.grant is not None:
         return granted_devices(entry, owned.name)
-    found = claimed.of(entry.job.namespace, owned.template.spec)
-    return None if isinstance(found, str) else found
+    found = claims.claimed.of(entry.job.namespace, owned.template.spec)
+    if found is None or isinstance(found, str):
+        return None
+    shared = claims.named.shared(entry.job, owned.template.spec)
+    return msgspec.structs.replace(found, shared=True) if shared else found
 
 
 def _unresolved(request: ParsedRequest | None) -> TopologyRequest:

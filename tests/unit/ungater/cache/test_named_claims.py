@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from support.claims_world import ONE, Devices, a_pod, read
+from support.claims_world import ONE, Devices, a_pod, read, spec
 from support.equipped import DRIVER, META, Equipped, claim, on, request_of, told
 
 from engine.reasons import Reason
@@ -249,14 +249,101 @@ def test_ten_thousand_claims_that_others_name_cost_nobody_anything():
 # -- (c) several pods of one claim without devices ------------------------------------------------------------------
 
 
-def test_pods_that_share_a_claim_without_devices_wait(world):
+def test_pods_that_share_a_claim_without_devices_go_onto_one_node_that_has_them():
+    world = Equipped(["r2-h1"])
+    world.put("resource_claim", named(count=2))
+    record = world.placed(count=3, claims=NAMED)
+    assert on(record) == {"r2-h1": 3}
+    for name in "abc":
+        pod_of(world, record, f"train-{name}")
+    assert world.let_go(record) == ["train-a"]
+    assert "train-a is to get them" in world.said(record)
+    world.put("resource_claim", named("r2-h1"))
+    assert world.let_go(record) == ["train-b", "train-c"]
+
+
+def test_what_they_share_counts_once_on_their_node():
+    world = Equipped(["r2-h1"])
     world.put("resource_claim", named())
-    record = world.job(count=2, claims=NAMED)
+    assert on(world.placed(count=3, claims=NAMED)) == {"r2-h1": 3}
+    assert on(world.placed("other", 1)) == {"r2-h1": 1}
+    assert world.placed("third", 1).admission is None
+
+
+def test_once_it_has_devices_nothing_is_kept_beside_them():
+    world = Equipped(["r2-h1"])
+    world.put("resource_claim", named())
+    record = world.placed(count=3, claims=NAMED)
+    assert on(record) == {"r2-h1": 3}
+    world.put("resource_claim", named("r2-h1"))
+    assert on(world.placed("other", 1)) == {"r2-h1": 1}
+
+
+def test_no_node_takes_more_than_its_amounts_for_that(world):
+    world.put("resource_claim", named())
+    reason, text = told(world, world.placed(count=5, claims=NAMED))
+    assert reason is Reason.NEVER_FITS
+    assert "5 pods do not fit one kubernetes.io/hostname" in text
+
+
+def test_where_its_devices_are_nowhere_it_is_told(world):
+    world.put("resource_claim", named(count=3))
+    reason, text = told(world, world.placed(count=2, claims=NAMED))
+    assert reason is Reason.NEVER_FITS
+    assert 'request "gpu" (3 of DeviceClass "gpu"): 2 fit' in text
+
+
+def test_two_workloads_share_one_claim_one_after_the_other(world):
+    world.put("resource_claim", named())
+    first, second = world.job("first", 2, claims=NAMED), world.job("second", 2, claims=NAMED)
+    world.settle()
+    assert (first.admission is not None, second.admission) == (True, None)
+    world.put("resource_claim", named(next(iter(on(first)))))
+    world.settle()
+    assert on(second) == on(first)
+
+
+def test_a_workload_that_shares_a_claim_grows_on_its_node():
+    world = Equipped(["r2-h1"])
+    world.put("resource_claim", named())
+    record = world.placed(count=2, claims=NAMED)
+    world.put("resource_claim", named("r2-h1"))
+    job = world.stores["job"]["ns/train"]
+    world.put("job", msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, parallelism=3, completions=3)))
+    world.settle()
+    assert on(record) == {"r2-h1": 3}
+
+
+def test_a_restart_keeps_those_that_share_a_claim_where_they_are():
+    world = Equipped(["r2-h1"])
+    world.put("resource_claim", named())
+    record = world.placed(count=3, claims=NAMED)
+    again = world.restarted()
+    asks = again.entries[record.id].grant.assignments[0].devices
+    assert (asks, asks.shared) == (record.grant.assignments[0].devices, True)
+    waits = world.placed("other", 2)
+    assert waits.admission is None
+    ask = world.placed("third", 1).grant.assignments[0].devices
+    for memory in (world.memory, again):
+        found = memory.state.cluster.devices.counts(ask)
+        assert int(found.max()) == (0 if memory is world.memory else 1)
+
+
+@pytest.mark.parametrize("claims", [[*ONE, {"name": "x", "resourceClaimName": "mine"}]])
+def test_pods_that_share_a_claim_and_have_others_wait_until_it_has_devices(world, claims):
+    world.put("resource_claim", named())
+    record = world.job(count=2, claims=claims)
     assert world.why(record)[0] is NOT_COUNTED
-    assert 'ResourceClaim "mine" has no devices yet, and pods that share it' in world.why(record)[1]
+    assert world.why(record)[1].endswith("go onto one node: they have other devices too")
     world.put("resource_claim", named("r1-h2"))
     world.settle()
-    assert on(record) == {"r1-h2": 2}
+    assert world.why(record) is None
+
+
+def test_pod_sets_that_share_a_claim_wait_until_it_has_devices(world):
+    world.put("resource_claim", named())
+    record = world.jobset(spec(claims=NAMED), spec(claims=NAMED))
+    assert world.why(record)[1].endswith("pod sets leader and workers share it")
 
 
 def test_of_pods_that_come_to_share_it_one_goes_ahead_and_the_others_follow(world):
