@@ -295,7 +295,7 @@ async def test_of_a_machine_of_four_devices_eight_pods_take_two(devices, client,
 async def test_mixed_jobs_on_partitions_never_hang_though_the_controller_dies(devices, client, namespace):
     """Whole GPUs, MIG devices of the same GPUs, pairs in one NUMA zone, GPUs with their NICs, as they come and go.
 
-    Some ask for MIG devices as an extended resource.
+    Some ask for MIG devices as an extended resource, and the pods of some share one claim.
     """
     dice = random.Random(18)
     hosts = [f"{namespace}-b{block}-r{rack}-h{host}" for block in (1, 2) for rack in (1, 2) for host in (1, 2)]
@@ -304,11 +304,15 @@ async def test_mixed_jobs_on_partitions_never_hang_though_the_controller_dies(de
         await client.create(CLAIM_TEMPLATES, {"metadata": {"name": name}, "spec": {"spec": spec}}, namespace)
     there: list[str] = []
     for number in range(36):
-        name, which = f"job-{number}", dice.choice([*TEMPLATES, ""])
-        claims = {"resourceClaims": [{"name": "devices", "resourceClaimTemplateName": which}]} if which else {}
+        name, which = f"job-{number}", dice.choice([*TEMPLATES, SMALLEST, "shared"])
+        claims = {"resourceClaims": [{"name": "devices", "resourceClaimTemplateName": which}]}
+        if which == "shared":
+            claims = {"resourceClaims": [{"name": "devices", "resourceClaimName": name}]}
+            made = {"metadata": {"name": name}, "spec": TEMPLATES[dice.choice(list(TEMPLATES))]}
+            await client.create(RESOURCE_CLAIMS, made, namespace)
         request = dice.choice([ANYWHERE, None])
-        body = job(name, dice.randrange(1, 7), gpus=0, request=request, pod_spec=claims)
-        if not which:
+        body = job(name, dice.randrange(1, 7), gpus=0, request=request, pod_spec=claims if which != SMALLEST else None)
+        if which == SMALLEST:
             body["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {SMALLEST: "1", "cpu": "1"}}
         await devices.create(body)
         there.append(name)
