@@ -181,6 +181,7 @@ def report(
             leader_sets=[leader_set for one in accepted for leader_set in one.leader_sets],
             claims={key: spec for one in accepted for key, spec in one.claims.items()},
             templates=[template for one in accepted for template in one.templates],
+            device_claims=[claim for one in accepted for claim in one.device_claims],
         )
     except ValueError as error:
         raise Failure(str(error)) from None

@@ -14,7 +14,7 @@ from engine.cluster.assignment import Assignment
 from engine.reasons import Reason
 from kube import objects
 from kube.parents import JobSet, LeaderWorkerSet
-from kube.pods.devices import ResourceClaimTemplate
+from kube.pods.devices import ResourceClaim, ResourceClaimTemplate
 from queueing.cycle.cycle import Admitted, Preempting, cycle
 from queueing.preemption.plan import Victim
 from ungater.cache.cache import Cache
@@ -139,12 +139,14 @@ def rehearse(
     leader_sets: Iterable[LeaderWorkerSet] = (),
     claims: Mapping[str, objects.ClaimSpec] | None = None,
     templates: Iterable[ResourceClaimTemplate] = (),
+    device_claims: Iterable[ResourceClaim] = (),
 ) -> list[Outcome]:
     """What becomes of these jobs and pods if they are submitted now, at ``now`` (seconds since the epoch).
 
     Who waits already has its turn in the same cycles, before or after them, as the queues say. Returns the outcomes in
     the order in which the workloads were met; what is not the controller's to place has none. ``claims``: by namespace
-    and name, those that are made with them, where they are not there yet. ``templates``: of claims to devices.
+    and name, those that are made with them, where they are not there yet. ``templates``: of claims to devices;
+    ``device_claims``: those that are made with them, where they are not there yet.
     """
     stage = _Stage(memory, now)
     for record in tuple(memory.entries.values()):
@@ -155,6 +157,9 @@ def rehearse(
     memory.pod_volumes.expect(claims or {})
     for template in templates:
         memory.devices.on_template(came(template))
+    for claim in device_claims:
+        if memory.device_claims.claimed.known(objects.key(claim)) is None:
+            memory.devices.on_claim(came(claim))
     for job_set in job_sets:
         memory.jobs.on_jobset(came(job_set))
     for job in jobs:

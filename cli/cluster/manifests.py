@@ -17,7 +17,7 @@ from cli.output import Failure
 from crds.constants import WORKER_INDEX, Keys
 from kube import objects
 from kube.parents import JobSet, LeaderWorkerSet
-from kube.pods.devices import ResourceClaimTemplate
+from kube.pods.devices import ResourceClaim, ResourceClaimTemplate
 from kube.pods.volumes import claims_of
 from ungater.cache.cache import Cache
 from ungater.jobs.leaderworkerset import GROUP, NAME
@@ -28,8 +28,9 @@ from webhook.jobsets import mutate_jobset
 from webhook.mutate import Add, Decision, Rules, mutate_job, mutate_pod
 
 _CLAIM: Final = "PersistentVolumeClaim"
+_DEVICES: Final = "ResourceClaim"
 _TEMPLATE: Final = "ResourceClaimTemplate"
-NAMED: Final = frozenset({_CLAIM, _TEMPLATE})  # nothing to place, but what others name
+NAMED: Final = frozenset({_CLAIM, _DEVICES, _TEMPLATE})  # nothing to place, but what others name
 MOST_PODS: Final = 100_000  # of one object: more is a slip of the finger
 _SCALED: Final = {("apps", "Deployment"): "ReplicaSet", ("apps", "ReplicaSet"): "ReplicaSet"}
 Json = dict[str, Any]
@@ -49,6 +50,7 @@ class Manifest:
     pods: list[objects.Pod] = field(default_factory=list)
     claims: dict[str, objects.ClaimSpec] = field(default_factory=dict)  # by namespace and name
     templates: list[ResourceClaimTemplate] = field(default_factory=list)
+    device_claims: list[ResourceClaim] = field(default_factory=list)
     warnings: tuple[str, ...] = ()
     denied: str = ""
 
@@ -157,6 +159,11 @@ class Maker:
         """What claims to devices are made of, for pods of other objects that name it."""
         body = {**one.body, "metadata": self._metadata(one.body, made.name, made.namespace, None)}
         made.templates.append(_read(one, body, ResourceClaimTemplate))
+
+    def device_claim(self, one: Found, made: Manifest) -> None:
+        """A claim to devices, for pods of other objects that name it; it has none yet, whatever its status says."""
+        body = {**one.body, "metadata": self._metadata(one.body, made.name, made.namespace, None), "status": {}}
+        made.device_claims.append(_read(one, body, ResourceClaim))
 
     def leaders(self, one: Found, made: Manifest) -> None:
         """The groups of a LeaderWorkerSet, as if all their pods came at once."""
@@ -269,6 +276,7 @@ KINDS: Final[Mapping[tuple[str, str], Any]] = {
     ("apps", "StatefulSet"): Maker.stateful,
     ("", "Pod"): Maker.pod,
     ("", _CLAIM): Maker.claim,
+    ("resource.k8s.io", _DEVICES): Maker.device_claim,
     ("resource.k8s.io", _TEMPLATE): Maker.template,
 }
 

@@ -138,3 +138,24 @@ def test_what_nodes_publish_is_placed_whatever_class_there_is(tmp_path):
     of_nodes = {**CLASS, "spec": {"extendedResourceName": GPU}}
     (answer,) = ask(tmp_path, a_job({"containers": [container(1)]}), cluster=[of_nodes], status=0)
     assert answer["state"] == "Placed"
+
+
+MINE = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "mine", "namespace": "team"}}
+OF_MINE = {"containers": [container(1)], "resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}
+
+
+def test_a_claim_that_pods_name_counts_among_the_manifests_and_in_the_snapshot(tmp_path):
+    """Two pods share it, so both go onto one node; where it has devices already, to where these are."""
+    cluster = [CLASS, devices("r1h1", 1), devices("r2h2", 2)]
+    mine = {**MINE, "spec": TEMPLATE["spec"]["spec"]}
+    (answer,) = ask(tmp_path, a_job(OF_MINE), cluster=cluster)
+    assert answer["message"].endswith('(ResourceClaim "mine"): ResourceClaim "mine" is not there')
+    (answer,) = ask(tmp_path, mine, a_job(OF_MINE), cluster=cluster, status=0)
+    nodes = [node for part in answer["podSets"] for domain in part["domains"] for node in domain["nodes"]]
+    assert [(one["node"], one["pods"]) for one in nodes] == [("r2h2", 2)]
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["r1h1"]}]}]
+    given = {"devices": {"results": []}, "nodeSelector": {"nodeSelectorTerms": terms}}
+    there = {**mine, "status": {"allocation": given}}
+    (answer,) = ask(tmp_path, mine, a_job(OF_MINE), cluster=[*cluster, there], status=0)
+    nodes = [node for part in answer["podSets"] for domain in part["domains"] for node in domain["nodes"]]
+    assert [(one["node"], one["pods"]) for one in nodes] == [("r1h1", 2)]
