@@ -117,8 +117,11 @@ class _Finder:
         return self._in(pod_set, rooms[0], chosen) if rooms else self._without(pod_set, names, chosen)
 
     def _without(self, pod_set: PodSet, names: Sequence[str], chosen: Chosen) -> _Choice | None:
-        """A choice without a topology: pods go anywhere, and nothing but quota is counted."""
-        if pod_set.devices is not None:
+        """A choice without a topology: pods go anywhere, and nothing but quota is counted.
+
+        So are extended resources, whether device plugins or devices of claims give them.
+        """
+        if (asked := pod_set.devices) is not None and (asked.named or asked.claims):
             self.reason = Reason.RESOURCE_CLAIMS_NOT_COUNTED
             self.wrong.append(f"flavor {', '.join(names)} has no topology, so devices of resource claims do not count")
             return None

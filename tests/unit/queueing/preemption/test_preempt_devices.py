@@ -5,6 +5,7 @@ import pytest
 from support.dra import DRIVER, ask, claim, device, device_class, resource_slice
 from support.queue_factories import make_queue, make_queues, make_state, make_workload, run, submit
 
+from engine.claims.asks import ExtendedRequest
 from engine.claims.in_use import Use
 from engine.claims.read.asks import read_ask, text_of
 from engine.claims.read.claims import read_class
@@ -79,3 +80,6 @@ def test_a_flavor_without_a_topology_counts_no_devices(cluster):
     assert "flavor plain has no topology" in waiting.message
     submit(queues, asking("other", level=None, devices=None))
     assert [one.key for one in run(state, queues).admitted] == ["other"]
+    extended = read_ask([], (ExtendedRequest("nvidia.com/gpu", "container-0-request-0", "c", 1),))
+    submit(queues, asking("extended", level=None, devices=extended))
+    assert [one.key for one in run(state, queues).admitted] == ["extended"]
