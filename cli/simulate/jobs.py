@@ -15,7 +15,9 @@ from cli.whatif.cases import opened
 from crds.constants import GROUP
 from crds.levels import check_level
 from crds.request import RequestError, resolve
-from engine.model import Policy, TopologyRequest
+from engine.claims.asks import OWN
+from engine.model import PodSet, Policy, TopologyRequest
+from engine.reasons import Reason
 from kube import objects
 from queueing.model import AUTO
 from simulator.model import NAMESPACE, QUEUE, Cluster, Job
@@ -109,7 +111,7 @@ def _job(one: Found, cluster: Cluster, known: Known, rules: ClassRules, duration
     annotations = template.metadata.annotations or {}
     meta = wire.metadata
     least = (meta.annotations or {}).get(keys.min_parallelism, "")
-    why = not_to_be_had(entry, memory.rules)
+    why = not_to_be_had(entry, memory.rules) or _unsimulated(pod_set)
     return Job(
         name=meta.name or f"{meta.generate_name}{number}",
         arrival=_seconds(one, "metadata.annotations", meta.annotations or {}, ARRIVAL_SECONDS, 0.0),
@@ -125,6 +127,16 @@ def _job(one: Found, cluster: Cluster, known: Known, rules: ClassRules, duration
         stays=bool(stays(annotations, template.spec.termination_grace_period_seconds)),
         hindered=f"{why[0]}: {why[1]}" if why is not None else "",
     )
+
+
+def _unsimulated(pod_set: PodSet) -> tuple[Reason, str] | None:
+    """Why a job gets nothing that the controller would place: nobody gives devices to a claim that pods name here."""
+    named = pod_set.devices.named if pod_set.devices is not None else ()
+    claim = next((what.removeprefix(OWN) for _, what in named if what.startswith(OWN)), None)
+    if claim is None:
+        return None
+    why = f'its pods have ResourceClaim "{claim}", which has no devices, and nobody gives it any in a simulation'
+    return Reason.RESOURCE_CLAIMS_NOT_COUNTED, why
 
 
 def _submitted(wire: objects.Job) -> objects.Job:

@@ -119,10 +119,12 @@ class Shape:
         rows, volumes = table.rows, pod_set.attached
         inside = inner(pod_set.shape)
         seen_only = inside is not None and refused_unseen(inside) is not None
+        given = resources_of(pod_set.devices) if pod_set.devices is not None else frozenset()
+        for name in given:
+            table.delegate(name)
         amounts = table.needs(pod_set)
         needs = [(rows[resource], amount) for resource, amount in amounts.items() if amount > 0 and resource in rows]
         which, lacking = NodeFilter.of(pod_set, tree.flavor.tolerations), table.lacking(amounts)
-        given = resources_of(pod_set.devices) if pod_set.devices is not None else frozenset()
         by_plugin = tuple([name for name in amounts if "/" in name and name not in given])
         unpublished = tuple(given - rows.keys())
         shared: dict[str, list[str]] = {}

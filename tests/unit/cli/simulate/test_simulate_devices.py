@@ -149,7 +149,7 @@ def test_devices_that_others_hold_are_theirs_unless_the_cluster_is_taken_empty(t
         ({"of": "odd"}, 'DeviceClass "odd" is not there'),
         (
             {"resourceClaims": [{"name": "gpu", "resourceClaimName": "shared"}]},
-            'have resource claim "gpu" (ResourceClaim "shared"): devices of such are not counted yet',
+            'have resource claim "gpu" (ResourceClaim "shared"): ResourceClaim "shared" is not there',
         ),
     ],
 )
@@ -160,6 +160,25 @@ def test_what_the_controller_does_not_count_waits_with_its_reason(tmp_path, chan
     assert (odd.end, odd.wait, plain.end) == (End.WAITING, None, End.FINISHED)
     assert odd.reason.startswith("ResourceClaimsNotCounted: the pods of pod set main have resource ")
     assert why in odd.reason
+
+
+def test_a_claim_that_pods_name_counts_where_it_has_devices(tmp_path):
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["r1h1"]}]}]
+    given = {"devices": {"results": []}, "nodeSelector": {"nodeSelectorTerms": terms}}
+    meta = {"name": "shared", "namespace": "default"}
+    claim = {"apiVersion": DRA, "kind": "ResourceClaim", "metadata": meta, "spec": template("one")["spec"]["spec"]}
+    named = job("named", 0, resourceClaims=[{"name": "gpu", "resourceClaimName": "shared"}])
+    (waits_,) = simulated(tmp_path, [*CLUSTER, claim], named).run().outcomes
+    assert waits_.reason.endswith('"shared", which has no devices, and nobody gives it any in a simulation')
+    (runs,) = simulated(tmp_path, [*CLUSTER, {**claim, "status": {"allocation": given}}], named).run().outcomes
+    assert (runs.end, runs.wait) == (End.FINISHED, 0)
+
+
+def test_an_extended_resource_of_a_class_is_given_devices(tmp_path):
+    asks = {"limits": {"deviceclass.resource.kubernetes.io/gpu": "2", "cpu": "1"}}
+    spec = {"containers": [{"name": "main", "resources": asks}], "resourceClaims": []}
+    jobs = [job("six", 0, pods=6, **spec), job("late", 10, **spec)]
+    assert waits(simulated(tmp_path, CLUSTER, *jobs).run()) == {"six": 0, "late": 90}
 
 
 def test_who_takes_too_many_steps_to_count_waits_as_not_counted(tmp_path):
