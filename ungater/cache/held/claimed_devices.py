@@ -54,6 +54,13 @@ class ClaimedDevices:
             return f'DeviceClass "{unknown[0]}" is not there'
         return COSTLY if self._refused(found) else found
 
+    def asked(
+        self, namespace: str, spec: PodSpec, made: Iterable[PodClaimStatus] | None = None
+    ) -> DeviceAsk | str | None:
+        """What the claims of such pods ask for that are made of templates, whether there are such devices or not."""
+        named = [one for one in claims_by_template(spec) if one[1]]
+        return self._asked(namespace, named, made) if named else None
+
     def missing(self, pod: Pod) -> DeviceAsk | None:
         """The claims of a pod on its node for which no devices are known yet; those of others are not its own."""
         if not pod.spec.resource_claims:
