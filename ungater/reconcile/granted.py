@@ -15,6 +15,8 @@ Rules
   not counted (`ungater.cache.held.device_claims`): a pod with other claims stays gated, and so do those before it where
   it is known that it is to come. A workload of which none runs gives its place back, and waits; a Job whose template
   has no claims would be admitted again, so that one keeps its place.
+- Devices of claims are compared as quota counts them too (`ReconcileContext.charged`). Where a queue pays, a pod goes
+  once its claims are made (they are while it is gated), so that it is known what they ask for.
 - Of pods that a Job makes, its template when it was admitted tells what they take; a quota or default that is added to
   the pods alone counts like any other difference.
 """
@@ -28,7 +30,7 @@ from engine.model import Amounts
 from engine.quantity import format_quantity
 from engine.reasons import Reason
 from kube.objects import Pod, PodClaimStatus, PodSpec
-from kube.pods.device_claims import claims_in_words
+from kube.pods.device_claims import claims_by_template, claims_in_words
 from kube.pods.requests import pod_requests
 from queueing.model import at_least, exceeds
 from ungater.model.actions import ReconcileContext
@@ -101,6 +103,14 @@ def _uncounted_claims(
         return claims
     found = rules.devices(entry.job.namespace, spec, made)
     return "" if isinstance(found, DeviceAsk) and same(found, granted) else claims
+
+
+def awaits_claims(entry: WorkloadEntry, pod: Pod) -> bool:
+    """Whether claims of a pod are still to be made of which a queue pays: their templates may be made again by then."""
+    if entry.admission is None or not entry.admission.queue:
+        return False
+    made = {one.name for one in pod.status.resource_claim_statuses or ()}
+    return any(template and name not in made for name, template in claims_by_template(pod.spec))
 
 
 def to_come(entry: WorkloadEntry, rules: ReconcileContext) -> dict[str, Amounts]:

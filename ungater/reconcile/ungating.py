@@ -208,7 +208,8 @@ class _Look:
         more = granted.to_come(entry, rules)
         bars = {pod.metadata.uid: Barred.of(entry, pod_set.name, pod, rules, more) for pod, _ in placed}
         barred = tuple([one for one in bars.values() if one is not None])
-        going = tuple([(pod, at) for pod, at in placed if at not in held_back and bars[pod.metadata.uid] is None])
+        free = ((pod, at) for pod, at in placed if at not in held_back and bars[pod.metadata.uid] is None)
+        going = tuple([(pod, at) for pod, at in free if not granted.awaits_claims(entry, pod)])
         unplaced = len(counted.waiting) - len(placed)
         only_refused = tuple(sorted(refused.keys() - lost.keys()))
         return cls(

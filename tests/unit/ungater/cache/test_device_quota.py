@@ -133,12 +133,14 @@ def test_a_template_that_asks_for_more_after_a_restart_changes_no_charge_and_let
     world.restart(job)
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": world.of(job).job.uid, "controller": True}
     world.put("job", make_job(parallelism=2, labels={KEYS.queue_name: "team"}, spec=spec(claims=ONE)))
-    world.put("pod", a_pod("train-x", owner=owner, claims=ONE))
+    with_claim(world, a_pod("train-x", owner=owner, claims=ONE), 2)
     assert world.let_go(world.of(job)) == []
     assert "asks for gpus 2, and workload job-train" in world.event(job)
     assert world.used() == 2
     world.put("claim_template", template(1))
     world.restart(job)
+    assert world.let_go(world.of(job)) == [], "its claim asks for two whatever is in the template by now"
+    with_claim(world, a_pod("train-x", owner=owner, claims=ONE))
     assert world.let_go(world.of(job)) == ["train-x"]
 
 
@@ -315,6 +317,15 @@ def sets(world, count=2):
         meta = msgspec.structs.replace(pod.metadata, annotations={**pod.metadata.annotations, ADMITTED_QUOTA: said})
         world.put("pod", msgspec.structs.replace(pod, metadata=meta))
     return record
+
+
+def test_a_pod_goes_once_its_claims_are_made_where_a_queue_pays(world):
+    record = world.set_of("db-0", claims=ONE)
+    assert world.let_go(record) == []
+    world.asked.clear()
+    with_claim(world, world.stores["pod"]["ns/db-0"])
+    assert world.asked == [record.id]
+    assert world.let_go(record) == ["db-0"]
 
 
 def test_pods_that_come_one_by_one_are_charged_with_their_devices(world):
