@@ -119,6 +119,22 @@ async def test_who_is_more_important_gets_quota_of_devices_from_others(devices, 
     await devices.running("low", 4)
 
 
+async def test_quota_of_devices_is_lent_and_taken_back(devices, namespace):
+    cohort = {"cohortName": namespace}
+    await devices.queue("a", 2, **cohort)
+    await devices.queue("b", 2, preemption={"reclaimWithinCohort": "Any"}, **cohort)
+    for name in ("mine", "lent"):
+        await devices.train(name, queue="a")
+        await devices.running(name, 2)
+    await devices.uses(4, "a")
+    await devices.train("owner", queue="b")
+    await devices.running("owner", 2)
+    await devices.empty("lent")
+    await devices.uses(2, "a")
+    await devices.uses(2, "b")
+    assert len(await devices.running("mine", 2)) == 2
+
+
 async def test_a_template_that_is_made_again_lets_no_pod_take_more_than_was_charged(devices, client, namespace):
     """Neither while the controller knows what was admitted, nor by the charge alone, which is what a restart knows."""
     await devices.queue("team", 3)

@@ -56,12 +56,13 @@ class DeviceQuota:
             return None
         spec, requests = owned.template.spec, pod_set.requests
         had = granted_devices(entry, pod_set.name) if spec.resource_claims else None
-        ask = self._claimed.asked(entry.job.namespace, spec) if had is None else had
+        ask = self._asked(entry.job.namespace, spec) if had is None else had
         requests = at_least(pod_requests(spec), requests) if self._classes.asked_by(spec) else requests
         found = self._takes(requests, spec, ask)
-        wished = at_least(entry.asked.get(pod_set.name, {}), entry.granted(pod_set.name) or {})
-        found = at_least(found, {name: amount for name, amount in wished.items() if self._is_logical(name)})
-        return None if found == pod_set.requests else found
+        for wished in (entry.asked.get(pod_set.name), entry.granted(pod_set.name)):
+            if logical := {name: amount for name, amount in (wished or {}).items() if self._is_logical(name)}:
+                found = at_least(found, logical)
+        return None if found is pod_set.requests or found == pod_set.requests else found
 
     def of_pods(
         self, entry: WorkloadEntry, requests: Amounts, spec: PodSpec, made: Iterable[PodClaimStatus] | None = None
@@ -69,12 +70,12 @@ class DeviceQuota:
         """What one pod takes of what its workload was granted; ``requests``: of a node."""
         if not _pays(entry):
             return requests
-        return self._takes(requests, spec, self._claimed.asked(entry.job.namespace, spec, made))
+        return self._takes(requests, spec, self._asked(entry.job.namespace, spec, made))
 
     def of_pod(self, pod: Pod) -> Amounts:
         """What a pod that runs takes of the quota of a queue."""
         requests, made = pod_requests(pod.spec, pod.status), pod.status.resource_claim_statuses
-        return self._takes(requests, pod.spec, self._claimed.asked(pod.metadata.namespace, pod.spec, made))
+        return self._takes(requests, pod.spec, self._asked(pod.metadata.namespace, pod.spec, made))
 
     def of_nodes(self, asks: Amounts, template: PodSpec) -> Amounts:
         """What pods take of their nodes that were granted so much for each."""
@@ -88,6 +89,11 @@ class DeviceQuota:
     def beside_nodes(self, asks: Amounts) -> Amounts:
         """The same without what is counted for quota alone."""
         return {name: amount for name, amount in asks.items() if not self._is_logical(name)}
+
+    def _asked(
+        self, namespace: str, spec: PodSpec, made: Iterable[PodClaimStatus] | None = None
+    ) -> DeviceAsk | str | None:
+        return self._claimed.asked(namespace, spec, made) if spec.resource_claims else None
 
     def _is_logical(self, name: str) -> bool:
         """Whether a resource is one of a mapping, or was: containers may not ask for others without a domain."""
