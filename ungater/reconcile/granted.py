@@ -30,7 +30,7 @@ from engine.model import Amounts
 from engine.quantity import format_quantity
 from engine.reasons import Reason
 from kube.objects import Pod, PodClaimStatus, PodSpec
-from kube.pods.device_claims import claims_by_template, claims_in_words
+from kube.pods.device_claims import claims_in_words, made_of_templates
 from kube.pods.requests import pod_requests
 from queueing.model import at_least, exceeds
 from ungater.model.actions import ReconcileContext
@@ -110,7 +110,7 @@ def awaits_claims(entry: WorkloadEntry, pod: Pod) -> bool:
     if entry.admission is None or not entry.admission.queue:
         return False
     made = {one.name for one in pod.status.resource_claim_statuses or ()}
-    return any(template and name not in made for name, template in claims_by_template(pod.spec))
+    return not made_of_templates(pod.spec) <= made
 
 
 def to_come(entry: WorkloadEntry, rules: ReconcileContext) -> dict[str, Amounts]:

@@ -9,7 +9,7 @@ from engine.claims.errors import ObjectError
 from engine.claims.model import DeviceClass
 from engine.claims.read.asks import classes_of, read_ask, text_of
 from kube.objects import Pod, PodClaimStatus, PodSpec
-from kube.pods.device_claims import claims_by_template
+from kube.pods.device_claims import claims_by_template, made_of_templates
 
 REMEMBERED: Final = 1024  # what pods ask for that was read
 LONGEST: Final = 1 << 16  # characters of what one pod's claims ask for; anybody makes them
@@ -58,7 +58,8 @@ class ClaimedDevices:
         self, namespace: str, spec: PodSpec, made: Iterable[PodClaimStatus] | None = None
     ) -> DeviceAsk | str | None:
         """What the claims of such pods ask for that are made of templates, whether there are such devices or not."""
-        named = [one for one in claims_by_template(spec) if one[1]]
+        made_for_it = made_of_templates(spec)
+        named = [one for one in claims_by_template(spec) if one[0] in made_for_it]
         return self._asked(namespace, named, made) if named else None
 
     def missing(self, pod: Pod) -> DeviceAsk | None:

@@ -21,7 +21,7 @@ from engine.claims.read.asks import claims_of
 from engine.model import Amounts, PodSet
 from engine.quantity import bounded
 from kube.objects import Pod, PodClaimStatus, PodSpec
-from kube.pods.device_claims import DeviceClasses, claims_by_template
+from kube.pods.device_claims import DeviceClasses, made_of_templates
 from kube.pods.requests import pod_requests
 from queueing.model import at_least
 from ungater.cache.held.claimed_devices import ClaimedDevices
@@ -44,7 +44,7 @@ class DeviceQuota:
         """Why it is not known what such pods take of quota; None where it is. ``made``: the claims that a pod has."""
         if not spec.resource_claims:
             return None
-        if any(not template for _, template in claims_by_template(spec)):
+        if len(made_of_templates(spec)) < len(spec.resource_claims):
             return "quota counts no ResourceClaims that pods name, only those made of templates"
         ask = self._claimed.asked(namespace, spec, made)
         return self._of_claims(ask, spec)[1] if isinstance(ask, DeviceAsk) else ask
@@ -122,12 +122,12 @@ class DeviceQuota:
         """What claims that are made of templates take, as far as that is known, and why the rest is not."""
         found: Amounts = {}
         wrong: str | None = None
-        own = set(claims_by_template(spec))
-        for named, claim in zip(ask.named, claims_of(ask), strict=True):
-            for request in claim.requests if named in own else ():
+        own = made_of_templates(spec)
+        for (name, _), claim in zip(ask.named, claims_of(ask), strict=True):
+            for request in claim.requests if name in own else ():
                 one = self._of_request(request)
                 if isinstance(one, str):
-                    wrong = wrong or f'request "{request.name}" of claim "{named[0]}" {one}'
+                    wrong = wrong or f'request "{request.name}" of claim "{name}" {one}'
                 elif one is not None:
                     found[one[0]] = bounded(found.get(one[0], 0) + one[1])
         return found, wrong

@@ -390,3 +390,12 @@ def test_more_important_jobs_evict_for_device_quota(world):
     world.memory.admissions.free(world.of(low))
     assert [one.key for one in cycle(world.memory.state, world.memory.queues, 2.0).admitted] == [record.key]
     assert world.used() == 2
+
+
+def test_claims_that_pods_name_are_not_counted(world):
+    both = [*ONE, {"name": "mine", "resourceClaimName": "shared"}]
+    pod = a_pod(claims=both)
+    why = world.memory.device_claims.quota.why("ns", pod.spec)
+    assert why == "quota counts no ResourceClaims that pods name, only those made of templates"
+    assert world.memory.device_claims.quota.of_pod(pod) == {"cpu": 1000, "gpus": 1}
+    assert world.hindered(world.queued("named", claims=both))[0] is Reason.RESOURCE_CLAIMS_NOT_COUNTED
