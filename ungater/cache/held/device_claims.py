@@ -5,6 +5,7 @@ Rules
   DeviceClasses are there, and where all pods of a pod set have the same.
 - A workload whose pods have other resource claims waits. Placed by amounts alone, some of its pods would be held to
   nodes on which no device is left, and wait there for ever.
+- With a queue one waits too where quota cannot count them (`ungater.cache.held.device_quota`).
 - So does one that asks for an extended resource for which a DeviceClass stands, as long as no node publishes that
   resource. Where nodes do (their device plugin), those nodes count, and no others: there kube-scheduler goes by what
   the node publishes, and by no class (`kube.pods.device_claims`).
@@ -21,6 +22,7 @@ from kube import objects
 from kube.pods.device_claims import DeviceClass, DeviceClasses, claims_by_template, claims_in_words, named_in
 from kube.pods.requests import pod_requests
 from ungater.cache.held.claimed_devices import ClaimedDevices
+from ungater.cache.held.device_quota import DeviceQuota
 from ungater.model.job_view import JobView, PodSetView
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
@@ -30,12 +32,19 @@ NOT_COUNTED = "devices of such are not counted yet, and pods would be sent to no
 
 
 class DeviceClaims:
-    """See the module's rules; ``reads`` and ``refused`` as `ClaimedDevices` has them."""
+    """See the module's rules; ``reads``, ``refused``: as `ClaimedDevices` has them; ``resources``: as `DeviceQuota`."""
 
-    def __init__(self, keys: Keys, reads: Callable[[], bool], refused: Callable[[DeviceAsk], bool]) -> None:
+    def __init__(
+        self,
+        keys: Keys,
+        reads: Callable[[], bool],
+        refused: Callable[[DeviceAsk], bool],
+        resources: Mapping[str, str],
+    ) -> None:
         self._keys = keys
         self.claimed = ClaimedDevices(reads, refused)
         self._classes = DeviceClasses()
+        self.quota = DeviceQuota(resources, self.claimed, self._classes)
         self._nodes: Counter[str] = Counter()  # how many nodes publish some of an extended resource
         self._templates: dict[str, frozenset[str]] = {}  # by id of a job: templates (``namespace/name``) of its claims
         self._hindered: set[str] = set()  # ids of jobs that wait for something of all this
@@ -108,6 +117,8 @@ class DeviceClaims:
             found = self.claimed.of(job.namespace, spec, made) if of_templates else NOT_COUNTED
             if isinstance(found, str):
                 return f"have {claims}: {found}"
+            if job.queue and (why := self.quota.why(job.namespace, spec, made)) is not None:
+                return f"have {claims}: {why}"
         resources = self._classes.asked_by(spec)
         asked = pod_requests(spec) if resources else {}
         wanted = sorted(name for name in resources if asked.get(name, 0) > 0)

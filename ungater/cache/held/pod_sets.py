@@ -13,6 +13,7 @@ from queueing.model import at_least
 from ungater.cache.config import PriorityClasses
 from ungater.cache.core import Core
 from ungater.cache.held.claimed_devices import ClaimedDevices
+from ungater.cache.held.device_quota import DeviceQuota
 from ungater.cache.held.pod_volumes import PodVolumes
 from ungater.model.job_view import JobView, PodSetView
 from ungater.model.pod_slots import PodSetSlots, finished
@@ -25,12 +26,20 @@ SHARED = "exclusive"  # the group of pod sets that have a domain alone, together
 class RequestedPodSets:
     """See the module."""
 
-    def __init__(self, core: Core, priorities: PriorityClasses, volumes: PodVolumes, claimed: ClaimedDevices) -> None:
+    def __init__(
+        self,
+        core: Core,
+        priorities: PriorityClasses,
+        volumes: PodVolumes,
+        claimed: ClaimedDevices,
+        quota: DeviceQuota,
+    ) -> None:
         self._state = core.state
         self._queues = core.queues
         self._priorities = priorities
         self._volumes = volumes
         self._claimed = claimed
+        self._quota = quota
         self._in_flight = core.inside.in_flight
         self._mismatches = core.inside.mismatches
 
@@ -67,7 +76,8 @@ class RequestedPodSets:
         found = self._volumes.added(entry, owned, found)
         if (devices := _devices(self._claimed, entry, owned)) is not None:
             found = msgspec.structs.replace(found, devices=devices)
-        more = at_least(entry.asked.get(owned.name, {}), entry.granted(owned.name) or {})
+        asked = at_least(entry.asked.get(owned.name, {}), entry.granted(owned.name) or {})
+        more = self._quota.beside_nodes(asked)
         if (entry.job.foretold or entry.asked_for_more) and entry.admission is None:  # its pods' template is not all
             for pod in entry.pods_of(owned):
                 more = more if finished(pod) else at_least(more, convert.pod_requests(pod.spec))
