@@ -17,6 +17,7 @@ from pydantic.alias_generators import to_camel
 from crds.constants import DEFAULT_DOMAIN, NAMESPACE, Keys
 from crds.device_annotations import DEFAULT as DEVICE_ANNOTATIONS
 from crds.device_annotations import XPU_RESOURCE, DeviceAnnotation
+from crds.device_classes import MOST_MAPPINGS, DeviceClassMapping, ambiguous
 
 CONFIG_PATH = "/etc/topogate/config.yaml"
 ENV_PREFIX = "TOPOGATE_"
@@ -48,6 +49,9 @@ def _structured(value: object) -> object:
 
 Names = Annotated[tuple[ResourceName, ...], BeforeValidator(_listed)]
 DeviceAnnotations = Annotated[tuple[DeviceAnnotation, ...], BeforeValidator(_structured)]
+DeviceClassMappings = Annotated[
+    tuple[DeviceClassMapping, ...], Field(max_length=MOST_MAPPINGS), BeforeValidator(_structured)
+]
 
 
 class SettingsError(ValueError):
@@ -130,6 +134,8 @@ class Settings(BaseModel):
 
     require_queue: bool = False
     """A Job, JobSet or pod that asks for a topology and names no queue is refused."""
+    device_class_mappings: DeviceClassMappings = ()
+    """Resources of queues, with the DeviceClasses whose devices count as such where pods have resource claims."""
     fair_sharing: bool = False
     """Queues of a cohort take turns, and are preempted, by dominant resource share."""
     queue_patience_seconds: Seconds = 300.0
@@ -241,6 +247,12 @@ class Settings(BaseModel):
     def keys(self) -> Keys:
         """Labels, annotations and gate under the configured domain."""
         return Keys(self.domain)
+
+    @model_validator(mode="after")
+    def _each_class_counts_once(self) -> "Settings":
+        if (why := ambiguous(self.device_class_mappings)) is not None:
+            raise ValueError(f"deviceClassMappings: {why}")
+        return self
 
     @model_validator(mode="after")
     def _lease_times_are_ordered(self) -> "Settings":

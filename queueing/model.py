@@ -171,6 +171,8 @@ class Workload(_Struct, frozen=True):
     earlier one of the same key. ``by_slices``: it may lose some of its slices, and keeps the others
     (`queueing.queues.eviction_units`). ``pod_priority``: that of its pods in Kubernetes, where it is not ``priority``.
     ``preempts``: whether it may have others evicted. ``non_preemptible``: who says that it is nobody's victim.
+    ``charged``: by pod set, what one of its pods takes of quota, where that is not what it takes of its node: devices
+    of resource claims count for quota alone.
     """
 
     key: str
@@ -185,6 +187,7 @@ class Workload(_Struct, frozen=True):
     pod_priority: int | None = None
     preempts: bool = True
     non_preemptible: NonPreemptible = NonPreemptible.NEVER
+    charged: dict[str, Amounts] = {}
 
     @property
     def outranks(self) -> int:
@@ -242,6 +245,7 @@ def shape(workload: Workload) -> bytes:
         workload.at_least,
         workload.preempts,
         workload.non_preemptible,
+        workload.charged,
     )
 
 
@@ -264,8 +268,8 @@ def looks_at_pods(pod_set: PodSet) -> bool:
 
 
 def asks_of(workload: Workload) -> dict[str, Amounts]:
-    """What one pod of each pod set asks for."""
-    return {pod_set.name: pod_set.requests for pod_set in workload.pod_sets}
+    """What one pod of each pod set asks for of quota."""
+    return {pod_set.name: workload.charged.get(pod_set.name, pod_set.requests) for pod_set in workload.pod_sets}
 
 
 def exceeds(asked: Amounts, granted: Amounts) -> bool:

@@ -339,6 +339,7 @@ def _cache(
         life=rules.life_rules(settings),
         missing_pods=rules.missing_pods(settings),
         require_queue=settings.require_queue,
+        device_resources=rules.device_resources(settings),
         guard=guard,
         clock=clock,
     )

@@ -59,7 +59,7 @@ from kube.volumes.available import host_of, is_available
 from kube.volumes.binding import Storage
 from kube.volumes.objects import CsiNode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from ungater.cache.cache import Cache
-from ungater.cache.rules import queue_rules
+from ungater.cache.rules import device_resources, queue_rules
 from ungater.cache.stores import Stores
 from ungater.guard import Guard
 from ungater.jobs.leaderworkerset import NAME as LEADER_SET_NAME
@@ -271,6 +271,7 @@ def memory_of(found: Dump, settings: Settings, *, whole: bool = False, clock: Cl
         lambda _uid, _after: None,
         options=Options.of(settings),
         queueing=queue_rules(settings),
+        device_resources=device_resources(settings),
         guard=guard,
         clock=clock,
     )

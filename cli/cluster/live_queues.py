@@ -4,7 +4,7 @@ Only quota and order are built here: no node is read and nothing is placed, so t
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -15,7 +15,7 @@ from cli.reaching import not_installed
 from clock import SYSTEM, Clock
 from crds.levels import NO_NAMES, LevelNames
 from engine.cluster.state import ClusterState
-from engine.model import PodSet, Policy, TopologyRequest
+from engine.model import Amounts, PodSet, Policy, TopologyRequest
 from engine.quantity import parse
 from engine.results import Refusal
 from kube import objects
@@ -174,10 +174,10 @@ def requests(workload: Workload) -> dict[str, int]:
     return found
 
 
-def with_pods(workload: Workload, names: LevelNames) -> model.Workload:
-    """The workload as queueing takes it, its pod sets included."""
+def with_pods(workload: Workload, names: LevelNames, charged: Mapping[str, Amounts] | None = None) -> model.Workload:
+    """The workload as queueing takes it, its pod sets included. ``charged``: as `model.Workload` has it."""
     pod_sets = tuple(_pod_set(pod_set, workload.metadata.namespace, names) for pod_set in workload.spec.pod_sets)
-    return msgspec.structs.replace(_plain(workload), pod_sets=pod_sets)
+    return msgspec.structs.replace(_plain(workload), pod_sets=pod_sets, charged=dict(charged or {}))
 
 
 def _pod_set(wire: WorkloadPodSet, namespace: str, names: LevelNames) -> PodSet:

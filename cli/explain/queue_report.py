@@ -9,6 +9,7 @@ from rich.text import Text
 
 from cli.cluster.live_queues import Reading, with_pods
 from engine.cluster.state import ClusterState
+from engine.model import Amounts
 from engine.quantity import format_quantity
 from engine.results import Refusal
 from kube.objects import condition, is_true
@@ -69,15 +70,15 @@ class Place(msgspec.Struct, frozen=True):
     history: tuple[str, ...] = ()
 
 
-def place(reading: Reading, state: ClusterState, key: str) -> Place:
-    """Where a queued workload stands. ``state`` has the flavors."""
+def place(reading: Reading, state: ClusterState, key: str, charged: Mapping[str, Amounts] | None = None) -> Place:
+    """Where a queued workload stands. ``state`` has the flavors; ``charged``: as `queueing.model.Workload` has it."""
     entry, workload = reading.queues.entries.get(key), reading.workloads[key]
     meta, spec = workload.metadata, workload.spec
     local = reading.queues.local.get((meta.namespace, spec.queue_name or ""))
     name = entry.queue if entry is not None and entry.queue else local.cluster_queue if local is not None else ""
     queue = reading.queues.quotas.queues.get(name)
     line = list(reading.queues.waiting(name))
-    options, refused = _options(reading, state, name, key)
+    options, refused = _options(reading, state, name, key, charged)
     grant = entry.grant if entry is not None else None
     amounts = grant.amounts.items() if grant is not None else ()
     return Place(
@@ -95,11 +96,13 @@ def place(reading: Reading, state: ClusterState, key: str) -> Place:
     )
 
 
-def _options(reading: Reading, state: ClusterState, queue: str, key: str) -> tuple[tuple[QuotaOption, ...], str]:
+def _options(
+    reading: Reading, state: ClusterState, queue: str, key: str, charged: Mapping[str, Amounts] | None
+) -> tuple[tuple[QuotaOption, ...], str]:
     entry = reading.queues.entries.get(key)
     if queue not in reading.queues.quotas.queues or (entry is not None and entry.grant is not None):
         return (), ""
-    found = explain(state, reading.queues, queue, with_pods(reading.workloads[key], reading.names))
+    found = explain(state, reading.queues, queue, with_pods(reading.workloads[key], reading.names, charged))
     if isinstance(found, Refusal):
         return (), found.message
     return tuple(map(_option, found)), ""

@@ -179,7 +179,8 @@ def _report(
         and workload is not None
         and (key := objects.key(workload)) in reading.workloads
     ):
-        place = queue_report.place(reading, memory.state, key)
+        charged = memory.charged(found) if found is not None else None
+        place = queue_report.place(reading, memory.state, key, charged)
         held = reading.flavors_of(place.cluster_queue)
         if state == "Waiting" and key in reading.queues.entries:
             reason, message = why(reading, key)

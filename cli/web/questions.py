@@ -77,7 +77,7 @@ class ClusterQuestions:
         reading = self._queues(dump, workloads)
         made: Json = {"reason": "", "message": "", "queue": None, "room": [], "relief": None}
         if key in reading.workloads and entry.job.queue:
-            place = queue_report.place(reading, memory.state, key)
+            place = queue_report.place(reading, memory.state, key, memory.charged(entry))
             made["queue"] = msgspec.to_builtins(place)
             if key in reading.queues.entries and sight.namespaces is None:
                 made["reason"], made["message"] = why(reading, key)

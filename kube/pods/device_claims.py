@@ -129,6 +129,11 @@ def _what(one: PodResourceClaim) -> str:
     return OWN + one.resource_claim_name
 
 
+def made_of_templates(spec: PodSpec) -> frozenset[str]:
+    """The names that a pod has for those of its claims that are made for it."""
+    return frozenset([one.name for one in spec.resource_claims or () if one.resource_claim_template_name])
+
+
 def claims_in_words(spec: PodSpec) -> str:
     """The resource claims of a pod, the first by its name; "" where it has none."""
     claims = spec.resource_claims or ()

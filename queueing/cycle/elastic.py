@@ -216,7 +216,7 @@ def _shrunk(state: ClusterState, entry: Entry, fewer: Mapping[str, int]) -> Assu
 def _with_fewer(entry: Entry, counts: Mapping[str, int], parts: Sequence[Assignment]) -> AssumedAdmission:
     """What it holds once it has so many pods, in these places."""
     grant = _grant(entry)
-    asks = {pod_set.name: grant.asks.get(pod_set.name, pod_set.requests) for pod_set in entry.workload.pod_sets}
+    asks = {name: grant.asks.get(name, ask) for name, ask in asks_of(entry.workload).items()}
     amounts = _amounts(asks, counts, grant.flavors)
     return AssumedAdmission(grant.queue, counts, grant.flavors, amounts, tuple(parts), grant.asks)
 
@@ -257,23 +257,35 @@ def _grown(state: ClusterState, queues: Queues, entry: Entry, more: Mapping[str,
 def flavors_of_growth(
     queue: ClusterQueue, entry: Entry, names: Collection[str]
 ) -> Mapping[str, Mapping[str, str]] | Refusal:
-    """The flavors of all pod sets, by resource; of one that had no pods when it was admitted, those of the others."""
-    found = dict(_grant(entry).flavors)
+    """The flavors of all pod sets, by resource; of one that had no pods when it was admitted, those of the others.
+
+    What pods ask for that they did not when they were admitted comes from the flavor of what belongs to it.
+    """
+    grant = _grant(entry)
+    found = dict(grant.flavors)
     if queue.unlimited:
         return found
     others = {resource: flavor for chosen in found.values() for resource, flavor in chosen.items()}
-    covered = {resource for group in queue.groups for resource in group.resources}
-    for pod_set in entry.workload.pod_sets:
-        if pod_set.name not in names or found.get(pod_set.name):
+    group_of = {resource: group.resources for group in queue.groups for resource in group.resources}
+    for name, ask in asks_of(entry.workload).items():
+        if name not in names:
             continue
-        takes = [resource for resource, amount in usage(pod_set.requests, 1).items() if amount and resource in covered]
-        if lacking := [resource for resource in takes if resource not in others]:
+        mine, granted = found.get(name) or {}, grant.asks.get(name, {})
+        more = {one: amount for one, amount in ask.items() if one not in granted} if mine else usage(ask, 1)
+        takes = [resource for resource, amount in more.items() if amount and resource in group_of]
+        if mine and (bare := [resource for resource, amount in more.items() if amount and resource not in group_of]):
+            text = f"cluster queue {queue.name} has no quota for {', '.join(bare)}"
+            return Refusal(Reason.NO_QUOTA, text, pod_set=name)
+        beside = {one: mine[other] for one in takes for other in group_of[one] if other in mine}
+        chosen = {one: flavor for one in takes if (flavor := beside.get(one) or others.get(one)) is not None}
+        if lacking := [resource for resource in takes if resource not in chosen]:
+            when = "had no pods" if not mine else "did not ask for it"
             text = (
-                f"pod set {pod_set.name} had no pods when the workload was admitted, and nothing that was granted then "
+                f"pod set {name} {when} when the workload was admitted, and nothing that was granted then "
                 f"tells in which flavor it gets {', '.join(lacking)}: it gets them when the workload is admitted anew"
             )
-            return Refusal(Reason.INSUFFICIENT_QUOTA, text, pod_set=pod_set.name)
-        found[pod_set.name] = {resource: others[resource] for resource in takes}
+            return Refusal(Reason.INSUFFICIENT_QUOTA, text, pod_set=name)
+        found[name] = {**mine, **chosen}
     return found
 
 

@@ -24,7 +24,7 @@ from queueing import messages
 from queueing.cycle import elastic
 from queueing.cycle.backfill import barred
 from queueing.cycle.nominated import obstacle
-from queueing.model import Quantities, exceeds, usage
+from queueing.model import Quantities, asks_of, exceeds, usage
 from queueing.preemption.plan import Plan
 from queueing.preemption.search import plan
 from queueing.queues.entry import AssumedAdmission, Entry, Phase, base_of, growth_of
@@ -67,7 +67,7 @@ def nominate(state: ClusterState, queues: Queues, key: str) -> Grows | None:
             queues.victimless.add(key)  # once they are stored they may be victims
         return None
     counts = {pod_set.name: pod_set.count for pod_set in pod_sets}
-    asks = {pod_set.name: pod_set.requests for pod_set in pod_sets}
+    asks = {name: ask for name, ask in asks_of(entry.workload).items() if name in counts}
     grown = AssumedAdmission(grant.queue, counts, option.flavors, option.amounts, made.assignments, asks)
     parts = {victim.key: victim.domains for victim in made.victims if victim.domains}
     hold_growth(state, queues, workload, grown, [victim.key for victim in made.victims], parts)
@@ -110,8 +110,8 @@ def _difference(
     """The pods that it wants more, as a request of their own; None where they cannot be one, or no quota ever is."""
     more = {name: count - grant.counts.get(name, 0) for name, count in wish.items()}
     more = {name: count for name, count in more.items() if count > 0}
-    asked = {pod_set.name: pod_set for pod_set in entry.workload.pod_sets}
-    if not more or any(name in asked and exceeds(asked[name].requests, ask) for name, ask in grant.asks.items()):
+    asked = asks_of(entry.workload)
+    if not more or any(name in asked and exceeds(asked[name], ask) for name, ask in grant.asks.items()):
         return None
     flavors = elastic.flavors_of_growth(queues.quotas.queues[entry.queue], entry, more)
     if isinstance(flavors, Refusal):
@@ -120,7 +120,7 @@ def _difference(
     pod_sets: list[PodSet] = []
     parts: dict[str, list[PodSet]] = {}
     for name, count in more.items():
-        takes = usage(asked[name].requests, count)
+        takes = usage(asked[name], count)
         for resource, flavor in flavors.get(name, {}).items():
             amounts[flavor, resource] = amounts.get((flavor, resource), 0) + takes.get(resource, 0)
         held = state.assignments(entry.workload.key).get(name)

@@ -16,11 +16,11 @@ import msgspec
 from engine.cluster.assignment import Assignment
 from engine.cluster.filters import tolerates
 from engine.cluster.state import ClusterState
-from engine.model import PodSet, Policy
+from engine.model import Amounts, PodSet, Policy
 from engine.placement.place import place
 from engine.reasons import Reason
 from engine.results import Placement, Refusal, WorkloadRequest
-from queueing.model import AUTO, ClusterQueue, PlainFlavor, Quantities, Workload, digest, plain, usage
+from queueing.model import AUTO, ClusterQueue, PlainFlavor, Quantities, Workload, asks_of, digest, plain, usage
 
 MOST_OPTIONS: Final = 64
 KEEPS_OUT: Final = ("NoSchedule", "NoExecute")
@@ -71,15 +71,17 @@ class _Finder:
     state: ClusterState
     queue: ClusterQueue
     plain: Mapping[str, PlainFlavor]
+    asks: Mapping[str, Amounts]  # by pod set, what one of its pods takes of quota
     wrong: list[str] = field(default_factory=list)
     reason: Reason = Reason.NO_FLAVOR
 
     def choices(self, pod_set: PodSet) -> Iterator[_Choice]:
         """What one pod set may be given."""
-        asked = {"pods": 1, **pod_set.requests}
+        asks = self.asks[pod_set.name]
+        asked = {"pods": 1, **asks}
         groups = [(g, [r for r in g.resources if asked.get(r, 0) > 0]) for g in self.queue.groups]
         covered = {resource for _, resources in groups for resource in resources}
-        lacking = sorted(r for r, amount in pod_set.requests.items() if amount > 0 and r not in covered and r != "pods")
+        lacking = sorted(r for r, amount in asks.items() if amount > 0 and r not in covered and r != "pods")
         if lacking:
             self.reason = Reason.NO_QUOTA
             self.wrong.append(f"cluster queue {self.queue.name} has no quota for {', '.join(lacking)}")
@@ -163,14 +165,15 @@ def options(
     state: ClusterState, queue: ClusterQueue, plain: Mapping[str, PlainFlavor], workload: Workload
 ) -> FlavorAssignments:
     """All options in the order in which they are tried, at most ``MOST_OPTIONS``."""
-    finder = _Finder(state, queue, plain)
+    asks = asks_of(workload)
+    finder = _Finder(state, queue, plain, asks)
     pod_sets = [pod_set for pod_set in workload.pod_sets if pod_set.count > 0]
     if queue.unlimited:
         each = [[*_unlimited(finder, pod_set)] for pod_set in pod_sets]
     else:
         each = [[*finder.choices(pod_set)] for pod_set in pod_sets]
     together = (choices for choices in islice(product(*each), 4096) if _united(choices))
-    found = tuple(_option(choices) for choices in islice(together, MOST_OPTIONS))
+    found = tuple(_option(choices, asks) for choices in islice(together, MOST_OPTIONS))
     if found:
         return FlavorAssignments(found)
     text = "; ".join(dict.fromkeys(finder.wrong)) or "the pod sets of one group have no flavor in common"
@@ -200,11 +203,11 @@ def _united(choices: Sequence[_Choice]) -> bool:
     )
 
 
-def _option(choices: Sequence[_Choice]) -> FlavorAssignment:
+def _option(choices: Sequence[_Choice], asks: Mapping[str, Amounts]) -> FlavorAssignment:
     amounts: Quantities = {}
     parts: dict[str, list[PodSet]] = {}
     for choice in choices:
-        takes = usage(choice.pod_set.requests, choice.pod_set.count)
+        takes = usage(asks[choice.pod_set.name], choice.pod_set.count)
         for resource, flavor in choice.flavors:
             amounts[flavor, resource] = amounts.get((flavor, resource), 0) + takes[resource]
         if choice.room:

@@ -265,12 +265,14 @@ W = TypeVar("W", bound="Watched")
 
 
 @contextlib.asynccontextmanager
-async def followed(kind: type[W], client: Client, namespace: str, nodes: Callable[..., Any]) -> AsyncIterator[W]:
+async def followed(
+    kind: type[W], client: Client, namespace: str, nodes: Callable[..., Any], **settings: Any
+) -> AsyncIterator[W]:
     """The pods of a namespace, with a controller that places them on eight nodes of their own (fixture ``nodes``)."""
     await install_crds(client)
     await nodes(blocks=2, racks=2, hosts=2, prefix=f"{namespace}-", group=namespace)
     await make_flavor(client, namespace, namespace)
-    async with Running(client) as controller:
+    async with Running(client, **settings) as controller:
         watched = kind(client, namespace)
         watched.controller = controller
         yield watched

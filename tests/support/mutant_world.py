@@ -208,7 +208,14 @@ class Round:
         self.rng = random.Random(f"{self.about}")
         self.loop = Loop(found, self.about)
         self.server = World(self.loop, MORE)
-        self.settings = Settings(ungate_batch_seconds=0.5, expectation_timeout_seconds=10)
+        classes = [mutants.name_of(one) for one in numbers if mutants.kind_of(seed, one) == resources.DEVICE_CLASSES]
+        mapping = {
+            "name": "nvidia.com/gpu",
+            "device_class_names": [*classes, *(f"nosuch-{one}" for one in range(7))][:7],
+        }
+        self.settings = Settings(
+            ungate_batch_seconds=0.5, expectation_timeout_seconds=10, device_class_mappings=[mapping]
+        )
         self.term = None
         self._put = set()  # keys of mutants
 

@@ -18,6 +18,7 @@ from clock import Clock
 from crds.constants import Keys
 from crds.levels import LevelNames
 from engine.cluster.state import ClusterState
+from engine.model import Amounts
 from engine.numa.score import AlignmentOverPacking, ZoneScore
 from engine.reasons import Reason
 from kube import objects
@@ -80,6 +81,7 @@ class Cache:
         life: LifeRules | None = None,
         missing_pods: MissingPods | None = None,
         require_queue: bool = False,
+        device_resources: Mapping[str, str] | None = None,
         clock: Clock,
         guard: Guard | None = None,
     ) -> None:
@@ -94,24 +96,15 @@ class Cache:
         self.in_flight = InFlightPods(self.state, self.topologies, enqueue, self.entries.of_workload, clock=clock)
         self.priorities = priorities = PriorityClasses(classes := ClassRules())
         self.pod_volumes = volumes = PodVolumes(stores.storage, stores.pods_with, self.state, keys)
-        self.device_claims = devices = DeviceClaims(keys, stores.reads_devices, self.state)
-        apart = partial(anywhere, priorities, volumes, devices)
-        self.reservations = Reservations(self.state, queueing, priorities.of_pods, apart, clock.now, classes=classes)
-        self._core = core = Core(
-            keys,
-            stores,
-            self.state,
-            self.queues,
-            self.entries,
-            inside=NodeInsides(self.topologies, self.in_flight, self.mismatches),
-            enqueue=enqueue,
-            signal=signal,
-            guard=self.guard,
-            clock=clock.monotonic,
+        self.device_claims = devices = DeviceClaims(keys, stores.reads_devices, self.state, device_resources or {})
+        apart, quota = partial(anywhere, priorities, volumes, devices), devices.quota
+        self.reservations = Reservations(
+            self.state, queueing, priorities.of_pods, apart, clock.now, classes=classes, quota=quota
         )
+        self._core = core = self._shared(enqueue, signal, clock)
         self.pod_sets = RequestedPodSets(core, priorities, volumes, devices)
         self._charges = charges = Charges(core, classes, volumes, devices.claimed)
-        self.left_pods = left = LeftPods(core)
+        self.left_pods = left = LeftPods(core, quota)
         self.admissions = Admissions(core, self.reservations, self.pod_sets, charges, left)
         self.views = JobViews(core, self.admissions, volumes, devices, view)
         self.pod_groups = groups = PodGroups(core, self.views, batch_seconds)
@@ -125,6 +118,21 @@ class Cache:
         self.config = ConfigEvents(core, self.reservations.forget_namespace, self.views.review_all)
         self.doubts = Doubts(clock.monotonic)
         self.rules = self._context(life or LifeRules(), missing_pods or MissingPods(), require_queue=require_queue)
+
+    def _shared(self, enqueue: Callable[[str, float], None], signal: Callable[[], None], clock: Clock) -> Core:
+        """What all parts know."""
+        return Core(
+            self.keys,
+            self.stores,
+            self.state,
+            self.queues,
+            self.entries,
+            inside=NodeInsides(self.topologies, self.in_flight, self.mismatches),
+            enqueue=enqueue,
+            signal=signal,
+            guard=self.guard,
+            clock=clock.monotonic,
+        )
 
     def _context(self, life: LifeRules, missing_pods: MissingPods, *, require_queue: bool) -> ReconcileContext:
         """What holds for all jobs."""
@@ -146,6 +154,7 @@ class Cache:
             unkept=self.unkept,
             uncounted=self.device_claims.hindrance,
             devices=self.device_claims.claimed.of,
+            charged=self.device_claims.quota.of_pods,
             unready=self.pod_volumes.hindrance,
             choices=self._choices,
         )
@@ -201,6 +210,10 @@ class Cache:
         strayed = (uid for uid, mismatch in entry.mismatches.items() if not mismatch.refused)
         pods = {uid: pod for uid in strayed if (pod := entry.pods.get(uid)) is not None and not finished(pod)}
         return {uid: text for uid, pod in pods.items() if (text := self.topologies.unkept(pod))}
+
+    def charged(self, entry: WorkloadEntry) -> Mapping[str, Amounts]:
+        """By pod set, what one pod of a job takes of quota, where that is not what it takes of its node."""
+        return self.reservations.charged(entry, self.pod_sets.wish(entry))
 
     def unchecked(self) -> set[str]:
         """The keys of those with a queue that hold something and are not admitted yet."""
@@ -266,7 +279,9 @@ class Cache:
             with self.guard("workload", entry.key):
                 self.admissions.nominate(entry)
         self._each("pod", pods, self.pods.load)
-        rebuilt = RebuiltAdmissions(self._core, self.admissions, self.reservations, self.pod_sets)
+        rebuilt = RebuiltAdmissions(
+            self._core, self.admissions, self.reservations, self.pod_sets, self.device_claims.quota
+        )
         for entry in tuple(self.entries.values()):
             with self.guard("workload", entry.key):
                 rebuilt.hold(entry)

@@ -185,4 +185,5 @@ def _same_to_slots(old: objects.Pod, new: objects.Pod, gate: str) -> bool:
         and old.spec.node_selector == new.spec.node_selector
         and old.metadata.annotations == new.metadata.annotations
         and old.metadata.labels == new.metadata.labels
+        and old.status.resource_claim_statuses == new.status.resource_claim_statuses
     )

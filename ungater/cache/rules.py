@@ -20,6 +20,11 @@ def queue_rules(settings: Settings) -> model.Rules:
     )
 
 
+def device_resources(settings: Settings) -> dict[str, str]:
+    """By DeviceClass, the resource of queues that its devices count as."""
+    return {name: one.name for one in settings.device_class_mappings for name in one.device_class_names}
+
+
 def life_rules(settings: Settings) -> LifeRules:
     """What holds for a queued workload from its admission to its end."""
     return LifeRules(

@@ -283,6 +283,10 @@ class ReconcileContext:
     uncounted: Callable[[WorkloadEntry], str | None] = lambda _entry: None  # what its pods ask for that is not counted
     # What pods of a namespace ask for by claims that are made of templates; a text says why that is not counted.
     devices: Callable[[str, PodSpec, Iterable[PodClaimStatus] | None], DeviceAsk | str | None] = lambda *_: None
+    # What a pod takes of what its workload was granted; of its node it takes the amounts that are given.
+    charged: Callable[[WorkloadEntry, Amounts, PodSpec, Iterable[PodClaimStatus] | None], Amounts] = (
+        lambda _entry, requests, *_: requests
+    )
     unready: Callable[[WorkloadEntry], str | None] = lambda _entry: None  # why it waits for its volumes
     # By uid of those gated pods whose volumes do not let them go to all of the slots: to which.
     choices: Callable[[WorkloadEntry, PodSetSlots, Collection[Pod]], Mapping[str, PodChoice]] = lambda *_: {}

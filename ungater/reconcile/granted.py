@@ -15,6 +15,8 @@ Rules
   not counted (`ungater.cache.held.device_claims`): a pod with other claims stays gated, and so do those before it where
   it is known that it is to come. A workload of which none runs gives its place back, and waits; a Job whose template
   has no claims would be admitted again, so that one keeps its place.
+- Devices of claims are compared as quota counts them too (`ReconcileContext.charged`). Where a queue pays, a pod goes
+  once its claims are made (they are while it is gated), so that it is known what they ask for.
 - Of pods that a Job makes, its template when it was admitted tells what they take; a quota or default that is added to
   the pods alone counts like any other difference.
 """
@@ -28,7 +30,7 @@ from engine.model import Amounts
 from engine.quantity import format_quantity
 from engine.reasons import Reason
 from kube.objects import Pod, PodClaimStatus, PodSpec
-from kube.pods.device_claims import claims_in_words
+from kube.pods.device_claims import claims_in_words, made_of_templates
 from kube.pods.requests import pod_requests
 from queueing.model import at_least, exceeds
 from ungater.model.actions import ReconcileContext
@@ -73,7 +75,7 @@ class Barred:
             if claims := _uncounted_claims(entry, one.name, one.template.spec, rules):
                 return cls(pod, one.name, {}, claims)
         granted, observed = entry.granted(pod_set), entry.observed
-        asks = pod_requests(pod.spec) if granted is not None else {}
+        asks = rules.charged(entry, pod_requests(pod.spec), pod.spec, made) if granted is not None else {}
         if granted is not None and exceeds(asks, granted):
             return cls(pod, pod_set, asks)
         queue = (pod.metadata.labels or {}).get(rules.keys.queue_name)
@@ -113,21 +115,30 @@ def _uncounted_claims(
     return next((f"a request for {one}" for one in sorted(either) if asks.get(one, 0) > 0), "")
 
 
-def to_come(entry: WorkloadEntry) -> dict[str, Amounts]:
+def awaits_claims(entry: WorkloadEntry, pod: Pod) -> bool:
+    """Whether claims of a pod are still to be made of which a queue pays: their templates may be made again by then."""
+    if entry.admission is None or not entry.admission.queue:
+        return False
+    made = {one.name for one in pod.status.resource_claim_statuses or ()}
+    return not made_of_templates(pod.spec) <= made
+
+
+def to_come(entry: WorkloadEntry, rules: ReconcileContext) -> dict[str, Amounts]:
     """What pods will ask for that are to come, by pod set where that is more than was granted to each."""
     found: dict[str, Amounts] = {}
     for pod_set in entry.job.pod_sets if entry.job.foretold else ():
-        granted, asks = entry.granted(pod_set.name), pod_requests(pod_set.template.spec)
+        granted, spec = entry.granted(pod_set.name), pod_set.template.spec
+        asks = rules.charged(entry, pod_requests(spec), spec, None)
         if granted is not None and exceeds(asks, granted):
             found[pod_set.name] = asks
     return found
 
 
-def asked(entry: WorkloadEntry, barred: Sequence[Barred]) -> dict[str, Amounts]:
+def asked(entry: WorkloadEntry, barred: Sequence[Barred], rules: ReconcileContext) -> dict[str, Amounts]:
     """By pod set, what is to be granted to each of its pods so that those that ask for more may go."""
     found: dict[str, Amounts] = {}
     wanted = [(one.pod_set, one.asks) for one in barred if one.asks]
-    for name, asks in (*wanted, *(to_come(entry).items() if wanted else ())):
+    for name, asks in (*wanted, *(to_come(entry, rules).items() if wanted else ())):
         found[name] = at_least(found.get(name) or entry.granted(name) or {}, asks)
     return found
 
@@ -189,15 +200,20 @@ def _uncounted(entry: WorkloadEntry, bar: Barred) -> str:
     return f"{whose} {bar.claims}: workload {entry.job.workload} was given no devices for such"
 
 
-def less(entry: WorkloadEntry, pod_set: PodSetView) -> Amounts | None:
+def less(entry: WorkloadEntry, pod_set: PodSetView, rules: ReconcileContext) -> Amounts | None:
     """What each pod of a pod set takes, where all of them ask for less than was granted; else None."""
-    granted = entry.granted(pod_set.name)
-    if granted is None or entry.job.suspendable or not exceeds(granted, pod_requests(pod_set.template.spec)):
+    granted, spec = entry.granted(pod_set.name), pod_set.template.spec
+    if granted is None or entry.job.suspendable:
+        return None
+    if not exceeds(granted, rules.charged(entry, pod_requests(spec), spec, None)):
         return None
     found: Amounts = {}
     for pod in (*entry.pods_of(pod_set), *entry.left_of(pod_set.name)):  # those that left run on by what was granted
         if not finished(pod):
-            found = at_least(found, pod_requests(pod.spec, pod.status))
+            requests, made = pod_requests(pod.spec, pod.status), pod.status.resource_claim_statuses
+            if isinstance(rules.devices(entry.job.namespace, pod.spec, made), str):
+                return None  # what its claims ask for is not known now
+            found = at_least(found, rules.charged(entry, requests, pod.spec, made))
     return found if found and exceeds(granted, found) and not exceeds(found, granted) else None
 
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 
 from engine.model import Amounts
 from engine.reasons import Reason
-from kube.objects import Pod
 from ungater.model import conditions as names
 from ungater.model.actions import (
     Dequeue,
     Enqueue,
     EvictSome,
     Instruction,
+    ReconcileContext,
     Release,
     RequeueAfter,
     Shrink,
@@ -25,7 +25,6 @@ from ungater.model.pod_slots import PodSetSlots, Tally, finished, surplus
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.reconcile import granted
 
-Outsiders = tuple[tuple[Pod, str], ...]
 SHRINK_AFTER = 1.0  # seconds: pods of a job finish together, and one write is enough for them
 
 
@@ -44,18 +43,18 @@ def resize(
     counted: Mapping[str, Tally],
     asked: Mapping[str, Amounts],
     now: float,
-    outsiders: Outsiders,
+    rules: ReconcileContext,
 ) -> list[Instruction]:
-    """More pods, or more for each, are asked for; what fewer of them leave is given back.
-
-    ``outsiders``: pods that no queue admitted and that make room for it, with what each is told.
-    """
+    """More pods, or more for each, are asked for; what fewer of them leave is given back."""
+    outsiders = rules.outsiders(entry)
     wish = Enqueue(asked=asked) if entry.growing or asked else Dequeue()
     evict = [EvictSome(outsiders)] if outsiders else []
-    return [*_respec(entry), wish, *evict, *give_back(entry, counted, now)]
+    return [*_respec(entry), wish, *evict, *give_back(entry, counted, now, rules)]
 
 
-def give_back(entry: WorkloadEntry, counted: Mapping[str, Tally], now: float) -> list[Instruction]:
+def give_back(
+    entry: WorkloadEntry, counted: Mapping[str, Tally], now: float, rules: ReconcileContext
+) -> list[Instruction]:
     """What fewer pods leave, one pod set after the other."""
     wrong = entry.job.wrong is not None
     for pod_set in entry.job.pod_sets:
@@ -74,7 +73,7 @@ def give_back(entry: WorkloadEntry, counted: Mapping[str, Tally], now: float) ->
             if keep < entry.admitted(pod_set.name):
                 return _shrink(entry, pod_set, None, keep, now)
     for pod_set in entry.job.pod_sets if not wrong else ():
-        if (less := granted.less(entry, pod_set)) is not None:
+        if (less := granted.less(entry, pod_set, rules)) is not None:
             held, count = entry.slots_in.get(pod_set.name), entry.admitted(pod_set.name)
             return _shrink(entry, pod_set, held, count, now, less)
     return []

@@ -67,7 +67,7 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
         if elsewhere := granted.given_back(entry, barred, rules.keys.gate):
             return [Dequeue(), Release(elsewhere)]
         told = _say_why(entry, barred, rules, now) or pods_ready.ready(entry)
-        return [*gone, *resize(entry, {}, granted.asked(entry, barred), now, rules.outsiders(entry)), *told]
+        return [*gone, *resize(entry, {}, granted.asked(entry, barred, rules), now, rules), *told]
     pod_sets, keys, moving = entry.job.pod_sets, rules.keys, moves.under_way(entry)
     counted = {
         pod_set.name: tally(
@@ -94,7 +94,7 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
     barred += (one for look in looks for one in look.barred)
     if elsewhere := granted.given_back(entry, barred, keys.gate):
         return [Dequeue(), Release(elsewhere)]
-    asked = granted.asked(entry, barred)
+    asked = granted.asked(entry, barred, rules)
     if anew := granted.anew(entry, asked, keys.gate):
         return [Dequeue(), Release(anew)]
     lost = {look.name: look.moves for look in looks if look.moves}
@@ -109,9 +109,9 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
         *(Ungate(pod, index) for look in looks for pod, index in look.going),
         *gone,
         *(
-            (give_back(entry, counted, now) or [Enqueue(lost, asked=asked, urgent=any(map(_urgent, looks)))])
+            (give_back(entry, counted, now, rules) or [Enqueue(lost, asked=asked, urgent=any(map(_urgent, looks)))])
             if lost
-            else resize(entry, counted, asked, now, rules.outsiders(entry))
+            else resize(entry, counted, asked, now, rules)
         ),
         *(_say_why(entry, barred, rules, now) or _say_volumes(entry, looks, now) or _say(entry, looks, now)),
     ]
@@ -146,7 +146,7 @@ def _let_go(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> tuple[
     barred: list[Barred] = []
     if entry.job.suspendable or entry.admission is None:
         return done, barred
-    more, keys = granted.to_come(entry), rules.keys
+    more, keys = granted.to_come(entry, rules), rules.keys
     for pod_set in entry.job.pod_sets:
         if pod_set.name in entry.slots_in:
             continue
@@ -205,10 +205,11 @@ class _Look:
         volumes = VolumeSlots.of(slots, counted, placed, choices)
         moves = tuple(sorted({**volumes.moves, **refused, **lost}.items()))
         held_back = {*refused, *lost}  # of slots that others of their slice leave for their volumes, the rest stays
-        more = granted.to_come(entry)
+        more = granted.to_come(entry, rules)
         bars = {pod.metadata.uid: Barred.of(entry, pod_set.name, pod, rules, more) for pod, _ in placed}
         barred = tuple([one for one in bars.values() if one is not None])
-        going = tuple([(pod, at) for pod, at in placed if at not in held_back and bars[pod.metadata.uid] is None])
+        free = ((pod, at) for pod, at in placed if at not in held_back and bars[pod.metadata.uid] is None)
+        going = tuple([(pod, at) for pod, at in free if not granted.awaits_claims(entry, pod)])
         unplaced = len(counted.waiting) - len(placed)
         only_refused = tuple(sorted(refused.keys() - lost.keys()))
         return cls(

@@ -6,6 +6,7 @@ from crds.settings import Settings, SettingsError, from_mapping, load
 from engine.model import NODES_PER_OPENED_DOMAIN
 from engine.numa.score import ALIGNMENT_OVER_PACKING, AlignmentOverPacking, ZoneScore
 from engine.preemption.model import Landing, Rules, Strategy
+from ungater.cache.rules import device_resources
 
 
 def test_defaults_are_valid_and_give_the_keys():
@@ -38,6 +39,16 @@ def test_an_empty_file_means_defaults(tmp_path):
     assert load(file, {}) == Settings()
 
 
+def mapped(*names, classes=("gpu.example.com",), **more):
+    """Mappings of these names, of the same classes; of its own each where there are none."""
+    return {
+        "deviceClassMappings": [
+            {"name": name, "deviceClassNames": [f"of-{number}"] if classes is None else list(classes), **more}
+            for number, name in enumerate(names)
+        ]
+    }
+
+
 @pytest.mark.parametrize(
     ("values", "env", "parts"),
     [
@@ -55,6 +66,17 @@ def test_an_empty_file_means_defaults(tmp_path):
         ({"nodesPerOpenedDomain": -1}, {}, ("nodesPerOpenedDomain", "found -1")),
         ({"alignmentOverPacking": "Racks"}, {}, ("alignmentOverPacking", "UsedDomains", "Racks")),
         ({}, {"TOPOGATE_DEVICE_ANNOTATIONS": "["}, ("TOPOGATE_DEVICE_ANNOTATIONS", "deviceAnnotations")),
+        ({"deviceClassMappings": [{"name": "gpus"}]}, {}, ("deviceClassMappings", "required")),
+        (mapped("cpu"), {}, ("deviceClassMappings", "no node has something of", "cpu")),
+        (mapped("hugepages-2Mi"), {}, ("deviceClassMappings", "hugepages-2Mi")),
+        (mapped("a/b/c"), {}, ("deviceClassMappings", "a/b/c")),
+        (mapped("gpus", classes=["Gpu"]), {}, ("deviceClassMappings", "Gpu")),
+        (mapped("gpus", classes=[]), {}, ("deviceClassMappings", "at least 1")),
+        (mapped("gpus", classes=[f"c{n}" for n in range(9)]), {}, ("deviceClassMappings", "8")),
+        (mapped(*(f"r{n}" for n in range(17)), classes=None), {}, ("deviceClassMappings", "16")),
+        (mapped("gpus", "gpus", classes=None), {}, ("deviceClassMappings", "gpus is there twice")),
+        (mapped("gpus", "nics"), {}, ("deviceClassMappings", "gpu.example.com is there twice")),
+        (mapped("gpus", sources=[]), {}, ("deviceClassMappings", "sources")),
         ({}, {"TOPOGATE_LEASE_SECONDS": "soon"}, ("TOPOGATE_LEASE_SECONDS", "number", "soon")),
     ],
 )
@@ -72,6 +94,13 @@ def test_lists_come_from_the_file_or_a_variable():
     text = '[{"resource": "nvidia.com/gpu", "key": "nvidia.com/use-gpuuuid", "value": "id"}]'
     (rule,) = load(env={"TOPOGATE_DEVICE_ANNOTATIONS": text}).device_annotations
     assert (rule.resource, rule.key, rule.value) == ("nvidia.com/gpu", "nvidia.com/use-gpuuuid", "id")
+
+
+def test_device_classes_are_mapped_to_resources_of_queues():
+    text = '[{"name": "example.com/gpus", "deviceClassNames": ["gpu.example.com", "mig"]}]'
+    settings = load(env={"TOPOGATE_DEVICE_CLASS_MAPPINGS": text})
+    assert device_resources(settings) == {"gpu.example.com": "example.com/gpus", "mig": "example.com/gpus"}
+    assert device_resources(Settings()) == {}
 
 
 @pytest.mark.parametrize(("text", "part"), [("- a\n- b\n", "key: value"), ("a: [", "no YAML")])

@@ -14,7 +14,7 @@ from engine.claims.model import DeviceClass
 from engine.claims.read.asks import classes_of, read_ask, text_of
 from engine.devices.ledger import COSTLY
 from kube.objects import Pod, PodClaimStatus, PodSpec
-from kube.pods.device_claims import DeviceClasses, claims_by_template, extended_asks
+from kube.pods.device_claims import DeviceClasses, claims_by_template, extended_asks, made_of_templates
 from kube.pods.devices import ResourceClaim
 from ungater.cache.held.known_claims import KnownClaim
 
@@ -70,6 +70,14 @@ class ClaimedDevices:
         if unknown := sorted(classes_of(found) - self._known):
             return f'DeviceClass "{unknown[0]}" is not there'
         return COSTLY if self._refused(found) else found
+
+    def asked(
+        self, namespace: str, spec: PodSpec, made: Iterable[PodClaimStatus] | None = None
+    ) -> DeviceAsk | str | None:
+        """What the claims of such pods ask for that are made of templates, whether there are such devices or not."""
+        made_for_it = made_of_templates(spec)
+        named = [one for one in claims_by_template(spec) if one[0] in made_for_it]
+        return self._asked(namespace, named, made, ()) if named else None
 
     def missing(self, pod: Pod) -> DeviceAsk | None:
         """The claims of a pod on its node for which no devices are known yet; those of others are not its own."""

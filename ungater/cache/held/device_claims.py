@@ -7,6 +7,7 @@ Rules
   pods go where these are reached.
 - A workload of which that is not so waits. Placed by amounts alone, some of its pods would be held to nodes on which no
   device is left, and wait there for ever.
+- With a queue one waits too where quota cannot count them (`ungater.cache.held.device_quota`).
 - An extended resource for which a DeviceClass stands is counted like the claim that the scheduler makes of it, on
   nodes that publish none of it. Where nodes do (their device plugin), kube-scheduler goes by what the node publishes,
   and by no class (`kube.pods.device_claims`). Where not all is read that tells of devices, such nodes count and no
@@ -25,6 +26,7 @@ from kube import objects
 from kube.pods.device_claims import DeviceClass, claims_by_template, claims_in_words, named_in
 from kube.pods.requests import pod_requests
 from ungater.cache.held.claimed_devices import UNREAD, ClaimedDevices
+from ungater.cache.held.device_quota import DeviceQuota
 from ungater.cache.held.named_claims import NamedClaims
 from ungater.model.job_view import JobView, PodSetView
 from ungater.model.pod_slots import finished, is_gated
@@ -35,15 +37,18 @@ UNKNOWN = "it names neither a ResourceClaim nor a template"
 
 
 class DeviceClaims:
-    """See the module's rules; ``reads`` as `ClaimedDevices` has it."""
+    """See the module's rules; ``reads`` as `ClaimedDevices` has it; ``resources``: as `DeviceQuota`."""
 
-    def __init__(self, keys: Keys, reads: Callable[[], bool], state: ClusterState) -> None:
+    def __init__(
+        self, keys: Keys, reads: Callable[[], bool], state: ClusterState, resources: Mapping[str, str]
+    ) -> None:
         cluster = state.cluster
         self._keys = keys
         self._publishes = cluster.publishes
         self.claimed = ClaimedDevices(reads, cluster.devices.refused, cluster.table.delegate)
         self.named = NamedClaims(self.claimed.known, self.claimed.classes, keys, state)
         self._classes = self.claimed.classes
+        self.quota = DeviceQuota(resources, self.claimed, self._classes)
         self._nodes: Counter[str] = Counter()  # how many nodes publish some of an extended resource
         self._templates: dict[str, frozenset[str]] = {}  # by id of a job: templates (``namespace/name``) of its claims
         self._hindered: set[str] = set()  # ids of jobs that wait for something of all this
@@ -134,6 +139,8 @@ class DeviceClaims:
             found = self.claimed.of(job.namespace, spec, made) if known else UNKNOWN
             if isinstance(found, str):
                 return f"have {claims}: {found}"
+            if job.queue and (why := self.quota.why(job.namespace, spec, made)) is not None:
+                return f"have {claims}: {why}"
         resources = self._classes.asked_by(spec)
         asked = pod_requests(spec) if resources else {}
         wanted = sorted(name for name in resources if asked.get(name, 0) > 0)

@@ -17,13 +17,17 @@ from ungater.model.workload_entry import WorkloadEntry
 
 @dataclass(frozen=True)
 class KeptPods:
-    """Pods, by which quota they run and what none of them takes more than. ``flavor``: None where they have none."""
+    """Pods, by which quota they run and what none of them takes more than. ``flavor``: None where they have none.
+
+    ``asks``: of its node, ``charged``: of quota.
+    """
 
     pod_set: PodSetView
     pods: tuple[Pod, ...]
     quota: AdmittedQuota | None
     flavor: Flavor | None
     asks: Amounts
+    charged: Amounts
 
     @property
     def name(self) -> str:

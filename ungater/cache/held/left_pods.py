@@ -6,6 +6,7 @@ import msgspec
 
 from kube import objects
 from ungater.cache.core import Core
+from ungater.cache.held.device_quota import DeviceQuota
 from ungater.cache.held.orphans import Orphans, answers_for
 from ungater.jobs.pod_group import mark_of
 from ungater.model.pod_slots import Expectation, PodSetSlots, is_gated
@@ -15,12 +16,12 @@ from ungater.model.workload_entry import WorkloadEntry
 class LeftPods:
     """Pods that left their workload and keep their places in it (`WorkloadEntry.left`), until they end."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, quota: DeviceQuota) -> None:
         self._keys = core.keys
         self._entries = core.entries
         self._enqueue = core.enqueue
         self._signal = core.signal
-        self._orphans = Orphans(core.queues, core.keys.gate, core.dead)
+        self._orphans = Orphans(core.queues, core.keys.gate, core.dead, quota.of_pod)
         self._places: dict[str, WorkloadEntry] = {}  # by pod uid: in whose `WorkloadEntry.left` it is
 
     def pay(self, pod: objects.Pod, entry: WorkloadEntry | None) -> None:

@@ -19,8 +19,8 @@ from collections.abc import Callable
 
 from crds.admitted_quota import AdmittedQuota, decode
 from crds.constants import ADMITTED_QUOTA
+from engine.model import Amounts
 from kube.objects import Pod, key
-from kube.pods.requests import pod_requests
 from queueing.model import Quantities, usage
 from queueing.queues.queues import Queues
 from queueing.queues.quota import Held
@@ -30,12 +30,13 @@ from ungater.model.workload_entry import WorkloadEntry
 
 
 class Orphans:
-    """See the module. ``dead``: whether nobody on a node of this name ends pods."""
+    """See the module. ``dead``: whether nobody on a node of this name ends pods; ``takes``: of quota, a pod."""
 
-    def __init__(self, queues: Queues, gate: str, dead: Callable[[str], bool]) -> None:
+    def __init__(self, queues: Queues, gate: str, dead: Callable[[str], bool], takes: Callable[[Pod], Amounts]) -> None:
         self._queues = queues
         self._gate = gate
         self._dead = dead
+        self._takes = takes
         self._remembered: dict[str, AdmittedQuota] = {}  # by uid of a pod that does not say by which quota it runs
         self._overruns = Overruns(queues)
         self._unseen: set[str] = set()  # uids of pods that were let go and are seen behind their gates
@@ -68,7 +69,7 @@ class Orphans:
             freed = self._queues.charge(key(pod), None) | self._overruns.moved(entry, uid)
             return self._beside(pod, entry) or freed
         freed = self._overruns.forget(uid)
-        return self._queues.charge(key(pod), _takes(pod, quota) if quota is not None else None) or freed
+        return self._queues.charge(key(pod), self._held(pod, quota) if quota is not None else None) or freed
 
     def _beside(self, pod: Pod, entry: WorkloadEntry) -> bool:
         """Charge what the pods of a workload that answers for them take beyond it; True where quota is free again."""
@@ -90,7 +91,12 @@ class Orphans:
         if quota is None and admission is not None:
             part = admission.part(entry.pod_set_of(pod))
             quota = AdmittedQuota(admission.queue, dict(part.flavors)) if part is not None else None
-        return _takes(pod, quota) if quota is not None else None
+        return self._held(pod, quota) if quota is not None else None
+
+    def _held(self, pod: Pod, quota: AdmittedQuota) -> Held:
+        takes = usage(self._takes(pod), 1)
+        amounts: Quantities = {(flavor, resource): takes.get(resource, 0) for resource, flavor in quota.flavors.items()}
+        return Held(quota.cluster_queue, amounts)
 
     def sent(self, pod: Pod) -> None:
         """A pod whose patch is under way left its workload: it may run."""
@@ -122,12 +128,6 @@ class Orphans:
 def answers_for(entry: WorkloadEntry) -> bool:
     """Whether a workload pays for its pods."""
     return entry.admission is not None and bool(entry.admission.queue)
-
-
-def _takes(pod: Pod, quota: AdmittedQuota) -> Held:
-    takes = usage(pod_requests(pod.spec, pod.status), 1)
-    amounts: Quantities = {(flavor, resource): takes.get(resource, 0) for resource, flavor in quota.flavors.items()}
-    return Held(quota.cluster_queue, amounts)
 
 
 def _said(pod: Pod) -> AdmittedQuota | None:

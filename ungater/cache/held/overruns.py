@@ -30,7 +30,7 @@ class _Taken:
     def put(self, uid: str, takes: Held | None) -> None:
         """A pod takes this now, and nothing else."""
         if (before := self._by_pod.pop(uid, None)) is not None:
-            self.by_queue[before.queue].subtract(before.amounts)
+            self.by_queue.setdefault(before.queue, Counter()).subtract(before.amounts)  # nobody keeps one of zeros
         if takes is not None:
             self._by_pod[uid] = takes
             self.by_queue.setdefault(takes.queue, Counter()).update(takes.amounts)

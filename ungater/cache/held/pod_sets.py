@@ -32,6 +32,7 @@ class RequestedPodSets:
         self._priorities = priorities
         self._volumes = volumes
         self._devices = devices
+        self._quota = devices.quota
         self._in_flight = core.inside.in_flight
         self._mismatches = core.inside.mismatches
 
@@ -70,7 +71,8 @@ class RequestedPodSets:
             reach = self._devices.named.reach(entry.job.namespace, owned.template.spec)
             where = ONE_NODE if devices.shared else found.topology
             found = msgspec.structs.replace(found, devices=devices, claim_nodes=reach, topology=where)
-        more = at_least(entry.asked.get(owned.name, {}), entry.granted(owned.name) or {})
+        asked = at_least(entry.asked.get(owned.name, {}), entry.granted(owned.name) or {})
+        more = self._quota.beside_nodes(asked)
         if (entry.job.foretold or entry.asked_for_more) and entry.admission is None:  # its pods' template is not all
             for pod in entry.pods_of(owned):
                 more = more if finished(pod) else at_least(more, convert.pod_requests(pod.spec))

@@ -14,7 +14,7 @@ Rules
   what the job holds. It counts only where pods do not say enough, some run, and all of the above is so.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -33,6 +33,7 @@ from queueing.model import Quantities, at_least, exceeds, usage
 from queueing.queues.eviction_units import orphan
 from ungater.cache.core import Core
 from ungater.cache.held.admissions import Admissions
+from ungater.cache.held.device_quota import DeviceQuota
 from ungater.cache.held.kept_pods import KeptPods, grows, inside, runs, together
 from ungater.cache.held.pod_sets import RequestedPodSets
 from ungater.cache.held.reservations import Reservations
@@ -47,7 +48,12 @@ class RebuiltAdmissions:
     """See the module's rules."""
 
     def __init__(
-        self, core: Core, admissions: Admissions, reservations: Reservations, pod_sets: RequestedPodSets
+        self,
+        core: Core,
+        admissions: Admissions,
+        reservations: Reservations,
+        pod_sets: RequestedPodSets,
+        quota: DeviceQuota,
     ) -> None:
         self._core = core
         self._keys = core.keys
@@ -57,6 +63,7 @@ class RebuiltAdmissions:
         self._admissions = admissions
         self._reservations = reservations
         self._pod_sets = pod_sets
+        self._quota = quota
 
     def hold(self, entry: WorkloadEntry) -> bool:
         """Hold what its pods have, once all that there is was taken in; True where that is so."""
@@ -104,8 +111,8 @@ class RebuiltAdmissions:
             slots, pods = part.slots, self._placed(entry, pod_set)
             flavor = self._state.flavors.get(slots.flavor) if slots is not None else None
             quota = AdmittedQuota(noted.queue, dict(part.flavors)) if noted.queue else None
-            one = KeptPods(pod_set, pods, quota, flavor, self._asks(pods))
-            if part.name != pod_set.name or part.count > pod_set.full or exceeds(one.asks, part.asks or {}):
+            one = self._seen(pod_set, pods, quota, flavor)
+            if part.name != pod_set.name or part.count > pod_set.full or exceeds(one.charged, part.asks or {}):
                 return None
             if slots is not None and (flavor is None or flavor.levels != slots.levels or not inside(one, slots)):
                 return None
@@ -122,7 +129,7 @@ class RebuiltAdmissions:
         """The pods of a pod set that have places; None where they do not say one and the same thing, or no truth."""
         pods = self._placed(entry, pod_set)
         if not pods:
-            return KeptPods(pod_set, (), None, None, {}) if not pod_set.count or grows(entry) else None
+            return KeptPods(pod_set, (), None, None, {}, {}) if not pod_set.count or grows(entry) else None
         if len(pods) > pod_set.count:
             return None
         said = {(pod.metadata.annotations or {}).get(ADMITTED_QUOTA) for pod in pods}
@@ -130,8 +137,7 @@ class RebuiltAdmissions:
         quota = decode(text)
         if len(said) > 1 or (quota is None) != (not entry.job.queue) or (text and quota is None):
             return None
-        asks = self._asks(pods)
-        tried = [KeptPods(pod_set, pods, quota, flavor, asks) for flavor in self._flavors(quota)]
+        tried = [self._seen(pod_set, pods, quota, flavor) for flavor in self._flavors(quota)]
         # One on its way to a node that is gone by now never comes there: it is missing, and another is made for it.
         coming = [replace(one, pods=tuple(pod for pod in pods if self._may_come(one, pod))) for one in tried]
         return next((one for one in (*tried, *coming) if one.pods and self._are_there(one)), None)
@@ -155,13 +161,12 @@ class RebuiltAdmissions:
         end = [pod for pod in found if pod not in stay and pod.spec.node_name and not dead(pod.spec.node_name)]
         return (*stay, *end[: max(0, pod_set.count - len(stay))]) if stay else ()
 
-    @staticmethod
-    def _asks(pods: Sequence[Pod]) -> Amounts:
-        """What none of these pods takes more than."""
-        asks: Amounts = {}
-        for pod in pods:
-            asks = at_least(asks, pod_requests(pod.spec, pod.status))
-        return asks
+    def _seen(
+        self, pod_set: PodSetView, pods: tuple[Pod, ...], quota: AdmittedQuota | None, flavor: Flavor | None
+    ) -> KeptPods:
+        asks = _most(pod_requests(pod.spec, pod.status) for pod in pods)
+        charged = asks if quota is None else _most(map(self._quota.of_pod, pods))
+        return KeptPods(pod_set, pods, quota, flavor, asks, charged)
 
     def _flavors(self, quota: AdmittedQuota | None) -> Iterator[Flavor | None]:
         """The flavors with a topology that the pods may be in; None: in none."""
@@ -280,7 +285,7 @@ class RebuiltAdmissions:
         wanted = kept.pod_set.count if complete and kept.pods else len(kept.pods)
         count = held.count if held is not None else wanted
         slots = self._reservations.slots_of(held) if held is not None else None
-        taken = usage(kept.asks, count)
+        taken = usage(kept.charged, count)
         if kept.quota is not None:
             flavors = {name: one for name, one in kept.quota.flavors.items() if taken.get(name)}
         else:
@@ -326,3 +331,11 @@ class RebuiltAdmissions:
         return owed - covered <= {PODS} and all(
             self._queues.quotas.covers(queue, (part.flavors.get(resource, ""), resource)) for resource in owed & covered
         )
+
+
+def _most(takes: Iterable[Amounts]) -> Amounts:
+    """What none of these pods takes more than."""
+    found: Amounts = {}
+    for one in takes:
+        found = at_least(found, one)
+    return found

@@ -23,6 +23,7 @@ from queueing.model import OutsidePod
 from queueing.queues.entry import HOLDING, AssumedAdmission, Phase, base_of, growth_of
 from queueing.queues.growth import hold_growth
 from queueing.queues.queues import Queues
+from ungater.cache.held.device_quota import DeviceQuota
 from ungater.model.actions import Losing
 from ungater.model.admission import Admission, Nomination, PodSetAssignment
 from ungater.model.class_rules import ClassRules
@@ -46,6 +47,7 @@ class Reservations:
         clock: Callable[[], float],
         *,
         classes: ClassRules,
+        quota: DeviceQuota,
     ) -> None:
         self.state = state
         self.queues = Queues(rules)
@@ -54,6 +56,7 @@ class Reservations:
         self._left: dict[str, AssumedAdmission] = {}  # what those had who move, until it is stored
         self._pod_priority = pod_priority  # of a job's pods in Kubernetes
         self._classes = classes
+        self._quota = quota
         self._kept_apart = kept_apart  # any pod of a pod set, where they are kept apart from others
         self._clock = clock
 
@@ -91,7 +94,12 @@ class Reservations:
             pod_priority=self._pod_priority(owner),
             preempts=self._classes.preempts(owner),
             non_preemptible=self._classes.non_preemptible(owner),
+            charged=self.charged(entry, pod_sets),
         )
+
+    def charged(self, entry: WorkloadEntry, pod_sets: Iterable[PodSet]) -> dict[str, Amounts]:
+        """By pod set, what one of its pods takes of quota, where that is not what it takes of its node."""
+        return {one.name: takes for one in pod_sets if (takes := self._quota.charged(entry, one)) is not None}
 
     def class_changed(self, entry: WorkloadEntry) -> None:
         """A priority class says something else: it counts at once, for those who hold something too."""
@@ -308,11 +316,16 @@ class Reservations:
             pod_set=part.name,
             flavor=next(named, slots.flavor),
             levels=slots.levels,
-            requests=part.asks or convert.pod_requests(owned.template.spec),
+            requests=self._of_nodes(part, owned),
             shape=owned.shape,
             source=self._kept_apart(entry, owned),
             slices=(Slice(values=slot.values, count=slot.count) for slot in slots.slots),
         )
+
+    def _of_nodes(self, part: PodSetAssignment, owned: PodSetView) -> Amounts:
+        """What each of its pods takes of its node."""
+        spec, asks = owned.template.spec, part.asks
+        return self._quota.of_nodes(asks, spec) if asks else convert.pod_requests(spec)
 
     def admission_of(self, entry: WorkloadEntry, grant: AssumedAdmission) -> Admission:
         """What is stored of a grant: an entry for every pod set, also for one that needs no pods now."""

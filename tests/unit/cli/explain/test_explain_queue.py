@@ -121,3 +121,9 @@ def test_one_that_has_waited_long_says_what_that_means():
 
     assert told(patience=599.0)
     assert not told(patience=601.0)
+
+
+def test_devices_of_claims_are_wanted_as_what_they_count_as():
+    reading = read([cluster("gpu", quota(amount=8))], [local("a", "gpu")], [workload("job-w", pods=3)])
+    found = queue_report.place(reading, reading.state, "team/job-w", {"main": {GPU: 5}})
+    assert [line.wanted for option in found.options for line in option.quotas] == ["15"]

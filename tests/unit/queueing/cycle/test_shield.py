@@ -53,7 +53,7 @@ def everything(state, queues):
     [
         (nominate, "put", lambda _state, key, _option: key == "poison"),
         (nominate, "barred", lambda _queues, entry, _option: entry.workload.key == "poison"),
-        (flavor_assigner, "_option", lambda choices: choices[0].pod_set.labels.get("poison")),
+        (flavor_assigner, "_option", lambda choices, _asks: choices[0].pod_set.labels.get("poison")),
         (cycle, "_admitted", lambda grant, **_: grant.counts == {"main": 3}),
     ],
 )

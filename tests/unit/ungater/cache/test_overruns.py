@@ -2,12 +2,14 @@
 
 import msgspec
 import pytest
-from support.owned import KEYS, make_pod
+from support.owned import KEYS, make_owner, make_pod, make_record
 from support.queued_world import cluster_queue, entry_of, filled, queued
 from support.world import World
 
 from crds.admitted_quota import AdmittedQuota, encode
 from crds.constants import ADMITTED_QUOTA
+from queueing.queues.queues import Queues
+from queueing.queues.quota import Held
 from ungater.cache.held.overruns import Overruns
 
 
@@ -110,3 +112,12 @@ def test_nothing_stays_of_a_workload_that_is_gone(world, monkeypatch):
     (overruns,) = set(made)
     assert not overruns.follows(record)
     assert not overruns._of
+
+
+@pytest.mark.parametrize("amounts", [{}, {("gpu", "cpu"): 0}])
+def test_pods_that_take_nothing_of_a_queue_may_change(amounts):
+    overruns, entry = Overruns(Queues()), make_record(make_owner())
+    overruns.follow(entry, [("a", Held("nosuch", amounts))])
+    for _ in range(2):
+        assert not overruns.note(entry, "a", Held("nosuch", amounts))
+    assert not overruns.forget("a")

@@ -7,6 +7,7 @@ from support.queued_world import entry_of, filled, queued
 from support.world import World
 
 from kube.objects import Job
+from kube.pods.requests import pod_requests
 from queueing.queues.queues import Queues
 from ungater.cache.held.orphans import Orphans
 from ungater.model.pod_slots import Expectation
@@ -27,7 +28,7 @@ def given_back(expectation):
     if expectation is not None:
         record.expectations[pod.metadata.uid] = expectation
     queues = Queues()
-    orphans = Orphans(queues, KEYS.gate, lambda _: False)
+    orphans = Orphans(queues, KEYS.gate, lambda _: False, lambda pod: pod_requests(pod.spec))
     orphans.remember(record)
     record.expectations.clear()
     orphans.judge(pod, None)

@@ -304,9 +304,9 @@ def test_one_that_left_runs_on_by_what_was_granted_so_nothing_is_given_back(worl
     world.record.left[left.metadata.uid] = ("main", left)
     world.told()  # the view is that of the pods that there are
     (pod_set,) = world.record.job.pod_sets
-    assert granted.less(world.record, pod_set) is None
+    assert granted.less(world.record, pod_set, world.memory.rules) is None
     del world.record.left[left.metadata.uid]
-    assert granted.less(world.record, pod_set) == {"cpu": 500}
+    assert granted.less(world.record, pod_set, world.memory.rules) == {"cpu": 500}
 
 
 def test_pods_of_a_group_that_switch_their_requests_after_the_first_do_not_go(world):
