@@ -29,6 +29,7 @@ from support.real import agent_beside
 
 from engine.quantity import parse
 from kube.client import Client
+from kube.errors import Forbidden
 from kube.informer import Informer
 from kube.patches import PatchType
 from kube.resources import FLEX_TOPOS, NODES, PODS
@@ -163,9 +164,13 @@ class Player:
             for each in made["spec"]["containers"]
         ]
         patch = {"spec": {"containers": containers}}
-        await self.client.patch(
-            PODS, name, NAMESPACE, body=patch, subresource="resize", content_type=PatchType.STRATEGIC
-        )
+        try:
+            await self.client.patch(
+                PODS, name, NAMESPACE, body=patch, subresource="resize", content_type=PatchType.STRATEGIC
+            )
+        except Forbidden:  # more than the node has: the API server says so, and the kubelet hears nothing of it
+            self.verdicts["resize Forbidden"] += 1
+            return
 
         def pending(pod):
             told = [each["reason"] for each in pod.status.get("conditions", ()) if each["type"] == "PodResizePending"]
