@@ -364,7 +364,9 @@ class Queues:
         if grant is None:
             return (0,)
         looks = any(looks_at_pods(pod_set) for pod_set in self.entries[key].workload.pod_sets)
-        flavors = sorted(self.rooms if looks else flavors_of(grant))
+        # One all of whose pods are done takes nothing of any flavor: it grows into those it was given, or into any.
+        chosen = {flavor for flavors in grant.flavors.values() for flavor in flavors.values()} | flavors_of(grant)
+        flavors = sorted(self.rooms if looks or not chosen else chosen)
         pool = self.quotas.pool(grant.queue)
         return self.changes, self.pending.pools.get(pool, 0), *(self.rooms.get(flavor, 0) for flavor in flavors)
 

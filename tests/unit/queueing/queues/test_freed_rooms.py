@@ -2,6 +2,8 @@
 
 from support.queue_factories import keys, make_queue, make_queues, make_state, make_workload, run, submit
 
+from queueing.cycle.elastic import resize
+
 
 def admitted():
     state, queues = make_state(2, 4), make_queues(make_queue("q", 64))
@@ -29,3 +31,13 @@ def test_nothing_is_kept_of_flavors_that_are_gone():
     queues.flavors_changed()
     queues.forget(state, "ns/first")
     assert queues.rooms == {}
+
+
+def test_one_whose_pods_are_all_done_looks_again_where_another_gave_room_back():
+    # A JobSet that starts anew makes its pods once more, and its Workload holds nothing by then.
+    state, queues = admitted()
+    (pod_set,) = queues.entries["ns/first"].workload.pod_sets
+    resize(state, queues, "ns/first", {pod_set.name: 0})
+    before = queues.freed_so_far("ns/first")
+    queues.forget(state, "ns/second")
+    assert queues.freed_so_far("ns/first")[2:] != before[2:]
