@@ -10,6 +10,7 @@ from contextlib import suppress
 
 import aiohttp
 import pytest
+from support.claim_jobs import MACHINE, SHARED, SMALLEST, TEMPLATES
 from support.jobs import GPU, KEYS, Watched, followed, job, nodes_of, until
 
 from cli.explain.report import report
@@ -38,25 +39,6 @@ OF_TEMPLATE = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "
 DRIVER = "gpu.example.com"
 NOT_COUNTED = "ResourceClaimsNotCounted"
 WHY = 'ResourceClaim "shared" is not there'
-MACHINE = "1 socket / 2 NUMA / 8 cores / 4 GPUs / 4 NICs / 64Gi"
-
-
-def asks(*requests, match=""):
-    constraints = [{"matchAttribute": f"resource.kubernetes.io/{match}"}] if match else []
-    made = [{"name": name, "exactly": {"deviceClassName": of, **more}} for name, of, more in requests]
-    return {"devices": {"requests": made, "constraints": constraints}}
-
-
-HALF = "device.attributes['gpu.nvidia.com'].profile == '3g.40gb'"
-TEMPLATES = {
-    "whole": asks(("gpu", "gpu.nvidia.com", {})),
-    "zone": asks(("gpus", "gpu.nvidia.com", {"count": 2}), match="numaNode"),
-    "near": asks(("gpu", "gpu.nvidia.com", {}), ("nic", "dranet", {}), match="pcieRoot"),
-    "half": asks(("mig", "mig.nvidia.com", {"selectors": [{"cel": {"expression": HALF}}]})),
-    "any-mig": asks(("mig", "mig.nvidia.com", {})),
-    "nic": asks(("nic", "dranet", {})),
-}
-SMALLEST = "nvidia.com/mig-1g.10gb"
 ANYWHERE = {KEYS.unconstrained: "true"}
 
 
@@ -304,9 +286,9 @@ async def test_mixed_jobs_on_partitions_never_hang_though_the_controller_dies(de
         await client.create(CLAIM_TEMPLATES, {"metadata": {"name": name}, "spec": {"spec": spec}}, namespace)
     there: list[str] = []
     for number in range(36):
-        name, which = f"job-{number}", dice.choice([*TEMPLATES, SMALLEST, "shared"])
+        name, which = f"job-{number}", dice.choice([*TEMPLATES, SMALLEST, SHARED])
         claims = {"resourceClaims": [{"name": "devices", "resourceClaimTemplateName": which}]}
-        if which == "shared":
+        if which == SHARED:
             claims = {"resourceClaims": [{"name": "devices", "resourceClaimName": name}]}
             made = {"metadata": {"name": name}, "spec": TEMPLATES[dice.choice(list(TEMPLATES))]}
             await client.create(RESOURCE_CLAIMS, made, namespace)
