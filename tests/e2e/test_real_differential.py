@@ -10,7 +10,8 @@ zones.
 
 What the kubelet leaves to chance, and is not compared:
 - which devices of a zone it takes, and out of how many zones that it may take from, where the plugin has no preference:
-  under ``none``, and where several zones are merged that have more devices than are asked for;
+  under ``none``, and where several zones are merged that have more devices than are asked for beside those that init
+  containers leave;
 - in container scope, what the later containers of such a pod find.
 """
 

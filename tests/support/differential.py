@@ -1,6 +1,7 @@
 """Random pods for a real kubelet, what engine and simulated kubelet say to them, and where the real one disagrees."""
 
 import json
+from collections import Counter
 from dataclasses import dataclass, field
 
 import msgspec
@@ -347,10 +348,11 @@ def _chance(layout, state, shape, predicted):
     """Whether the kubelet may take devices of several zones in any order; and whether later containers depend on that.
 
     A plugin without preferred allocation: devices of the merged zones come first, in no order, then all others in none.
-    Under ``none`` no zones are merged. Which devices those are of one zone is chance too, but nobody looks at it.
+    Under ``none`` no zones are merged. Which devices those are of one zone is chance too, but nobody looks at it. What
+    init containers leave is taken before all, whatever its zone: fewer are then needed of the merged zones.
     """
     merged = {step.container: step.merged for step in predicted.steps}
-    asking, chance = 0, False
+    asking, chance, left = 0, False, Counter()
     for container in shape.containers:
         for name, count in container.limits:
             if name not in layout.resources or not layout.devices[layout.resources.index(name)] or not count:
@@ -360,7 +362,8 @@ def _chance(layout, state, shape, predicted):
             mask = merged.get("*", merged.get(container.name))
             here = [at for at in bits(state.devices[row]) if mask is None or layout.devices[row][at].zones & mask]
             wide = mask is None or mask.bit_count() > 1
-            chance = chance or (wide and len(here) > count) or len(here) < count
+            chance = chance or (wide and len(here) > count - left[name]) or len(here) < count or left[name] > count
+            left[name] += count if container.kind is ContainerKind.INIT else 0
     apart = layout.kubelet.scope is Scope.CONTAINER and layout.kubelet.policy is not TopologyPolicy.NONE
     return chance, chance and apart and asking > 1
 
