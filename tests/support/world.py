@@ -64,6 +64,7 @@ class World:
             vars(self).setdefault(name, {})  # those that say how they look these up have them already
         self.mismatches = []
         self.reads_devices = True  # whether all is read that tells of devices
+        self.native_groups = None  # PodGroups of Kubernetes by key; None: they are not served
         self.workloads_reached = 1 << 40  # up to which resource version Workloads are known
         self.reads = False  # whether owners are read that tell how many pods they make
         kinds = ("node", "flavor", "class", "job", "workload", "pod", "namespace", "cluster_queue", "local_queue")
@@ -101,9 +102,14 @@ class World:
                 local=lambda host: [one for one in self.stores["volume"].values() if host and host_of(one) == host],
                 csi_node=self.stores["csi_node"].get,
             ),
+            native_group=self.native_group,
+            reads_groups=lambda: self.native_groups is not None,
             reads_devices=lambda: self.reads_devices,
             workloads_reached=lambda: self.workloads_reached,
         )
+
+    def native_group(self, name):
+        return (self.native_groups or {}).get(name)
 
     def pods_with(self, name):
         pods = self.stores["pod"].values()

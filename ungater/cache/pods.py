@@ -113,6 +113,8 @@ class PodEvents:
             ends = finished(new) or new.metadata.deletion_timestamp is not None
             if ends or not self._stands(entry, sent.values):
                 self._enqueue(entry.id, 0.0)
+            elif new.spec.pod_group:
+                self._enqueue(entry.id, READY_AFTER)  # others of its PodGroup may hold it up
             return
         if old is not None and _same_to_slots(old, new, self._keys.gate):
             return

@@ -288,6 +288,7 @@ class ReconcileContext:
         lambda _entry, requests, *_: requests
     )
     unready: Callable[[WorkloadEntry], str | None] = lambda _entry: None  # why it waits for its volumes
+    grouped: Callable[[WorkloadEntry], str | None] = lambda _entry: None  # who else waits in its native PodGroup
     # By uid of those gated pods whose volumes do not let them go to all of the slots: to which.
     choices: Callable[[WorkloadEntry, PodSetSlots, Collection[Pod]], Mapping[str, PodChoice]] = lambda *_: {}
     level_names: LevelNames = NO_NAMES  # what flavors call their levels
