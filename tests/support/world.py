@@ -33,6 +33,7 @@ from ungater.model.workload_object import Workload
 from ungater.numa.node_topologies import Sources
 
 DEVICES = ("device_class", "taint_rule", "resource_slice", "claim_template", "resource_claim")
+GROUPS = ("native_group",)
 VOLUMES = ("claim", "volume", "storage_class", "csi_node")
 FLAVOR = ResourceFlavor(
     metadata=ObjectMeta(name="gpu"),
@@ -64,11 +65,11 @@ class World:
             vars(self).setdefault(name, {})  # those that say how they look these up have them already
         self.mismatches = []
         self.reads_devices = True  # whether all is read that tells of devices
-        self.native_groups = None  # PodGroups of Kubernetes by key; None: they are not served
+        self.reads_groups = False  # whether PodGroups of Kubernetes itself are served
         self.workloads_reached = 1 << 40  # up to which resource version Workloads are known
         self.reads = False  # whether owners are read that tell how many pods they make
         kinds = ("node", "flavor", "class", "job", "workload", "pod", "namespace", "cluster_queue", "local_queue")
-        self.stores = {kind: {} for kind in (*kinds, *VOLUMES, *DEVICES)}
+        self.stores = {kind: {} for kind in (*kinds, *VOLUMES, *DEVICES, *GROUPS)}
         self.asked: list[str] = []
         self.waits: list[tuple[str, float]] = []  # the same, with the seconds until they are to be looked at
         self.memory = self.make()
@@ -103,13 +104,13 @@ class World:
                 csi_node=self.stores["csi_node"].get,
             ),
             native_group=self.native_group,
-            reads_groups=lambda: self.native_groups is not None,
+            reads_groups=lambda: self.reads_groups,
             reads_devices=lambda: self.reads_devices,
             workloads_reached=lambda: self.workloads_reached,
         )
 
     def native_group(self, name):
-        return (self.native_groups or {}).get(name)
+        return self.stores["native_group"].get(name)
 
     def pods_with(self, name):
         pods = self.stores["pod"].values()
@@ -206,6 +207,7 @@ def told_of(memory, kind):
         "claim_template": memory.devices.on_template,
         "resource_claim": memory.devices.on_claim,
         "csi_node": memory.volumes.on_csi_node,
+        "native_group": memory.native_groups.on_group,
     }[kind]
 
 
