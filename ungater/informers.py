@@ -94,7 +94,7 @@ class Informers:
         self.flavors: Informer[ResourceFlavor] = watch(RESOURCE_FLAVORS, ResourceFlavor)
         self.classes: Informer[PriorityClass] = watch(PRIORITY_CLASSES, PriorityClass)
         self.jobs: Informer[Job] = watch(JOBS, Job)
-        indexers = {"owner": lambda pod: (owner_key(pod, keys),), "node": _node_name, "claim": _claims}
+        indexers = {"owner": lambda pod: (owner_key(pod, keys),), "node": _node_name, "claim": _claims, "group": _group}
         self.pods: Informer[Pod] = watch(PODS, Pod, indexers=indexers)
         self.workloads: Informer[Workload] = watch(WORKLOADS, Workload)
         self.namespaces: Informer[Namespace] = watch(NAMESPACES, Namespace)
@@ -199,6 +199,7 @@ class Informers:
                 local=lambda host: self.volumes.by_index("host", host),
                 csi_node=self.csi_nodes.store.get,
             ),
+            pods_in_group=lambda key: self.pods.by_index("group", key),
             native_group=self.native_groups.get,
             reads_groups=lambda: self.native_groups.listed,
             reads_devices=lambda: self.reads_devices,
@@ -293,6 +294,10 @@ class Informers:
 
 def _claims(pod: Pod) -> list[str]:
     return [f"{pod.metadata.namespace}/{claim.name}" for claim in claims_of(pod)]
+
+
+def _group(pod: Pod) -> tuple[str, ...]:
+    return (f"{pod.metadata.namespace}/{pod.spec.pod_group}",) if pod.spec.pod_group else ()
 
 
 def _available(volume: PersistentVolume) -> tuple[str, ...]:

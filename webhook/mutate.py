@@ -9,8 +9,8 @@ Rules
   its pods are gated, and go where the flavor that it is admitted in has room.
 - So has a pod with a queue that no Job owns: it waits behind the gate.
 - A pod that carries a request never goes on without our gate: either it has it already, or gets it, or is refused.
-- The level that its spec.scheduling names is compared with the request, and is to be a level as well. It is no request by
-  itself: kube-scheduler honours it for Jobs that are not ours.
+- The level that its spec.scheduling names is compared with the request, and is to be a level as well. It is no request
+  by itself: kube-scheduler honours it for Jobs that are not ours.
 - A Job that exists is refused a change of its request or queue, never anything else: status updates and finalizers
   pass. A pod template that loses the gate, as one of a suspended Job can, gets it back.
 - A Job that another controller manages (``spec.managedBy``) is left to it.

@@ -230,9 +230,11 @@ def stores_of(found: Dump, keys: Keys) -> Stores:
     by_owner: dict[str, list[objects.Pod]] = defaultdict(list)
     by_node: dict[str, list[objects.Pod]] = defaultdict(list)
     by_claim: dict[str, list[objects.Pod]] = defaultdict(list)
+    by_group: dict[str, list[objects.Pod]] = defaultdict(list)
     for pod in found.pods:
         by_owner[owner_key(pod, keys)].append(pod)
         by_node[pod.spec.node_name].append(pod)
+        by_group[f"{pod.metadata.namespace}/{pod.spec.pod_group}"].append(pod)
         for claim in claims_of(pod):
             by_claim[f"{pod.metadata.namespace}/{claim.name}"].append(pod)
     kinds = {(kind.kind, kind.group) for kind, _ in found.replicated}
@@ -248,6 +250,7 @@ def stores_of(found: Dump, keys: Keys) -> Stores:
         reads=lambda kind, group: (kind, group) in kinds,
         pods_with=lambda key: by_claim.get(key, ()),
         storage=storage_of(found),
+        pods_in_group=lambda key: by_group.get(key, ()),
         native_group={objects.key(one): one for one in found.native_groups}.get,
         reads_groups=lambda: found.reads_groups,
         reads_devices=lambda: found.reads_devices,

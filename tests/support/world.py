@@ -103,11 +103,16 @@ class World:
                 local=lambda host: [one for one in self.stores["volume"].values() if host and host_of(one) == host],
                 csi_node=self.stores["csi_node"].get,
             ),
+            pods_in_group=self.pods_in_group,
             native_group=self.native_group,
             reads_groups=lambda: self.reads_groups,
             reads_devices=lambda: self.reads_devices,
             workloads_reached=lambda: self.workloads_reached,
         )
+
+    def pods_in_group(self, name):
+        pods = self.stores["pod"].values()
+        return [pod for pod in pods if f"{pod.metadata.namespace}/{pod.spec.pod_group}" == name]
 
     def native_group(self, name):
         return self.stores["native_group"].get(name)

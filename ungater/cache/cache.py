@@ -112,7 +112,7 @@ class Cache:
         self.views = JobViews(core, self.admissions, volumes, devices, self.named_groups, view)
         self.native_groups = GroupEvents(self.named_groups, self.views)
         self.pod_groups = groups = PodGroups(core, self.views, batch_seconds)
-        self.pods = PodEvents(core, groups, charges, left, batch_seconds)
+        self.pods = PodEvents(core, groups, charges, left, self.named_groups, batch_seconds)
         self.jobs = JobEvents(core, self.views, groups, self.pods, charges=charges, left_pods=left)
         self.nodes = NodeEvents(core, charges, left, volumes, devices)
         self.volumes = VolumeEvents(core, self.nodes, charges, volumes, self.pods.delay)
@@ -160,6 +160,7 @@ class Cache:
             devices=self.device_claims.claimed.of,
             charged=self.device_claims.quota.of_pods,
             unready=self.pod_volumes.hindrance,
+            in_group=self.stores.pods_in_group,
             grouped=self.named_groups.hindrance,
             choices=self._choices,
         )

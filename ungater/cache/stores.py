@@ -20,7 +20,9 @@ class Stores:
     node's objects by its name. ``reads``: whether owners of a kind and API group are read, that tell how many pods they
     make of each kind. ``pods_with``: by the key of a claim that they have; ``storage``: claims, volumes, classes.
     ``workloads_reached``: the resource version up to which it is known which Workloads there are.
-    ``native_group``: by ``namespace/name``; ``reads_groups``: whether there are any, and they are read.
+
+    ``pods_in_group``: by ``namespace/name`` of the native PodGroup that they name; ``native_group``: itself by the same;
+    ``reads_groups``: whether there are any, and they are read.
     ``reads_devices``: whether all is read that says which devices there are, and who holds them.
     """
 
@@ -34,6 +36,7 @@ class Stores:
     reads: Callable[[str, str], bool]
     pods_with: Callable[[str], Iterable[Pod]]
     storage: Storage
+    pods_in_group: Callable[[str], Iterable[Pod]]
     native_group: Callable[[str], PodGroup | None]
     reads_groups: Callable[[], bool]
     reads_devices: Callable[[], bool]

@@ -175,7 +175,7 @@ class WorkloadEntry:
     patches: dict[str, UngatePatches] = field(default_factory=dict)  # by pod set
     refused_at: float = 0.0
     removing: bool = False  # the removal of its Workload was begun: it may be gone though nobody heard of it
-    held_up_since: float | None = None  # since when kube-scheduler holds pods for others, on the monotonic clock
+    held_up_since: float | None = None  # since when pods wait for others of their PodGroup, on the monotonic clock
     bare_since: float | None = None  # since when an owner that is known by its pods has none, on the monotonic clock
     failures: int = 0  # in a row, for the backoff
     noted: set[str] = field(default_factory=set)  # events that are worth saying once
@@ -212,9 +212,9 @@ class WorkloadEntry:
         """Pods of these pod sets did not come in time: they get so many from now on."""
         self.late = {**self.late, **counts}
 
-    def hold_up(self, now: float | None) -> None:
-        """Its pods are held back for others of their PodGroup, now; None: none of them is."""
-        self.held_up_since = now if now is None else self.held_up_since or now
+    def hold_up(self, since: float | None) -> None:
+        """Pods with a place wait for others of their PodGroup; None: they do no more."""
+        self.held_up_since = since
 
     def lack_pods(self, now: float) -> float:
         """Its owner has no pods; returns for how many seconds."""
@@ -306,7 +306,7 @@ class WorkloadEntry:
         self.shrink_at, self.closing = None, False
         self.admission, self.grant, self.slots_in = None, None, {}
         self.lost, self.lost_at, self.asked = {}, None, {}
-        self.evict, self.started = None, False
+        self.evict, self.started, self.held_up_since = None, False, None
 
     # --- reading -------------------------------------------------------------------------------------------------
 

@@ -63,11 +63,10 @@ def decide(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: floa
     if leaving or seen.admitted_at is None or seen.suspended:
         return done
     losing, missing = rules.losing(entry), missing_pods.decide(entry, rules.missing_pods, now)
-    missing += native_groups.decide(entry, rules, now)
     if any(not isinstance(one, RequeueAfter) for one in missing):
         return [*done, *missing]
     going_on = lost(entry, losing, rules, now) if losing is not None else running(entry, rules, now)
-    return [*done, *missing, *going_on]
+    return [*done, *missing, *native_groups.together(entry, going_on, rules, now)]
 
 
 def _waiting(

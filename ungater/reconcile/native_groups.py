@@ -1,19 +1,22 @@
-"""Pods that have their slots, and that kube-scheduler holds back for others of their PodGroup (scheduling.k8s.io).
+"""Pods of a PodGroup of Kubernetes itself (scheduling.k8s.io) are let go together.
 
 Rules
 - kube-scheduler takes the pods of a group that have no node yet together, and none of them while one is gated. Pods
-  that run stay as they are. So pods that wait for room to grow hold up none but those that have to be made again.
-- For these there is a time. After it the workload is evicted as a whole, and asks for all its pods at once: then all of
-  them go, or none, as their group wants it. What it waits for then is told like any other reason.
-- Nothing less helps. A gated pod that is deleted is made again, gated; and kube-scheduler looks at a group that it
-  holds only when a gate is removed, or after five minutes.
+  that run stay as they are.
+- A group that it holds it looks at again when a gate is removed; not when a gated pod is deleted, but for a look every
+  five minutes. So of a group all pods that have our gate are let go at one look, or none is. Gates of others are
+  theirs: who removes the last one wakes the group.
+- Pods that wait for room to grow hold up those that have a place and are not there yet, such as one that was made
+  again. For these there is a time. After it the workload is evicted as a whole, and asks for all its pods at once: all
+  of them go then, or none, as their group wants it. What it waits for is told like any other reason.
 """
 
-from crds.constants import Keys
+from collections.abc import Iterable, Sequence
+
 from engine.reasons import Reason
 from kube.objects import Pod
 from ungater.model import conditions as names
-from ungater.model.actions import Evict, Instruction, ReconcileContext, RequeueAfter
+from ungater.model.actions import Evict, HoldUp, Instruction, ReconcileContext, RequeueAfter, Ungate
 from ungater.model.conditions import WantedCondition
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
@@ -21,43 +24,76 @@ from ungater.model.workload_entry import WorkloadEntry
 PATIENCE = 300.0  # seconds, where the settings have no time for pods that lost their place
 
 
-def note(entry: WorkloadEntry, keys: Keys, now: float) -> None:
-    """See whether pods of a workload are held back; to be called before each look. ``now``: on the monotonic clock."""
-    entry.hold_up(now if entry.admission is not None and _held(entry, keys) is not None else None)
+def together(
+    entry: WorkloadEntry, steps: Sequence[Instruction], rules: ReconcileContext, now: float
+) -> list[Instruction]:
+    """The steps for a workload without those that would let go a part of a group; and what is done about that."""
+    going = {one.pod.metadata.uid: one.pod for one in steps if isinstance(one, Ungate)}
+    have_place = [*going.values(), *_on_their_way(entry, rules)]
+    waiting = {group: pod for group in _groups(have_place) if (pod := _waiting(entry, group, going, rules))}
+    if not waiting:
+        return [HoldUp(since=None), *steps] if entry.held_up_since is not None else list(steps)
+    if (ends := _evicted(entry, have_place, waiting, rules, now)) is not None:
+        return [ends]
+    kept = [
+        one
+        for one in steps
+        if not isinstance(one, Ungate) or one.pod.metadata.uid in entry.expectations or _group(one.pod) not in waiting
+    ]
+    since = entry.held_up_since if entry.held_up_since is not None else now
+    held = [HoldUp(since=now)] if entry.held_up_since is None else []
+    return [*held, *kept, RequeueAfter(since + _patience(rules) - now)]
 
 
-def decide(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[Instruction]:
-    """What is to be done about pods that are held back; [] where none are."""
-    if entry.held_up_since is None or (found := _held(entry, rules.keys)) is None:
-        return []
-    patience = rules.life.replacement or PATIENCE
-    if (left := entry.held_up_since + patience - now) > 0:
-        return [RequeueAfter(left)]
-    pod, other = found
-    text = (
-        f"kube-scheduler held back pod {pod.metadata.name}, which has its place, for {patience:g} seconds, as pod "
-        f"{other.metadata.name} of PodGroup {pod.spec.pod_group} waits for one: all pods are placed anew together"
+def _on_their_way(entry: WorkloadEntry, rules: ReconcileContext) -> list[Pod]:
+    """Pods that were let go, and have no node yet."""
+    return [
+        pod
+        for pod in entry.pods.values()
+        if pod.spec.pod_group
+        and not pod.spec.node_name
+        and not is_gated(pod, rules.keys.gate)
+        and not finished(pod)
+        and pod.metadata.deletion_timestamp is None
+    ]
+
+
+def _waiting(entry: WorkloadEntry, group: str, going: Iterable[str], rules: ReconcileContext) -> Pod | None:
+    """The first pod of a group that is gated, and goes neither now nor by a patch that was sent; None where all do."""
+    found = (
+        pod
+        for pod in rules.in_group(group)
+        if is_gated(pod, rules.keys.gate)
+        and not finished(pod)
+        and pod.metadata.uid not in going
+        and entry.on_its_way(pod.metadata.uid) is None
     )
-    wanted = (WantedCondition(names.EVICTED, True, Reason.POD_GROUP_HELD, text),)
-    return [Evict(wanted, Reason.POD_GROUP_HELD, text)]
+    return min(found, key=lambda pod: pod.metadata.name, default=None)
 
 
-def _held(entry: WorkloadEntry, keys: Keys) -> tuple[Pod, Pod] | None:
-    """A pod that was let go and has no node, and one of its group that is gated; the first by name."""
-    going: dict[str, Pod] = {}
-    waiting: dict[str, Pod] = {}
-    for pod in entry.pods.values():
-        group = pod.spec.pod_group
-        if not group or pod.spec.node_name or finished(pod) or pod.metadata.deletion_timestamp is not None:
-            continue
-        if not is_gated(pod, keys.gate):
-            where = going
-        elif entry.on_its_way(pod.metadata.uid) is None:
-            where = waiting
-        else:
-            continue
-        known = where.setdefault(group, pod)
-        if pod.metadata.name < known.metadata.name:
-            where[group] = pod
-    both = sorted(going.keys() & waiting.keys())
-    return (going[both[0]], waiting[both[0]]) if both else None
+def _evicted(
+    entry: WorkloadEntry, have_place: Iterable[Pod], waiting: dict[str, Pod], rules: ReconcileContext, now: float
+) -> Evict | None:
+    """The eviction of a workload whose pods were held up for too long; None before that."""
+    if entry.held_up_since is None or now - entry.held_up_since < _patience(rules):
+        return None
+    pod = min((pod for pod in have_place if _group(pod) in waiting), key=lambda pod: pod.metadata.name)
+    text = (
+        f"pod {pod.metadata.name}, which has its place, was held up for {_patience(rules):g} seconds, as pod "
+        f"{waiting[_group(pod)].metadata.name} of PodGroup {pod.spec.pod_group} waits for one, and kube-scheduler "
+        "takes all of a group: they are placed anew together"
+    )
+    return Evict((WantedCondition(names.EVICTED, True, Reason.POD_GROUP_HELD, text),), Reason.POD_GROUP_HELD, text)
+
+
+def _patience(rules: ReconcileContext) -> float:
+    return rules.life.replacement or PATIENCE
+
+
+def _groups(pods: Iterable[Pod]) -> list[str]:
+    return sorted({group for pod in pods if (group := _group(pod))})
+
+
+def _group(pod: Pod) -> str:
+    """``namespace/name`` of a pod's group; "" where it has none."""
+    return f"{pod.metadata.namespace}/{pod.spec.pod_group}" if pod.spec.pod_group else ""

@@ -34,6 +34,8 @@ class NamedGroups:
         self._leave(entry.id, before - now)
         for group in now - before:
             naming = self._naming.setdefault(group, {})
+            for other in naming:
+                self._enqueue(other, 0.0)  # it may be told of this one
             if len(naming) < MOST:
                 naming[entry.id] = None
         if now:

@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from support.owned import KEYS, make_job, make_pod, make_record, slot_map
+from support.owned import KEYS, make_job
 from support.world import FLAVOR, NODES, World
 
 from engine.reasons import Reason
@@ -92,7 +92,10 @@ def test_a_change_of_its_status_alone_costs_nothing(world):
 
 def test_two_that_both_wait_in_one_group_are_both_told(world):
     world.put("native_group", group())
-    one, other = world.job("one"), world.job("other")
+    one = world.job("one")
+    world.asked.clear()
+    other = world.job("other")
+    assert id_of(one) in world.asked
     for job, named in ((one, "other"), (other, "one")):
         reason, told = world.why(job)
         assert reason is Reason.INVALID_REQUEST
