@@ -246,7 +246,7 @@ class Informers:
         self.jobsets.subscribe(guarded("jobset", cache.jobs.on_jobset))
         self.leader_sets.subscribe(guarded("leaders", cache.pod_groups.on_leaders))
         self.revisions.subscribe(guarded("revision", cache.pod_groups.on_revision))
-        self.native_groups.subscribe(guarded("pod group", cache.native_groups.on_group))
+        self.native_groups.subscribe(guarded("pod group", cache.pod_groups.on_native))
         for newest, one in self.replicated:
             one.subscribe(guarded(newest.kind, partial(cache.pod_groups.on_replicated, newest)))
         self._foreign = kueue.informers()

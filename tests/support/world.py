@@ -212,7 +212,7 @@ def told_of(memory, kind):
         "claim_template": memory.devices.on_template,
         "resource_claim": memory.devices.on_claim,
         "csi_node": memory.volumes.on_csi_node,
-        "native_group": memory.native_groups.on_group,
+        "native_group": memory.pod_groups.on_native,
     }[kind]
 
 

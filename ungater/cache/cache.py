@@ -7,7 +7,7 @@ Rules
 - `load` rebuilds everything from lists in a fixed order, so a restart ends in the same state as having been there.
 
 What an event changes is said in one file a kind: `jobs`, `pod_groups`, `pods`, `workloads`, `nodes`, `config`,
-`volumes`, `devices`, `native_groups`, `pdb`.
+`volumes`, `devices`, `pdb`.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -35,14 +35,13 @@ from ungater.cache.held.admissions import Admissions
 from ungater.cache.held.charges import Charges
 from ungater.cache.held.device_claims import DeviceClaims
 from ungater.cache.held.left_pods import LeftPods
-from ungater.cache.held.named_groups import NamedGroups
 from ungater.cache.held.pod_sets import RequestedPodSets, anywhere
 from ungater.cache.held.pod_volumes import PodVolumes
 from ungater.cache.held.rebuilt import RebuiltAdmissions
 from ungater.cache.held.reservations import Reservations
 from ungater.cache.jobs import JobEvents
-from ungater.cache.native_groups import GroupEvents
 from ungater.cache.nodes import NodeEvents
+from ungater.cache.owners import NamedGroups
 from ungater.cache.pod_groups import PodGroups
 from ungater.cache.pods import PodEvents
 from ungater.cache.stores import Stores
@@ -108,11 +107,10 @@ class Cache:
         self._charges = charges = Charges(core, classes, volumes, devices.claimed)
         self.left_pods = left = LeftPods(core, quota)
         self.admissions = Admissions(core, self.reservations, self.pod_sets, charges, left)
-        self.named_groups = NamedGroups(core)
-        self.views = JobViews(core, self.admissions, volumes, devices, self.named_groups, view)
-        self.native_groups = GroupEvents(self.named_groups, self.views)
-        self.pod_groups = groups = PodGroups(core, self.views, batch_seconds)
-        self.pods = PodEvents(core, groups, charges, left, self.named_groups, batch_seconds)
+        self.named_groups = named = NamedGroups(self.entries.get, core.enqueue)
+        self.views = JobViews(core, self.admissions, volumes, devices, named, view)
+        self.pod_groups = groups = PodGroups(core, self.views, named, batch_seconds)
+        self.pods = PodEvents(core, groups, charges, left, named, batch_seconds)
         self.jobs = JobEvents(core, self.views, groups, self.pods, charges=charges, left_pods=left)
         self.nodes = NodeEvents(core, charges, left, volumes, devices)
         self.volumes = VolumeEvents(core, self.nodes, charges, volumes, self.pods.delay)

@@ -7,8 +7,8 @@ from kube.informer import Event
 from ungater.cache.core import Core
 from ungater.cache.held.charges import Charges
 from ungater.cache.held.left_pods import LeftPods
-from ungater.cache.held.named_groups import NamedGroups
 from ungater.cache.held.orphans import answers_for
+from ungater.cache.owners import NamedGroups
 from ungater.cache.pod_groups import PodGroups
 from ungater.jobs.pod_group import owner_key
 from ungater.model.pod_slots import finished, is_gated

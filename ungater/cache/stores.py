@@ -20,9 +20,8 @@ class Stores:
     node's objects by its name. ``reads``: whether owners of a kind and API group are read, that tell how many pods they
     make of each kind. ``pods_with``: by the key of a claim that they have; ``storage``: claims, volumes, classes.
     ``workloads_reached``: the resource version up to which it is known which Workloads there are.
-
-    ``pods_in_group``: by ``namespace/name`` of the native PodGroup that they name; ``native_group``: itself by the same;
-    ``reads_groups``: whether there are any, and they are read.
+    ``native_group``: by ``namespace/name``, and ``pods_in_group``: those that name it; ``reads_groups``: whether there
+    are any, and they are read.
     ``reads_devices``: whether all is read that says which devices there are, and who holds them.
     """
 

@@ -8,8 +8,8 @@ from kube import objects
 from ungater.cache.core import Core
 from ungater.cache.held.admissions import Admissions
 from ungater.cache.held.device_claims import DeviceClaims
-from ungater.cache.held.named_groups import NamedGroups
 from ungater.cache.held.pod_volumes import PodVolumes
+from ungater.cache.owners import NamedGroups
 from ungater.jobs.native_groups import with_groups
 from ungater.jobs.pod_group import GONE
 from ungater.model.job_view import JobView

@@ -228,6 +228,7 @@ Instruction = (
     | RequeueAfter
     | WriteConditions
     | ShrinkLater
+    | HoldUp
     | RestoreAdmission
     | Shrink
     | Ungate

@@ -147,9 +147,7 @@ class WorkloadEntry:
     queue_before: str = ""  # that the last Workload named which was deleted
     gone: str = ""  # uid of the Workload that was deleted last: what is still heard of it is old
     admission: Admission | None = None  # held, and written in the API server
-    slots_in: dict[str, PodSetSlots] = field(
-        default_factory=dict
-    )  # the slots of the admission, with their nodes, by pod set
+    slots_in: dict[str, PodSetSlots] = field(default_factory=dict)  # of the admission, with their nodes, by pod set
     grant: AssumedAdmission | None = None  # the admission, as queueing takes it
     pods: dict[str, Pod] = field(default_factory=dict)  # by uid
     left: dict[str, tuple[str, Pod]] = field(default_factory=dict)  # by uid: pod sets and pods that left it and run on

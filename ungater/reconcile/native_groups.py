@@ -41,7 +41,7 @@ def together(
         if not isinstance(one, Ungate) or one.pod.metadata.uid in entry.expectations or _group(one.pod) not in waiting
     ]
     since = entry.held_up_since if entry.held_up_since is not None else now
-    held = [HoldUp(since=now)] if entry.held_up_since is None else []
+    held: list[Instruction] = [HoldUp(since=now)] if entry.held_up_since is None else []
     return [*held, *kept, RequeueAfter(since + _patience(rules) - now)]
 
 

@@ -7,7 +7,7 @@ from support.world import FLAVOR, NODES, World
 
 from engine.reasons import Reason
 from kube.objects import PodGroup
-from ungater.cache.held.named_groups import MOST
+from ungater.cache.owners import MOST_IN_GROUP as MOST
 from ungater.model.job_view import id_of
 from ungater.reconcile.moves import movable
 from ungater.reconcile.reconcile import hindered

@@ -152,15 +152,14 @@ async def test_what_waits_to_grow_does_not_block_its_group(groups, client, names
 
     gone = before[0]["metadata"]["name"]
     await client.delete(PODS, gone, namespace)
-
-    async def three():
-        return len(await groups.gated("train")) == 3
-
-    await until(three, "three pods to wait for one slot")
     told = (await groups.condition("train", "Evicted", "True", "PodGroupHeld"))["message"]
     assert "of PodGroup ring waits for one" in told
     await groups.waits("train", "NeverFits")
-    assert len(await groups.gated("train")) == 4
+
+    async def all_gated():
+        return len(await groups.gated("train")) == 4
+
+    await until(all_gated, "all pods to wait together")
     await groups.edit("train", parallelism=2)
     assert len(racks_of(await groups.running("train", 2))) == 1
 
