@@ -201,7 +201,7 @@ class Informers:
             ),
             pods_in_group=lambda key: self.pods.by_index("group", key),
             native_group=self.native_groups.get,
-            reads_groups=lambda: self.native_groups.listed,
+            reads_groups=lambda: self.native_groups.resource is not None,
             reads_devices=lambda: self.reads_devices,
             workloads_reached=lambda: self.workloads.reached,
         )

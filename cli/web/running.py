@@ -195,7 +195,7 @@ def _reading(live: Live) -> tuple[Dump, Sequence[WholeWorkload]]:
         taint_rules=list(found.taint_rules.store.values()),
         reads_devices=found.reads_devices,
         native_groups=list(found.native_groups.store.values()),
-        reads_groups=found.native_groups.listed,
+        reads_groups=found.native_groups.resource is not None,
         resource_slices=list(found.resource_slices.store.values()),
         claim_templates=list(found.claim_templates.store.values()),
         resource_claims=list(found.resource_claims.store.values()),
