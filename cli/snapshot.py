@@ -8,6 +8,7 @@ be secret.
 import asyncio
 import gzip
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -19,7 +20,7 @@ from cli.cluster.cluster_snapshot import listed, revisions, workload_classes
 from cli.output import Context, Failure, Kubeconfig, progress, stderr
 from cli.reaching import failure
 from kube.client import Client
-from kube.errors import KubeError
+from kube.errors import Forbidden, KubeError
 from kube.replicas import REPLICATED
 from kube.resources import (
     CLAIM_TEMPLATES,
@@ -38,6 +39,8 @@ from kube.resources import (
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
     POD_DISRUPTION_BUDGETS,
+    POD_GROUPS,
+    POD_GROUPS_ALPHA,
     PODS,
     PRIORITY_CLASSES,
     RESOURCE_CLAIMS,
@@ -101,10 +104,18 @@ async def _items(kubeconfig: str | None, context: str | None) -> list[Json]:
         found = await asyncio.gather(
             *(listed(client, dict, resource) for resource in KINDS),
             *(listed(client, dict, newest, *older) for newest, older in REPLICATED),
+            _groups(client),
             revisions(client, dict),
             workload_classes(client, dict),
         )
     return [_told(resource, item) for resource, items in found for item in items]
+
+
+async def _groups(client: Client) -> tuple[Resource, list[Json]]:
+    """PodGroups, where there are any and they may be read."""
+    with suppress(Forbidden):
+        return await listed(client, dict, POD_GROUPS, POD_GROUPS_ALPHA)
+    return POD_GROUPS, []
 
 
 def _told(resource: Resource, item: Json) -> Json:

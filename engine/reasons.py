@@ -110,6 +110,7 @@ class Reason(StrEnum):
     OUTSIDE_QUEUES = "OutsideQueues"  # a pod that no queue admitted
     PODS_READY_TIMEOUT = "PodsReadyTimeout"
     REPLACEMENT_TIMEOUT = "ReplacementTimeout"  # a lost node's pods found no other place in time
+    POD_GROUP_HELD = "PodGroupHeld"  # pods with a place were held back for others of their PodGroup, which have none
     PODS_MISSING = "PodsMissing"  # nobody made the pods that something was held for
     CHECK_REJECTED = "AdmissionCheckRejected"
     CHECK_RETRY = "AdmissionCheckRetry"

@@ -286,6 +286,12 @@ class PodResourceClaim(Struct, frozen=True):
     resource_claim_template_name: str | None = None
 
 
+class SchedulingGroup(Struct, frozen=True):
+    """The PodGroup (scheduling.k8s.io) of its namespace that a pod belongs to."""
+
+    pod_group_name: str = ""
+
+
 class PodSpec(Struct, frozen=True):
     """Pod spec, as far as placement reads it; of its volumes those that have a claim."""
 
@@ -308,11 +314,17 @@ class PodSpec(Struct, frozen=True):
     termination_grace_period_seconds: int | None = None
     volumes: tuple[Volume, ...] | None = None
     resource_claims: tuple[PodResourceClaim, ...] | None = None
+    scheduling_group: SchedulingGroup | None = None
 
     def __post_init__(self) -> None:
         if self.volumes is not None:
             kept = tuple([one for one in self.volumes if one.persistent_volume_claim or one.ephemeral])
             msgspec.structs.force_setattr(self, "volumes", kept or None)
+
+    @property
+    def pod_group(self) -> str:
+        """The name of its PodGroup (scheduling.k8s.io); "" for none."""
+        return self.scheduling_group.pod_group_name if self.scheduling_group is not None else ""
 
 
 class ContainerStatus(Struct, frozen=True):
@@ -369,6 +381,51 @@ class PodTemplate(Struct, frozen=True):
 # --- jobs -----------------------------------------------------------------------------------------------------------
 
 
+class GangPolicy(Struct, frozen=True):
+    """How many pods kube-scheduler places at once; None: not said (a Job's is its parallelism then)."""
+
+    min_count: int | None = None
+
+
+class GroupPolicy(Struct, frozen=True):
+    """Without ``gang`` pods are scheduled one by one."""
+
+    gang: GangPolicy | None = None
+
+
+class TopologyKey(Struct, frozen=True):
+    """The node label of which all pods of a group are to have one value."""
+
+    key: str = ""
+
+
+class GroupConstraints(Struct, frozen=True):
+    """Where the pods of a group go."""
+
+    topology: tuple[TopologyKey, ...] | None = None
+
+
+class DisruptionMode(Struct, frozen=True):
+    """``all``: its pods are disrupted together; else (``single``, or nothing) one by one."""
+
+    all: dict[str, Any] | None = None
+
+
+class GroupTerms(Struct, frozen=True):
+    """What a PodGroup says, or a Job's spec.scheduling (Kubernetes 1.37)."""
+
+    scheduling_policy: GroupPolicy | None = None
+    scheduling_constraints: GroupConstraints | None = None
+    disruption_mode: DisruptionMode | None = None
+    resource_claims: tuple[dict[str, Any], ...] | None = None
+
+
+class PodGroup(Object, frozen=True):
+    """A PodGroup of Kubernetes itself (scheduling.k8s.io)."""
+
+    spec: GroupTerms = GroupTerms()
+
+
 class JobSpec(Struct, frozen=True):
     """Job spec; the template is kept raw; ``kube.pods.templates`` decodes it."""
 
@@ -380,6 +437,7 @@ class JobSpec(Struct, frozen=True):
     managed_by: str = ""
     selector: LabelSelector | None = None
     template: msgspec.Raw = msgspec.Raw(b"{}")
+    scheduling: GroupTerms | None = None
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "template", detached(self.template))

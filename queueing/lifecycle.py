@@ -23,7 +23,13 @@ from engine.reasons import Reason
 
 MOST_DOUBLINGS: Final = 32
 _SLOW: Final = frozenset(
-    {Reason.PODS_READY_TIMEOUT, Reason.PODS_MISSING, Reason.CHECK_RETRY, Reason.REPLACEMENT_TIMEOUT}
+    {
+        Reason.PODS_READY_TIMEOUT,
+        Reason.PODS_MISSING,
+        Reason.CHECK_RETRY,
+        Reason.REPLACEMENT_TIMEOUT,
+        Reason.POD_GROUP_HELD,
+    }
 )  # back off
 _LAST: Final = frozenset({Reason.CHECK_REJECTED, Reason.MAXIMUM_EXECUTION_TIME})  # it does not come back
 

@@ -14,7 +14,7 @@ from crds.constants import Keys
 from kube.budgets import PodDisruptionBudget
 from kube.client import Client
 from kube.informer import Event, Informer
-from kube.objects import Job, Namespace, Node, OwnerReference, Pod, PriorityClass, ResourceFlavor
+from kube.objects import Job, Namespace, Node, OwnerReference, Pod, PodGroup, PriorityClass, ResourceFlavor
 from kube.parents import ControllerRevision, JobSet, LeaderWorkerSet
 from kube.pods.device_claims import DeviceClass
 from kube.pods.devices import DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
@@ -39,6 +39,8 @@ from kube.resources import (
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
     POD_DISRUPTION_BUDGETS,
+    POD_GROUPS,
+    POD_GROUPS_ALPHA,
     PODS,
     PRIORITY_CLASSES,
     RESOURCE_CLAIMS,
@@ -92,7 +94,7 @@ class Informers:
         self.flavors: Informer[ResourceFlavor] = watch(RESOURCE_FLAVORS, ResourceFlavor)
         self.classes: Informer[PriorityClass] = watch(PRIORITY_CLASSES, PriorityClass)
         self.jobs: Informer[Job] = watch(JOBS, Job)
-        indexers = {"owner": lambda pod: (owner_key(pod, keys),), "node": _node_name, "claim": _claims}
+        indexers = {"owner": lambda pod: (owner_key(pod, keys),), "node": _node_name, "claim": _claims, "group": _group}
         self.pods: Informer[Pod] = watch(PODS, Pod, indexers=indexers)
         self.workloads: Informer[Workload] = watch(WORKLOADS, Workload)
         self.namespaces: Informer[Namespace] = watch(NAMESPACES, Namespace)
@@ -131,6 +133,10 @@ class Informers:
         self.revisions: OptionalInformer[ControllerRevision] = optional(
             CONTROLLER_REVISIONS, ControllerRevision, label_selector=LEADER_SET_NAME
         )
+        # What they say is required of pods that name them: none of these is placed before they are listed.
+        self.native_groups: OptionalInformer[PodGroup] = optional(
+            POD_GROUPS, PodGroup, older=(POD_GROUPS_ALPHA,), asks=True, first_seconds=SYNC_SECONDS
+        )
         self.replicated: tuple[tuple[Resource, OptionalInformer[Replicated]], ...] = tuple(
             (newest, optional(newest, Replicated, older=older, first_seconds=SYNC_SECONDS, asks=True))
             for newest, older in REPLICATED
@@ -152,6 +158,7 @@ class Informers:
         return (
             *(self.topologies, self.flexes, self.workload_classes, self.budgets, self.jobsets, self.leader_sets),
             *(self.revisions, *self._devices),
+            self.native_groups,
             *(one for _, one in self.replicated),
             *self._foreign,
         )
@@ -192,6 +199,9 @@ class Informers:
                 local=lambda host: self.volumes.by_index("host", host),
                 csi_node=self.csi_nodes.store.get,
             ),
+            pods_in_group=lambda key: self.pods.by_index("group", key),
+            native_group=self.native_groups.get,
+            reads_groups=lambda: self.native_groups.resource is not None,
             reads_devices=lambda: self.reads_devices,
             workloads_reached=lambda: self.workloads.reached,
         )
@@ -236,6 +246,7 @@ class Informers:
         self.jobsets.subscribe(guarded("jobset", cache.jobs.on_jobset))
         self.leader_sets.subscribe(guarded("leaders", cache.pod_groups.on_leaders))
         self.revisions.subscribe(guarded("revision", cache.pod_groups.on_revision))
+        self.native_groups.subscribe(guarded("pod group", cache.pod_groups.on_native))
         for newest, one in self.replicated:
             one.subscribe(guarded(newest.kind, partial(cache.pod_groups.on_replicated, newest)))
         self._foreign = kueue.informers()
@@ -283,6 +294,10 @@ class Informers:
 
 def _claims(pod: Pod) -> list[str]:
     return [f"{pod.metadata.namespace}/{claim.name}" for claim in claims_of(pod)]
+
+
+def _group(pod: Pod) -> tuple[str, ...]:
+    return (f"{pod.metadata.namespace}/{pod.spec.pod_group}",) if pod.spec.pod_group else ()
 
 
 def _available(volume: PersistentVolume) -> tuple[str, ...]:

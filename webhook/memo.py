@@ -63,7 +63,8 @@ class Decisions(Generic[T]):
 
     def on_job(self, job: Job, operation: str = CREATE, old: Job | None = None, beyond: Sequence[Problem] = ()) -> T:
         """What `mutate.mutate_job` decides."""
-        if operation != CREATE or beyond:
+        grouped = job.spec is not None and job.spec.scheduling is not None  # few say anything of their PodGroup
+        if operation != CREATE or beyond or grouped:
             return self._finish(mutate_job(job, self.rules, operation, old, beyond))
         key = self._job_key(job)
         kept = self._kept.get(key)

@@ -9,6 +9,8 @@ Rules
   its pods are gated, and go where the flavor that it is admitted in has room.
 - So has a pod with a queue that no Job owns: it waits behind the gate.
 - A pod that carries a request never goes on without our gate: either it has it already, or gets it, or is refused.
+- The level that its spec.scheduling names is compared with the request, and is to be a level as well. It is no request
+  by itself: kube-scheduler honours it for Jobs that are not ours.
 - A Job that exists is refused a change of its request or queue, never anything else: status updates and finalizers
   pass. A pod template that loses the gate, as one of a suspended Job can, gets it back.
 - A Job that another controller manages (``spec.managedBy``) is left to it.
@@ -24,6 +26,7 @@ import msgspec
 
 from crds.constants import JOB_CONTROLLER, Keys
 from crds.levels import NO_NAMES, LevelNames, check_level, named
+from crds.native_groups import JOB_SCHEDULING, agreed
 from crds.request import (
     JOB_PATH,
     TEMPLATE_PATH,
@@ -110,6 +113,9 @@ def mutate_job(
             return _leave_job(job, rules.keys)
         if request is not None:
             check_offered(request, rules, job, queue)
+        if level := _level_of_group(job):
+            both = agreed(named(request, rules.names) if request is not None else None, level, JOB_SCHEDULING)
+            check_offered(both, rules, job, queue)
     except RequestError as error:
         return deny([Problem(INVALID, str(error))])
     problems = [
@@ -125,6 +131,12 @@ def mutate_job(
         return deny(problems)
     wanted = request or ParsedRequest(Policy.UNCONSTRAINED, None, checks.queue_path(rules.keys))
     return _admit_job(job, wanted, rules, operation, old)
+
+
+def _level_of_group(job: Job) -> str:
+    """The level that its spec.scheduling requires; "" for none."""
+    scheduling = job.spec.scheduling if job.spec is not None else None
+    return scheduling.level if scheduling is not None else ""
 
 
 def _scale_job(job: Job, old: Job | None, keys: Keys) -> Decision:

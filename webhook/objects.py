@@ -49,6 +49,31 @@ class Pod(_Struct):
     spec: PodSpec | None = None
 
 
+class TopologyKey(_Struct):
+    """The node label of which all pods of a Job are to have one value."""
+
+    key: str = ""
+
+
+class SchedulingConstraints(_Struct):
+    """Where the pods of a Job go."""
+
+    topology: list[TopologyKey] | None = None
+
+
+class Scheduling(_Struct):
+    """What the PodGroup is to say that is made for a Job."""
+
+    scheduling_constraints: SchedulingConstraints | None = None
+
+    @property
+    def level(self) -> str:
+        """The level that it requires; "" for none."""
+        constraints = self.scheduling_constraints
+        found = (constraints.topology or []) if constraints is not None else []
+        return found[0].key if found else ""
+
+
 class JobSpec(_Struct):
     """A Job's spec."""
 
@@ -57,6 +82,7 @@ class JobSpec(_Struct):
     completions: int | None = None
     template: Pod | None = None
     managed_by: str | None = None
+    scheduling: Scheduling | None = None
 
 
 class Job(_Struct):

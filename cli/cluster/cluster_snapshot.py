@@ -45,6 +45,8 @@ from kube.resources import (
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
+    POD_GROUPS,
+    POD_GROUPS_ALPHA,
     PODS,
     PRIORITY_CLASSES,
     RESOURCE_CLAIMS,
@@ -98,6 +100,7 @@ async def read(client: Client) -> Dump:
             storage_classes = group.create_task(client.list(STORAGE_CLASSES, type=StorageClass))
             csi_nodes = group.create_task(client.list(CSI_NODES, type=CsiNode))
             devices = group.create_task(_devices(client))
+            native = group.create_task(_groups(client))
     except ExceptionGroup as errors:
         error = errors.exceptions[0]
         if isinstance(error, Forbidden):
@@ -125,6 +128,8 @@ async def read(client: Client) -> Dump:
         volumes=volumes.result(),
         storage_classes=storage_classes.result(),
         csi_nodes=csi_nodes.result(),
+        native_groups=native.result() or [],
+        reads_groups=native.result() is not None,
         **devices.result(),
     )
 
@@ -149,6 +154,14 @@ async def _devices(client: Client) -> dict[str, Any]:
 async def _if_served(client: Client, kind: type[T], resource: Resource) -> list[T] | None:
     with suppress(NotFound):
         return list(await client.list(resource, type=kind))
+    return None
+
+
+async def _groups(client: Client) -> list[objects.PodGroup] | None:
+    """None where there are none, or they may not be read: the controller goes on without them too."""
+    for resource in (POD_GROUPS, POD_GROUPS_ALPHA):
+        with suppress(NotFound, Forbidden):
+            return list(await client.list(resource, type=objects.PodGroup))
     return None
 
 
@@ -217,9 +230,11 @@ def stores_of(found: Dump, keys: Keys) -> Stores:
     by_owner: dict[str, list[objects.Pod]] = defaultdict(list)
     by_node: dict[str, list[objects.Pod]] = defaultdict(list)
     by_claim: dict[str, list[objects.Pod]] = defaultdict(list)
+    by_group: dict[str, list[objects.Pod]] = defaultdict(list)
     for pod in found.pods:
         by_owner[owner_key(pod, keys)].append(pod)
         by_node[pod.spec.node_name].append(pod)
+        by_group[f"{pod.metadata.namespace}/{pod.spec.pod_group}"].append(pod)
         for claim in claims_of(pod):
             by_claim[f"{pod.metadata.namespace}/{claim.name}"].append(pod)
     kinds = {(kind.kind, kind.group) for kind, _ in found.replicated}
@@ -235,6 +250,9 @@ def stores_of(found: Dump, keys: Keys) -> Stores:
         reads=lambda kind, group: (kind, group) in kinds,
         pods_with=lambda key: by_claim.get(key, ()),
         storage=storage_of(found),
+        pods_in_group=lambda key: by_group.get(key, ()),
+        native_group={objects.key(one): one for one in found.native_groups}.get,
+        reads_groups=lambda: found.reads_groups,
         reads_devices=lambda: found.reads_devices,
         workloads_reached=lambda: 0,
     )

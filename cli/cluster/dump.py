@@ -52,6 +52,7 @@ KINDS: Final[dict[tuple[str, str], tuple[str, type[objects.Object]]]] = {  # (gr
     ("jobset.x-k8s.io", "JobSet"): ("job_sets", JobSet),
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): ("leaders", LeaderWorkerSet),
     ("apps", "ControllerRevision"): ("revisions", ControllerRevision),
+    ("scheduling.k8s.io", "PodGroup"): ("native_groups", objects.PodGroup),
     ("scheduling.k8s.io", "PriorityClass"): ("priority_classes", objects.PriorityClass),
     (kueue_objects.GROUP, "WorkloadPriorityClass"): ("workload_classes", objects.PriorityClass),
     ("policy", "PodDisruptionBudget"): ("budgets", PodDisruptionBudget),
@@ -102,6 +103,8 @@ class Dump:
     resource_slices: list[ResourceSlice] = field(default_factory=list)
     claim_templates: list[ResourceClaimTemplate] = field(default_factory=list)
     resource_claims: list[ResourceClaim] = field(default_factory=list)
+    native_groups: list[objects.PodGroup] = field(default_factory=list)
+    reads_groups: bool = True  # whether there are any, and they may be read
     ignored: Counter[str] = field(default_factory=Counter)
 
     def add(self, one: "Found") -> None:

@@ -194,6 +194,8 @@ def _reading(live: Live) -> tuple[Dump, Sequence[WholeWorkload]]:
         device_classes=list(found.device_classes.store.values()),
         taint_rules=list(found.taint_rules.store.values()),
         reads_devices=found.reads_devices,
+        native_groups=list(found.native_groups.store.values()),
+        reads_groups=found.native_groups.resource is not None,
         resource_slices=list(found.resource_slices.store.values()),
         claim_templates=list(found.claim_templates.store.values()),
         resource_claims=list(found.resource_claims.store.values()),

@@ -411,6 +411,7 @@ RIGHTS = {
         spread(WATCH, "flextopos.topogate.dev"),
         spread(WATCH, "noderesourcetopologies.topology.node.k8s.io"),
         spread(WATCH, "priorityclasses.scheduling.k8s.io"),
+        spread(WATCH, "podgroups.scheduling.k8s.io"),
         spread(WATCH, "persistentvolumeclaims"),
         spread(WATCH, "persistentvolumes"),
         spread(WATCH, "storageclasses.storage.k8s.io"),

@@ -53,7 +53,7 @@ CLOCK = time.perf_counter
 MORE = (
     *(resources.NODE_RESOURCE_TOPOLOGIES, resources.FLEX_TOPOS, resources.POD_DISRUPTION_BUDGETS),
     *(resources.DEVICE_CLASSES, resources.DEVICE_TAINT_RULES, resources.RESOURCE_SLICES),
-    *(resources.CLAIM_TEMPLATES, resources.RESOURCE_CLAIMS, mutants.CLASSES),
+    *(resources.CLAIM_TEMPLATES, resources.RESOURCE_CLAIMS, resources.POD_GROUPS, mutants.CLASSES),
 )
 HONEST = "honest"  # namespace, queue, flavor, pool and taint of those who do nothing wrong
 RACK, HOST = "honest/rack", mutants.HOST

@@ -52,11 +52,12 @@ KINDS = {
     resources.RESOURCE_SLICES: 3,
     resources.CLAIM_TEMPLATES: 3,
     resources.RESOURCE_CLAIMS: 3,
+    resources.POD_GROUPS: 3,
 }
 TENANTS = (
     *(resources.JOBS, resources.PODS, resources.JOB_SETS, resources.LEADER_WORKER_SETS, resources.WORKLOADS),
     *(resources.LOCAL_QUEUES, resources.POD_DISRUPTION_BUDGETS, resources.PERSISTENT_VOLUME_CLAIMS),
-    resources.CLAIM_TEMPLATES,
+    *(resources.CLAIM_TEMPLATES, resources.POD_GROUPS),
 )
 BLOCK_OF = 480  # numbers; in every other block are objects that tenants may make, and no others
 FOREIGN = frozenset({resources.JOB_SETS, resources.LEADER_WORKER_SETS, resources.NODE_RESOURCE_TOPOLOGIES})
@@ -325,6 +326,7 @@ class _Maker:
             resources.RESOURCE_SLICES: self.resource_slice,
             resources.CLAIM_TEMPLATES: lambda: {"spec": {"spec": self.asked_devices()}},
             resources.RESOURCE_CLAIMS: self.resource_claim,
+            resources.POD_GROUPS: lambda: {"spec": self.group_terms()},
         }
         dice = self.dice
         body = makers[self.resource]()
@@ -507,9 +509,29 @@ class _Maker:
             spec["hostNetwork"] = True
         if dice.maybe(0.1):
             spec["terminationGracePeriodSeconds"] = dice.one(0, 1, MOST, 2**63 - 1, -1)
-        return spec | self.pod_volumes() | self.pod_claims()
+        return spec | self.pod_volumes() | self.pod_claims() | self.scheduling_group()
 
     # --- devices -------------------------------------------------------------------------------------------------
+
+    def scheduling_group(self):
+        dice = self.dice
+        if not dice.maybe(0.15):
+            return {}
+        named = dice.one(*[self.near(resources.POD_GROUPS)] * 4, "nosuch", "g" * 253)
+        return {"schedulingGroup": {"podGroupName": named}}
+
+    def group_terms(self):
+        """The spec of a PodGroup, or a Job's spec.scheduling."""
+        dice = self.dice
+        spec = {"schedulingPolicy": dice.one({"basic": {}}, {"gang": {"minCount": dice.choice(COUNTS[1:])}})}
+        if dice.maybe(0.6):
+            key = dice.one(RACK, HOST, "nosuch/level", "k" * 300, dice.text())
+            spec["schedulingConstraints"] = {"topology": [{"key": key}]}
+        if dice.maybe(0.5):
+            spec["disruptionMode"] = dice.one({"all": {}}, {"single": {}})
+        if dice.maybe(0.1):
+            spec["resourceClaims"] = [{"name": dice.text(), "resourceClaimName": dice.text()}]
+        return spec
 
     def pod_claims(self):
         dice = self.dice
@@ -855,6 +877,8 @@ class _Maker:
             spec["completionMode"] = dice.one("Indexed", "NonIndexed")
         if dice.maybe(0.3):
             spec["backoffLimit"] = dice.count()
+        if dice.maybe(0.1):
+            spec["scheduling"] = self.group_terms()
         if dice.maybe(0.05):
             spec["managedBy"] = dice.one("example.com/other", constants.JOB_CONTROLLER, constants.JOB_SET_CONTROLLER)
         return spec

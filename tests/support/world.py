@@ -33,6 +33,7 @@ from ungater.model.workload_object import Workload
 from ungater.numa.node_topologies import Sources
 
 DEVICES = ("device_class", "taint_rule", "resource_slice", "claim_template", "resource_claim")
+GROUPS = ("native_group",)
 VOLUMES = ("claim", "volume", "storage_class", "csi_node")
 FLAVOR = ResourceFlavor(
     metadata=ObjectMeta(name="gpu"),
@@ -64,10 +65,11 @@ class World:
             vars(self).setdefault(name, {})  # those that say how they look these up have them already
         self.mismatches = []
         self.reads_devices = True  # whether all is read that tells of devices
+        self.reads_groups = False  # whether PodGroups of Kubernetes itself are served
         self.workloads_reached = 1 << 40  # up to which resource version Workloads are known
         self.reads = False  # whether owners are read that tell how many pods they make
         kinds = ("node", "flavor", "class", "job", "workload", "pod", "namespace", "cluster_queue", "local_queue")
-        self.stores = {kind: {} for kind in (*kinds, *VOLUMES, *DEVICES)}
+        self.stores = {kind: {} for kind in (*kinds, *VOLUMES, *DEVICES, *GROUPS)}
         self.asked: list[str] = []
         self.waits: list[tuple[str, float]] = []  # the same, with the seconds until they are to be looked at
         self.memory = self.make()
@@ -101,9 +103,19 @@ class World:
                 local=lambda host: [one for one in self.stores["volume"].values() if host and host_of(one) == host],
                 csi_node=self.stores["csi_node"].get,
             ),
+            pods_in_group=self.pods_in_group,
+            native_group=self.native_group,
+            reads_groups=lambda: self.reads_groups,
             reads_devices=lambda: self.reads_devices,
             workloads_reached=lambda: self.workloads_reached,
         )
+
+    def pods_in_group(self, name):
+        pods = self.stores["pod"].values()
+        return [pod for pod in pods if f"{pod.metadata.namespace}/{pod.spec.pod_group}" == name]
+
+    def native_group(self, name):
+        return self.stores["native_group"].get(name)
 
     def pods_with(self, name):
         pods = self.stores["pod"].values()
@@ -200,6 +212,7 @@ def told_of(memory, kind):
         "claim_template": memory.devices.on_template,
         "resource_claim": memory.devices.on_claim,
         "csi_node": memory.volumes.on_csi_node,
+        "native_group": memory.pod_groups.on_native,
     }[kind]
 
 

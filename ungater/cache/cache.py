@@ -41,6 +41,7 @@ from ungater.cache.held.rebuilt import RebuiltAdmissions
 from ungater.cache.held.reservations import Reservations
 from ungater.cache.jobs import JobEvents
 from ungater.cache.nodes import NodeEvents
+from ungater.cache.owners import NamedGroups
 from ungater.cache.pod_groups import PodGroups
 from ungater.cache.pods import PodEvents
 from ungater.cache.stores import Stores
@@ -106,9 +107,10 @@ class Cache:
         self._charges = charges = Charges(core, classes, volumes, devices.claimed)
         self.left_pods = left = LeftPods(core, quota)
         self.admissions = Admissions(core, self.reservations, self.pod_sets, charges, left)
-        self.views = JobViews(core, self.admissions, volumes, devices, view)
-        self.pod_groups = groups = PodGroups(core, self.views, batch_seconds)
-        self.pods = PodEvents(core, groups, charges, left, batch_seconds)
+        self.named_groups = named = NamedGroups(self.entries.get, core.enqueue)
+        self.views = JobViews(core, self.admissions, volumes, devices, named, view)
+        self.pod_groups = groups = PodGroups(core, self.views, named, batch_seconds)
+        self.pods = PodEvents(core, groups, charges, left, named, batch_seconds)
         self.jobs = JobEvents(core, self.views, groups, self.pods, charges=charges, left_pods=left)
         self.nodes = NodeEvents(core, charges, left, volumes, devices)
         self.volumes = VolumeEvents(core, self.nodes, charges, volumes, self.pods.delay)
@@ -156,6 +158,8 @@ class Cache:
             devices=self.device_claims.claimed.of,
             charged=self.device_claims.quota.of_pods,
             unready=self.pod_volumes.hindrance,
+            in_group=self.stores.pods_in_group,
+            grouped=self.named_groups.hindrance,
             choices=self._choices,
         )
 

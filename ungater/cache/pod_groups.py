@@ -9,6 +9,7 @@ from kube.parents import ControllerRevision, LeaderWorkerSet
 from kube.replicas import Replicated
 from kube.resources import Resource
 from ungater.cache.core import Core
+from ungater.cache.owners import NamedGroups
 from ungater.cache.views import JobViews
 from ungater.jobs.leaderworkerset import PREFIX as LEADERS
 from ungater.jobs.leaderworkerset import has_pods, owner_of_group, revision_key, set_of
@@ -25,7 +26,7 @@ BARE = 10.0  # seconds for which an owner without pods keeps its place in a queu
 class PodGroups:
     """See the module. ``batch``: seconds for which more pods are waited for."""
 
-    def __init__(self, core: Core, views: JobViews, batch: float) -> None:
+    def __init__(self, core: Core, views: JobViews, named: NamedGroups, batch: float) -> None:
         self._core = core
         self._keys = core.keys
         self._stores = core.stores
@@ -36,6 +37,7 @@ class PodGroups:
         self._guard = core.guard
         self._clock = core.clock
         self._views = views
+        self._named = named
         self._gated_orphans = core.entries.gated_orphans
         self._batch = batch
         self._leader_set = core.stores.leader_set
@@ -223,6 +225,15 @@ class PodGroups:
         for uid in self._entries.groups:
             if uid.startswith(head):
                 self._enqueue(uid, 0.0)
+
+    # --- PodGroups of Kubernetes itself ---------------------------------------------------------------------------
+
+    def on_native(self, event: Event[objects.PodGroup]) -> None:
+        """A PodGroup came, changed or went: the jobs that name it are looked at. Its status is kube-scheduler's."""
+        old, new = event.old, event.new
+        if old is None or new is None or old.spec != new.spec:
+            for uid in self._named.naming(event.key):
+                self._views.review(uid)
 
     # --- owners that tell how many pods they have ------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from ungater.cache.core import Core
 from ungater.cache.held.charges import Charges
 from ungater.cache.held.left_pods import LeftPods
 from ungater.cache.held.orphans import answers_for
+from ungater.cache.owners import NamedGroups
 from ungater.cache.pod_groups import PodGroups
 from ungater.jobs.pod_group import owner_key
 from ungater.model.pod_slots import finished, is_gated
@@ -23,12 +24,13 @@ LEAST_BATCH = 0.1
 class PodEvents:
     """See the module. ``batch``: seconds for which more pods of a job are waited for, at most."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917
         self,
         core: Core,
         groups: PodGroups,
         charges: Charges,
         left_pods: LeftPods,
+        named_groups: NamedGroups,
         batch: float,
     ) -> None:
         self._core = core
@@ -43,8 +45,17 @@ class PodEvents:
         self._pod_groups = groups
         self._charges = charges
         self._left_pods = left_pods
+        self._named_groups = named_groups
         self._gated_orphans = core.entries.gated_orphans
         self._batch = batch
+
+    def _group_changes(self, old: objects.Pod | None, new: objects.Pod | None) -> None:
+        """Whoever names the PodGroup of a pod may be held up by it no more: it is gone, or no gate holds it."""
+        if old is None or not old.spec.pod_group or not is_gated(old, self._keys.gate):
+            return
+        if new is None or not is_gated(new, self._keys.gate):
+            for uid in self._named_groups.naming(f"{old.metadata.namespace}/{old.spec.pod_group}"):
+                self._enqueue(uid, LEAST_BATCH)
 
     def load(self, pod: objects.Pod) -> None:
         """A pod that is there at a start, once its job is known."""
@@ -61,6 +72,7 @@ class PodEvents:
         if not self._core.live:
             return
         new, old = event.new, event.old
+        self._group_changes(old, new)
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             self._forget_pod(old)
             if new is None:
@@ -113,6 +125,8 @@ class PodEvents:
             ends = finished(new) or new.metadata.deletion_timestamp is not None
             if ends or not self._stands(entry, sent.values):
                 self._enqueue(entry.id, 0.0)
+            elif new.spec.pod_group:
+                self._enqueue(entry.id, READY_AFTER)  # others of its PodGroup may hold it up
             return
         if old is not None and _same_to_slots(old, new, self._keys.gate):
             return

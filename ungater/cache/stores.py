@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from kube.objects import Pod
+from kube.objects import Pod, PodGroup
 from kube.parents import JobSet, LeaderWorkerSet
 from kube.queues import ClusterQueue
 from kube.volumes.binding import Storage
@@ -20,6 +20,8 @@ class Stores:
     node's objects by its name. ``reads``: whether owners of a kind and API group are read, that tell how many pods they
     make of each kind. ``pods_with``: by the key of a claim that they have; ``storage``: claims, volumes, classes.
     ``workloads_reached``: the resource version up to which it is known which Workloads there are.
+    ``native_group``: by ``namespace/name``, and ``pods_in_group``: those that name it; ``reads_groups``: whether there
+    are any, and they are read.
     ``reads_devices``: whether all is read that says which devices there are, and who holds them.
     """
 
@@ -33,5 +35,8 @@ class Stores:
     reads: Callable[[str, str], bool]
     pods_with: Callable[[str], Iterable[Pod]]
     storage: Storage
+    pods_in_group: Callable[[str], Iterable[Pod]]
+    native_group: Callable[[str], PodGroup | None]
+    reads_groups: Callable[[], bool]
     reads_devices: Callable[[], bool]
     workloads_reached: Callable[[], int]

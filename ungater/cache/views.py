@@ -9,6 +9,8 @@ from ungater.cache.core import Core
 from ungater.cache.held.admissions import Admissions
 from ungater.cache.held.device_claims import DeviceClaims
 from ungater.cache.held.pod_volumes import PodVolumes
+from ungater.cache.owners import NamedGroups
+from ungater.jobs.native_groups import with_groups
 from ungater.jobs.pod_group import GONE
 from ungater.model.job_view import JobView
 from ungater.model.workload_entry import WorkloadEntry
@@ -21,8 +23,14 @@ View = Callable[[JobView, WorkloadEntry | None, Mapping[str, Node]], JobView]  #
 class JobViews:
     """See the module. ``view``: how everything here is to look at a job; None: as it is."""
 
-    def __init__(
-        self, core: Core, admissions: Admissions, volumes: PodVolumes, devices: DeviceClaims, view: View | None
+    def __init__(  # noqa: PLR0917
+        self,
+        core: Core,
+        admissions: Admissions,
+        volumes: PodVolumes,
+        devices: DeviceClaims,
+        groups: NamedGroups,
+        view: View | None,
     ) -> None:
         self._state = core.state
         self._stores = core.stores
@@ -33,6 +41,8 @@ class JobViews:
         self._admissions = admissions
         self._volumes = volumes
         self._devices = devices
+        self._groups = groups
+        self._keys = core.keys
         self._gated_orphans = core.entries.gated_orphans
         self._names = core.level_names
         self._guard = core.guard
@@ -40,7 +50,8 @@ class JobViews:
 
     def seen(self, own: JobView) -> JobView:
         """A job as everything here is to look at it."""
-        own = own.named(self._names)
+        find = self._stores.native_group if self._stores.reads_groups() else None
+        own = with_groups(own.named(self._names), find, self._keys)
         return own if self._view is None else self._view(own, self._entries.get(own.id), self._state.nodes)
 
     def review_all(self) -> None:
@@ -90,6 +101,7 @@ class JobViews:
         held, over = holds(entry.job), entry.job.over
         entry.view(own, self.seen(own))
         self._devices.note(entry)
+        self._groups.note(entry)
         if entry.job.over and not over:
             self._left(entry.id)
         if not held:
@@ -110,6 +122,7 @@ class JobViews:
         """Take into a new entry what is there already: its pods, its Workload, and what that holds."""
         owner = entry.job
         self._devices.note(entry)
+        self._groups.note(entry)
         entry.pods.update({pod.metadata.uid: pod for pod in self._owners.pods_of(owner.id)})
         workload = self._stores.workload(owner.workload_key)
         if workload is not None and belongs(workload, owner) and not self._entries.is_removed(workload.metadata.uid):
@@ -132,6 +145,7 @@ class JobViews:
         """A job is gone, or is no workload of its own: all that is held for it is given back."""
         entry = self._entries.drop(uid)
         self._volumes.forget(uid)
+        self._groups.forget(uid)
         self._left(uid)
         if entry is not None:
             self._admissions.free(entry)

@@ -30,6 +30,7 @@ from ungater.model.actions import (
     EvictPods,
     EvictSome,
     Free,
+    HoldUp,
     Instruction,
     Release,
     Remove,
@@ -138,6 +139,8 @@ class Executor:
             case Delete(pod, reason, message, at_once):
                 self._recorder.event(reference(PODS, pod), "Warning", reason, "Replace", message)
                 self._pods.delete(entry, pod, at_once=at_once)
+            case HoldUp(since):
+                entry.hold_up(since)
             case ShrinkLater():
                 entry.shrink(self._clock.monotonic() + SHRINK_AFTER)
                 self._requeue(entry.id, SHRINK_AFTER)

@@ -72,6 +72,7 @@ def owner_of(job: Job, keys: Keys, before: JobView | None = None) -> JobView:
         resumed_at=resumed_at,
         outcome=_outcome(job),
         version=version_of(meta.resource_version),
+        scheduling=job.spec.scheduling,
     )
 
 

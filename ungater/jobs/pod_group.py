@@ -2,8 +2,9 @@
 
 Rules
 - Pods with the label ``<domain>/pod-group-name`` are one workload by namespace and group; else the pods of one
-  controlling owner are (StatefulSet, ReplicaSet of a Deployment, LeaderWorkerSet, a Kubeflow or MPI job, ...); else a
-  pod is a workload of its own. Pods of Jobs belong to the Job, and DaemonSet pods have their nodes already.
+  controlling owner are (StatefulSet, ReplicaSet of a Deployment, LeaderWorkerSet, a Kubeflow or MPI job, ...); else
+  those of one PodGroup of Kubernetes itself are; else a pod is a workload of its own. Pods of Jobs belong to the
+  Job, and DaemonSet pods have their nodes already.
 - Nothing is read but the pods, so any controller will do whose pods carry request and gate. How many there will be
   is told by ``<domain>/pod-group-total-count``; without it, those that are there count, and more go beside them.
 - A rank is read from the label that the pods' controller sets (`RANK_LABELS`). It counts from 0; where nobody
@@ -47,7 +48,7 @@ from ungater.model.pod_slots import finished, is_gated, rank_of
 POD, GROUP = "Pod", "PodGroup"
 GONE = "Gone"  # none of its pods is left
 NOT_SERVED = SUSPENDABLE | {("DaemonSet", "apps/v1"), ("Node", "v1")}  # a JobSet makes Jobs, and no pods
-GROUPS = ":group/"  # no id of an owner begins so: a namespace has no colon in its name
+GROUPS, NATIVE = ":group/", ":podgroup/"  # no id of an owner begins so: a namespace has no colon in its name
 MEMBERS = 16  # pods of a group that own its Workload
 _WRITTEN = ("kubectl.kubernetes.io/last-applied-configuration", ADMITTED_QUOTA)
 
@@ -61,7 +62,8 @@ def owner_key(pod: Pod, keys: Keys) -> str:
     if group:
         return f"{GROUPS}{namespace}/{group}"
     if controller is None:
-        return identity(namespace, pod.metadata.uid)
+        native = pod.spec.pod_group  # kube-scheduler takes them together, so they are placed together
+        return f"{NATIVE}{namespace}/{native}" if native else identity(namespace, pod.metadata.uid)
     if (of_leader := group_key(pod)) != "":
         return of_leader
     role = role_of(pod, keys)
@@ -290,7 +292,7 @@ def _queue(pods: Sequence[Pod], keys: Keys) -> tuple[str, RequestError | None]:
 
 def _identity(key: str, pod: Pod) -> tuple[str, str, str, str]:
     """Kind, API version, name and uid of the owner."""
-    if key.startswith(GROUPS):
+    if key.startswith((GROUPS, NATIVE)):
         return GROUP, "v1", key.rsplit("/", 1)[1], ""
     controller = controller_of(pod.metadata)
     if controller is None:
@@ -352,7 +354,7 @@ def _asked(pod: Pod, keys: Keys) -> tuple[object, ...]:
     annotations, spec = pod.metadata.annotations or {}, pod.spec
     said = {key: annotations[key] for key in (*keys.requests, *WISHES) if key in annotations}
     containers = [(one.name, one.resources) for one in (*(spec.init_containers or ()), *(spec.containers or ()))]
-    return said, containers, spec.resources, spec.overhead
+    return said, containers, spec.resources, spec.overhead, spec.pod_group
 
 
 def _template(

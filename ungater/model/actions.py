@@ -65,6 +65,12 @@ class DoubtNamespace(_Instruction, frozen=True):
     """Pods of a workload without a queue never came: others of its namespace wait for theirs before they are placed."""
 
 
+class HoldUp(_Instruction, frozen=True):
+    """Pods with a place are held up for others of their PodGroup, ``since`` then; None: they are no more."""
+
+    since: float | None
+
+
 class Release(_Instruction, frozen=True):
     """Remove the admission from the Workload, then give the capacity back."""
 
@@ -222,6 +228,7 @@ Instruction = (
     | RequeueAfter
     | WriteConditions
     | ShrinkLater
+    | HoldUp
     | RestoreAdmission
     | Shrink
     | Ungate
@@ -288,6 +295,8 @@ class ReconcileContext:
         lambda _entry, requests, *_: requests
     )
     unready: Callable[[WorkloadEntry], str | None] = lambda _entry: None  # why it waits for its volumes
+    in_group: Callable[[str], Iterable[Pod]] = lambda _group: ()  # all pods of a native PodGroup, by its key
+    grouped: Callable[[WorkloadEntry], str | None] = lambda _entry: None  # who else waits in its native PodGroup
     # By uid of those gated pods whose volumes do not let them go to all of the slots: to which.
     choices: Callable[[WorkloadEntry, PodSetSlots, Collection[Pod]], Mapping[str, PodChoice]] = lambda *_: {}
     level_names: LevelNames = NO_NAMES  # what flavors call their levels

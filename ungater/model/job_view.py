@@ -14,6 +14,7 @@ from engine.kubelet.machine import PodShape
 from engine.reasons import Reason
 from kube.objects import (
     Container,
+    GroupTerms,
     Object,
     OwnerReference,
     Pod,
@@ -186,6 +187,9 @@ class JobView:
     part: str = ""  # what tells several workloads of one object apart: the kind of pods, or the group's index
     in_order: bool = False  # some of its pods are made only once others are ready or done
     foretold: bool = False  # its templates tell what pods will ask for that are to come after those that wait
+    scheduling: GroupTerms | None = None  # what a Job says that its native PodGroup is to say
+    whole: bool = False  # its pods are evicted together or not at all (`ungater.jobs.native_groups`)
+    held_off: RequestError | None = None  # what keeps it from being placed; it keeps what it has
     kinds: bool = False  # its pods tell of which kind they are: one of a kind that has no pod set belongs to none
 
     @cached_property

@@ -147,9 +147,7 @@ class WorkloadEntry:
     queue_before: str = ""  # that the last Workload named which was deleted
     gone: str = ""  # uid of the Workload that was deleted last: what is still heard of it is old
     admission: Admission | None = None  # held, and written in the API server
-    slots_in: dict[str, PodSetSlots] = field(
-        default_factory=dict
-    )  # the slots of the admission, with their nodes, by pod set
+    slots_in: dict[str, PodSetSlots] = field(default_factory=dict)  # of the admission, with their nodes, by pod set
     grant: AssumedAdmission | None = None  # the admission, as queueing takes it
     pods: dict[str, Pod] = field(default_factory=dict)  # by uid
     left: dict[str, tuple[str, Pod]] = field(default_factory=dict)  # by uid: pod sets and pods that left it and run on
@@ -175,6 +173,7 @@ class WorkloadEntry:
     patches: dict[str, UngatePatches] = field(default_factory=dict)  # by pod set
     refused_at: float = 0.0
     removing: bool = False  # the removal of its Workload was begun: it may be gone though nobody heard of it
+    held_up_since: float | None = None  # since when pods wait for others of their PodGroup, on the monotonic clock
     bare_since: float | None = None  # since when an owner that is known by its pods has none, on the monotonic clock
     failures: int = 0  # in a row, for the backoff
     noted: set[str] = field(default_factory=set)  # events that are worth saying once
@@ -210,6 +209,10 @@ class WorkloadEntry:
     def shorten(self, counts: Mapping[str, int]) -> None:
         """Pods of these pod sets did not come in time: they get so many from now on."""
         self.late = {**self.late, **counts}
+
+    def hold_up(self, since: float | None) -> None:
+        """Pods with a place wait for others of their PodGroup; None: they do no more."""
+        self.held_up_since = since
 
     def lack_pods(self, now: float) -> float:
         """Its owner has no pods; returns for how many seconds."""
@@ -301,7 +304,7 @@ class WorkloadEntry:
         self.shrink_at, self.closing = None, False
         self.admission, self.grant, self.slots_in = None, None, {}
         self.lost, self.lost_at, self.asked = {}, None, {}
-        self.evict, self.started = None, False
+        self.evict, self.started, self.held_up_since = None, False, None
 
     # --- reading -------------------------------------------------------------------------------------------------
 

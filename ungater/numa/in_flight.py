@@ -13,6 +13,7 @@ Rules
   waits for those of workloads that were admitted before its own; they do not wait for it.
 - A pod that has waited for `PATIENCE` goes, if it is granted as things stand. One that would be refused as things stand
   does not: after `MOVE` its node is left out, so that its slot goes elsewhere where there is room.
+- One of a native PodGroup waits for no other pods: kube-scheduler lets none of its group go while one of them is gated.
 - All of it is in memory; after a restart what is on its way is seen from the pods, and waiting begins anew.
 """
 
@@ -187,7 +188,7 @@ class InFlightPods:
         if held is None or held.node != node:
             self.stop_waiting(entry, uid)
             held = HeldPod(node, entry.shape_of(pod), now)
-        why = self._why_not(machine, entry, held, now)
+        why = self._why_not(machine, entry, held, now, 0.0 if pod.spec.pod_group else PATIENCE)
         if not why:
             return True
         entry.held[uid] = HeldPod(node, held.shape, held.since, why)
@@ -202,7 +203,9 @@ class InFlightPods:
         )
         return False
 
-    def _why_not(self, machine: Machine, entry: WorkloadEntry, held: HeldPod, now: float) -> HoldReason:
+    def _why_not(
+        self, machine: Machine, entry: WorkloadEntry, held: HeldPod, now: float, patience: float
+    ) -> HoldReason:
         node, layout = held.node, machine.layout
         coming = dict(self._coming(node, machine, now))
         ending = [
@@ -217,11 +220,11 @@ class InFlightPods:
         shapes = [*(seen.shape for seen in coming.values()), held.shape]
         first = self._first_in_turn(node, held, now)
         if certain(layout, least, most, [*shapes, *first]):
-            late = now - held.since >= PATIENCE
+            late = now - held.since >= patience
             return HoldReason.NONE if late else self._promised(layout, entry, node, Free(least, most), coming, held)
         if not certain(layout, least, least, [held.shape]):
             return HoldReason.REFUSED
-        if now - held.since >= PATIENCE:
+        if now - held.since >= patience:
             return HoldReason.NONE
         return HoldReason.ORDER if certain(layout, least, most, [held.shape]) else HoldReason.ENDS
 

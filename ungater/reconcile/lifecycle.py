@@ -37,7 +37,7 @@ from ungater.model.job_view import JobView
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
 from ungater.model.workload_spec import fingerprint
-from ungater.reconcile import missing_pods, moves
+from ungater.reconcile import missing_pods, moves, native_groups
 from ungater.reconcile.partial_eviction import lost
 from ungater.reconcile.pods_ready import SOON
 from ungater.reconcile.ungating import running, waits
@@ -66,7 +66,7 @@ def decide(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: floa
     if any(not isinstance(one, RequeueAfter) for one in missing):
         return [*done, *missing]
     going_on = lost(entry, losing, rules, now) if losing is not None else running(entry, rules, now)
-    return [*done, *missing, *going_on]
+    return [*done, *missing, *native_groups.together(entry, going_on, rules, now)]
 
 
 def _waiting(

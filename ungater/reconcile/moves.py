@@ -46,8 +46,8 @@ def steps(entry: WorkloadEntry, counted: Mapping[str, Tally]) -> list[Instructio
 
 
 def movable(entry: WorkloadEntry) -> bool:
-    """Whether its owner makes pods anew one for one, and says how many there are."""
-    return not entry.job.open_ended and entry.job.kind != LEADER_SETS
+    """Whether its owner makes pods anew one for one, says how many there are, and lets some of them go alone."""
+    return not entry.job.open_ended and not entry.job.whole and entry.job.kind != LEADER_SETS
 
 
 def again(entry: WorkloadEntry, mark: str) -> tuple[WantedCondition, ...]:

@@ -183,8 +183,9 @@ def _left_to_others(entry: WorkloadEntry, keys: Keys) -> list[Instruction]:
 def hindered(entry: WorkloadEntry, rules: ReconcileContext) -> tuple[Reason, str] | None:
     """Why the job cannot be placed as it stands, whatever is free."""
     owner = entry.job
-    if isinstance(owner.request, RequestError):
-        return owner.request.reason, str(owner.request)
+    wrong = owner.request if isinstance(owner.request, RequestError) else owner.held_off
+    if wrong is not None:
+        return wrong.reason, str(wrong)
     if rules.require_queue and not owner.queue:
         label = rules.keys.queue_name
         return Reason.QUEUE_REQUIRED, f"it names no queue (label {label}), and nothing is placed without one here"
@@ -206,6 +207,8 @@ def not_to_be_had(entry: WorkloadEntry, rules: ReconcileContext) -> tuple[Reason
     """Which devices and volumes of its pods keep the job waiting, whatever room there is."""
     if (uncounted := rules.uncounted(entry)) is not None:
         return Reason.RESOURCE_CLAIMS_NOT_COUNTED, uncounted
+    if (grouped := rules.grouped(entry)) is not None:
+        return Reason.INVALID_REQUEST, grouped
     unready = rules.unready(entry)
     return (Reason.VOLUME_NOT_READY, f"it waits for its volumes: {unready}") if unready is not None else None
 

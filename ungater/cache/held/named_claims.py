@@ -93,7 +93,8 @@ class NamedClaims:
                 )
             if known.allocated:
                 continue
-            if pods > 1 and (why := self._unshareable(job, spec, claim)):
+            why = self._unshareable(job, spec, claim) or _grouped(entry, spec) if pods > 1 else ""
+            if why:
                 return f'ResourceClaim "{name}" has no devices yet, {SHARED}: {why}'
             if (other := self._other(claim, entry)) is not None:
                 return (
@@ -184,6 +185,12 @@ class NamedClaims:
             if (first := ahead.setdefault(claim, pod.metadata.name)) != pod.metadata.name:
                 return f'ResourceClaim "{claim.partition("/")[2]}" has no devices yet, and pod {first} is to get them'
         return ""
+
+
+def _grouped(entry: WorkloadEntry, spec: objects.PodSpec) -> str:
+    """Why pods of native PodGroups share no claim without devices; "" for others. One cannot go ahead of its group."""
+    grouped = spec.pod_group or entry.job.scheduling or any(pod.spec.pod_group for pod in entry.pods.values())
+    return "kube-scheduler lets the pods of their PodGroup go all at once" if grouped else ""
 
 
 def _contends(entry: WorkloadEntry) -> bool:

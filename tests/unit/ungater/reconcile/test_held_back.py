@@ -135,6 +135,13 @@ def test_a_pod_whose_containers_are_placed_one_by_one_waits_until_it_is_seen_wha
     assert not second[0].held
 
 
+def test_one_of_a_native_group_does_not_wait_for_others_as_kube_scheduler_would_hold_them_for_it(world):
+    in_group = {"schedulingGroup": {"podGroupName": "ring"}}
+    first, second = world.gated("first", {**GPUS, **in_group}), world.gated("second", {**STEPWISE, **in_group})
+    world.go(first)
+    assert world.may_go(second)
+
+
 def test_one_that_could_spoil_another_on_its_way_waits_too(world):
     first, second = world.gated("first", STEPWISE), world.gated("second", GPUS)
     world.go(first)

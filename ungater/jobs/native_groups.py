@@ -1,0 +1,152 @@
+"""What the PodGroups of Kubernetes itself (scheduling.k8s.io), and a Job's spec.scheduling, say of a job.
+
+Rules
+- A group's level is required of all pod sets that name it (`crds.native_groups`); several of them share one domain.
+- ``minCount`` is how many pods kube-scheduler places at once, and none before. So of an owner whose pods alone tell how
+  many there are, so many are waited for; one that is to have fewer is refused, as none of its pods would ever run.
+- ``disruptionMode: all``: its pods are evicted together or not at all.
+- A group that is not there, or that has claims of its own, keeps a job waiting: kube-scheduler lets no pod of it go, or
+  gives it devices that are not counted here.
+- All this is about jobs that wait for a place. One that has a place keeps it, whatever somebody does to its group.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from crds.constants import EVICT_BY, SLICE, Keys
+from crds.native_groups import JOB_SCHEDULING, agreed
+from crds.request import JOB_PATH, RequestError
+from engine.reasons import Reason
+from kube.objects import GroupTerms, PodGroup
+from ungater.model.job_view import JOB, JOB_SET, JobView, PodSetView
+
+Find = Callable[[str], PodGroup | None]  # by ``namespace/name``
+_MIN_COUNT = "schedulingPolicy.gang.minCount"
+
+
+def groups_of(job: JobView) -> frozenset[str]:
+    """The native PodGroups that the pod sets of a job name, as ``namespace/name``."""
+    names = {one.template.spec.pod_group for one in job.pod_sets}
+    return frozenset(f"{job.namespace}/{name}" for name in names if name)
+
+
+def with_groups(job: JobView, find: Find | None, keys: Keys) -> JobView:
+    """The job with what its groups say; what keeps it from being placed with them is its ``held_off``.
+
+    ``find``: None where no groups are read.
+    """
+    if job.scheduling is None and not any(one.template.spec.pod_group for one in job.pod_sets):
+        return job
+    held_off: RequestError | None = None
+    for said in _said(job, find):
+        try:
+            job = _applied(job, said, keys)
+        except RequestError as error:
+            held_off = held_off or error
+    return replace(job, held_off=held_off)
+
+
+@dataclass(frozen=True)
+class _Said:
+    """The ``terms`` that hold for some pod sets, and where they stand; None: the group is not there."""
+
+    path: str
+    terms: GroupTerms | None
+    pod_sets: tuple[str, ...]
+
+    @property
+    def level(self) -> str:
+        constraints = self.terms.scheduling_constraints if self.terms is not None else None
+        found = (constraints.topology or ()) if constraints is not None else ()
+        if len(found) > 1:
+            text = f"{self.path}.schedulingConstraints.topology: Too many: {len(found)}: one level is served"
+            raise RequestError(Reason.UNSUPPORTED_CONSTRAINT, self.path, str(len(found)), text)
+        return found[0].key if found else ""
+
+    @property
+    def least(self) -> int:
+        """How many pods are placed at once at least; 0 where it says nothing."""
+        policy = self.terms.scheduling_policy if self.terms is not None else None
+        gang = policy.gang if policy is not None else None
+        return (gang.min_count or 0) if gang is not None else 0
+
+    @property
+    def whole(self) -> bool:
+        mode = self.terms.disruption_mode if self.terms is not None else None
+        return mode is not None and mode.all is not None
+
+
+def _said(job: JobView, find: Find | None) -> Iterator[_Said]:
+    if job.scheduling is not None:
+        yield _Said(JOB_SCHEDULING, job.scheduling, tuple([one.name for one in job.pod_sets]))
+    if find is None:
+        return
+    named: dict[str, list[str]] = {}
+    for one in job.pod_sets:
+        if name := one.template.spec.pod_group:
+            named.setdefault(name, []).append(one.name)
+    for name, pod_sets in sorted(named.items()):
+        found = find(f"{job.namespace}/{name}")
+        yield _Said(f"PodGroup {name}: spec", found.spec if found is not None else None, tuple(pod_sets))
+
+
+def _applied(job: JobView, said: _Said, keys: Keys) -> JobView:
+    """Raises RequestError."""
+    if said.terms is None:
+        name = said.path.partition(":")[0]
+        text = f"{name} is not there: kube-scheduler lets none of its pods go until it is"
+        raise RequestError(Reason.PENDING, "spec.schedulingGroup.podGroupName", name, text)
+    if said.terms.resource_claims:
+        text = f"{said.path}.resourceClaims: devices of claims that a whole PodGroup has are not counted"
+        raise RequestError(Reason.RESOURCE_CLAIMS_NOT_COUNTED, f"{said.path}.resourceClaims", "", text)
+    mine = [one for one in job.pod_sets if one.name in said.pod_sets]
+    if said.level:
+        job = _placed(job, mine, said)
+    _check_count(job, mine, said, keys)
+    if not said.whole:
+        return job
+    if (told := next((one for one in mine if one.wishes.get(EVICT_BY) == SLICE), None)) is not None:
+        text = (
+            f'{JOB_PATH}[{EVICT_BY}]: "{told.wishes[EVICT_BY]}" contradicts {said.path}.disruptionMode: "all": keep '
+            "one of the two"
+        )
+        raise RequestError(Reason.CONTRADICTING_REQUESTS, f"{JOB_PATH}[{EVICT_BY}]", SLICE, text)
+    return replace(job, whole=True)
+
+
+def _placed(job: JobView, mine: Sequence[PodSetView], said: _Said) -> JobView:
+    """The job with the group's level as the request of its pod sets; several of them share one domain."""
+    requests = {one.name: agreed(one.request, said.level, said.path) for one in mine}
+    if len(mine) > 1 and not any(one.group or one.slices for one in requests.values()):
+        requests = {name: replace(one, group=f"podgroup-{mine[0].name}") for name, one in requests.items()}
+    pod_sets = [replace(one, request=requests[one.name]) if one.name in requests else one for one in job.pod_sets]
+    return replace(job, pod_sets=tuple(pod_sets))
+
+
+def _check_count(job: JobView, mine: Sequence[PodSetView], said: _Said, keys: Keys) -> None:
+    """Raises RequestError where fewer pods are there, or to be there, than are placed at once."""
+    count, field = sum(one.full for one in mine), f"{said.path}.{_MIN_COUNT}"
+    few = next((one for one in mine if 0 < one.least < said.least), None)
+    if few is not None and len(mine) == 1:
+        path = f"{JOB_PATH}[{keys.min_parallelism}]"
+        raise _contradiction(f'{path}: "{few.least}"', field, said.least, "fewer than that never run")
+    if count >= said.least:
+        return
+    if job.open_ended:
+        text = f"{count} of {said.least} pods are there ({field}); they are placed together when all are"
+        raise RequestError(Reason.PENDING, field, str(said.least), text)
+    raise _contradiction(f"{_told_by(job, keys)}: {count}", field, said.least, "so few never run")
+
+
+def _contradiction(ours: str, field: str, least: int, why: str) -> RequestError:
+    text = f"{ours} contradicts {field}: {least}: kube-scheduler places {least} pods at once or none, and {why}"
+    return RequestError(Reason.CONTRADICTING_REQUESTS, field, str(least), text)
+
+
+def _told_by(job: JobView, keys: Keys) -> str:
+    """Where it stands how many pods a job has."""
+    if job.kind == JOB:
+        return "spec.parallelism"
+    if job.kind == JOB_SET:
+        return "spec.replicatedJobs"
+    return f"metadata.annotations[{keys.pod_group_total}]" if job.members else f"pods of {job.kind} {job.name}"

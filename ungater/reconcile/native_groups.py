@@ -1,0 +1,99 @@
+"""Pods of a PodGroup of Kubernetes itself (scheduling.k8s.io) are let go together.
+
+Rules
+- kube-scheduler takes the pods of a group that have no node yet together, and none of them while one is gated. Pods
+  that run stay as they are.
+- A group that it holds it looks at again when a gate is removed; not when a gated pod is deleted, but for a look every
+  five minutes. So of a group all pods that have our gate are let go at one look, or none is. Gates of others are
+  theirs: who removes the last one wakes the group.
+- Pods that wait for room to grow hold up those that have a place and are not there yet, such as one that was made
+  again. For these there is a time. After it the workload is evicted as a whole, and asks for all its pods at once: all
+  of them go then, or none, as their group wants it. What it waits for is told like any other reason.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from engine.reasons import Reason
+from kube.objects import Pod
+from ungater.model import conditions as names
+from ungater.model.actions import Evict, HoldUp, Instruction, ReconcileContext, RequeueAfter, Ungate
+from ungater.model.conditions import WantedCondition
+from ungater.model.pod_slots import finished, is_gated
+from ungater.model.workload_entry import WorkloadEntry
+
+PATIENCE = 300.0  # seconds, where the settings have no time for pods that lost their place
+
+
+def together(
+    entry: WorkloadEntry, steps: Sequence[Instruction], rules: ReconcileContext, now: float
+) -> list[Instruction]:
+    """The steps for a workload without those that would let go a part of a group; and what is done about that."""
+    going = {one.pod.metadata.uid: one.pod for one in steps if isinstance(one, Ungate)}
+    have_place = [*going.values(), *_on_their_way(entry, rules)]
+    waiting = {group: pod for group in _groups(have_place) if (pod := _waiting(entry, group, going, rules))}
+    if not waiting:
+        return [HoldUp(since=None), *steps] if entry.held_up_since is not None else list(steps)
+    if (ends := _evicted(entry, have_place, waiting, rules, now)) is not None:
+        return [ends]
+    kept = [
+        one
+        for one in steps
+        if not isinstance(one, Ungate) or one.pod.metadata.uid in entry.expectations or _group(one.pod) not in waiting
+    ]
+    since = entry.held_up_since if entry.held_up_since is not None else now
+    held: list[Instruction] = [HoldUp(since=now)] if entry.held_up_since is None else []
+    return [*held, *kept, RequeueAfter(since + _patience(rules) - now)]
+
+
+def _on_their_way(entry: WorkloadEntry, rules: ReconcileContext) -> list[Pod]:
+    """Pods that were let go, and have no node yet."""
+    return [
+        pod
+        for pod in entry.pods.values()
+        if pod.spec.pod_group
+        and not pod.spec.node_name
+        and not is_gated(pod, rules.keys.gate)
+        and not finished(pod)
+        and pod.metadata.deletion_timestamp is None
+    ]
+
+
+def _waiting(entry: WorkloadEntry, group: str, going: Iterable[str], rules: ReconcileContext) -> Pod | None:
+    """The first pod of a group that is gated, and goes neither now nor by a patch that was sent; None where all do."""
+    found = (
+        pod
+        for pod in rules.in_group(group)
+        if is_gated(pod, rules.keys.gate)
+        and not finished(pod)
+        and pod.metadata.uid not in going
+        and entry.on_its_way(pod.metadata.uid) is None
+    )
+    return min(found, key=lambda pod: pod.metadata.name, default=None)
+
+
+def _evicted(
+    entry: WorkloadEntry, have_place: Iterable[Pod], waiting: dict[str, Pod], rules: ReconcileContext, now: float
+) -> Evict | None:
+    """The eviction of a workload whose pods were held up for too long; None before that."""
+    if entry.held_up_since is None or now - entry.held_up_since < _patience(rules):
+        return None
+    pod = min((pod for pod in have_place if _group(pod) in waiting), key=lambda pod: pod.metadata.name)
+    text = (
+        f"pod {pod.metadata.name}, which has its place, was held up for {_patience(rules):g} seconds, as pod "
+        f"{waiting[_group(pod)].metadata.name} of PodGroup {pod.spec.pod_group} waits for one, and kube-scheduler "
+        "takes all of a group: they are placed anew together"
+    )
+    return Evict((WantedCondition(names.EVICTED, True, Reason.POD_GROUP_HELD, text),), Reason.POD_GROUP_HELD, text)
+
+
+def _patience(rules: ReconcileContext) -> float:
+    return rules.life.replacement or PATIENCE
+
+
+def _groups(pods: Iterable[Pod]) -> list[str]:
+    return sorted({group for pod in pods if (group := _group(pod))})
+
+
+def _group(pod: Pod) -> str:
+    """``namespace/name`` of a pod's group; "" where it has none."""
+    return f"{pod.metadata.namespace}/{pod.spec.pod_group}" if pod.spec.pod_group else ""
