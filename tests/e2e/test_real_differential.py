@@ -12,7 +12,9 @@ What the kubelet leaves to chance, and is not compared:
 - which devices of a zone it takes, and out of how many zones that it may take from, where the plugin has no preference:
   under ``none``, and where several zones are merged that have more devices than are asked for beside those that init
   containers leave;
-- in container scope, what the later containers of such a pod find.
+- in container scope, what the later containers of such a pod find;
+- when it takes back what a container of another pod left: where that comes between question and answer, what is free
+  afterwards.
 """
 
 import asyncio
@@ -132,7 +134,7 @@ class Player:
 
     async def one(self, body, wanted):
         name = body["metadata"]["name"]
-        asked = self.twin.ask(await self.quiet(), body)
+        asked = self.twin.ask(await self.quiet(), body, read(self.folder))
         made = await self.client.create(PODS, body, NAMESPACE)
         self.twin.play(asked, made)
         pod = await self.shown(name, lambda pod: "startTime" in pod.status)
@@ -236,9 +238,11 @@ async def test_real_kubelets_do_what_was_predicted():
                     task.cancel()
     verdicts = sum((player.verdicts for player in players), Counter())
     chance = sum(player.twin.left_to_chance for player in players)
+    freed = sum(player.twin.freed_meanwhile for player in players)
     differences = [each for player in players for each in player.twin.differences]
     judged = sum(player.judged for player in players)
-    print(f"{judged} pods: {dict(verdicts)}; {chance} left to chance; {len(differences)} differ")
+    told = f"{chance} left to chance; {freed} while others' was freed; {len(differences)} differ"
+    print(f"{judged} pods: {dict(verdicts)}; {told}")
     assert not differences, "\n".join([f"{len(differences)} differ", *differences[:20]])
     assert verdicts["admitted"] > PODS_IN_ALL / 4
     assert verdicts["TopologyAffinityError"]

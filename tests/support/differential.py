@@ -176,6 +176,7 @@ class Asked:
     shape: PodShape
     machine: Machine
     predicted: Admission
+    before: Files
     simulated: Verdict | None = None
     by_chance: bool = False  # which zones its devices are of
     later_by_chance: bool = False  # and so what its later containers find
@@ -189,13 +190,14 @@ class Twin:
     kubelet: Kubelet
     differences: list[str] = field(default_factory=list)
     left_to_chance: int = 0
+    freed_meanwhile: int = 0  # what containers of other pods left was taken back between question and answer
 
     @classmethod
     def of(cls, node):
         return cls(node, Kubelet(build(parse_machine(node.machine), node.name), parse_kubelet(node.kubelet)))
 
-    def ask(self, flex_topo, body):
-        """What the engine predicts from what the agent published."""
+    def ask(self, flex_topo, body, files):
+        """What the engine predicts from what the agent published, as the files say it."""
         wire = msgspec.convert(flex_topo, FlexTopo)
         found = describe(Node(metadata=ObjectMeta(name=self.node.name)), flex=wire)
         assert found.machine is not None, found
@@ -204,7 +206,7 @@ class Twin:
         shape = shape_of(msgspec.convert(body["spec"], PodSpec), {})
         predicted = admit(layout, state, shape)
         chance, later = _chance(layout, state, shape, predicted)
-        return Asked(shape, found.machine, predicted, None, chance, later)
+        return Asked(shape, found.machine, predicted, files, None, chance, later)
 
     def play(self, asked, pod):
         """Have the simulated kubelet admit the same pod, as the API server has it."""
@@ -222,6 +224,7 @@ class Twin:
         played = ("", "") if refusal is None else (refusal.reason, REJECTED + refusal.message)
         wrong += [("engine: verdict", told, real)] if told != real else []
         wrong += [("simulated: verdict", played, real)] if played != real else []
+        self.freed_meanwhile += _is_freed(asked.before, uid, files)
         if not refused and told == real:
             wrong += [("engine: " + what, mine, theirs) for what, mine, theirs in _engine(asked, uid, files)]
         if not refused and played == real:
@@ -305,16 +308,16 @@ class Twin:
 def _engine(asked, uid, files):
     layout, predicted = asked.machine.layout, asked.predicted
     cpus, _, devices = files.of(uid)
-    pinned = 0
+    pinned, freed = 0, _is_freed(asked.before, uid, files)
     for mask in cpus.values():
         pinned |= mask
     if layout.kubelet.static_cpu:
         if pinned != predicted.cpus:
             yield "cpus", list(bits(predicted.cpus)), list(bits(pinned))
-        if files.free & ~layout.reserved_cpus != predicted.after.cpus:
+        if not freed and files.free & ~layout.reserved_cpus != predicted.after.cpus:
             yield "free cpus", list(bits(predicted.after.cpus)), list(bits(files.free))
     has_init = any(each.kind is ContainerKind.INIT for each in asked.shape.containers)
-    if layout.kubelet.static_memory and not has_init:  # theirs is dropped a moment later
+    if layout.kubelet.static_memory and not has_init and not freed:  # theirs is dropped a moment later
         row = layout.resources.index(MEMORY)
         for at, zone in enumerate(layout.zones):
             cells = tuple(other.id for i, other in enumerate(layout.zones) if predicted.after.memory[at].cells >> i & 1)
@@ -342,6 +345,12 @@ def _engine(asked, uid, files):
         }
         if mine != theirs:
             yield "zones of devices", mine, theirs
+
+
+def _is_freed(before, uid, files):
+    """Whether other pods hold less than they did: a kubelet takes back what a container left when it sees to it."""
+    others = files.without(lambda owner: owner != uid)
+    return before.without(lambda owner: owner != uid) != others
 
 
 def _chance(layout, state, shape, predicted):
