@@ -82,6 +82,8 @@ CACHES = {
     "ChangeLog._names": 2 * 4096,
     "ClaimedDevices._asks": 1024,
     "DeviceLedger._kinds": 128,
+    "DeviceLedger._known": 256,  # of nodes that are in the table
+    "DeviceNode.labels": 256 * 4,
     **dict.fromkeys(("Tree.kept", "Shape._cached", "Shape.needs", "Shape.lacking", "CountedShape.emptied"), 4096),
     **dict.fromkeys(("Shape.by_plugin", "Shape.unpublished", "Selectors._programs", "Program._reads"), 4096),
     "Table.delegated": 1024,
