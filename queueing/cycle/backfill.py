@@ -11,8 +11,9 @@ Rules
   the whole domain is closed, and then the next one. A request that one domain need not hold closes nodes anywhere in
   the flavor; one of several pod sets closes the flavor.
 - Until the claimant has waited for ``Rules.hold`` its claim is *soft*: who comes after it and fits nowhere else takes
-  of the room. So the room is left to it where that costs nobody anything, and none stays idle. One that grows takes
-  none of it where the claimant may evict it: it would lose all that it has, and not what it got alone.
+  of the room, and so does who would have pods cross sockets elsewhere, and fewer there. So the room is left to it where
+  that costs nobody anything, and none stays idle. One that grows takes none of it where the claimant may evict it: it
+  would lose all that it has, and not what it got alone.
 - Room is closed only while no quota is lacking: one that waits for quota alone keeps no nodes idle.
 - Quota: who comes after the claimant may not take quota that the claimant was seen to lack, except a queue within its
   own nominal quota.
