@@ -194,7 +194,11 @@ def _grow_before(  # noqa: PLR0917  (the parts of a cycle)
     for key in growers.before(groups):
         with shield(key), backfill.opened(state, queues, shield, backfill.open_to_growth(queues, queues.entries[key])):
             made.resized.extend(elastic.grow(state, queues, key))
-            if key in queues.growing and (found := growth.nominate(state, queues, key)) is not None:
+            if key not in queues.growing:
+                continue
+            if (found := growth.nominate(state, queues, key)) is None:
+                made.resized.extend(elastic.grow_partly(state, queues, key))
+            else:
                 text = messages.preempting(found.plan)
                 made.preempting.append(Preempting(key, found.grant, found.plan.victims, text, grows=True))
 

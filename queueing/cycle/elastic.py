@@ -5,6 +5,7 @@ Rules
   again (reclaimable) are such pods. Whoever has others told of that by an API server asks for growth alone, and for
   less once that is stored: until then two would have the same slots there.
 - More pods need quota and room for the difference, beside the others where the level is required; all pod sets or none.
+  Where nobody is evicted for them and each is of use by itself (`Workload.one_by_one`), as many as fit come at once.
   What does not fit now is tried again in the cycles after something was freed, in its place among those who wait
   (`queueing.cycle.turns`).
 - So do pods that ask for more than was granted to each (`AssumedAdmission.asks`), as a rolling update may bring them:
@@ -167,6 +168,36 @@ def grow(state: ClusterState, queues: Queues, key: str) -> list[Resized]:
         queues.growing[key] = wish, queues.freed_so_far(key)
         queues.entries[key].refuse(refusal)
     return [found] if isinstance(found, Resized) else []
+
+
+def grow_partly(state: ClusterState, queues: Queues, key: str) -> list[Resized]:
+    """Give one that was refused as many pods as fit, where each is of use by itself; it goes on wanting the others.
+
+    By bisection, whole slices of a pod set with slices.
+    """
+    entry, wish = queues.entries[key], wished(queues, key)
+    held, refusal = _grant(entry).counts, entry.refusal
+    more = {name: count for name, count in wish.items() if count > held.get(name, 0)}
+    if not entry.workload.one_by_one or len(more) != 1 or any(_is_dearer(entry, name) for name in wish):
+        return []
+    ((name, wanted),) = more.items()
+    topology, has = next(p for p in entry.workload.pod_sets if p.name == name).topology, held.get(name, 0)
+    size = topology.slices[0].size if topology.slices else 1
+    low, high, best = 1, (wanted - has - 1) // size, None
+    while low <= high:
+        middle = low if best is None else (low + high + 1) // 2
+        found = _grown(state, queues, entry, {name: has + middle * size})
+        if isinstance(found, Refusal):
+            high = 0 if best is None else middle - 1
+        else:
+            best, low = found, middle + 1
+    if best is None:
+        return []
+    _apply(state, queues, entry, best)
+    if refusal is not None:
+        entry.refuse(refusal)
+    queues.growing[key] = wish, queues.freed_so_far(key)
+    return [Resized(key, best, refusal)]
 
 
 def _admitted(queues: Queues, key: str) -> Entry:
