@@ -169,7 +169,8 @@ class Workload(_Struct, frozen=True):
     still of use (at most one entry; absent: all or nothing). ``created``: orders workloads of equal priority; for one
     that was evicted the time of its return, where the rules say that it goes to the back. ``uid`` tells it from an
     earlier one of the same key. ``by_slices``: it may lose some of its slices, and keeps the others
-    (`queueing.queues.eviction_units`). ``pod_priority``: that of its pods in Kubernetes, where it is not ``priority``.
+    (`queueing.queues.eviction_units`). ``one_by_one``: where it grows, each pod (each slice) more is of use by itself.
+    ``pod_priority``: that of its pods in Kubernetes, where it is not ``priority``.
     ``preempts``: whether it may have others evicted. ``non_preemptible``: who says that it is nobody's victim.
     ``charged``: by pod set, what one of its pods takes of quota, where that is not what it takes of its node: devices
     of resource claims count for quota alone.
@@ -184,6 +185,7 @@ class Workload(_Struct, frozen=True):
     uid: str = ""
     at_least: dict[str, int] = {}
     by_slices: bool = False
+    one_by_one: bool = False
     pod_priority: int | None = None
     preempts: bool = True
     non_preemptible: NonPreemptible = NonPreemptible.NEVER

@@ -12,6 +12,7 @@ from engine.preemption.roster import Roster
 from engine.preemption.search import find
 from simulator.paper import (
     FIGURE_CLASSES,
+    PREEMPTORS,
     RTX_4090,
     TABLE_3,
     Filling,
@@ -21,7 +22,7 @@ from simulator.paper import (
     priority_only,
 )
 from simulator.saturated import MadeRoom, SaturatedCluster
-from simulator.servers import Instance, InstanceClass, preemptor_of
+from simulator.servers import Instance, InstanceClass, preemptor_of, room_of
 
 FIGURE_8: Final = {"A": 8, "B": 16, "C": 82, "D": 36}  # Table 3 on 41 servers
 FIGURE_8_SERVERS: Final = 41
@@ -85,6 +86,38 @@ def figure_8(rules: Rules | None, seed: int = 0) -> Snapshot:
             preempted += 1
             avoidable += made.crosses and best.landing < Landing.ACROSS
     return Snapshot(preempted, sum(of.gpus > 1 for of in cluster.running()), cluster.crossing(), avoidable)
+
+
+@dataclass(frozen=True)
+class Crossings:
+    """Of ``preempted`` best-effort instances how many cross sockets; ``avoidable``: as in `Snapshot`."""
+
+    preempted: int = 0
+    crossing: int = 0
+    avoidable: int = 0
+
+
+def crossings(rules: Rules | None, filling: Filling, clusters: int, seed: int = 0) -> Crossings:
+    """One more of B and one more of C, best-effort, each on so many full clusters as they are at first.
+
+    ``rules``: as in `figure_8`.
+    """
+    preempted = crossing = avoidable = 0
+    for number in range(clusters):
+        servers = full_servers(filling, number, seed)
+        for name in PREEMPTORS:
+            cluster, of = SaturatedCluster(RTX_4090, servers, rules or Rules()), TABLE_3[name]
+            wanted = preemptor_of(of, TopologyQos.BEST_EFFORT, TopologyPolicy.NONE)
+            made = _sent_blindly(cluster, "new", of, wanted) if rules is None else _scaled_up(cluster, "new", of)
+            if made is not None:
+                preempted += 1
+                crossing += made.crosses
+            if made is not None and made.crosses:
+                best = find(
+                    Roster(room_of(RTX_4090, node, on) for node, on in servers.items()), wanted, rules or Rules()
+                )
+                avoidable += best is not None and best.landing < Landing.ACROSS
+    return Crossings(preempted, crossing, avoidable)
 
 
 def figure_8_servers(seed: int) -> Mapping[str, list[Instance]]:

@@ -16,7 +16,7 @@ from engine.model import HOSTNAME_LABEL, Flavor, Node, Pod, PodSet, Policy, Topo
 from engine.preemption.model import NodeRoom, Victim
 from engine.preemption.model import Rules as VictimRules
 from queueing.cycle.cycle import Admitted, Preempting, cycle
-from queueing.model import ClusterQueue, LocalQueue, Preemption, Rules, Within, Workload, asks_of
+from queueing.model import ClusterQueue, LocalQueue, NonPreemptible, Preemption, Rules, Within, Workload, asks_of
 from queueing.queues.entry import AssumedAdmission
 from queueing.queues.queues import Queues
 from simulator.model import NAMESPACE, QUEUE
@@ -74,11 +74,11 @@ class SaturatedCluster:
         self._server, self._classes = server, dict[str, InstanceClass]()
         for name, on in instances.items():
             for one in on:
-                self._started(one.id, one.of, name)
+                self._started(one.id, one.of, name, one.started)
 
-    def _started(self, name: str, of: InstanceClass, node: str) -> None:
+    def _started(self, name: str, of: InstanceClass, node: str, at: float | None = None) -> None:
         """An instance runs that no cycle placed."""
-        workload = self._workload(_key(name), of, ANYWHERE, TopologyPolicy.NONE)
+        workload = self._workload(_key(name), of, ANYWHERE, TopologyPolicy.NONE, at)
         (pod_set,) = workload.pod_sets
         slots = Assignment(
             pod_set=MAIN,
@@ -92,7 +92,10 @@ class SaturatedCluster:
         self.queues.restore(self.state, workload, grant, 0.0)
         self._bind(workload, node)
 
-    def _workload(self, key: str, of: InstanceClass, topology: TopologyRequest, wish: TopologyPolicy) -> Workload:
+    def _workload(
+        self, key: str, of: InstanceClass, topology: TopologyRequest, wish: TopologyPolicy, at: float | None = None
+    ) -> Workload:
+        """``at``: when it came; else after all others that came without a time."""
         self._number += 1
         self._classes[key] = of
         pod_set = PodSet(
@@ -103,7 +106,7 @@ class SaturatedCluster:
             namespace=NAMESPACE,
             shape=shape_of(of, wish),
         )
-        created = float(self._number)
+        created = float(self._number) if at is None else at
         return Workload(
             key=key,
             namespace=NAMESPACE,
@@ -112,6 +115,7 @@ class SaturatedCluster:
             priority=of.priority,
             created=created,
             uid=key,
+            non_preemptible=NonPreemptible.NEVER if of.preemptible else NonPreemptible.BY_CLASS,
         )
 
     def _bind(self, workload: Workload, node: str) -> None:
@@ -153,6 +157,11 @@ class SaturatedCluster:
         del self._classes[workload.key]
         return None
 
+    def withdraw(self, decided: Preempting | Admitted) -> None:
+        """The preemptor is gone before anybody ended for it: all is as it was before the plan."""
+        self.queues.forget(self.state, decided.key)
+        del self._classes[decided.key]
+
     def carry_out(self, decided: Preempting | Admitted) -> MadeRoom:
         """Have the victims' pods end, the preemptor admitted, and its pod arrive at its node."""
         victims = decided.victims if isinstance(decided, Preempting) else ()
@@ -161,7 +170,7 @@ class SaturatedCluster:
                 self.end(victim.key)
             admitted = cycle(self.state, self.queues, 0.0).admitted
             assert decided.key in {one.key for one in admitted}  # noqa: S101  (all its victims are gone)
-        ((node, _),) = (on for part in decided.grant.assignments for piece in part.slices for on in piece.nodes)
+        node = node_of(decided)
         workload = self.queues.entries[decided.key].workload
         refused = self.kubelets.admit(node, workload.key, workload.pod_sets[0].shape)
         if refused:
@@ -170,7 +179,7 @@ class SaturatedCluster:
         else:
             self._bind(workload, node)
         self._report(node)
-        names = tuple(victim.key.removeprefix(_key("")) for victim in victims)
+        names = victims_of(decided)
         priorities = tuple(victim.priority for victim in victims)
         return MadeRoom(node, names, priorities, refused, self.kubelets.crosses(node, workload.key, GPU))
 
@@ -223,6 +232,18 @@ class SaturatedCluster:
         report = self.kubelets.report(node)
         if report is not None:
             self.state.set_machine(report)
+
+
+def node_of(decided: Preempting | Admitted) -> str:
+    """Where the preemptor's pod is to go."""
+    ((node, _),) = (on for part in decided.grant.assignments for piece in part.slices for on in piece.nodes)
+    return node
+
+
+def victims_of(decided: Preempting | Admitted) -> tuple[str, ...]:
+    """The instances that are to go for it."""
+    found = decided.victims if isinstance(decided, Preempting) else ()
+    return tuple(victim.key.removeprefix(_key("")) for victim in found)
 
 
 def _key(name: str) -> str:

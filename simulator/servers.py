@@ -108,12 +108,13 @@ class InstanceClass:
 
 @dataclass(frozen=True)
 class Instance:
-    """One running pod."""
+    """One running pod; ``started``: when, in seconds, where that is known."""
 
     id: str
     node: int
     of: InstanceClass
     gpus: tuple[int, ...]
+    started: float | None = None
 
 
 def seated(server: Server, name: str, instances: Iterable[Instance]) -> tuple[dict[str, NumaPlacement], State]:

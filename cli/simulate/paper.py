@@ -18,6 +18,7 @@ from cli.simulate.paper_tables import (
     PERCENTILES,
     Distribution,
     HitRate,
+    LandingAnswer,
     Latency,
     MachineAnswer,
     OptionAnswer,
@@ -43,6 +44,7 @@ EVERY: Final = "all subsets"
 METHODS: Final = (BLIND, EVERY, *Strategy)
 WHOLE: Final = "{}, whole cycle"  # a method's time with placing, confirming and quota
 ORDERS: Final = 20  # in which the machines of Figure 3 are shown to the search
+LANDINGS: Final = 20  # clusters of each placement for best-effort preemptors
 BARS: Final = 5  # times of each workload in Figure 10
 
 
@@ -239,6 +241,20 @@ def figure_8(seed: int) -> tuple[SnapshotAnswer, ...]:
     )
 
 
+def landings(fillings: Sequence[Filling], cycles: int, seed: int) -> tuple[LandingAnswer, ...]:
+    """Best-effort preemptors of up to ``LANDINGS`` clusters of each placement: who crosses sockets."""
+    methods = {BLIND: None} | {str(strategy): Rules(strategy) for strategy in Strategy}
+    found = {
+        (filling, method): figures.crossings(rules, filling, min(cycles, LANDINGS), seed)
+        for filling in fillings
+        for method, rules in methods.items()
+    }
+    return tuple(
+        LandingAnswer(filling, method, one.preempted, one.crossing, one.avoidable)
+        for (filling, method), one in found.items()
+    )
+
+
 def figure_10(seed: int) -> tuple[Overhead, ...]:
     """One more of each class, best-effort (8 GPUs are never on one socket): sourcing, and whole cycles."""
     servers = paper.full_servers(Filling.ALIGNED, 0, seed)
@@ -314,6 +330,7 @@ def command(
         figure_3=figure_3(),
         figure_3_a=figure_3_a(),
         table_4=evaluation.table_4(),
+        best_effort=landings(fillings, cycles, seed),
         figure_8=figure_8(seed),
         figure_9=tuple(figures.figure_9(Rules(), seed)),
         table_5=evaluation.table_5() if times else (),

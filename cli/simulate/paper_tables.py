@@ -34,6 +34,16 @@ class HitRate(msgspec.Struct, frozen=True):
     highest: dict[str, int]  # how often which highest priority of a victim
 
 
+class LandingAnswer(msgspec.Struct, frozen=True):
+    """Best-effort preemptors of one placement and method: how many cross sockets, and need not have."""
+
+    placement: str
+    method: str
+    preemptions: int
+    crossing: int
+    avoidable: int
+
+
 class MachineAnswer(msgspec.Struct, frozen=True):
     """Figure 3, one more instance of A: in how many orders of machines it took which, and how often it was aligned."""
 
@@ -84,6 +94,7 @@ class PaperAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     figure_3: tuple[OptionAnswer, ...]
     figure_3_a: tuple[MachineAnswer, ...]
     table_4: tuple[HitRate, ...]
+    best_effort: tuple[LandingAnswer, ...]
     figure_8: tuple[SnapshotAnswer, ...]
     figure_9: tuple[dict[str, int], ...]
     table_5: tuple[Latency, ...] = ()
@@ -94,7 +105,7 @@ class PaperAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
 def tables(answer: PaperAnswer) -> Group:
     """All of it, as tables."""
     parts = [_table_3(), _figure(answer.figure_3), _machines(answer.figure_3_a), _hits(answer.table_4)]
-    parts += [_snapshots(answer.figure_8), _counts(answer.figure_9)]
+    parts += [_landings(answer.best_effort), _snapshots(answer.figure_8), _counts(answer.figure_9)]
     if answer.table_5:
         parts += [_latencies(answer.table_5), _overheads(answer.figure_10), _distributions(answer.figure_11)]
     return Group(*parts)
@@ -139,6 +150,15 @@ def _hits(rates: Sequence[HitRate]) -> Table:
     for one in rates:
         rate = f"{100 * one.hits / max(one.preemptions, 1):.1f} %"
         table.add_row(one.placement, one.method, str(one.preemptions), str(one.hits), rate, f"{one.victims:.2f}")
+    return table
+
+
+def _landings(found: Sequence[LandingAnswer]) -> Table:
+    title = "Best-effort preemptors: how many run across sockets"
+    headings = ("Placement", "Method", "Preemptions", "Across sockets", "That could be avoided")
+    table = _new(title, *headings)
+    for one in found:
+        table.add_row(one.placement, one.method, str(one.preemptions), str(one.crossing), str(one.avoidable))
     return table
 
 

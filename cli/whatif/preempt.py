@@ -18,13 +18,16 @@ from cli.whatif.cases import opened
 from cli.whatif.output import ErrorAnswer, LinesFormat, with_progress, write
 from cli.whatif.preempt_cases import Asked, Cluster, ClusterError, FactsForm, clusters, read_file
 from engine.kubelet.devices.links import bits
-from engine.preemption.model import Choice, Landing, Rules, Scoring, Strategy
+from engine.kubelet.rebuild import asked as admission_of
+from engine.preemption.model import Choice, Landing, Rules, Scoring, Strategy, TopologyQos
 from engine.preemption.roster import Roster
-from engine.preemption.search import find, sourced
-from simulator.servers import GPU, one_socket
+from engine.preemption.search import cost_of, find, freed_by, landing_of, sourced, without
+from simulator.saturated import SaturatedCluster, node_of, victims_of
+from simulator.servers import GPU, one_socket, shape_of
 
 HEADINGS = ("Cluster", "Preemptor", "Node", "Victims", "Highest", "Sum", "GPUs it gets", "One socket")
 
+PREEMPTOR: Final = "\0preemptor"  # the name of no instance
 SEARCHES: Final = 9  # that are timed for one answer
 
 
@@ -137,16 +140,20 @@ def _answers(
             continue
         roster = Roster(cluster.rooms)
         roster.build()
+        live = SaturatedCluster(cluster.server, cluster.instances, rules)
         for asked in cluster.asked:
-            given = answer(cluster, roster, asked, rules)
+            given = answer(cluster, roster, live, asked, rules)
             agreement.add(asked.facts, given)
             yield given
 
 
-def answer(cluster: Cluster, roster: Roster, asked: Asked, rules: Rules) -> PreemptAnswer:
-    """The decision about one preemptor."""
+def answer(cluster: Cluster, roster: Roster, live: SaturatedCluster, asked: Asked, rules: Rules) -> PreemptAnswer:
+    """The decision about one preemptor; ``live`` is the same cluster, full of workloads, and stays as it is."""
     micros = _micros(roster, asked, rules)
-    choice = find(roster, asked.preemptor, rules)
+    if asked.preemptor.qos is TopologyQos.BLIND:
+        choice = find(roster, asked.preemptor, rules)  # the controller has no such preemptors
+    else:
+        choice = _planned(roster, live, asked, rules)
     if choice is None:
         text = "no permitted set of victims makes room on any node"
         return PreemptAnswer(
@@ -158,8 +165,8 @@ def answer(cluster: Cluster, roster: Roster, asked: Asked, rules: Rules) -> Pree
         preemptor=asked.name,
         node=int(choice.node),
         victims=tuple(sorted(victim.key for victim in choice.victims)),
-        gpus=_gpus(choice),
-        max_priority=choice.cost.highest if choice.victims else None,
+        gpus=tuple(gpu for resource, mask in choice.devices if resource == GPU for gpu in bits(mask)),
+        max_priority=max((victim.priority for victim in choice.victims), default=None),
         priority_sum=sum(victim.priority for victim in choice.victims),
         count=len(choice.victims),
         hit=one_socket(cluster.server, roster.rooms[choice.node], asked.of, choice.victims)
@@ -174,8 +181,20 @@ def _micros(roster: Roster, asked: Asked, rules: Rules) -> float:
         return median(measured(lambda: next(sourced(roster, asked.preemptor, rules), None))[1] for _ in range(SEARCHES))
 
 
-def _gpus(choice: Choice) -> tuple[int, ...]:
-    return tuple(gpu for resource, mask in choice.devices if resource == GPU for gpu in bits(mask))
+def _planned(roster: Roster, live: SaturatedCluster, asked: Asked, rules: Rules) -> Choice | None:
+    """What the controller's cycle decides, and what the kubelet gives the pod once the victims are gone."""
+    decided = live.plan(PREEMPTOR, asked.of, wish=asked.wish)
+    if decided is None:
+        return None
+    live.withdraw(decided)
+    room, names = roster.rooms[node_of(decided)], set(victims_of(decided))
+    picked = tuple([at for at, victim in enumerate(room.victims) if victim.key in names])
+    assert room.layout is not None  # noqa: S101  (servers' insides are known)
+    given = admission_of(room.layout, without(room, picked), shape_of(asked.of, asked.wish))
+    victims, landing = tuple([room.victims[at] for at in picked]), landing_of(room.layout, given.zones)
+    cost = cost_of(victims)
+    score = rules.scoring.score(cost.total, landing)
+    return Choice(room.node, victims, cost, landing, freed_by(victims), score, given.devices, given.zones)
 
 
 def _row(one: PreemptAnswer) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ error that names it, and does not stop those after it.
 """
 
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from typing import Annotated, BinaryIO
 
@@ -98,10 +99,11 @@ class FileForm(msgspec.Struct, frozen=True):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A preemptor by name, with what is known of the best answer."""
+    """A preemptor by name, with what is known of the best answer; ``wish``: what it asks of a kubelet itself."""
 
     name: str
     of: InstanceClass
+    wish: TopologyPolicy
     preemptor: Preemptor
     facts: FactsForm | None
 
@@ -113,6 +115,7 @@ class Cluster(msgspec.Struct, frozen=True):
     cycle: int
     server: Server
     rooms: tuple[NodeRoom, ...]
+    instances: dict[str, tuple[Instance, ...]]  # by node, as they started
     asked: tuple[Asked, ...]
 
 
@@ -193,17 +196,22 @@ def _cluster(
             raise ValueError(f"instance {one.id}: class {one.of} is none of {', '.join(sorted(classes))}")
         if one.node >= form.node.count:
             raise ValueError(f"instance {one.id}: node {one.node} is not one of the {form.node.count} (from 0)")
-        by_node.setdefault(one.node, []).append(Instance(one.id, one.node, classes[one.of], one.gpu_ids))
+        by_node.setdefault(one.node, []).append(Instance(one.id, one.node, classes[one.of], one.gpu_ids, one.start_s))
+    twice = [name for name, count in Counter(one.id for one in cluster.instances).items() if count > 1]
+    if twice:
+        raise ValueError(f"instance {twice[0]} is there twice")
     names = [f"{number:06d}" for number in range(form.node.count)]
     return Cluster(
         variant=variant,
         cycle=cluster.cycle,
         server=server,
         rooms=tuple(room_of(server, name, by_node.get(number, ())) for number, name in enumerate(names)),
+        instances={name: tuple(by_node.get(number, ())) for number, name in enumerate(names)},
         asked=tuple(_asked(name, one, cluster.facts.get(name)) for name, one in form.preemptors.items()),
     )
 
 
 def _asked(name: str, form: PreemptorForm, facts: FactsForm | None) -> Asked:
     of = InstanceClass(priority=form.priority, gpus=form.gpus, cpu=form.cpu)
-    return Asked(name, of, preemptor_of(of, form.qos, form.numa_policy), facts)
+    wish = form.numa_policy if form.qos is TopologyQos.GUARANTEED else TopologyPolicy.NONE
+    return Asked(name, of, wish, preemptor_of(of, form.qos, form.numa_policy), facts)

@@ -11,7 +11,9 @@ Rules
   the whole domain is closed, and then the next one. A request that one domain need not hold closes nodes anywhere in
   the flavor; one of several pod sets closes the flavor.
 - Until the claimant has waited for ``Rules.hold`` its claim is *soft*: who comes after it and fits nowhere else takes
-  of the room. So the room is left to it where that costs nobody anything, and none stays idle.
+  of the room, and so does who would have pods cross sockets elsewhere, and fewer there. So the room is left to it where
+  that costs nobody anything, and none stays idle. One that grows takes none of it where the claimant may evict it: it
+  would lose all that it has, and not what it got alone.
 - Room is closed only while no quota is lacking: one that waits for quota alone keeps no nodes idle.
 - Quota: who comes after the claimant may not take quota that the claimant was seen to lack, except a queue within its
   own nominal quota.
@@ -36,7 +38,7 @@ from engine.model import PODS, PodSet, Policy, TopologyRequest
 from engine.placement.upper_bounds import Outlook
 from engine.results import Refusal
 from queueing.cycle.shield import Shield
-from queueing.model import Order
+from queueing.model import Order, Reclaim, Within
 from queueing.queues.claim import BackfillReservation
 from queueing.queues.entry import Entry, Phase
 from queueing.queues.flavor_assigner import FlavorAssignment, put
@@ -204,8 +206,25 @@ def behind(queues: Queues, entry: Entry) -> list[BackfillReservation]:
 
 
 def yielding(queues: Queues, entry: Entry) -> list[BackfillReservation]:
-    """The claims of which one that is admitted may take for what it lacks: those behind it, and soft ones."""
+    """The claims of which one that is admitted may take for slots that it lost: those behind it, and soft ones."""
     return [claim for claim in queues.claims.values() if claim.soft or claim.order >= entry.order]
+
+
+def open_to_growth(queues: Queues, entry: Entry) -> list[BackfillReservation]:
+    """The claims of which one that is admitted may take for more pods: as above, but of nobody who may evict it."""
+    return [
+        claim for claim in yielding(queues, entry) if claim.order >= entry.order or not _may_take(queues, claim, entry)
+    ]
+
+
+def _may_take(queues: Queues, claim: BackfillReservation, entry: Entry) -> bool:
+    """Whether its queue's rules may let a claimant evict one that is admitted."""
+    quotas, rules = queues.quotas, queues.quotas.queues[claim.entry.queue].preemption
+    if not claim.entry.workload.preempts:
+        return False
+    if claim.entry.queue == entry.queue:
+        return rules.within is not Within.NEVER
+    return rules.reclaim is not Reclaim.NEVER and quotas.pool(claim.entry.queue) == quotas.pool(entry.queue)
 
 
 @contextmanager

@@ -4,11 +4,10 @@ The caller stores what was admitted and what preempts, and carries out the evict
 ``queues.back``. Everything it needs to know for that is in `Decisions`.
 """
 
-import heapq
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from engine.cluster.state import ClusterState
 from engine.reasons import Reason
@@ -18,16 +17,13 @@ from queueing.cycle import backfill, elastic, growth
 from queueing.cycle.nominate import Fits, Preempts, Waits, nominate
 from queueing.cycle.nominated import obstacle
 from queueing.cycle.shield import Failed, Shield
+from queueing.cycle.turns import Growers, Turns, head_of
 from queueing.model import asks_of
 from queueing.preemption.plan import Victim
 from queueing.queues.entry import AssumedAdmission, Entry, Phase, base_of, is_growth
-from queueing.queues.pending import EquivalenceClass, PendingQueue
+from queueing.queues.pending import EquivalenceClass
 from queueing.queues.queues import Queues
 
-if TYPE_CHECKING:
-    from queueing.model import Order
-
-SEARCH: Final = 8  # looks that a search for victims counts for
 DETAILS: Final = 10.0  # seconds for which the text of a refusal is good enough, while its reason stays the same
 
 
@@ -123,31 +119,25 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
             else:
                 _made_room(state, queues, now, key, made)
     # 4. Claims: who has waited too long keeps the room and the quota it needs from those behind it. After a restart,
-    #    who has is looked at before anybody else.
-    for entry in backfill.renew(state, queues, shield):
+    #    who has is looked at before anybody else that waits.
+    unseen = backfill.renew(state, queues, shield)
+    growers = Growers(state, queues, shield, limit)
+    for entry in unseen:
         if (group := entry.group) is not None and group.head == entry.order and _may_be_next(group):
-            with shield(entry.workload.key):
-                _decide(state, queues, shield, group, made)
-    # 5. Growth: who is admitted and wants more pods gets them before anybody new, or nominates victims for them.
-    looks, eager = limit, elastic.eager(queues)
-    while eager and looks > 0:
-        searches, key = queues.searches, eager.pop(0)
-        if not elastic.may_grow(queues, key):
-            continue  # it is to go for one that was before it
-        with shield(key), backfill.opened(state, queues, shield, backfill.yielding(queues, queues.entries[key])):
-            _grow(state, queues, key, made)
-        looks -= 1 + SEARCH * (queues.searches - searches)
-    # 6. Turns: one queue after the other, the first of each, until nobody is left or the limit is reached.
-    turns = _Turns(state, queues, shield)
+            _look_in_order(state, queues, shield, group, growers, made)
+    # 5. Turns: one queue after the other, the first of each, until nobody is left or the limit is reached. Who is
+    #    admitted and wants more pods gets them in its place among them, or nominates victims for them.
+    turns = Turns(state, queues, shield)
     for group in turns.first(limit):
-        with shield(head_of(group)):
-            _decide(state, queues, shield, group, made)
+        _look_in_order(state, queues, shield, group, growers, made)
+    # 6. Growth of those who come after all that were looked at, and before all that are still to be.
+    _grow_before(state, queues, shield, turns.left(), growers, made)
     # 7. Admissions help few: who looks at other pods, who may take back what somebody borrows now, and who waits until
     #    those that were just admitted may be victims.
     queues.pending.wake(set(chain.from_iterable(queues.took(one.grant) for one in made.admitted)))
     # 8. Whoever joined those who wait and was not looked at hears why.
     made.waiting.extend(_told(queues, limit))
-    made.more = bool(eager) or any(line.next() is not None for line in queues.lines.values())
+    made.more = bool(growers) or any(line.next() is not None for line in queues.lines.values())
     made.next_time = queues.next_time()
     return made
 
@@ -192,78 +182,45 @@ def _has_grown(state: ClusterState, queues: Queues, key: str, made: Decisions) -
             made.given_up.append(Waiting(base_of(key), Reason.PENDING, why, grows=True, victims=victims))
 
 
-def _grow(state: ClusterState, queues: Queues, key: str, made: Decisions) -> None:
-    """Give one that is admitted more pods, or nominate victims for them."""
-    made.resized.extend(elastic.grow(state, queues, key))
-    if key in queues.growing and (found := growth.nominate(state, queues, key)) is not None:
-        text = messages.preempting(found.plan)
-        made.preempting.append(Preempting(key, found.grant, found.plan.victims, text, grows=True))
-
-
-class _Turns:
-    """Whose turn it is.
-
-    Every queue with somebody to look at has one turn a round. Within a round: who does not borrow first, then priority,
-    then time. With fair sharing the least share (with what its first wants) comes before rounds. A queue that had
-    nobody joins at the present round: it neither catches up nor falls behind.
-    """
-
-    def __init__(self, state: ClusterState, queues: Queues, shield: Shield) -> None:
-        self.state = state
-        self.queues = queues
-        self.shield = shield
-        self.heap: list[tuple[float, int, bool, Order, str]] = []
-        for line in queues.lines.values():
-            self.enter(line)
-        heapq.heapify(self.heap)
-
-    def enter(self, line: PendingQueue) -> None:
-        """A queue takes part if it has somebody to look at."""
-        while (group := line.next()) is not None and line.queue in self.queues.quotas.queues:
-            if not line.active:
-                line.join(self.queues.pending.turn)
-            with self.shield(head_of(group)):
-                share, borrows = self._claim(line, group)
-                head = group.head
-                assert head is not None  # noqa: S101  (``next`` gives groups that have one)
-                heapq.heappush(self.heap, (share, line.turn, borrows, head, line.queue))
-                return
-        if line.active:
-            line.rest()
-
-    def _claim(self, line: PendingQueue, group: EquivalenceClass) -> tuple[float, bool]:
-        quotas = self.queues.quotas
-        if not quotas.queues[line.queue].cohort:
-            return 0.0, False
-        found = self.queues.options_of(self.state, group).found
-        amounts = found[0].amounts if found else {}
-        share = quotas.share(line.queue, more=amounts) if self.queues.rules.fair else 0.0
-        return share, quotas.borrows(line.queue, amounts)
-
-    def first(self, limit: int) -> Iterator[EquivalenceClass]:
-        """The groups whose first is to be looked at, one after the other."""
-        left = limit
-        while self.heap and left > 0:
-            line = self.queues.lines[heapq.heappop(self.heap)[-1]]
-            group = line.next()
-            if group is None:
+def _grow_before(  # noqa: PLR0917  (the parts of a cycle)
+    state: ClusterState,
+    queues: Queues,
+    shield: Shield,
+    groups: Collection[EquivalenceClass],
+    growers: Growers,
+    made: Decisions,
+) -> None:
+    """Give those that come before the first of all these groups more pods, or nominate victims for them."""
+    for key in growers.before(groups):
+        with shield(key), backfill.opened(state, queues, shield, backfill.open_to_growth(queues, queues.entries[key])):
+            made.resized.extend(elastic.grow(state, queues, key))
+            if key not in queues.growing:
                 continue
-            searches = self.queues.searches
-            self.queues.pending.serve(line)
-            yield group
-            left -= 1 + SEARCH * (self.queues.searches - searches)
-            self.enter(line)
+            if (found := growth.nominate(state, queues, key)) is None:
+                made.resized.extend(elastic.grow_partly(state, queues, key))
+            else:
+                text = messages.preempting(found.plan)
+                made.preempting.append(Preempting(key, found.grant, found.plan.victims, text, grows=True))
 
 
-def head_of(group: EquivalenceClass) -> str:
-    """The key of the first of a group."""
-    return group.head[2] if group.head is not None else ""
+def _look_in_order(  # noqa: PLR0917  (the parts of a cycle)
+    state: ClusterState,
+    queues: Queues,
+    shield: Shield,
+    group: EquivalenceClass,
+    growers: Growers,
+    made: Decisions,
+) -> None:
+    """Look at the first of a group, after those who grow and come before it."""
+    _grow_before(state, queues, shield, (group,), growers, made)
+    with shield(head_of(group)):
+        _decide(state, queues, shield, group, made)
 
 
 def _decide(state: ClusterState, queues: Queues, shield: Shield, group: EquivalenceClass, made: Decisions) -> None:
     """Look at the first of a group, hold what it gets, or park the group."""
     head = group.head
-    assert head is not None  # noqa: S101  (``_Turns`` gives groups that have one)
+    assert head is not None  # noqa: S101  (``Turns`` gives groups that have one)
     entry = queues.entries[head[2]]
     with backfill.opened(state, queues, shield, backfill.behind(queues, entry)):
         _look_at(state, queues, shield, entry, made)

@@ -5,7 +5,9 @@ Rules
   again (reclaimable) are such pods. Whoever has others told of that by an API server asks for growth alone, and for
   less once that is stored: until then two would have the same slots there.
 - More pods need quota and room for the difference, beside the others where the level is required; all pod sets or none.
-  What does not fit now is tried again in the cycles after something was freed, before anybody new is admitted.
+  Where nobody is evicted for them and each is of use by itself (`Workload.one_by_one`), as many as fit come at once.
+  What does not fit now is tried again in the cycles after something was freed, in its place among those who wait
+  (`queueing.cycle.turns`).
 - So do pods that ask for more than was granted to each (`AssumedAdmission.asks`), as a rolling update may bring them:
   all pods of their pod set are charged alike. Slots that their node is too small for then go elsewhere, like those of
   lost nodes.
@@ -146,6 +148,15 @@ def wished(queues: Queues, key: str) -> dict[str, int]:
     return {name: count for name, count in queues.growing[key][0].items() if name in names}
 
 
+def lacking(queues: Queues, key: str) -> Quantities:
+    """What quota one of those that grow would take more; {} where nothing tells in which flavors."""
+    entry = queues.entries[key]
+    grant, queue = _grant(entry), queues.quotas.queues.get(entry.queue)
+    more = {name: count for name, count in wished(queues, key).items() if count >= grant.counts.get(name, 0)}
+    flavors = flavors_of_growth(queue, entry, more) if queue is not None else {}
+    return {} if isinstance(flavors, Refusal) else _difference(entry, more, flavors)
+
+
 def grow(state: ClusterState, queues: Queues, key: str) -> list[Resized]:
     """Try to give one of them what it wants."""
     wish = wished(queues, key)
@@ -157,6 +168,36 @@ def grow(state: ClusterState, queues: Queues, key: str) -> list[Resized]:
         queues.growing[key] = wish, queues.freed_so_far(key)
         queues.entries[key].refuse(refusal)
     return [found] if isinstance(found, Resized) else []
+
+
+def grow_partly(state: ClusterState, queues: Queues, key: str) -> list[Resized]:
+    """Give one that was refused as many pods as fit, where each is of use by itself; it goes on wanting the others.
+
+    By bisection, whole slices of a pod set with slices.
+    """
+    entry, wish = queues.entries[key], wished(queues, key)
+    held, refusal = _grant(entry).counts, entry.refusal
+    more = {name: count for name, count in wish.items() if count > held.get(name, 0)}
+    if not entry.workload.one_by_one or len(more) != 1 or any(_is_dearer(entry, name) for name in wish):
+        return []
+    ((name, wanted),) = more.items()
+    topology, has = next(p for p in entry.workload.pod_sets if p.name == name).topology, held.get(name, 0)
+    size = topology.slices[0].size if topology.slices else 1
+    low, high, best = 1, (wanted - has - 1) // size, None
+    while low <= high:
+        middle = low if best is None else (low + high + 1) // 2
+        found = _grown(state, queues, entry, {name: has + middle * size})
+        if isinstance(found, Refusal):
+            high = 0 if best is None else middle - 1
+        else:
+            best, low = found, middle + 1
+    if best is None:
+        return []
+    _apply(state, queues, entry, best)
+    if refusal is not None:
+        entry.refuse(refusal)
+    queues.growing[key] = wish, queues.freed_so_far(key)
+    return [Resized(key, best, refusal)]
 
 
 def _admitted(queues: Queues, key: str) -> Entry:
@@ -229,10 +270,7 @@ def _grown(state: ClusterState, queues: Queues, entry: Entry, more: Mapping[str,
     flavors = flavors_of_growth(queue, entry, more)
     if isinstance(flavors, Refusal):
         return flavors
-    counts = {**grant.counts, **more}
-    asks = {**asks_of(entry.workload), **{name: ask for name, ask in grant.asks.items() if name not in more}}
-    amounts = _amounts(asks, counts, flavors)
-    delta = {name: amount - grant.amounts.get(name, 0) for name, amount in amounts.items()}
+    delta = _difference(entry, more, flavors)
     if not queue.unlimited:
         missing = queues.limits(entry).missing(delta)
         if missing:
@@ -251,7 +289,21 @@ def _grown(state: ClusterState, queues: Queues, entry: Entry, more: Mapping[str,
         parts = tuple(state.assignments(key).values())
     finally:
         state.rollback(checkpoint)
-    return AssumedAdmission(grant.queue, counts, flavors, amounts, parts, asks)
+    asks, counts = _asks_then(entry, more), {**grant.counts, **more}
+    return AssumedAdmission(grant.queue, counts, flavors, _amounts(asks, counts, flavors), parts, asks)
+
+
+def _asks_then(entry: Entry, more: Collection[str]) -> dict[str, Amounts]:
+    """What one of its pods may take, by pod set, once these pod sets have grown."""
+    granted = _grant(entry).asks
+    return {**asks_of(entry.workload), **{name: ask for name, ask in granted.items() if name not in more}}
+
+
+def _difference(entry: Entry, more: Mapping[str, int], flavors: Mapping[str, Mapping[str, str]]) -> Quantities:
+    """What quota it takes beyond what it has, with so many pods in these pod sets."""
+    grant = _grant(entry)
+    amounts = _amounts(_asks_then(entry, more), {**grant.counts, **more}, flavors)
+    return {name: amount - grant.amounts.get(name, 0) for name, amount in amounts.items()}
 
 
 def flavors_of_growth(

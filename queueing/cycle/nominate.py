@@ -12,11 +12,13 @@ from typing import Final
 
 from engine.cluster.assignment import Assignment
 from engine.cluster.state import ClusterState
+from engine.numa.score import AlignmentOverPacking
 from engine.reasons import Reason
 from engine.results import Refusal
 from queueing import messages
 from queueing.cycle.backfill import barred, keeping, open_
 from queueing.model import looks_at_pods
+from queueing.preemption.landings import crossing_without_need
 from queueing.preemption.plan import Plan
 from queueing.preemption.search import plan
 from queueing.queues.claim import BackfillReservation
@@ -169,9 +171,14 @@ class _Look:
         return self.queues.limits(self.entry).ever(option.amounts)
 
     def _put(self, option: FlavorAssignment) -> tuple[Assignment, ...] | Refusal:
+        """Place it, also in room that soft claims keep where it fits nowhere else, or would cross sockets."""
+        self.over = ()
+        found = self._into_room(option)
+        return found if self.over or isinstance(found, Refusal) else self._aligned(option, found)
+
+    def _into_room(self, option: FlavorAssignment) -> tuple[Assignment, ...] | Refusal:
         """Place it, unless an equal request was refused since room was last freed."""
         queues = self.queues
-        self.over = ()
         if any(claim.order >= self.entry.order for claim in queues.claims.values()):
             found = put(self.state, self.entry.workload.key, option)  # room is open that is closed to others
             return self._over(option, found) if isinstance(found, Refusal) else found
@@ -200,6 +207,19 @@ class _Look:
         if len(kept) > len(soft) and not isinstance(self._without(kept, option), Refusal):
             return messages.behind_in_room([claim.key for claim in kept if not claim.soft])
         return refusal
+
+    def _aligned(self, option: FlavorAssignment, found: tuple[Assignment, ...]) -> tuple[Assignment, ...]:
+        """Where the pods go that fit elsewhere too, and of which fewer cross sockets in room that soft claims keep."""
+        soft = tuple([claim for claim in keeping(self.queues, self.entry, option.rooms) if claim.soft])
+        if not soft or self.state.alignment_over_packing is AlignmentOverPacking.NEVER:
+            return found
+        key = self.entry.workload.key
+        crossing = crossing_without_need(self.state, key, found)
+        other = self._without(soft, option) if crossing else found
+        if not crossing or isinstance(other, Refusal) or crossing_without_need(self.state, key, other) >= crossing:
+            return found
+        self.over = soft
+        return other
 
     def _without(
         self, claims: Iterable[BackfillReservation], option: FlavorAssignment

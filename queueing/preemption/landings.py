@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 from engine.cluster.assignment import Assignment
 from engine.cluster.state import ClusterState
+from engine.kubelet.admit import empty
 from engine.kubelet.machine import Layout, NumaPlacement
-from engine.kubelet.rebuild import inner, places_of
+from engine.kubelet.rebuild import asked, inner, places_of
 from engine.preemption.model import Landing, Rules
 from engine.preemption.search import landing_of
 
@@ -58,12 +59,39 @@ def landings_of(state: ClusterState, key: str, assignments: Sequence[Assignment]
         return Landings.of(
             landing
             for part in inside
-            for piece in part.slices
-            for node, count in piece.nodes
+            for node, count in _nodes(part)
             for landing in _on(state, key + _TRIAL, part.pod_set, node, count)
         )
     finally:
         state.rollback(checkpoint)
+
+
+def crossing_without_need(state: ClusterState, key: str, assignments: Sequence[Assignment]) -> int:
+    """How many pods of these assignments would cross sockets, and would not if nothing else ran on their node.
+
+    In a state that they are not in yet. Changes nothing.
+    """
+    found, inside = 0, [part for part in assignments if inner(part.shape) is not None]
+    checkpoint = state.begin()
+    try:
+        state.reserve(key + _TRIAL, assignments)
+        for part in inside:
+            needs: dict[int, bool] = {}  # by layout
+            for node, count in _nodes(part):
+                across = _on(state, key + _TRIAL, part.pod_set, node, count).count(Landing.ACROSS)
+                if across and part.shape is not None:
+                    layout = state.machines[node].layout
+                    if id(layout) not in needs:
+                        alone = asked(layout, empty(layout), part.shape)
+                        needs[id(layout)] = landing_of(layout, alone.zones) is Landing.ACROSS
+                    found += 0 if needs[id(layout)] else across
+        return found
+    finally:
+        state.rollback(checkpoint)
+
+
+def _nodes(part: Assignment) -> list[tuple[str, int]]:
+    return [on for piece in part.slices for on in piece.nodes]
 
 
 def _on(state: ClusterState, key: str, pod_set: str, node: str, count: int) -> list[Landing]:

@@ -322,6 +322,16 @@ class Quotas:
             return 0.0
         return dominant * 1e6 / found.weight if found.weight > 0 else float("inf")
 
+    def shares(self, queue: str) -> bool:
+        """Whether it is in a cohort."""
+        return queue in self.queues and bool(self.queues[queue].cohort)
+
+    def rank(self, queue: str, more: Quantities, *, fair: bool) -> tuple[float, bool]:
+        """What decides between queues whose workload goes first: its share with this (if ``fair``), if it borrows."""
+        if not self.shares(queue):
+            return 0.0, False
+        return self.share(queue, more=more) if fair else 0.0, self.borrows(queue, more)
+
     # -- transactions -----------------------------------------------------------------------------------------
 
     def begin(self) -> int:

@@ -32,6 +32,7 @@ MAIN = "main"
 REMEMBERED = 16 * 1024  # bytes of the containers of which the shape is remembered
 JOB, JOB_API = "Job", "batch/v1"
 JOB_SET, JOB_SET_API = "JobSet", "jobset.x-k8s.io/v1alpha2"
+SERVICES = frozenset({("ReplicaSet", "apps/v1"), ("StatefulSet", "apps/v1")})
 SUSPENDABLE = frozenset({(JOB, JOB_API), (JOB_SET, JOB_SET_API)})
 _Parts = tuple[tuple[Container, ...] | None, tuple[Container, ...] | None, ResourceRequirements | None]
 _encode = msgspec.msgpack.encode
@@ -235,6 +236,12 @@ class JobView:
     def by_slices(self) -> bool:
         """Whether it may lose some of its slices, and keeps the others."""
         return len(self.pod_sets) == 1 and self.pod_sets[0].wishes.get(EVICT_BY) == SLICE
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether each pod more is of use by itself while it runs: it is no gang that needs all."""
+        known = (self.kind, self.api_version)
+        return len(self.pod_sets) == 1 and (known == (JOB, JOB_API) or (self.open_ended and known in SERVICES))
 
     def pod_set_of(self, pod: Pod) -> PodSetView | None:
         """The pod set of one of its pods; None where it belongs to none of them."""

@@ -4,9 +4,10 @@ import pytest
 from sim_factories import GIB, GPU, ends, make_job, simulate, waits
 
 from cli.simulate.cluster import generated
-from cli.simulate.options import Made
+from cli.simulate.options import Made, site_of
 from engine.model import PodSet, Policy, TopologyRequest
 from engine.numa.score import AlignmentOverPacking
+from simulator.generate import DAY, generate
 from simulator.model import Job, Options, Placing, guaranteed
 from simulator.model import Policy as How
 from simulator.results import End
@@ -101,3 +102,26 @@ def test_nobody_crosses_sockets_whom_another_node_would_have_spared_it_where_nob
     assert sum(one.avoidable for one in blind.outcomes) > 0
     assert sum(one.crossing for one in ours.outcomes) > 0, "some have no other place"
     assert sum(one.avoidable for one in ours.outcomes) == 0
+
+
+@pytest.mark.parametrize("how", [OURS, How("topology", claims=False)])
+@pytest.mark.parametrize("seed", [2, 3])
+def test_nor_under_a_load_as_things_are_set_by_default(how, seed):
+    """Jobs of several servers wait for hours, and room is kept for them softly: for no more than three days."""
+    machine = "2 sockets / 8 NUMA / 64 cores / 8 GPUs"
+    made = Made(blocks=1, racks=1, hosts=8, gpus=8, cpu="1", memory="1Gi", machine=machine, kubelet="best-effort, pod")
+    jobs = generate(site_of(generated(made)), 250, seed, span=3 * DAY, load=0.9)
+    found = simulate(generated(made), jobs, how)
+    assert sum(one.crossing for one in found.outcomes) > 0, "some have no other place"
+    assert sum(one.avoidable for one in found.outcomes) == 0
+
+
+def test_who_may_take_room_that_is_kept_softly_does_so_rather_than_cross_sockets():
+    """Three and three leave one GPU in each socket; the other server is kept for a job that waits for all of it."""
+    jobs = [job("a", 0, 9000, 3), job("b", 0, 9000, 3), job("four", 0, 9000, 4), job("all", 1, 100, 8)]
+    site = cluster(hosts=2, kubelet="best-effort")
+    for hold, crossing in ((Options().hold, 0), (0.0, 1)):
+        found = simulate(site, [*jobs, job("pair", 600, 100, 2)], OURS, Options(hold=hold)).outcomes
+        assert [(one.crossing, one.avoidable) for one in found] == [(0, 0)] * 4 + [(crossing, crossing)]
+    never = simulate(site, [*jobs, job("pair", 600, 100, 2)], How("topology", alignment=AlignmentOverPacking.NEVER))
+    assert never.outcomes[-1].crossing == 1, "nothing is given up for it"

@@ -13,6 +13,7 @@ from engine.kubelet.machine import TopologyPolicy
 from engine.preemption.model import Landing, Rules, Scoring, Strategy, TopologyQos
 from engine.preemption.roster import Roster
 from engine.preemption.search import find
+from simulator.figures import crossings
 from simulator.paper import (
     FIGURE_CLASSES,
     PREEMPTORS,
@@ -27,6 +28,7 @@ from simulator.saturated import ANYWHERE, ONE_NODE, SaturatedCluster
 from simulator.servers import preemptor_of
 
 CLUSTERS = int(os.environ.get("TOPOGATE_LANDING_CLUSTERS", "2"))
+CROSSING = {2: 0, 20: 1}  # by clusters of each filling
 LEVELS = pytest.mark.parametrize("topology", [ANYWHERE, ONE_NODE], ids=["anywhere", "hostname"])
 STRATEGIES = pytest.mark.parametrize("strategy", list(Strategy))
 
@@ -57,6 +59,20 @@ def test_a_best_effort_preemptor_crosses_sockets_only_where_the_best_victims_of_
             assert not made.refused
             crossings += made.crosses
     assert crossings <= CLUSTERS // 4
+
+
+@STRATEGIES
+def test_of_all_fillings_together_one_of_120_crosses_and_could_not_but(strategy):
+    """What `topogate simulate paper` prints, of as many clusters."""
+    found = [crossings(Rules(strategy), filling, CLUSTERS) for filling in Filling]
+    assert sum(one.preempted for one in found) == CLUSTERS * len(Filling) * len(PREEMPTORS)
+    assert sum(one.avoidable for one in found) == 0
+    assert sum(one.crossing for one in found) == CROSSING[CLUSTERS]
+
+
+def test_who_looks_at_priority_alone_crosses_where_it_need_not():
+    found = [crossings(None, filling, 1) for filling in Filling]
+    assert sum(one.avoidable for one in found) > 0
 
 
 @STRATEGIES

@@ -91,6 +91,7 @@ class Reservations:
             uid=observed.uid if observed is not None else "",
             at_least=at_least,
             by_slices=owner.by_slices,
+            one_by_one=owner.one_by_one,
             pod_priority=self._pod_priority(owner),
             preempts=self._classes.preempts(owner),
             non_preemptible=self._classes.non_preemptible(owner),

@@ -114,6 +114,29 @@ def test_where_nothing_may_be_taken_it_says_so():
     assert "none" in run(json.dumps(scenario(*held)), ["-", "-o", "table"]).stdout
 
 
+def test_the_answer_is_that_of_the_controllers_cycle():
+    """Equal victims on both servers: the cycle takes those that started last, and the search inside nodes the first."""
+    late = [[name, of, node, cls, start + 100, gpus] for name, of, node, cls, start, gpus in full(1)]
+    for qos, node in (("guaranteed", 1), ("best-effort", 1), ("none", 0)):
+        document = scenario(*full(0), *late)
+        document["preemptors"]["P"]["qos"] = qos
+        (given,) = answers(document)
+        assert (given["node"], given["count"]) == (node, 2)
+
+
+def test_what_is_not_preemptible_is_nobodys_victim_whatever_its_priority():
+    classes = scenario()["classes"]
+    document = scenario(*full(0), *full(1), classes=classes | {"low": classes["low"] | {"preemptible": False}})
+    assert [given["node"] for given in answers(document)] == [None]
+
+
+def test_one_preemptor_changes_nothing_for_the_next():
+    document = scenario(*full(0), *full(1))
+    document["preemptors"] = dict.fromkeys("PQR", document["preemptors"]["P"])
+    found = answers(document)
+    assert len({(given["node"], *given["victims"], *given["gpus"]) for given in found}) == 1
+
+
 def test_best_effort_and_blind_preemptors():
     spread = [["L0", "low", 0, "low", 0, [0]], ["L2", "low", 0, "low", 0, [2]]]
     held = [["X1", "kept", 0, "kept", 0, [1]], ["X3", "kept", 0, "kept", 0, [3]]]
@@ -132,6 +155,7 @@ def test_best_effort_and_blind_preemptors():
     [
         ({"instances": [["a", "a", 0, "low", 0, [9]]]}, "GPU 9 of node"),
         ({"instances": [["a", "a", 0, "low", 0, [1]], ["b", "b", 0, "low", 0, [1]]]}, "held by another one"),
+        ({"instances": [["a", "a", 0, "low", 0, [0]], ["a", "a", 0, "low", 0, [1]]]}, "instance a is there twice"),
         ({"instances": [["a", "a", 7, "low", 0, [1]]]}, "node 7 is not one of the 2"),
         ({"instances": [["a", "a", 0, "odd", 0, [1]]]}, "class odd is none of high, low"),
     ],

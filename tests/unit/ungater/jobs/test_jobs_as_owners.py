@@ -27,6 +27,10 @@ def test_slots_needed(job, count, full):
     assert (pod_set.count, pod_set.full) == (count, full)
 
 
+def test_each_pod_more_of_a_job_is_of_use_by_itself():
+    assert make_owner(parallelism=4).one_by_one
+
+
 def test_ranks_that_are_done_make_room_in_rank_order():
     status = {"completedIndexes": "0,2-4", "failedIndexes": "7"}
     pod_set = make_owner(parallelism=10, indexed=True, status=status).pod_sets[0]

@@ -113,6 +113,23 @@ def test_pods_of_a_controller_count_as_they_are():
     assert (reference["uid"], reference["controller"], reference["blockOwnerDeletion"]) == ("u-db", True, False)
 
 
+@pytest.mark.parametrize(
+    ("pod", "expected"),
+    [
+        (make_pod("p", owner=STATEFUL_SET), True),
+        (make_pod("p", owner={**STATEFUL_SET, "kind": "ReplicaSet"}), True),
+        (make_pod("p", owner={**STATEFUL_SET, "apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}), False),
+        (make_pod("p", owner={**STATEFUL_SET, "apiVersion": "made.up/v1"}), False),
+        (make_pod("p", owner=STATEFUL_SET, annotations={KEYS.pod_group_total: "4"}), False),
+        (grouped("p", "4"), False),
+        (grouped("p"), False),
+        (make_pod("p"), False),
+    ],
+)
+def test_of_which_owners_each_pod_more_is_of_use_by_itself(pod, expected):
+    assert owner_of(pod).one_by_one == expected
+
+
 def test_a_group_tells_how_many_it_will_be():
     owner = owner_of(grouped("a", "4", 2), grouped("b", "4", 0))
     (pod_set,) = owner.pod_sets
