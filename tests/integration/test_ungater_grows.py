@@ -200,3 +200,29 @@ async def test_who_is_scaled_back_before_its_victims_went_lets_them_stay(jobs, c
         await until(withdrawn, "the nomination to be withdrawn")
         await jobs.running("batch", 2)
         await jobs.web(2)
+
+
+async def test_where_nobody_can_be_pushed_out_as_many_pods_go_as_fit_and_the_others_later(jobs, client, namespace):
+    async with Running(client):
+        await client.create(DEPLOYMENTS, service(2), namespace)
+        await jobs.web(2)
+        await jobs.submit("equal", 1, priority="high", pod_spec={"containers": asks(4, 4)})
+        await jobs.running("equal", 1)
+        await jobs.scale(9)
+
+        async def run(count):
+            found = await client.list(PODS, namespace, label_selector="app=web")
+            up = [pod for pod in found if pod["status"].get("phase") == "Running"]
+            gated = [pod for pod in found if pod["spec"].get("schedulingGates")]
+            return len(found) == 9 and len(up) == count and len(gated) == 9 - count
+
+        async def grants(count):
+            parts = (await jobs.service())["status"]["admission"]["podSetAssignments"]
+            return [part["count"] for part in parts] == [count]
+
+        await until(lambda: run(6), "6 pods of web to run, as many as fit beside the other job")
+        await until(lambda: grants(6), "6 pods of web to be stored")
+        await jobs.delete("equal")
+        await until(lambda: run(8), "8 pods of web to run")
+        await jobs.scale(7)
+        await jobs.web(7)
