@@ -134,7 +134,7 @@ class Player:
 
     async def one(self, body, wanted):
         name = body["metadata"]["name"]
-        asked = self.twin.ask(await self.quiet(), body, read(self.folder))
+        asked = self.twin.ask(await self.quiet(), body)
         made = await self.client.create(PODS, body, NAMESPACE)
         self.twin.play(asked, made)
         pod = await self.shown(name, lambda pod: "startTime" in pod.status)

@@ -176,7 +176,6 @@ class Asked:
     shape: PodShape
     machine: Machine
     predicted: Admission
-    before: Files
     simulated: Verdict | None = None
     by_chance: bool = False  # which zones its devices are of
     later_by_chance: bool = False  # and so what its later containers find
@@ -196,8 +195,8 @@ class Twin:
     def of(cls, node):
         return cls(node, Kubelet(build(parse_machine(node.machine), node.name), parse_kubelet(node.kubelet)))
 
-    def ask(self, flex_topo, body, files):
-        """What the engine predicts from what the agent published, as the files say it."""
+    def ask(self, flex_topo, body):
+        """What the engine predicts from what the agent published."""
         wire = msgspec.convert(flex_topo, FlexTopo)
         found = describe(Node(metadata=ObjectMeta(name=self.node.name)), flex=wire)
         assert found.machine is not None, found
@@ -206,7 +205,7 @@ class Twin:
         shape = shape_of(msgspec.convert(body["spec"], PodSpec), {})
         predicted = admit(layout, state, shape)
         chance, later = _chance(layout, state, shape, predicted)
-        return Asked(shape, found.machine, predicted, files, None, chance, later)
+        return Asked(shape, found.machine, predicted, None, chance, later)
 
     def play(self, asked, pod):
         """Have the simulated kubelet admit the same pod, as the API server has it."""
@@ -224,7 +223,7 @@ class Twin:
         played = ("", "") if refusal is None else (refusal.reason, REJECTED + refusal.message)
         wrong += [("engine: verdict", told, real)] if told != real else []
         wrong += [("simulated: verdict", played, real)] if played != real else []
-        self.freed_meanwhile += _is_freed(asked.before, uid, files)
+        self.freed_meanwhile += _is_freed(asked, uid, files)
         if not refused and told == real:
             wrong += [("engine: " + what, mine, theirs) for what, mine, theirs in _engine(asked, uid, files)]
         if not refused and played == real:
@@ -308,7 +307,7 @@ class Twin:
 def _engine(asked, uid, files):
     layout, predicted = asked.machine.layout, asked.predicted
     cpus, _, devices = files.of(uid)
-    pinned, freed = 0, _is_freed(asked.before, uid, files)
+    pinned, freed = 0, _is_freed(asked, uid, files)
     for mask in cpus.values():
         pinned |= mask
     if layout.kubelet.static_cpu:
@@ -347,10 +346,24 @@ def _engine(asked, uid, files):
             yield "zones of devices", mine, theirs
 
 
-def _is_freed(before, uid, files):
-    """Whether other pods hold less than they did: a kubelet takes back what a container left when it sees to it."""
-    others = files.without(lambda owner: owner != uid)
-    return before.without(lambda owner: owner != uid) != others
+def _is_freed(asked, uid, files):
+    """Whether others hold less than was published: a kubelet takes back what a container left when it sees to it.
+
+    What is free and what the pod itself holds was free before it came. Of blocks over several zones nothing is said.
+    """
+    layout, state, (cpus, memory, _) = asked.machine.layout, asked.machine.state, files.of(uid)
+    before = files.free
+    for mask in cpus.values():
+        before |= mask
+    if layout.kubelet.static_cpu and before & ~layout.reserved_cpus != state.cpus:
+        return True
+    blocks = [block for each in memory.values() for block in each]
+    if not layout.kubelet.static_memory or any(len(zones) > 1 for _, zones, _ in blocks):
+        return False
+    row, own = layout.resources.index(MEMORY), Counter()
+    for _, zones, size in blocks:
+        own[zones[0]] += size
+    return any(files.zones[zone.id][2] + own[zone.id] != state.free[at][row] for at, zone in enumerate(layout.zones))
 
 
 def _chance(layout, state, shape, predicted):
