@@ -35,6 +35,7 @@ from simulator.world.site import main_flavor
 from ungater.cache.cache import Cache
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.reconcile.moves import movable as may_move
+from ungater.reconcile.moves import of_replica_set
 from ungater.scheduling import relocation
 
 HARMLESS = frozenset({"DaemonSet", "Node"})  # owners of pods that are on every node, and come back where they were
@@ -237,6 +238,8 @@ def _never_moved(record: WorkloadEntry) -> str:
     """Why the controller would refuse to move it whenever it is asked; "" where it may not."""
     if not all(relocation.alone(owned) for owned in record.job.pod_sets):
         return "its pods keep together in slices, or with those of another pod set: such are not moved"
+    if of_replica_set(record.job):
+        return relocation.ONLY_REALIGNED
     if not may_move(record):
         return f"a {record.job.kind} like this makes its pods anew in a way that no move goes with"
     return ""

@@ -17,6 +17,7 @@ from cli.explain.report import report
 from crds.constants import NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED
 from kube.resources import (
     CLUSTER_QUEUES,
+    DEPLOYMENTS,
     NODE_RESOURCE_TOPOLOGIES,
     POD_DISRUPTION_BUDGETS,
     PODS,
@@ -135,24 +136,40 @@ async def test_a_budget_that_forbids_it_keeps_a_job_where_it_is(jobs, client, na
         await jobs.together()
 
 
-async def test_a_misaligned_pod_is_replaced_on_a_node_that_aligns_it(jobs, client, namespace):
-    amounts = {"cpu": "4", GPU: "2"}
-    containers = [{"name": "c", "image": "i", "resources": {"requests": amounts, "limits": amounts}}]
-    for rack in (1, 2):
-        for host in (1, 2):
-            body = nrt_body([nrt_zone(0, ZONE), nrt_zone(1, ZONE)], name=jobs.host(rack, host), policy="best-effort")
-            await client.apply(NODE_RESOURCE_TOPOLOGIES, body, field_manager="test")
+AMOUNTS = {"cpu": "4", GPU: "2"}
+CONTAINERS = [{"name": "c", "image": "i", "resources": {"requests": AMOUNTS, "limits": AMOUNTS}}]
+WISH = {"topogate.dev/numa-policy": "single-numa-node"}
+
+
+@pytest.fixture
+async def zones(jobs, client):
+    """Two zones in each host, whose kubelets may spread pods over both."""
+    names = [jobs.host(rack, host) for rack in (1, 2) for host in (1, 2)]
+    for name in names:
+        body = nrt_body([nrt_zone(0, ZONE), nrt_zone(1, ZONE)], name=name, policy="best-effort")
+        await client.apply(NODE_RESOURCE_TOPOLOGIES, body, field_manager="test")
+    yield
+    for name in names:
+        await client.delete(NODE_RESOURCE_TOPOLOGIES, name)
+
+
+async def spread_inside(client, pod):
+    """Its node says that it took half of the pod's GPUs from each zone."""
+    (entry,) = json.loads(pod["metadata"]["annotations"][NUMA_PLACEMENT_PREDICTED])
+    halves = [{"zone": zone, "amount": {**entry["amount"], GPU: "1"}} for zone in ("node-0", "node-1")]
+    body = {"metadata": {"annotations": {NUMA_PLACEMENT_OBSERVED: json.dumps(halves)}}}
+    await client.patch(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"], body=body)
+
+
+@pytest.mark.usefixtures("zones")
+async def test_a_misaligned_pod_is_replaced_on_a_node_that_aligns_it(jobs, client):
     async with Running(client, **MOVES):
-        wish = {"topogate.dev/numa-policy": "single-numa-node"}
         request = {KEYS.required[0]: RACK_LABEL}
-        await jobs.create(job("pair", 2, request=request, annotations=wish, pod_spec={"containers": containers}))
+        await jobs.create(job("pair", 2, request=request, annotations=WISH, pod_spec={"containers": CONTAINERS}))
         pods = await jobs.running("pair", 2)
         assert len(set(nodes_of(pods))) == 1
         astray, other = pods
-        (entry,) = json.loads(astray["metadata"]["annotations"][NUMA_PLACEMENT_PREDICTED])
-        halves = [{"zone": zone, "amount": {**entry["amount"], GPU: "1"}} for zone in ("node-0", "node-1")]
-        body = {"metadata": {"annotations": {NUMA_PLACEMENT_OBSERVED: json.dumps(halves)}}}
-        await client.patch(PODS, astray["metadata"]["name"], namespace, body=body)
+        await spread_inside(client, astray)
         event = await jobs.event("pair", "Realign")
         assert astray["metadata"]["name"] in event["note"]
         assert "wishes single-numa-node" in event["note"]
@@ -167,6 +184,66 @@ async def test_a_misaligned_pod_is_replaced_on_a_node_that_aligns_it(jobs, clien
         assert len(set(nodes_of(now))) == 2
         assert racks_of(now) == racks_of(pods), "in the rack that it requires"
         await jobs.condition("pair", "Moving", "False", "Moved")
-    for rack in (1, 2):
-        for host in (1, 2):
-            await client.delete(NODE_RESOURCE_TOPOLOGIES, jobs.host(rack, host))
+
+
+def deployment(count):
+    """As the webhook stamps the pods of a Deployment ``web`` in the queue."""
+    labels = {"app": "web", KEYS.queue_name: "team"}
+    annotations = {KEYS.required[0]: RACK_LABEL, KEYS.pod_set: "main", **WISH, **SLOW}
+    spec = {"schedulingGates": [{"name": KEYS.gate}], "containers": CONTAINERS}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web", "labels": {KEYS.queue_name: "team"}},
+        "spec": {
+            "replicas": count,
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {"metadata": {"labels": labels, "annotations": annotations}, "spec": spec},
+        },
+    }
+
+
+@pytest.mark.usefixtures("zones")
+async def test_a_misaligned_pod_of_a_deployment_is_replaced_beside_its_successor_over_a_restart(
+    jobs, client, namespace
+):
+    async def running():
+        found = await client.list(PODS, namespace, label_selector="app=web")
+        up = [pod for pod in found if pod["status"].get("phase") == "Running"]
+        return up if len(up) == len(found) == 2 else None
+
+    async with Running(client, **MOVES) as controller:
+        await client.create(DEPLOYMENTS, deployment(2), namespace)
+        pods = await until(running, "both pods to run")
+        assert len(set(nodes_of(pods))) == 1
+        astray, other = pods
+        (owner,) = [one["name"] for one in astray["metadata"]["ownerReferences"]]
+        before = await jobs.workload(owner)
+        await spread_inside(client, astray)
+        await jobs.condition(owner, "Moving", "True", "Realign")
+
+        async def beside():
+            found = {
+                pod["metadata"]["name"]: pod for pod in await client.list(PODS, namespace, label_selector="app=web")
+            }
+            ends = found.get(astray["metadata"]["name"], {"metadata": {}})["metadata"].get("deletionTimestamp")
+            return found if ends and len(found) == 3 else None
+
+        await until(beside, "the pod that ends and its successor to be there")
+        await controller.crash()
+        await controller.start()
+
+        async def replaced():
+            found = await running() or []
+            names = {pod["metadata"]["name"] for pod in found}
+            return found if found and astray["metadata"]["name"] not in names else None
+
+        now = await until(replaced, "the pod to be replaced")
+        assert other["metadata"]["name"] in {pod["metadata"]["name"] for pod in now}, "the other one runs on"
+        assert len(set(nodes_of(now))) == 2
+        assert racks_of(now) == racks_of(pods), "in the rack that it requires"
+        await jobs.condition(owner, "Moving", "False", "Moved")
+        after = await jobs.workload(owner)
+        assert after["metadata"]["uid"] == before["metadata"]["uid"]
+        assert after["metadata"]["generation"] == before["metadata"]["generation"], "it never wanted a third pod"
+        assert [part["count"] for part in after["status"]["admission"]["podSetAssignments"]] == [2]

@@ -18,6 +18,7 @@ from ungater.jobs.replica_counts import ReplicaCounts, maker_of
 from ungater.model.job_view import JobView, controlled_by
 from ungater.model.pod_slots import is_gated
 from ungater.model.workload_entry import WorkloadEntry
+from ungater.reconcile import moves
 
 UNSEEN = 10.0  # seconds for which pods wait for an owner that may tell how many they are
 BARE = 10.0  # seconds for which an owner without pods keeps its place in a queue
@@ -139,13 +140,20 @@ class PodGroups:
         own = self._own_of(entry.id, entry.pods.values(), entry.own, self._counts(entry))
         if own is not None and own.workload != entry.own.workload:
             return self._replaced(entry)
-        waits = own is not None and (own.queue or own.id.startswith(LEADERS))
+        waits = own is not None and (own.queue or own.id.startswith(LEADERS) or moves.under_way(entry))
         if own is not None and own.over == GONE and waits and own.kind not in {POD, GROUP}:
             own = self._maybe_gone(entry, own)
         elif entry.pods:
             entry.have_pods()
-        self._views.renew(entry, own or entry.own)
+        self._views.renew(entry, self._while_moved(entry, own or entry.own))
         return True
+
+    def _while_moved(self, entry: WorkloadEntry, own: JobView) -> JobView:
+        """The job as it is to be looked at while it is moved, also where its pods do not tell how many they are."""
+        seen = moves.one_for_one(entry, own, self._keys.workload, self._clock())
+        if seen is not own:
+            self._enqueue(entry.id, moves.AWAITED)  # no event tells that a successor does not come
+        return seen
 
     def _replaced(self, entry: WorkloadEntry) -> bool:
         """A LeaderWorkerSet was made anew under its name. First what is held for the old one is given back."""

@@ -3,25 +3,31 @@
 Rules
 - That it is moved is stored with the new places (condition Moving), so a restart goes on with it.
 - Pods that run are evicted, so that PodDisruptionBudgets hold; what their owner makes anew goes to the new places.
-- Pods of Jobs go all at once, as none of them gets on without the others. Those of a StatefulSet go one at a time, each
-  when the successor of the last one is ready: a service goes on meanwhile, whether it has a budget or not.
+- Pods of Jobs go all at once, as none of them gets on without the others. Those of a StatefulSet or ReplicaSet go one
+  at a time, each when the successor of the last one is ready: a service goes on meanwhile, with a budget or without.
 - A pod that is still where it was keeps one of the new places from its successor, as any that is to go does
   (`ungater.reconcile.ungating`): no more pods run than are admitted.
+- A ReplicaSet makes a successor as soon as a pod begins to end, and nobody reads how many pods it is to have. So one
+  that ends does not count beside its successor, and the successor counts before it is made (`one_for_one`): else it
+  would be growth, which gets a place of its own, or the new place would be given back as one that nobody needs.
 - It ends when nobody is anywhere else, and all its pods are on their nodes and ready.
 - One whose Workload is written again is moved too, where pods of it are in no slot: they may have been on their way.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from engine.reasons import Reason
-from kube.objects import condition, controller_of, is_true
+from kube.objects import Pod, condition, controller_of, is_true
 from ungater.jobs.leaderworkerset import KIND as LEADER_SETS
 from ungater.model import conditions as names
 from ungater.model.actions import EvictMoved, Instruction, WriteConditions
 from ungater.model.conditions import WantedCondition
-from ungater.model.job_view import is_job
+from ungater.model.job_view import REPLICA_SET, JobView, is_job
 from ungater.model.pod_slots import PodSetSlots, Tally, finished
 from ungater.model.workload_entry import WorkloadEntry
+
+AWAITED = 60.0  # seconds for which a pod that went is taken to have a successor that is still to come
 
 
 def under_way(entry: WorkloadEntry) -> bool:
@@ -46,8 +52,34 @@ def steps(entry: WorkloadEntry, counted: Mapping[str, Tally]) -> list[Instructio
 
 
 def movable(entry: WorkloadEntry) -> bool:
-    """Whether its owner makes pods anew one for one, says how many there are, and lets some of them go alone."""
-    return not entry.job.open_ended and not entry.job.whole and entry.job.kind != LEADER_SETS
+    """Whether its owner makes pods anew one for one, and lets some of them go alone, and it is known how many come."""
+    known = not entry.job.open_ended or of_replica_set(entry.job)
+    return known and not entry.job.whole and entry.job.kind != LEADER_SETS
+
+
+def of_replica_set(job: JobView) -> bool:
+    """Whether a ReplicaSet makes its pods: they go where they lack what they ask for, and for nothing else."""
+    return (job.kind, job.api_version) == REPLICA_SET
+
+
+def one_for_one(entry: WorkloadEntry, own: JobView, mark: str, now: float) -> JobView:
+    """The job ``own`` with as many pods as it is to have while it is moved, where nobody tells how many.
+
+    A pod that ends is not one of them, but its successor is, also before it is there: of pods that go one at a time,
+    one is to come. If it does not in time, there were to be fewer pods. ``mark``: what our ungating patch writes.
+    ``now``: as of `ungater.reconcile.missing_pods.note`.
+    """
+    if own.over or not own.open_ended or not of_replica_set(own) or not under_way(entry):
+        return own
+    (pod_set,) = own.pod_sets
+    ending = [pod for pod in entry.pods.values() if _ends(pod)]
+    ends = sum((pod.metadata.annotations or {}).get(mark, own.workload) == own.workload for pod in ending)
+    count = max(0, pod_set.count - ends)
+    if count < entry.admitted(pod_set.name):
+        seen, there = (entry.came or {}).get(pod_set.name), entry.there(pod_set)
+        late = seen is not None and seen.there == there and now - seen.changed_at >= AWAITED
+        count += bool(ending) or not late
+    return replace(own, pod_sets=(replace(pod_set, count=count, full=count),))
 
 
 def again(entry: WorkloadEntry, mark: str) -> tuple[WantedCondition, ...]:
@@ -84,8 +116,12 @@ def ended(entry: WorkloadEntry) -> list[Instruction]:
 def _all_ready(entry: WorkloadEntry) -> bool:
     """Whether as many pods as it is to have are ready, and none of them ends."""
     wanted = sum(min(entry.wanted(one), entry.admitted(one.name)) for one in entry.job.pod_sets)
-    ends = any(pod.metadata.deletion_timestamp is not None for pod in entry.pods.values() if not finished(pod))
-    return not ends and entry.job.ready >= wanted
+    return not any(map(_ends, entry.pods.values())) and entry.job.ready >= wanted
+
+
+def _ends(pod: Pod) -> bool:
+    """Whether a pod is on its way out, and still there."""
+    return pod.metadata.deletion_timestamp is not None and not finished(pod)
 
 
 def _why(entry: WorkloadEntry) -> str:

@@ -2,10 +2,11 @@
 
 Rules
 - Only who is steady is moved: every pod runs in its slot and is ready, and nothing else is about to happen.
-- Only pods that somebody makes anew: those of Jobs and StatefulSets. None that says that it is not safe to evict, or
-  may take more than ten minutes to stop: it would hold two places for so long.
+- Only pods that somebody makes anew: those of Jobs, StatefulSets and ReplicaSets. None that says that it is not safe to
+  evict, or may take more than ten minutes to stop: it would hold two places for so long.
 - Only of owners that say how many pods they have. Else a successor beside a pod that still ends would count as growth,
-  and one that is not made yet as fewer pods: so no ReplicaSet is moved, which makes them at once.
+  and one that is not made yet as fewer pods. ReplicaSets do not say it; their pods are counted one for one meanwhile
+  (`ungater.reconcile.moves.one_for_one`), and go where they lack what they ask for, for nothing else.
 - No group of a LeaderWorkerSet: that makes all of a group anew when one of its pods goes.
 - Budgets that would not let all of them go now forbid it.
 - Room that is kept for somebody who waits is not used.
@@ -25,14 +26,15 @@ from queueing import moves
 from queueing.queues.entry import AssumedAdmission
 from ungater.cache.cache import Cache
 from ungater.model import conditions
-from ungater.model.job_view import PodSetView
+from ungater.model.job_view import REPLICA_SET, PodSetView
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
-from ungater.reconcile.moves import movable
+from ungater.reconcile.moves import movable, of_replica_set
 from ungater.reconcile.partial_eviction import SAFE_TO_EVICT
 from ungater.scheduling.replacement import pod_set_in
 
 MADE_ANEW = frozenset({("Job", "batch/v1"), ("StatefulSet", "apps/v1")})  # controllers; others may be called so too
+ONLY_REALIGNED = "pods of a ReplicaSet go elsewhere only where they lack the alignment that they ask for"
 MOST_GRACE = 600  # seconds
 DEFAULT_GRACE = 30  # what Kubernetes gives a pod that does not say
 
@@ -83,12 +85,16 @@ def _steady(cache: Cache, entry: WorkloadEntry) -> bool:
 
 def together(cache: Cache, entry: WorkloadEntry) -> AssumedAdmission | None:
     """Fewer domains for pod sets that prefer a level and are spread; None where that is not so, or there is no room."""
+    if of_replica_set(entry.job):
+        return None
     found = _searched(cache, entry, lambda _, pod_set, _held: gather(cache.state, entry.key, pod_set))
     return found if isinstance(found, AssumedAdmission) else None
 
 
 def is_spread(entry: WorkloadEntry) -> bool:
-    """Whether some pod set prefers a level and uses several domains of it. Cheap: most are not."""
+    """Whether some pod set prefers a level, uses several domains of it, and may come together. Cheap: most are not."""
+    if of_replica_set(entry.job):
+        return False
     for owned in entry.job.pod_sets:
         slots, request = entry.slots_in.get(owned.name), owned.request
         if slots is None or request is None or request.policy is not Policy.PREFERRED:
@@ -122,6 +128,8 @@ def moved_to(
     cache: Cache, entry: WorkloadEntry, nodes: Mapping[str, Collection[str]]
 ) -> AssumedAdmission | Refusal | None:
     """Its pods on these nodes alone, by pod set; None where they are there already, or a refusal."""
+    if of_replica_set(entry.job):
+        return Refusal(Reason.UNSUPPORTED_CONSTRAINT, ONLY_REALIGNED)
     for owned in entry.job.pod_sets:
         if owned.name in nodes and not alone(owned):
             text = f"pod set {owned.name} has slices, or shares a domain with another: its pods stay together"
@@ -171,12 +179,13 @@ def leaving(entry: WorkloadEntry, grant: AssumedAdmission) -> dict[str, dict[Pat
 
 def kept(cache: Cache, entry: WorkloadEntry, grant: AssumedAdmission) -> str:
     """Why the pods that would have to go for this may not; "" where they may."""
+    makers = MADE_ANEW | {REPLICA_SET} if of_replica_set(entry.job) else MADE_ANEW
     pods, count = list(_in_slots(entry, gone := leaving(entry, grant))), sum(sum(one.values()) for one in gone.values())
     if not cache.queues.budgets.allows(entry.key, count):
         return f"a PodDisruptionBudget does not let {count} of its pods go now"
     for pod in pods:
         meta, owner = pod.metadata, controller_of(pod.metadata)
-        if owner is None or (owner.kind, owner.api_version) not in MADE_ANEW:
+        if owner is None or (owner.kind, owner.api_version) not in makers:
             return f"nobody would make pod {meta.name} anew"
         if why := stays(meta.annotations or {}, pod.spec.termination_grace_period_seconds):
             return f"pod {meta.name} {why}"

@@ -104,6 +104,10 @@ def test_a_plan_that_is_carried_out_leaves_those_that_the_controller_would_refus
     for change in ({"open_ended": True}, {"kind": "LeaderWorkerSet"}):
         record.view(owner, dataclasses.replace(owner, **change))
         assert "makes its pods anew" in command._never_moved(record)
+    for open_ended in (True, False):
+        change = {"kind": "ReplicaSet", "api_version": "apps/v1", "open_ended": open_ended}
+        record.view(owner, dataclasses.replace(owner, **change))
+        assert "only where they lack the alignment" in command._never_moved(record)
     shared = dataclasses.replace(owner, pod_sets=(dataclasses.replace(owner.pod_sets[0], shared="rack"),))
     record.view(owner, shared)
     assert "keep together" in command._never_moved(record)

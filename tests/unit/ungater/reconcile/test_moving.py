@@ -9,7 +9,7 @@ from engine.reasons import Reason
 from kube.objects import Condition
 from ungater.model import actions as i
 from ungater.model.conditions import MOVING
-from ungater.reconcile import moves
+from ungater.reconcile import missing_pods, moves
 from ungater.reconcile.reconcile import reconcile
 
 RULES = i.ReconcileContext(KEYS, {"gpu": LEVELS})
@@ -21,6 +21,7 @@ def moving(status="True"):
 
 
 UNDER_WAY = moving()
+REALIGNED = Condition(type=MOVING, status="True", reason="Realign", message="pod go lacks what it asks for")
 
 
 def workload(slots, *pods, conditions=(UNDER_WAY,)):
@@ -70,9 +71,9 @@ def test_pods_of_a_job_go_at_once_and_those_of_a_service_when_the_last_successor
     assert of(i.EvictMoved, run(ready(workload(slots, going, *service[1:]), 3))) == [], "one ends yet"
 
 
-def of_a_service(pod):
+def of_a_service(pod, kind="StatefulSet"):
     refs = tuple(
-        msgspec.structs.replace(one, kind="StatefulSet", api_version="apps/v1") for one in pod.metadata.owner_references
+        msgspec.structs.replace(one, kind=kind, api_version="apps/v1") for one in pod.metadata.owner_references
     )
     return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, owner_references=refs))
 
@@ -80,6 +81,104 @@ def of_a_service(pod):
 def ready(record, count):
     record.view(record.job, dataclasses.replace(record.job, ready=count))
     return record
+
+
+# --- of a ReplicaSet, which makes a successor while the old pod ends, and does not tell how many it wants -----------
+
+
+def service(slots, *pods, conditions=(REALIGNED,), **more):
+    """A ReplicaSet as its pods tell it: as many as there are, those that end included."""
+    made = make_owner(parallelism=len(pods))
+    own = dataclasses.replace(made, kind="ReplicaSet", api_version="apps/v1", open_ended=True, ready=len(pods))
+    observed = make_known(own, slots=slots, count=slots.total, conditions=conditions)
+    record = make_record(own, slots=slots, observed=observed, pods=pods, **more)
+    record.view(own, own)
+    return record
+
+
+def looked_at(record, now=NOW):
+    """What a look does before it decides."""
+    record.view(record.own, moves.one_for_one(record, record.own, KEYS.workload, now))
+    missing_pods.note(record, now)
+    return record
+
+
+def changes(instructions):
+    return of((i.Enqueue, i.UpdateSpec, i.Shrink, i.ShrinkLater, i.Release), instructions)
+
+
+def of_replica_set(*args, **more):
+    return of_a_service(at(*args, **more), "ReplicaSet")
+
+
+SERVICE_SLOTS = slot_map(("b/r1/n1", 1), ("b/r1/n2", 1))
+
+
+def test_a_pod_that_ends_does_not_count_beside_its_successor():
+    stay, going = of_replica_set("stay", "r1", "n1"), of_replica_set("going", "r2", "n3", terminating=True)
+    new = make_pod("new")
+    record = looked_at(service(SERVICE_SLOTS, stay, going, new))
+    assert (record.job.count, record.growing) == (2, {})
+    found = run(record)
+    assert changes(found) == [], "it is no growth"
+    assert of(i.Ungate, found) == [], "it waits until the other is gone"
+    (sent,) = of(i.Ungate, run(looked_at(service(SERVICE_SLOTS, stay, new))))
+    assert (sent.pod.metadata.name, SERVICE_SLOTS.slots[sent.index].node) == ("new", "n2")
+
+
+def test_a_pod_that_ends_counts_where_nothing_is_moved():
+    stay, going = of_replica_set("stay", "r1", "n1"), of_replica_set("going", "r1", "n2", terminating=True)
+    for conditions in ((), (moving("False"),)):
+        record = looked_at(service(SERVICE_SLOTS, stay, going, make_pod("new"), conditions=conditions))
+        assert record.job.count == 3
+
+
+def test_the_place_of_a_successor_that_is_not_there_yet_is_kept_for_it_after_a_restart_too():
+    stay, going = of_replica_set("stay", "r1", "n1"), of_replica_set("going", "r2", "n3", terminating=True)
+    for pods in ((stay, going), (stay,)):
+        record = looked_at(service(SERVICE_SLOTS, *pods))
+        assert (record.job.count, changes(run(record))) == (2, [])
+        assert ends(run(record)) == []
+
+
+def test_pods_of_a_replica_set_go_one_at_a_time():
+    pods = [of_replica_set(f"go-{number}", "r2", "n3") for number in range(2)]
+    (evict,) = of(i.EvictMoved, run(looked_at(service(SERVICE_SLOTS, *pods))))
+    assert (evict.one, len(evict.pods)) == (True, 2)
+    gone = looked_at(service(SERVICE_SLOTS, pods[1]))
+    assert of(i.EvictMoved, run(gone)) == [], "the successor of the first is not there yet"
+    there = of_replica_set("new", "r1", "n1")
+    (evict,) = of(i.EvictMoved, run(looked_at(service(SERVICE_SLOTS, there, pods[1]))))
+    assert [pod.metadata.name for pod, _ in evict.pods] == ["go-1"]
+
+
+def test_a_replica_set_that_is_made_smaller_meanwhile_gives_the_place_back_and_is_moved_no_more():
+    record = service(SERVICE_SLOTS, of_replica_set("stay", "r1", "n1"))
+    looked_at(record)
+    looked_at(record, NOW + moves.AWAITED - 1.0)
+    assert record.job.count == 2
+    looked_at(record, now := NOW + moves.AWAITED)
+    assert record.job.count == 1
+    record.shrink(now)
+    (smaller,) = of(i.Shrink, reconcile(record, RULES, now))
+    assert [slot.node for slot in smaller.slots.slots] == ["n1"]
+    assert ends(reconcile(record, RULES, now)) == [(False, Reason.MOVED)]
+
+
+def test_a_replica_set_that_is_made_larger_meanwhile_asks_for_more():
+    stay, going = of_replica_set("stay", "r1", "n1"), of_replica_set("going", "r2", "n3", terminating=True)
+    record = looked_at(service(SERVICE_SLOTS, stay, going, make_pod("new"), make_pod("more")))
+    assert record.growing == {"main": 3}
+    assert of(i.Enqueue, run(record)) != []
+
+
+def test_one_of_a_replica_set_that_is_on_its_way_out_or_holds_nothing_counts_what_is_there():
+    going = of_replica_set("going", "r2", "n3", terminating=True)
+    record = service(SERVICE_SLOTS, going, make_pod("new"))
+    record.release()
+    assert looked_at(record).job.count == 1
+    over = dataclasses.replace(record.own, over="Gone")
+    assert moves.one_for_one(record, over, KEYS.workload, NOW) is over
 
 
 def test_without_a_move_a_pod_in_no_slot_is_deleted():

@@ -4,18 +4,24 @@ import dataclasses
 
 import msgspec
 import pytest
-from support.owned import KEYS, make_job, make_pod
+from support.owned import KEYS, make_job, make_owner, make_pod
 from support.queued_world import filled
 from support.world import World
 
+from clock import SYSTEM
 from engine.reasons import Reason
 from kube.events import EventRecorder
 from kube.objects import Condition
 from queueing.moves import MoveRules
+from ungater.cache.pod_groups import BARE
 from ungater.metrics import Metrics
+from ungater.model import actions as i
 from ungater.model.conditions import EVICTED, MOVE_REFUSED, MOVING, QUOTA_RESERVED
 from ungater.model.job_view import id_of
 from ungater.model.move_request import MoveRequest, encode
+from ungater.model.workload_entry import PlacementMismatch
+from ungater.reconcile import missing_pods
+from ungater.reconcile.reconcile import reconcile
 from ungater.scheduling import moves as moving
 from ungater.scheduling import relocation
 from ungater.scheduling.moves import Moves
@@ -497,6 +503,148 @@ def moved_along(cluster, entry):
         selector = dict(zip(entry.slots.levels, slot.values, strict=True))
         spec = msgspec.structs.replace(pod.spec, node_selector=selector, node_name=slot.node)
         cluster.world.put("pod", msgspec.structs.replace(pod, spec=spec))
+
+
+# --- pods of a ReplicaSet ------------------------------------------------------------------------------------------
+
+
+class Service:
+    """A ReplicaSet of two pods on one host, as the controller looks at it; the second one lacks what it asks for."""
+
+    def __init__(self, cluster, request=None):
+        self.cluster, self.world = cluster, cluster.world
+        owner = dataclasses.replace(make_owner("web"), kind="ReplicaSet", api_version="apps/v1", workload="")
+        self.owner, self.request = owner, request or {KEYS.required[0]: "rack"}
+        for name in ("a", "b"):
+            self.put(name)
+        (self.entry,) = self.world.memory.entries.values()
+        self.look()
+        (slot,) = self.world.admit_entry(self.entry).slots
+        self.world.memory.queues.fresh.clear()
+        for name in ("a", "b"):
+            self.put(name, slot)
+        self.look()
+        held = Condition(
+            type=QUOTA_RESERVED, status="True", reason="Admitted", message="m", last_transition_time=LONG_AGO
+        )
+        self.entry.observe(_with(self.entry.observed, (held,)))
+        lacks = PlacementMismatch(self.entry.pods["uid-b"], slot.node, "", "wishes one zone")
+        self.entry.mismatches["uid-b"] = lacks
+        self.world.memory.topologies.unkept = lambda pod: "wishes one zone" if pod.metadata.name == "b" else ""
+
+    def put(self, name, slot=None, **more):
+        """A pod, behind its gate or where it was sent; one that runs is ready."""
+        if slot is None:
+            pod = make_pod(name, owner=self.owner, spec=CONTAINERS, **more)
+        else:
+            owner = dataclasses.replace(self.owner, workload=self.entry.job.workload)
+            pod = make_pod(name, owner=owner, at=slot.values, node=slot.node, phase="Running", spec=CONTAINERS, **more)
+        meta = msgspec.structs.replace(pod.metadata, annotations={**pod.metadata.annotations, **self.request})
+        ready = () if slot is None else (Condition(type="Ready", status="True"),)
+        status = msgspec.structs.replace(pod.status, conditions=ready)
+        self.world.put("pod", msgspec.structs.replace(pod, metadata=meta, status=status))
+
+    def drop(self, name):
+        self.world.drop("pod", self.world.stores["pod"][f"ns/{name}"])
+
+    def look(self, later=0.0):
+        """What the controller does for it, in so many seconds."""
+        memory, now = self.world.memory, SYSTEM.monotonic() + later
+        memory.pod_groups._clock = lambda: now
+        assert memory.pod_groups.regroup(self.entry)
+        missing_pods.note(self.entry, now)
+        return reconcile(self.entry, memory.rules, now, self.cluster.clock.now())
+
+    def places(self):
+        return {slot.node: slot.count for slot in self.entry.slots.slots}
+
+
+CONTAINERS = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}
+GROWS_OR_SHRINKS = (i.Enqueue, i.UpdateSpec, i.Shrink, i.ShrinkLater, i.Release, i.Remove)
+
+
+def of(kind, instructions):
+    return [found for found in instructions if isinstance(found, kind)]
+
+
+def test_a_pod_of_a_replica_set_is_replaced_and_its_successor_is_no_growth(cluster):
+    service = Service(cluster)
+    old = service.entry.slots.slots[0]
+    cluster.look()
+    assert said(service.entry).reason == "Realign"
+    assert service.places() == {"r1-h1": 1, "r1-h2": 1}
+    (evict,) = of(i.EvictMoved, service.look())
+    assert ([pod.metadata.name for pod, _ in evict.pods], evict.one) == (["b"], True)
+    service.put("b", old, terminating=True)
+    service.put("c")
+    found = service.look()
+    assert service.entry.job.count == 2
+    assert of((*GROWS_OR_SHRINKS, i.Ungate, i.Delete, i.EvictMoved), found) == []
+    service.drop("b")
+    found = service.look()
+    assert of(GROWS_OR_SHRINKS, found) == []
+    (sent,) = of(i.Ungate, found)
+    assert (sent.pod.metadata.name, service.entry.slots.slots[sent.index].node) == ("c", "r1-h2")
+    service.put("c", next(slot for slot in service.entry.slots.slots if slot.node == "r1-h2"))
+    told = [one for w in of(i.WriteConditions, service.look()) for one in w.wanted if one.type == MOVING]
+    assert [(one.status, one.reason) for one in told] == [(False, Reason.MOVED)]
+
+
+def test_the_place_of_the_only_pod_of_a_replica_set_is_kept_until_its_successor_is_made(cluster):
+    service = Service(cluster)
+    service.drop("a")
+    service.look()
+    cluster.world.memory.reservations.queues.wish(service.entry.key, None)
+    smaller = service.entry.slots.without({0: 1})
+    held = cluster.world.memory.reservations.smaller(service.entry, "main", smaller, 1)
+    cluster.world.memory.admissions.hold(service.entry, held)
+    service.look()
+    cluster.look()
+    assert service.places() == {"r1-h2": 1}
+    service.drop("b")
+    assert of(GROWS_OR_SHRINKS, service.look()) == []
+    service.put("c")
+    (sent,) = of(i.Ungate, service.look())
+    assert sent.pod.metadata.name == "c"
+
+
+def test_a_replica_set_that_was_scaled_to_nothing_meanwhile_holds_nothing(cluster):
+    service = Service(cluster)
+    cluster.look()
+    for name in ("a", "b"):
+        service.drop(name)
+    service.look()
+    assert of(i.Remove, service.look(BARE)) != []
+
+
+def test_a_budget_and_the_limit_an_hour_count_for_a_replica_set(cluster):
+    service = Service(cluster)
+    budgets = cluster.world.memory.queues.budgets
+    budgets.take(service.entry.key, {"ns/keep": 2})
+    budgets.allow("ns/keep", 0)
+    cluster.look()
+    assert cluster.begun == []
+    budgets.allow("ns/keep", 1)
+    cluster.moves = cluster.made(MoveRules())
+    cluster.look()
+    assert cluster.begun == []
+    cluster.moves = cluster.made()
+    cluster.look()
+    assert cluster.begun == [service.entry.key]
+
+
+def test_a_replica_set_is_moved_for_nothing_else(cluster):
+    first, second = (cluster.filler(name, node) for name, node in (("one", "r1-h1"), ("two", "r2-h1")))
+    entry = cluster.job()
+    assert racks(entry) == {"r1", "r2"}
+    cluster.gone(first)
+    cluster.gone(second)
+    entry.view(entry.job, dataclasses.replace(entry.job, kind="ReplicaSet", api_version="apps/v1"))
+    cluster.look()
+    ask(cluster, entry, ["r2-h1", "r2-h2"])
+    cluster.look()
+    assert cluster.begun == []
+    assert "only where they lack the alignment" in refused(entry).message
 
 
 # --- what an administrator asks for --------------------------------------------------------------------------------
