@@ -1,4 +1,4 @@
-"""Arrays of numbers: their type, and ranges of them."""
+"""Arrays of numbers: their type, ranges of them, and which are largest."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,4 +13,17 @@ def ranges(starts: Ints, ends: Ints) -> Ints:
     sizes = ends - starts
     before = np.cumsum(sizes) - sizes
     found: Ints = np.arange(int(sizes.sum())) + np.repeat(starts - before, sizes)
+    return found
+
+
+def highest(values: Ints, count: int) -> Ints:
+    """The positions (ascending) of the ``count`` largest, 1 to all of them; of equal values those that come first.
+
+    numpy's partition of positions takes any of equal values, and not the same on every processor.
+    """
+    edge = np.partition(values, -count)[-count]
+    chosen = values > edge
+    equal = (values == edge).nonzero()[0]
+    chosen[equal[: count - int(np.count_nonzero(chosen))]] = True
+    found: Ints = chosen.nonzero()[0]
     return found

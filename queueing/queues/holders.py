@@ -239,6 +239,11 @@ def flavors_of(grant: AssumedAdmission | None) -> set[str]:
     return taken | {part.flavor for part in grant.assignments if part.slices}
 
 
+def chosen_for(grant: AssumedAdmission) -> set[str]:
+    """The flavors into which more pods go; none where that is any. One all of whose pods are done takes of none."""
+    return {flavor for flavors in grant.flavors.values() for flavor in flavors.values()} | flavors_of(grant)
+
+
 def helped_by(state: ClusterState, grant: AssumedAdmission) -> set[str]:
     """The flavors in which somebody may find room once a grant is gone: flavors may share nodes."""
     if any(part.source is not None and part.source.anti_affinity for part in grant.assignments):

@@ -28,7 +28,7 @@ from queueing.queues.config import QueueConfig
 from queueing.queues.entry import HOLDING, AssumedAdmission, Entry, Phase, growth_of, is_growth
 from queueing.queues.eviction_units import Path, holder_of, orphan
 from queueing.queues.flavor_assigner import FlavorAssignments, options
-from queueing.queues.holders import Holders, flavors_of, helped_by
+from queueing.queues.holders import Holders, chosen_for, flavors_of, helped_by
 from queueing.queues.limits import Limits
 from queueing.queues.pdb import Budgets
 from queueing.queues.pending import EquivalenceClass
@@ -364,9 +364,7 @@ class Queues:
         if grant is None:
             return (0,)
         looks = any(looks_at_pods(pod_set) for pod_set in self.entries[key].workload.pod_sets)
-        # One all of whose pods are done takes nothing of any flavor: it grows into those it was given, or into any.
-        chosen = {flavor for flavors in grant.flavors.values() for flavor in flavors.values()} | flavors_of(grant)
-        flavors = sorted(self.rooms if looks or not chosen else chosen)
+        flavors = sorted(self.rooms if looks else chosen_for(grant) or self.rooms)
         pool = self.quotas.pool(grant.queue)
         return self.changes, self.pending.pools.get(pool, 0), *(self.rooms.get(flavor, 0) for flavor in flavors)
 

@@ -5,7 +5,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from engine.arrays import Ints, ranges
+from engine.arrays import Ints, highest, ranges
 from engine.cluster.fit_counts import Counts
 from engine.cluster.tree import Tree
 from engine.placement.largest_first import Best, cover, largest, last_of
@@ -104,7 +104,7 @@ class Descent:
         first, grid = self.tree.children[step], self.counts.grid if step == self.tree.leaf - 1 else None
         totals = self.counts.at(step)[pool]
         if len(totals) > 4 * count + WIDE:
-            most = np.sort(totals.argpartition(-4 * count - WIDE)[-4 * count - WIDE :])
+            most = highest(totals, 4 * count + WIDE)
             pool, totals = inside(pool, most), totals[most]
         chosen = np.arange(pool.start, pool.stop) if isinstance(pool, slice) else pool
         if grid is not None:
@@ -121,10 +121,9 @@ class Descent:
         edge = last_of(fits, self.need)
         for price in (max(edge - 1, 0), edge >> 1, 0):
             row = np.add.reduceat(np.maximum(fits - price, 0), starts) if price else totals
-            best = (row * _ABOVE + totals).argpartition(-count)[-count:]
+            best = highest(row * _ABOVE + totals, count)
             if int(totals[best].sum()) >= self.need:
                 break
-        best.sort()
         found: Ints = chosen[best]
         return found
 

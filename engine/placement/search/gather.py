@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from engine.arrays import Ints, ranges
+from engine.arrays import Ints, highest, ranges
 from engine.cluster.fit_counts import Counts
 from engine.cluster.tree import Tree
 
@@ -97,14 +97,13 @@ class Gathering:
 
     def _chosen(self, domains: Ints, values: Ints, count: int, enough: int) -> Ints | None:
         """The domains worth most, if their sum is ``enough`` and they hold all; values of -1 are left out."""
-        best = values.argpartition(-count)[-count:]
+        best = highest(values, count)
         worth = values[best]
         if int(worth.sum()) < enough or int(worth.min()) < 0:
             return None
         chosen = domains[best]
         if int(self.counts.at(self.step)[chosen].sum()) < self.need:
             return None
-        chosen.sort()
         return chosen
 
     def _below(self, rank: int, used: Ints) -> tuple[Ints, Ints]:
