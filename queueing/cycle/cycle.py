@@ -16,7 +16,7 @@ from engine.results import Refusal
 from queueing import messages
 from queueing.cycle import backfill, elastic, growth
 from queueing.cycle.nominate import Fits, Preempts, Waits, nominate
-from queueing.cycle.nominated import obstacle
+from queueing.cycle.nominated import awaited_claims, obstacle
 from queueing.cycle.shield import Failed, Shield
 from queueing.model import asks_of
 from queueing.preemption.plan import Victim
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from queueing.model import Order
 
 SEARCH: Final = 8  # looks that a search for victims counts for
+DEALLOCATED: Final = 10.0  # seconds in which claims are to be, before anybody is told that they are not
 DETAILS: Final = 10.0  # seconds for which the text of a refusal is good enough, while its reason stays the same
 
 
@@ -119,7 +120,7 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     for key in list(queues.nominated):
         with shield(base_of(key)):
             if is_growth(key):
-                _has_grown(state, queues, key, made)
+                _has_grown(state, queues, now, key, made)
             else:
                 _made_room(state, queues, now, key, made)
     # 4. Claims: who has waited too long keeps the room and the quota it needs from those behind it. After a restart,
@@ -148,7 +149,8 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     # 8. Whoever joined those who wait and was not looked at hears why.
     made.waiting.extend(_told(queues, limit))
     made.more = bool(eager) or any(line.next() is not None for line in queues.lines.values())
-    made.next_time = queues.next_time()
+    times = [time for time in (made.next_time, queues.next_time()) if time is not None]
+    made.next_time = min(times, default=None)
     return made
 
 
@@ -171,7 +173,12 @@ def _made_room(state: ClusterState, queues: Queues, now: float, key: str, made: 
     """Admit one for whom all victims are gone."""
     entry = queues.entries[key]
     grant = entry.grant
-    if entry.victims or grant is None or (why := obstacle(state, queues, key)) is None:
+    if entry.victims or grant is None:
+        return
+    if (why := obstacle(state, queues, key)) is None:
+        if refusal := _held_up(state, queues, now, entry, made):
+            made.waiting.append(Waiting(key, refusal.reason, refusal.message))
+            entry.refuse(refusal)
         return
     if why:
         queues.back(state, key, now)
@@ -182,14 +189,28 @@ def _made_room(state: ClusterState, queues: Queues, now: float, key: str, made: 
     made.admitted.append(Admitted(key, grant, _admitted(grant, partly=False), preempted=True))
 
 
-def _has_grown(state: ClusterState, queues: Queues, key: str, made: Decisions) -> None:
+def _held_up(state: ClusterState, queues: Queues, now: float, entry: Entry, made: Decisions) -> Refusal | None:
+    """What one is told whose victims are gone, where claims that they had take long to be deallocated."""
+    claims = awaited_claims(state, queues, entry.workload.key)
+    late = entry.hold_up(now) + DEALLOCATED if claims else now
+    if late > now:
+        made.next_time = min(late, made.next_time or late)
+    refusal = Refusal(Reason.CLAIMS_NOT_DEALLOCATED, messages.deallocating(claims)) if claims and late <= now else None
+    return refusal if refusal != entry.refusal else None
+
+
+def _has_grown(state: ClusterState, queues: Queues, now: float, key: str, made: Decisions) -> None:
     """Give one that is admitted the pods for which all victims are gone."""
-    victims = tuple(sorted(queues.entries[key].victims))
+    more, base = queues.entries[key], queues.entries[base_of(key)]
+    victims = tuple(sorted(more.victims))
     match growth.settle(state, queues, key):
         case elastic.Resized() as resized:
             made.resized.append(resized)
         case str(why):
             made.given_up.append(Waiting(base_of(key), Reason.PENDING, why, grows=True, victims=victims))
+        case None if not victims and (refusal := _held_up(state, queues, now, more, made)):
+            more.refuse(refusal)
+            base.refuse(refusal)
 
 
 def _grow(state: ClusterState, queues: Queues, key: str, made: Decisions) -> None:
