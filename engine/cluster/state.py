@@ -184,15 +184,15 @@ class ClusterState:
 
     def set_pod(self, pod: Pod) -> bool:
         """Charge a pod to its node, with its claim if it has one; True where anything changed."""
-        old, before = self._pods.get(pod.key), NEVER
-        if old is not None:
-            if old == pod:
-                return False
-            before = self._charge(old, -1)
-        self._pods[pod.key] = pod
+        old = self._pods.get(pod.key)
+        if old == pod:
+            return False
+        before = self._charge(old, -1) if old is not None else NEVER
+        self._pods[pod.key], away = pod, self.cluster.devices.holders.is_away(pod.key)
         self.cluster.devices.pod_came(pod.key)
         self._charge(pod, 1, before if old is not None and old.node == pod.node else NEVER)
-        return self._changed(partial(self.remove_pod, pod.key) if old is None else partial(self.set_pod, old))
+        undo = partial(self.remove_pod, pod.key, deallocated=away) if old is None else partial(self.set_pod, old)
+        return self._changed(undo)
 
     def remove_pod(self, key: str, *, deallocated: bool = False) -> bool:
         """Give back what a pod took; a slot it claimed is held again. True where it was known.

@@ -38,12 +38,9 @@ class ClaimHolders:
             self._by_pool[pool].pop(claim)
             if not self._by_pool[pool]:
                 del self._by_pool[pool]
-        for pod in self._pods.pop(claim, ()):
+        had = self._pods.pop(claim, frozenset())
+        for pod in had:
             self._claims[pod].discard(claim)
-            if not self._claims[pod]:
-                del self._claims[pod]
-                self._ended.discard(pod)
-                self._away.discard(pod)
         pools = frozenset([one.device[:2] for one in uses])
         for pool in pools:
             self._by_pool.setdefault(pool, {})[claim] = tuple([one for one in uses if one.device[:2] == pool])
@@ -51,6 +48,11 @@ class ClaimHolders:
             self._pools[claim], self._pods[claim] = pools, pods
             for pod in pods:
                 self._claims.setdefault(pod, set()).add(claim)
+        for pod in had:
+            if not self._claims[pod]:
+                del self._claims[pod]
+                self._ended.discard(pod)
+                self._away.discard(pod)
         self._look_again([claim])
         return before | pools
 
@@ -100,6 +102,10 @@ class ClaimHolders:
     def __contains__(self, claim: object) -> bool:
         """Whether a claim has devices."""
         return claim in self._pools
+
+    def is_away(self, pod: str) -> bool:
+        """Whether a pod is thought away."""
+        return pod in self._away
 
     @property
     def pods(self) -> Collection[str]:
