@@ -102,6 +102,10 @@ class Decisions:
     more: bool = False
     next_time: float | None = None
 
+    def come_back(self, at: float) -> None:
+        """Time helps at this time, if not before."""
+        self.next_time = at if self.next_time is None else min(at, self.next_time)
+
 
 def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> Decisions:
     """One cycle with about ``limit`` looks at most; a search for victims counts for several.
@@ -149,8 +153,8 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     # 8. Whoever joined those who wait and was not looked at hears why.
     made.waiting.extend(_told(queues, limit))
     made.more = bool(eager) or any(line.next() is not None for line in queues.lines.values())
-    times = [time for time in (made.next_time, queues.next_time()) if time is not None]
-    made.next_time = min(times, default=None)
+    if (next_time := queues.next_time()) is not None:
+        made.come_back(next_time)
     return made
 
 
@@ -194,7 +198,7 @@ def _held_up(state: ClusterState, queues: Queues, now: float, entry: Entry, made
     claims = awaited_claims(state, queues, entry.workload.key)
     late = entry.hold_up(now) + DEALLOCATED if claims else now
     if late > now:
-        made.next_time = min(late, made.next_time or late)
+        made.come_back(late)
     refusal = Refusal(Reason.CLAIMS_NOT_DEALLOCATED, messages.deallocating(claims)) if claims and late <= now else None
     return refusal if refusal != entry.refusal else None
 
