@@ -108,6 +108,11 @@ class ClaimHolders:
         return pod in self._away
 
     @property
+    def thinking(self) -> bool:
+        """Whether anything is thought otherwise than it is."""
+        return self.expecting or bool(self._away)
+
+    @property
     def pods(self) -> Collection[str]:
         """All whom claims with devices are reserved for."""
         return self._claims.keys()

@@ -253,13 +253,13 @@ class DeviceLedger:
 
         `UNLIMITED` where they ask for no devices.
         """
-        budget = Budget(CALL_STEPS)
+        budget, real = Budget(CALL_STEPS), not self.holders.thinking
 
         def count(name: str) -> int:
             kind = self._kind_at(name, ask)
             if kind is None or (ask.shared and ask in self._waiting.get(name, {})):
                 return UNLIMITED
-            return _pods(ask, kind.count(self._of(name).now, self._beside(name), budget))
+            return _pods(ask, kind.count(self._of(name).now, self._beside(name), budget, real=real))
 
         return self._counted(ask).now.values(self._free, self._places, count)
 
@@ -270,11 +270,11 @@ class DeviceLedger:
         names = set(slots).union(*(some or () for some in touched))
         for name in self._places.names() if None in touched else sorted(names):
             place, kind = self._places.index(name), self._kind_at(name, ask)
-            if place is None or kind is None or budget.left < 2 * LOOK_STEPS:
+            if place is None or kind is None or budget.left < 0:
                 continue  # past the budget it counts as if nobody there were gone
             hardware = self._of(name).now.hardware
             devices = NodeDevices(hardware, self._in_use(hardware, freed))
-            found[place] = _pods(ask, kind.count(devices, self._beside(name, slots.get(name)), budget))
+            found[place] = _pods(ask, kind.count(devices, self._beside(name, slots.get(name)), budget, real=False))
         return found
 
     def emptied(self, ask: DeviceAsk) -> Ints:
