@@ -151,7 +151,7 @@ class DeviceLedger:
 
     def node_changed(self, name: str) -> None:
         """A node came, or has other labels, other devices, or plugins of other resources."""
-        self._known.pop(name, None)
+        self.forget(name)
         self._free.add(name)
         self._there.add(name)
         if (index := self._places.index(name)) is not None:
@@ -195,7 +195,7 @@ class DeviceLedger:
         touched = [self._inventory.nodes_of(pool) for pool in pools]
         for name in self._places.names() if None in touched else set(names).union(*filter(None, touched)):
             self._free.add(name)
-            self._stale.add(name)
+            self._stale |= {name} & self._known.keys()
             if (index := self._places.index(name)) is not None:
                 self._touch(index)
 
@@ -215,8 +215,9 @@ class DeviceLedger:
         self._places.moved()
 
     def forget(self, name: str) -> None:
-        """There is nothing on a node any more, and nobody waits there."""
+        """What was known of a node's devices is not so any more."""
         self._known.pop(name, None)
+        self._stale.discard(name)
 
     # -- who waits --------------------------------------------------------------------------------------------
 
@@ -267,8 +268,7 @@ class DeviceLedger:
         """As ``counts``, if these pods were gone and their claims deallocated, and so many fewer waited, by node."""
         found, freed, budget = self.counts(ask).copy(), self.holders.freed_by(pods), Budget(CALL_STEPS)
         touched = [self._inventory.nodes_of(pool) for pool in frozenset().union(*freed.values())]
-        names = set(slots).union(*(some or () for some in touched))
-        for name in self._places.names() if None in touched else sorted(names):
+        for name in self._places.names() if None in touched else sorted(set(slots).union(*filter(None, touched))):
             place, kind = self._places.index(name), self._kind_at(name, ask)
             if place is None or kind is None or budget.left < 0:
                 continue  # past the budget it counts as if nobody there were gone
