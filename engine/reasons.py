@@ -97,6 +97,7 @@ class Reason(StrEnum):
     INSUFFICIENT_QUOTA = "InsufficientQuota"  # more than is left now
     BEHIND_OTHERS = "BehindOthers"  # quota or room is kept for one that came first
     PREEMPTING = "Preempting"  # its victims are on their way out
+    CLAIMS_NOT_DEALLOCATED = "ClaimsNotDeallocated"  # they are gone, and claims that they had still have devices
     BACKING_OFF = "BackingOff"  # evicted, and not back in the queue yet
 
     # A workload is evicted, or made inactive.

@@ -120,6 +120,15 @@ def preempting(plan: "Plan") -> str:
     return f"waits until {' and '.join(counted)} are gone: {', '.join(names[:NAMED])}{more}"
 
 
+def deallocating(claims: Sequence[str]) -> str:
+    """What a preemptor waits for whose victims are gone, and their claims are not given back."""
+    more = f" and {len(claims) - NAMED} more" if len(claims) > NAMED else ""
+    names = f"ResourceClaim{'s' if len(claims) > 1 else ''} {', '.join(claims[:NAMED])}{more}"
+    have, they = ("have", "they are") if len(claims) > 1 else ("has", "it is")
+    text = f"its victims are gone, but {names} still {have} devices that it is to get"
+    return f"{text}: it goes on once {they} deallocated, which is for kube-controller-manager to do"
+
+
 def named(domains: "Iterable[Path]") -> str:
     """Domains, for a person."""
     return ", ".join("/".join(domain) for domain in domains)

@@ -147,10 +147,7 @@ class ClusterState:
         return self.cluster.numa.state(node)
 
     def placements(self, workload: str, pod_set: str, node: str) -> tuple[NumaPlacement, ...]:
-        """The zones of the slots on a node that no pod claims, in order.
-
-        Fewer than there are slots where a kubelet would not take them all, none where the inside is not known.
-        """
+        """The zones of the slots on a node that no pod claims, in order, as far as its kubelet would take them."""
         return self.cluster.numa.placements((workload, pod_set), node)
 
     def unclaimed_inside(self, node: str) -> Iterator[tuple[str, PodShape, int]]:
@@ -187,24 +184,27 @@ class ClusterState:
 
     def set_pod(self, pod: Pod) -> bool:
         """Charge a pod to its node, with its claim if it has one; True where anything changed."""
-        old, before = self._pods.get(pod.key), NEVER
-        if old is not None:
-            if old == pod:
-                return False
-            before = self._charge(old, -1)
-        self._pods[pod.key] = pod
+        old = self._pods.get(pod.key)
+        if old == pod:
+            return False
+        before = self._charge(old, -1) if old is not None else NEVER
+        self._pods[pod.key], away = pod, self.cluster.devices.holders.is_away(pod.key)
+        self.cluster.devices.pod_came(pod.key)
         self._charge(pod, 1, before if old is not None and old.node == pod.node else NEVER)
-        self.version += 1
-        if self._log.open:
-            self._log.note(partial(self.remove_pod, pod.key) if old is None else partial(self.set_pod, old))
-        return True
+        undo = partial(self.remove_pod, pod.key, deallocated=away) if old is None else partial(self.set_pod, old)
+        return self._changed(undo)
 
-    def remove_pod(self, key: str) -> bool:
-        """Give back what a pod took; a slot it claimed is held again. True where it was known."""
+    def remove_pod(self, key: str, *, deallocated: bool = False) -> bool:
+        """Give back what a pod took; a slot it claimed is held again. True where it was known.
+
+        What its claims have they keep until they are told to be deallocated; ``deallocated``: as if they were by now.
+        """
         old = self._pods.pop(key, None)
         if old is None:
             return False
         self._charge(old, -1)
+        if deallocated:
+            self.cluster.devices.think_away(key)
         return self._changed(partial(self.set_pod, old))
 
     def _charge(self, pod: Pod, sign: int, before: Before = NEVER) -> Before:

@@ -53,30 +53,37 @@ class Kind:
         self._known = classes, selectors
         self._counter = ClaimCounter(claims, classes, selectors, MOST_PODS, own=True)
         self._costly: dict[Hashable, int] = {}  # what was found of states that took too many steps
+        self._given_up: set[Hashable] = set()  # those of them that were so, and not only thought
         self._over = False
         self._beside: dict[Hashable, int] = {}
 
     @property
     def refused(self) -> bool:
         """Whether it took too many steps to be counted."""
-        return self._over or len(self._costly) >= MOST_GIVEN_UP
+        return self._over or len(self._given_up) >= MOST_GIVEN_UP
 
     def devices_changed(self) -> None:
         """Nodes have other devices than before."""
         self._costly.clear()
+        self._given_up.clear()
         self._over = False
 
     def look(self, node: NodeDevices) -> Hashable:
         """What tells states of nodes apart to this kind."""
         return self._counter.look(node)
 
-    def count(self, node: NodeDevices, waiting: "Sequence[tuple[Kind, int]]", whole: Budget) -> int:
-        """How many more pods fit a node beside those that wait there, pods of this kind among them."""
-        if self.refused:
+    def count(
+        self, node: NodeDevices, waiting: "Sequence[tuple[Kind, int]]", whole: Budget, *, real: bool = True
+    ) -> int:
+        """How many more pods fit a node beside those that wait there, pods of this kind among them.
+
+        Not ``real``: it is only thought to be so, and what that costs gives nobody up.
+        """
+        if self.refused or whole.left < 0:
             return 0
         same = sum(count for kind, count in waiting if kind is self)
         look = self.look(node)
-        most = self._within(whole, look, lambda budget: self._counter.count_on(node, budget, look)) - same
+        most = self._within(whole, look, lambda budget: self._counter.count_on(node, budget, look), real=real) - same
         others = [(kind, count) for kind, count in waiting if kind is not self]
         if most <= 0 or not others:
             return max(most, 0)
@@ -86,7 +93,7 @@ class Kind:
             if len(self._beside) >= _REMEMBERED:
                 self._beside.clear()
             found = self._beside[key] = self._within(
-                whole, key, lambda budget: self._count_beside(node, others, most + same, budget) - same
+                whole, key, lambda budget: self._count_beside(node, others, most + same, budget) - same, real=real
             )
         return max(found, 0)
 
@@ -95,16 +102,18 @@ class Kind:
         waiting = [(prepare(node.hardware, kind.claims, known), count) for kind, count in others]
         return count_beside(waiting, prepare(node.hardware, self.claims, known), node.in_use, limit, budget)
 
-    def _within(self, whole: Budget, state: Hashable, counted: Callable[[Budget], int]) -> int:
+    def _within(self, whole: Budget, state: Hashable, counted: Callable[[Budget], int], *, real: bool) -> int:
         """What is counted of a state of a node, within the budget of one."""
         if state in self._costly:
+            self._given_up |= {state} if real else set()
             return self._costly[state]
         budget = Budget(LOOK_STEPS)
         found = counted(budget)
         whole.charge(LOOK_STEPS - budget.left)
         if budget.left < 0:
             self._costly[state] = found
-        self._over = self._over or whole.left < 0
+            self._given_up |= {state} if real else set()
+        self._over = self._over or (real and whole.left < 0)
         return found
 
 

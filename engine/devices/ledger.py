@@ -1,7 +1,7 @@
 """The devices of every node: what claims hold of them, what is promised, and how many pods with claims fit.
 
 Rules
-- A device is taken while any claim's allocation names it, by the name of that claim.
+- A device is taken while any claim's allocation names it, by the name of that claim (`engine.devices.holders`).
 - Pods that were let go and have no devices yet, and slots that no pod claims, *wait* for devices. As many more pods fit
   a node as get theirs beside all that wait there, whatever order they come in (`engine.claims.beside`).
 - A node on which those who wait do not all get their devices any more takes nobody else.
@@ -14,7 +14,8 @@ Rules
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from engine.arrays import Ints
@@ -26,12 +27,13 @@ from engine.claims.count import NodeDevices
 from engine.claims.features import DEFAULT
 from engine.claims.hardware import Hardware
 from engine.claims.in_use import InUse, Use
-from engine.claims.model import DeviceClass, DeviceId, DeviceNode, PoolId, ResourceSlice
+from engine.claims.model import DeviceClass, DeviceNode, PoolId, ResourceSlice
 from engine.claims.pools import Inventory
 from engine.claims.read.asks import at_node, claims_of, classes_of, resources_of
 from engine.claims.searching.requests import Known
 from engine.devices.changes import ChangeLog
 from engine.devices.facts import DeviceFacts
+from engine.devices.holders import ClaimHolders
 from engine.devices.kinds import CALL_STEPS, LOOK_STEPS, Kind, NodeCounts, NodePlaces
 from engine.devices.taints import TaintRule, TaintRules
 from engine.devices.words import told
@@ -89,11 +91,11 @@ class DeviceLedger:
         self._inventory = Inventory.of(())
         self._classes: dict[str, DeviceClass] = {}
         self._selectors = Selectors()
-        self._uses: dict[PoolId, dict[str, tuple[Use, ...]]] = {}  # by pool and claim
-        self._pools: dict[str, frozenset[PoolId]] = {}  # by claim
+        self.holders = ClaimHolders()
         self._waiting: dict[str, dict[DeviceAsk, int]] = {}  # by node
         self._named: dict[str, Counter[str]] = {}  # by claim: how many wait by whose asks, by node
         self._known: dict[str, _Devices] = {}  # by node, made when somebody asks
+        self._stale: set[str] = set()  # those of them on which something else is in use by now
         self._kinds: dict[str, Kind] = {}
         self._varying: dict[DeviceAsk, _Varying] = {}
         self._free = ChangeLog()  # nodes on which something else is taken or promised
@@ -149,34 +151,51 @@ class DeviceLedger:
 
     def node_changed(self, name: str) -> None:
         """A node came, or has other labels, other devices, or plugins of other resources."""
-        self._known.pop(name, None)
+        self.forget(name)
         self._free.add(name)
         self._there.add(name)
         if (index := self._places.index(name)) is not None:
             self._changed(index)
 
-    def set_uses(self, claim: str, uses: tuple[Use, ...]) -> None:
-        """What a claim's allocation holds; () for one that has none, or is gone."""
-        before = self._pools.pop(claim, frozenset())
-        pools = frozenset([one.device[:2] for one in uses])
-        for pool in before:
-            self._uses[pool].pop(claim)
-            if not self._uses[pool]:
-                del self._uses[pool]
-        if pools:
-            self._pools[claim] = pools
-        for pool in pools:
-            self._uses.setdefault(pool, {})[claim] = tuple([one for one in uses if one.device[:2] == pool])
-        touched = [self._inventory.nodes_of(pool) for pool in before | pools]
-        turned = set(self._named.get(claim, ())) if bool(before) != bool(pools) else set()
+    # -- who has what -----------------------------------------------------------------------------------------
+
+    def set_uses(self, claim: str, uses: tuple[Use, ...], pods: frozenset[str] = frozenset()) -> None:
+        """What a claim's allocation holds, () for one that has none or is gone; ``pods``: whom it is reserved for."""
+        before = claim in self.holders
+        pools = self.holders.set(claim, uses, pods)
+        turned = set(self._named.get(claim, ())) if before != (claim in self.holders) else set()
         for ask in [one for one in self._varying if claim in one.claims]:
             del self._varying[ask]
-        found = turned.union(*(names or () for names in touched))
-        for name in self._places.names() if None in touched else found:
+        self._count_again(pools, turned)
+
+    def pod_came(self, pod: str) -> None:
+        """A pod is on its node, and has what its claims have."""
+        self._count_again(self.holders.came(pod))
+
+    def pod_ended(self, pod: str) -> None:
+        """A pod is gone, or has finished: its claims give back what they have, when they are deallocated."""
+        self._count_again(self.holders.ended(pod))
+
+    def think_away(self, pod: str) -> None:
+        """As if a pod were gone and its claims deallocated, until it `pod_came`."""
+        self._count_again(self.holders.leave(pod))
+
+    @contextmanager
+    def deallocated(self) -> Iterator[None]:
+        """As if the claims whose pods are gone were deallocated by now."""
+        before = self.holders.expecting
+        self._count_again(self.holders.expect(deallocated=True))
+        try:
+            yield
+        finally:
+            self._count_again(self.holders.expect(deallocated=before))
+
+    def _count_again(self, pools: Iterable[PoolId], names: Iterable[str] = ()) -> None:
+        """Something else is in use of these pools, or waited for on these nodes."""
+        touched = [self._inventory.nodes_of(pool) for pool in pools]
+        for name in self._places.names() if None in touched else set(names).union(*filter(None, touched)):
             self._free.add(name)
-            if (known := self._known.get(name)) is not None:
-                hardware = known.now.hardware
-                self._known[name] = _Devices(NodeDevices(hardware, self._in_use(hardware)), known.bare)
+            self._stale |= {name} & self._known.keys()
             if (index := self._places.index(name)) is not None:
                 self._touch(index)
 
@@ -189,15 +208,16 @@ class DeviceLedger:
         for slice_name, one in known.slices.items():
             self.set_slice(slice_name, one)
         for claim, uses in known.uses.items():
-            self.set_uses(claim, uses)
+            self.set_uses(claim, uses, known.pods.get(claim, frozenset()))
 
     def moved(self) -> None:
         """Nodes have other places, or there are others."""
         self._places.moved()
 
     def forget(self, name: str) -> None:
-        """There is nothing on a node any more, and nobody waits there."""
+        """What was known of a node's devices is not so any more."""
         self._known.pop(name, None)
+        self._stale.discard(name)
 
     # -- who waits --------------------------------------------------------------------------------------------
 
@@ -234,15 +254,28 @@ class DeviceLedger:
 
         `UNLIMITED` where they ask for no devices.
         """
-        budget = Budget(CALL_STEPS)
+        budget, real = Budget(CALL_STEPS), not self.holders.thinking
 
         def count(name: str) -> int:
             kind = self._kind_at(name, ask)
             if kind is None or (ask.shared and ask in self._waiting.get(name, {})):
                 return UNLIMITED
-            return _pods(ask, kind.count(self._of(name).now, self._beside(name), budget))
+            return _pods(ask, kind.count(self._of(name).now, self._beside(name), budget, real=real))
 
         return self._counted(ask).now.values(self._free, self._places, count)
+
+    def relieved(self, ask: DeviceAsk, pods: Collection[str], slots: Mapping[str, Mapping[DeviceAsk, int]]) -> Ints:
+        """As ``counts``, if these pods were gone and their claims deallocated, and so many fewer waited, by node."""
+        found, freed, budget = self.counts(ask).copy(), self.holders.freed_by(pods), Budget(CALL_STEPS)
+        touched = [self._inventory.nodes_of(pool) for pool in frozenset().union(*freed.values())]
+        for name in self._places.names() if None in touched else sorted(set(slots).union(*filter(None, touched))):
+            place, kind = self._places.index(name), self._kind_at(name, ask)
+            if place is None or kind is None or budget.left < 0:
+                continue  # past the budget it counts as if nobody there were gone
+            hardware = self._of(name).now.hardware
+            devices = NodeDevices(hardware, self._in_use(hardware, freed))
+            found[place] = _pods(ask, kind.count(devices, self._beside(name, slots.get(name)), budget, real=False))
+        return found
 
     def emptied(self, ask: DeviceAsk) -> Ints:
         """As ``counts``, if no claim held anything, and nobody waited."""
@@ -268,12 +301,12 @@ class DeviceLedger:
 
     def facts(self) -> DeviceFacts:
         """All that it was told of devices."""
-        uses: dict[str, tuple[Use, ...]] = {}
-        for of_pool in self._uses.values():
-            for claim, some in of_pool.items():
-                uses[claim] = (*uses.get(claim, ()), *some)
         slices = {name: published for name, (published, _) in self._slices.items()}
-        return DeviceFacts(slices, self._rules.all, dict(self._classes), uses)
+        return DeviceFacts(slices, self._rules.all, dict(self._classes), *self.holders.all())
+
+    def lingering(self, name: str) -> list[str]:
+        """The claims with devices of a node whose pods are gone: they are to be deallocated."""
+        return self.holders.lingering([pool.pool_id for pool, _ in self._of(name).now.hardware.by_pool])
 
     def refused(self, ask: DeviceAsk) -> bool:
         """Whether pods with these claims are not counted, as that took too many steps: none fits any node."""
@@ -289,19 +322,18 @@ class DeviceLedger:
         if here is None:
             return "it gives what is asked for by its device plugins alone"
         known = Known(self._classes, self._selectors, Budget(LOOK_STEPS))
-        return told(devices, claims_of(here), known, waiting=waiting, holders=dict(self._holders(devices)))
+        used = (each for pool, _ in devices.hardware.by_pool for each in self.holders.of_pool(pool.pool_id))
+        holders = {use.device: claim for claim, use in used if not use.admin}
+        return told(devices, claims_of(here), known, waiting=waiting, holders=holders)
 
-    def _holders(self, devices: NodeDevices) -> Iterator[tuple[DeviceId, str]]:
-        for pool, _ in devices.hardware.by_pool:
-            for claim, uses in self._uses.get(pool.pool_id, {}).items():
-                yield from ((use.device, claim) for use in uses if not use.admin)
-
-    def _beside(self, name: str) -> list[tuple[Kind, int]]:
-        """Those that wait on a node, by kind."""
+    def _beside(self, name: str, less: Mapping[DeviceAsk, int] | None = None) -> list[tuple[Kind, int]]:
+        """Those that wait on a node, by kind; ``less``: so many fewer than wait."""
         found: dict[str, int] = {}
         asks = {}
-        for whole, count in self._waiting.get(name, {}).items():
-            ask = self._at(name, whole)
+        for whole, waiting in self._waiting.get(name, {}).items():
+            ask, count = self._at(name, whole), waiting - (less or {}).get(whole, 0)
+            if count <= 0:
+                continue
             if ask is not None and classes_of(ask) <= self._classes.keys():  # without its class it gets nothing
                 units = min(count, 1) if whole.shared else count
                 asks[ask.key], found[ask.key] = ask, found.get(ask.key, 0) + units
@@ -312,7 +344,7 @@ class DeviceLedger:
         if not ask.varies:
             return ask
         published = frozenset([one for one in resources_of(ask) if self._publishes(name, one)])
-        return at_node(ask, published, frozenset([one for one in ask.claims if one in self._pools]))
+        return at_node(ask, published, frozenset([one for one in ask.claims if one in self.holders]))
 
     def _kind_at(self, name: str, ask: DeviceAsk) -> Kind | None:
         here = self._at(name, ask)
@@ -346,17 +378,21 @@ class DeviceLedger:
 
     def _of(self, name: str) -> _Devices:
         found = self._known.get(name)
-        if found is None:
+        if found is not None and name in self._stale:
+            hardware = found.now.hardware
+            found = self._known[name] = _Devices(NodeDevices(hardware, self._in_use(hardware)), found.bare)
+        elif found is None:
             labels = self._labels(name)
             there = self._inventory if labels is not None else Inventory.of(())
             hardware = Hardware.of(there, DeviceNode(name, labels or {}), DEFAULT)
             now = NodeDevices(hardware, self._in_use(hardware))
             found = self._known[name] = _Devices(now, NodeDevices(hardware, _NOTHING))
+        self._stale.discard(name)
         return found
 
-    def _in_use(self, hardware: Hardware) -> InUse:
+    def _in_use(self, hardware: Hardware, without: Container[str] = ()) -> InUse:
         pools = [pool.pool_id for pool, _ in hardware.by_pool]
-        return InUse.of(use for pool in pools for uses in self._uses.get(pool, {}).values() for use in uses)
+        return InUse.of(use for pool in pools for claim, use in self.holders.of_pool(pool) if claim not in without)
 
 
 def _pods(ask: DeviceAsk, fit: int) -> int:

@@ -1,8 +1,8 @@
 """How many pods of a pod set would fit at most if more were free: bounds for whoever looks for victims.
 
-An upper bound: node filters count, inter-pod constraints and the inside of machines do not. ``place`` has the last
-word. Where the narrowest level is not the host, pods of one domain may sit on other nodes than they were packed on, so
-the bound is then that of the domain's sum.
+An upper bound: node filters count, inter-pod constraints and the inside of machines do not, devices of claims where
+that is asked for. ``place`` has the last word. Where the narrowest level is not the host, pods of one domain may sit on
+other nodes than they were packed on, so the bound is then that of the domain's sum.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,8 @@ from engine.model import HOSTNAME_LABEL, PodSet, Policy
 class Outlook:
     """One pod set on one flavor. ``needs``: (resource, amount a pod); arrays are by leaf of ``tree``.
 
-    ``rank``: of the domain that must hold all pods; -1: the whole flavor.
+    ``rank``: of the domain that must hold all pods; -1: the whole flavor. ``claimed``: for how many pods there are
+    devices of claims; None where that does not count. Whoever asks may say for how many there would be.
     """
 
     tree: Tree
@@ -30,10 +31,14 @@ class Outlook:
     needs: tuple[tuple[str, int], ...]
     free: tuple[Ints, ...]  # by need
     passing: Ints  # 1 where node filters let pods in, else 0
+    claimed: Ints | None = None
 
     @classmethod
-    def of(cls, state: ClusterState, flavor: str, pod_set: PodSet) -> "Outlook | None":
-        """The bound as things are now; None where flavor or level do not exist or there are no nodes."""
+    def of(cls, state: ClusterState, flavor: str, pod_set: PodSet, *, claims: bool = False) -> "Outlook | None":
+        """The bound as things are now; None where flavor or level do not exist or there are no nodes.
+
+        ``claims``: with the devices of claims.
+        """
         tree = state.tree(flavor)
         rank = _rank(tree, pod_set) if tree is not None else None
         if tree is None or rank is None or not tree.size:
@@ -45,16 +50,18 @@ class Outlook:
         passing = np.ones(tree.size, np.int64)
         for _, mask in NodeFilter.of(pod_set, tree.flavor.tolerations).parts(state.cluster.columns, tree.span):
             passing *= mask
-        return cls(tree, pod_set, rank, needs, free, passing)
+        ask = pod_set.devices if claims else None
+        claimed = state.cluster.devices.counts(ask)[tree.span].copy() if ask is not None else None
+        return cls(tree, pod_set, rank, needs, free, passing, claimed)
 
     @cached_property
     def by_host(self) -> bool:
         """Whether the bound is that of each node."""
         return self.tree.flavor.levels[-1] == HOSTNAME_LABEL
 
-    def leaves(self, more: dict[str, Ints] | None = None) -> Ints:
+    def leaves(self, more: dict[str, Ints] | None = None, claimed: Ints | None = None) -> Ints:
         """Pods that would fit each leaf if ``more`` (resource -> amounts by leaf) were free too."""
-        fits: Ints | None = None
+        fits = self.claimed if claimed is None else claimed
         for (resource, amount), free in zip(self.needs, self.free, strict=True):
             extra = (more or {}).get(resource)
             part = (free if extra is None else free + extra) // amount
@@ -63,11 +70,14 @@ class Outlook:
             return np.full(self.tree.size, self.pod_set.count, np.int64)
         return np.maximum(fits, 0) * self.passing
 
-    def domains(self, more: dict[str, Ints] | None = None) -> Ints:
+    def domains(self, more: dict[str, Ints] | None = None, claimed: Ints | None = None) -> Ints:
         """Pods that would fit each domain that may hold all; one entry where anywhere will do."""
         if self.by_host or self.rank > self.tree.last:
-            return self.summed(self.leaves(more))
-        fits: Ints | None = None
+            return self.summed(self.leaves(more, claimed))
+        claimed = self.claimed if claimed is None else claimed
+        fits = None
+        if claimed is not None:
+            fits = np.add.reduceat(claimed * self.passing, self.tree.bounds[self.tree.last][:-1])
         for (resource, amount), free in zip(self.needs, self.free, strict=True):
             extra = (more or {}).get(resource)
             room = (np.maximum(free, 0) if extra is None else np.maximum(free + extra, 0)) * self.passing

@@ -30,8 +30,11 @@ class ClaimAllocation(Struct, frozen=True):
 
 
 class ClaimConsumer(Struct, frozen=True):
-    """Who may use the devices of a claim."""
+    """Who may use the devices of a claim; a pod where ``api_group`` is empty and ``resource`` says so."""
 
+    api_group: str = ""
+    resource: str = ""
+    name: str = ""
     uid: str = ""
 
 

@@ -15,7 +15,7 @@ from engine.results import Refusal
 from queueing import messages
 from queueing.cycle import backfill, elastic, growth
 from queueing.cycle.nominate import Fits, Preempts, Waits, nominate
-from queueing.cycle.nominated import obstacle
+from queueing.cycle.nominated import awaited_claims, obstacle
 from queueing.cycle.shield import Failed, Shield
 from queueing.cycle.turns import Growers, Turns, head_of
 from queueing.model import asks_of
@@ -24,6 +24,7 @@ from queueing.queues.entry import AssumedAdmission, Entry, Phase, base_of, is_gr
 from queueing.queues.pending import EquivalenceClass
 from queueing.queues.queues import Queues
 
+DEALLOCATED: Final = 10.0  # seconds in which claims are to be, before anybody is told that they are not
 DETAILS: Final = 10.0  # seconds for which the text of a refusal is good enough, while its reason stays the same
 
 
@@ -97,6 +98,10 @@ class Decisions:
     more: bool = False
     next_time: float | None = None
 
+    def come_back(self, at: float) -> None:
+        """Time helps at this time, if not before."""
+        self.next_time = at if self.next_time is None else min(at, self.next_time)
+
 
 def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> Decisions:
     """One cycle with about ``limit`` looks at most; a search for victims counts for several.
@@ -115,7 +120,7 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     for key in list(queues.nominated):
         with shield(base_of(key)):
             if is_growth(key):
-                _has_grown(state, queues, key, made)
+                _has_grown(state, queues, now, key, made)
             else:
                 _made_room(state, queues, now, key, made)
     # 4. Claims: who has waited too long keeps the room and the quota it needs from those behind it. After a restart,
@@ -138,7 +143,8 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     # 8. Whoever joined those who wait and was not looked at hears why.
     made.waiting.extend(_told(queues, limit))
     made.more = bool(growers) or any(line.next() is not None for line in queues.lines.values())
-    made.next_time = queues.next_time()
+    if (next_time := queues.next_time()) is not None:
+        made.come_back(next_time)
     return made
 
 
@@ -161,7 +167,12 @@ def _made_room(state: ClusterState, queues: Queues, now: float, key: str, made: 
     """Admit one for whom all victims are gone."""
     entry = queues.entries[key]
     grant = entry.grant
-    if entry.victims or grant is None or (why := obstacle(state, queues, key)) is None:
+    if entry.victims or grant is None:
+        return
+    if (why := obstacle(state, queues, key)) is None:
+        if refusal := _held_up(state, queues, now, entry, made):
+            made.waiting.append(Waiting(key, refusal.reason, refusal.message))
+            entry.refuse(refusal)
         return
     if why:
         queues.back(state, key, now)
@@ -172,14 +183,28 @@ def _made_room(state: ClusterState, queues: Queues, now: float, key: str, made: 
     made.admitted.append(Admitted(key, grant, _admitted(grant, partly=False), preempted=True))
 
 
-def _has_grown(state: ClusterState, queues: Queues, key: str, made: Decisions) -> None:
+def _held_up(state: ClusterState, queues: Queues, now: float, entry: Entry, made: Decisions) -> Refusal | None:
+    """What one is told whose victims are gone, where claims that they had take long to be deallocated."""
+    claims = awaited_claims(state, queues, entry.workload.key)
+    late = entry.hold_up(now) + DEALLOCATED if claims else now
+    if late > now:
+        made.come_back(late)
+    refusal = Refusal(Reason.CLAIMS_NOT_DEALLOCATED, messages.deallocating(claims)) if claims and late <= now else None
+    return refusal if refusal != entry.refusal else None
+
+
+def _has_grown(state: ClusterState, queues: Queues, now: float, key: str, made: Decisions) -> None:
     """Give one that is admitted the pods for which all victims are gone."""
-    victims = tuple(sorted(queues.entries[key].victims))
+    more, base = queues.entries[key], queues.entries[base_of(key)]
+    victims = tuple(sorted(more.victims))
     match growth.settle(state, queues, key):
         case elastic.Resized() as resized:
             made.resized.append(resized)
         case str(why):
             made.given_up.append(Waiting(base_of(key), Reason.PENDING, why, grows=True, victims=victims))
+        case None if not victims and (refusal := _held_up(state, queues, now, more, made)):
+            more.refuse(refusal)
+            base.refuse(refusal)
 
 
 def _grow_before(  # noqa: PLR0917  (the parts of a cycle)

@@ -1,4 +1,10 @@
-"""One who is nominated: whether what was kept for it, and is free of its victims now, is still what it was."""
+"""One who is nominated: whether what was kept for it, and is free of its victims now, is still what it was.
+
+Devices of claims come free later than pods go: when their claims are deallocated. Until then it waits, and once that
+takes long it says for which claims. It is asked of the devices themselves, so a restart changes nothing.
+"""
+
+from collections import Counter
 
 from engine.cluster.state import ClusterState
 from queueing.model import Workload
@@ -15,10 +21,48 @@ def obstacle(state: ClusterState, queues: Queues, key: str) -> str | None:
     if _overfull(state, queues, entry.workload, grant):
         return "a node of the room that was made for it is lost, or too small now"
     if _quota_suffices(queues, key, grant):
-        return ""
+        return _of_devices(state, queues, key)
     if queues.quotas.sharing(grant.queue, queues.evicting):
         return None  # it does once others have gone too, who were on their way out when it was planned
     return "the quota that was made free for it was lowered, or is used by others now"
+
+
+def awaited_claims(state: ClusterState, queues: Queues, key: str) -> list[str]:
+    """The claims that are to be deallocated on the nodes of one who is nominated and lacks devices."""
+    if not _lacks_devices(state, queues, key):
+        return []
+    parts = [part for part in state.assignments(key).values() if part.devices is not None]
+    names = {name for part in parts for piece in part.slices for name, _ in piece.nodes}
+    return sorted({claim for name in names for claim in state.cluster.devices.lingering(name)})
+
+
+def _of_devices(state: ClusterState, queues: Queues, key: str) -> str | None:
+    """As `obstacle`, as far as the devices go that are kept for it."""
+    if not _lacks_devices(state, queues, key):
+        return ""
+    with state.cluster.devices.deallocated():
+        node = _lacks_devices(state, queues, key)
+    return f"the devices of node {node} that were kept for it are lost, or others have them now" if node else None
+
+
+def _lacks_devices(state: ClusterState, queues: Queues, key: str) -> str:
+    """A node that has too few devices for what is to go there, beside all others that wait for some; "" for none."""
+    parts = tuple(state.assignments(key).values())
+    if all(part.devices is None for part in parts):
+        return ""
+    with queues.counted_once(state):
+        state.release(key)
+        for number, part in enumerate(parts):
+            fits = state.cluster.devices.counts(part.devices) if part.devices is not None else None
+            units: Counter[str] = Counter()
+            for piece in part.slices if fits is not None else ():
+                units.update(dict(piece.nodes))
+            for name, count in units.items():
+                record = state.cluster.by_name.get(name)
+                if fits is not None and (record is None or fits[record.index] < count):
+                    return name
+            state.reserve(key, parts[: number + 1])
+    return ""
 
 
 def _quota_suffices(queues: Queues, key: str, grant: AssumedAdmission) -> bool:

@@ -6,12 +6,14 @@ Rules
   them.
 - Who is non-preemptible is none in its own queue, and none in another as long as that queue holds no more in this way
   than its nominal quota.
-- Who is leaving already, nominated, or known not to be evictable is none. Pods that no queue admitted are some where
+- Who is leaving already, nominated, or known not to be evictable is none; nor is who has a claim that the preemptor
+  names as well, which would lose its devices with the last who has it. Pods that no queue admitted are some where
   the rules say so, for those that outrank them in Kubernetes too.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -140,7 +142,8 @@ class Candidates:
         queues = self.queues
         protected = (key for key in (*queues.spared, *queues.budgets.guarded) if self._protected(key))
         spared = (key for key in queues.holders.non_preemptible if self.spared(key))
-        for key in (*queues.nominated, *queues.evicting, *queues.fresh, *queues.losing, *protected, *spared):
+        leaving = *queues.nominated, *queues.evicting, *queues.fresh, *queues.losing
+        for key in (*leaving, *protected, *spared, *self._sharing):
             for unit in occupancy.units(key):
                 found[occupancy.numbers[unit]] = False
         return found
@@ -197,7 +200,7 @@ class Candidates:
         queues = self.queues
         if other.phase is not Phase.ADMITTED or key in queues.fresh or key in queues.losing or self._protected(key):
             return False
-        if self.spared(key):
+        if self.spared(key) or key in self._sharing:
             return False
         held = self.queues.quotas.held.get(key)
         if held is None or held.leaving:
@@ -208,6 +211,14 @@ class Candidates:
             newer = within is Within.LOWER_OR_NEWER and other.workload.created > mine.created
             return within is not Within.NEVER and (priority < mine.priority or (priority == mine.priority and newer))
         return self.mode.others is not None and priority <= self.mode.others and other.queue in others
+
+    @cached_property
+    def _sharing(self) -> frozenset[str]:
+        """Who has a claim that the preemptor names itself."""
+        asks = (pod_set.devices for _, pod_sets in self.option.parts for pod_set in pod_sets)
+        claims = {claim for ask in asks if ask is not None for claim in ask.claims}
+        pods = (pod for claim in claims for pod in self.state.cluster.devices.holders.pods_of(claim))
+        return frozenset(self.queues.of_pod[pod] for pod in pods if pod in self.queues.of_pod)
 
     def spared(self, key: str) -> bool:
         """Whether a holder is non-preemptible, and its queue holds no more that way than is its own."""

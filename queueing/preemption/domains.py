@@ -1,6 +1,7 @@
 """Where to make room: the domains that could take a pod set if candidates were gone, the cheapest first.
 
-Everything here is sums over the nodes of one flavor. It ranks; whether a plan holds is for the engine to say.
+Everything here is sums over the nodes of one flavor, and counts of devices (`queueing.preemption.relief`). It ranks;
+whether a plan holds is for the engine to say.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,6 +17,7 @@ from engine.kubelet.resource_requests import is_device
 from engine.placement.upper_bounds import Outlook
 from queueing.preemption.fragmentation import counted
 from queueing.preemption.plan import Plan
+from queueing.preemption.relief import DeviceRelief
 from queueing.queues.usage import FlavorUsage, Mask, Rows
 
 Floats = NDArray[np.float64]
@@ -55,11 +57,15 @@ class NodeBound(NamedTuple):
 
 @dataclass(frozen=True)
 class CandidateDomains:
-    """One pod set on one flavor, and the owners of slots there that may be taken (by number)."""
+    """One pod set on one flavor, and the owners of slots there that may be taken (by number).
+
+    ``relief``: where their going frees devices of claims.
+    """
 
     outlook: Outlook
     occupancy: FlavorUsage
     eligible: Mask
+    relief: DeviceRelief | None = None
 
     @property
     def need(self) -> int:
@@ -103,12 +109,12 @@ class CandidateDomains:
         ``every``: with those of each priority in between as well, for where sums may promise too much. ``by_count``:
         where the number of victims comes first, whatever their priorities; a victim costs 1 then.
         """
-        if not len(self.rows.owner) or not self._suffices(self.rows):
+        if not len(self.rows.owner) or not self._suffices(len(self._priorities) - 1):
             return
         low, high = 0, len(self._priorities) - 1
         while low < high:
             middle = (low + high) // 2
-            if self._suffices(self._up_to(middle)):
+            if self._suffices(middle):
                 high = middle
             else:
                 low = middle + 1
@@ -121,17 +127,21 @@ class CandidateDomains:
     def _up_to(self, at: int) -> Rows:
         return self.rows.of(self.occupancy.priority[self.rows.owner] <= self._priorities[at])
 
-    def _suffices(self, rows: Rows) -> bool:
-        """Whether some domain would take the pod set if these rows were gone."""
-        freed = self.occupancy.freed(rows, self.resources)
-        return int(self.outlook.domains(freed).max(initial=0)) >= self.need
+    def _suffices(self, at: int) -> bool:
+        """Whether some domain would take the pod set if all up to this one of the priorities were gone."""
+        freed = self.occupancy.freed(self._up_to(at), self.resources)
+        return int(self.outlook.domains(freed, self._claimed(int(self._priorities[at]))).max(initial=0)) >= self.need
+
+    def _claimed(self, most: int) -> Ints | None:
+        """By leaf, for how many pods there are devices once all up to a priority are gone; None: for as many as now."""
+        return None if self.relief is None else self.relief.counts(most)
 
     def _ranked(self, rows: Rows, most: int, *, by_count: bool) -> Iterator[CandidateDomain]:
         outlook, need, owner = self.outlook, self.need, self.outlook.owner
-        freed = self.occupancy.freed(rows, self.resources)
-        now, then = outlook.leaves(), outlook.leaves(freed)
+        freed, claimed = self.occupancy.freed(rows, self.resources), self._claimed(most)
+        now, then = outlook.leaves(), outlook.leaves(freed, claimed)
         gain, cost = then - now, self._costs(rows, by_count=by_count)
-        enough = outlook.domains(freed) >= need
+        enough = outlook.domains(freed, claimed) >= need
         have = outlook.summed(now)
         leaves = (enough[owner] & (gain > 0)).nonzero()[0]
         each = cost[leaves] / gain[leaves]
@@ -234,7 +244,10 @@ class CandidateDomains:
         """By owner, how much of what counts it holds, as a part of the most that one holds."""
         resources = counted([self.outlook.pod_set])
         each = sum((self.occupancy.amounts(name) for name in resources), np.zeros(1, np.int64))
-        held = np.bincount(rows.owner, weights=rows.units * each[rows.kind], minlength=len(self.occupancy.keys))
+        size = len(self.occupancy.keys)
+        held = np.bincount(rows.owner, weights=rows.units * each[rows.kind], minlength=size)
+        if self.relief is not None:
+            held = held + self.relief.sizes(size)
         found: Floats = held / max(float(held.max(initial=0)), 1.0)
         return found
 

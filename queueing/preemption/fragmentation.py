@@ -1,6 +1,7 @@
 """What a plan of evictions leaves fragmented: compared where priorities and number of victims are equal.
 
-*Freed*: units of the devices that the preemptor asks for (CPUs where it asks for none) that the victims give up in all.
+*Freed*: units of the devices that the preemptor asks for (CPUs where it asks for none) that the victims give up in all;
+where it asks by claims, devices of their claims.
 What is freed beyond the need lies idle, so less is better; the search for one pod compares the same.
 *Broken*: how many more nodes have some of these free and some in use than had before. A node that is free as a whole
 takes a large pod; a broken one takes crumbs.
@@ -23,12 +24,15 @@ class Fragmentation(NamedTuple):
 
 
 NOTHING: Final = Fragmentation()
+CLAIMED: Final = "devices of claims"  # no legal name of a resource: no amounts of it are on nodes
 
 
 def counted(pod_sets: Iterable[PodSet]) -> frozenset[str]:
-    """The resources that count for a preemptor."""
-    found = {name for pod_set in pod_sets for name, amount in pod_set.requests.items() if amount > 0}
-    return frozenset(name for name in found if is_device(name)) or frozenset({"cpu"})
+    """The resources that count for a preemptor; `CLAIMED` among them where it asks for devices by claims."""
+    sets = tuple(pod_sets)
+    found = {name for pod_set in sets for name, amount in pod_set.requests.items() if amount > 0 and is_device(name)}
+    claimed = [CLAIMED] if any(pod_set.devices is not None for pod_set in sets) else []
+    return frozenset([*found, *claimed]) or frozenset({"cpu"})
 
 
 def amount_of(requests: Amounts, resources: frozenset[str]) -> int:

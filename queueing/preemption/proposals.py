@@ -1,7 +1,7 @@
 """Which units to try to take, the best first: by sums, or node by node as kubelets admit.
 
-Where the inside of machines does not decide about the pods, the domains are ranked by sums alone. Else they are looked
-into, and what the pods' landings are worth counts (`queueing.preemption.landings`):
+Where the inside of machines does not decide about the pods, or devices of claims come free, the domains are ranked by
+sums alone. Else they are looked into, and what the pods' landings are worth counts (`queueing.preemption.landings`):
 
 - One pod is in one domain of every level, so all nodes are compared, whatever was requested. A node's price is bounded
   from below by amounts, and then by what its zones have and its victims hold there; it is looked into only while that
@@ -57,8 +57,8 @@ class Proposals:
 
     def __iter__(self) -> Iterator[Proposal]:
         site, inner = self.site, NodesInside.of(self.state, self.site.outlook.pod_set, self.rules)
-        if inner is None:
-            yield from self._by_sums()
+        if inner is None or site.relief is not None:
+            yield from self._by_sums(every=inner is not None)
             return
         if site.need == 1:
             one = OnePod(self, inner)
@@ -70,9 +70,9 @@ class Proposals:
         if large:
             yield from self._by_sums()
 
-    def _by_sums(self) -> Iterator[Proposal]:
+    def _by_sums(self, *, every: bool = False) -> Iterator[Proposal]:
         site = self.site
-        for region in site.regions(by_count=self.rules.by_count):
+        for region in site.regions(every=every, by_count=self.rules.by_count):
             yield Proposal((site.keys(region.narrow), site.keys(region.wide)), region.most, region.cost)
 
     def _looked_into(self, inner: NodesInside, most_nodes: int | None) -> Iterator[Proposal]:

@@ -13,6 +13,8 @@ Rules
   Where the inside of machines decides, domains are looked into node by node (`queueing.preemption.proposals`).
 - A gang goes whole, or by its slices where it declared that; pods that no queue admitted may be taken where the rules
   say so, and only by pods that outrank them in Kubernetes too (`queueing.queues.eviction_units`).
+- Devices of claims come free with the last of those who have them; those of claims whose pods are gone do so by
+  themselves, so nobody goes for what these give back (`engine.devices.holders`).
 - Who could not be evicted, as far as that is known, is no candidate, nor are victims of a plan who could not be evicted
   together (`queueing.queues.pdb`); but for one who takes back nominal quota, where nobody else would do and the rules
   say so.
@@ -32,12 +34,13 @@ from engine.reasons import Reason
 from engine.results import Refusal
 from queueing.preemption.candidates import Candidates, Mode, modes
 from queueing.preemption.domains import CandidateDomains
-from queueing.preemption.fragmentation import Fragmentation, counted, leftover, partly_free
+from queueing.preemption.fragmentation import CLAIMED, Fragmentation, counted, leftover, partly_free
 from queueing.preemption.fragmentation import held as held_on
 from queueing.preemption.landings import landings_of
 from queueing.preemption.necessity import NecessityProof
 from queueing.preemption.plan import Plan, Victim
 from queueing.preemption.proposals import Proposal, Proposals
+from queueing.preemption.relief import DeviceRelief
 from queueing.preemption.simulate import RemovedUnit, SimulatedRemoval
 from queueing.preemption.subsets import subsets
 from queueing.queues.entry import Entry
@@ -61,11 +64,12 @@ def plan(state: ClusterState, queues: Queues, entry: Entry, option: FlavorAssign
     try:
         going = queues.quotas.sharing(entry.queue, queues.evicting)
         queues.quotas.free_all(going)  # their quota is on its way back already
-        for mode in modes(queues, entry, option):
-            search = partial(_search, state, queues, entry, option, mode)
-            found = search() if mode.overriding else _within_budgets(queues, search)
-            if found is not None:
-                return found
+        with state.cluster.devices.deallocated():  # and these devices
+            for mode in modes(queues, entry, option):
+                search = partial(_search, state, queues, entry, option, mode)
+                found = search() if mode.overriding else _within_budgets(queues, search)
+                if found is not None:
+                    return found
         return None
     finally:
         queues.quotas.rollback(depth)
@@ -156,10 +160,12 @@ class _Search:
         for flavor, pod_sets in self.option.parts:
             for pod_set in pod_sets:
                 if pod_set.name == refused.pod_set:
-                    outlook = Outlook.of(self.state, flavor, pod_set)
+                    outlook = Outlook.of(self.state, flavor, pod_set, claims=True)
                     occupancy = self.queues.holders.usage(self.state, flavor)
                     if outlook is not None and occupancy is not None:
-                        return CandidateDomains(outlook, occupancy, self.candidates.eligible(occupancy))
+                        eligible = self.candidates.eligible(occupancy)
+                        relief = DeviceRelief.of(self.taking, outlook, occupancy, eligible)
+                        return CandidateDomains(outlook, occupancy, eligible, relief)
         return None
 
     def _ever_more(self) -> Plan | None:
@@ -222,7 +228,7 @@ class _Search:
         units = self.candidates.few(FEW_OF_SEVERAL if several else FEW, most)
         priorities = [self.queues.holder(unit).workload.priority for unit in units]
         resources = self._resources
-        frees = [sum(self.taking.holds(unit, self.taking.pods(unit), resources).values()) for unit in units]
+        frees = [self._frees(unit) for unit in units]
         self._needed = None
         mended = -partly_free(self.state, resources)
         for chosen in subsets(priorities, frees, self._rules):
@@ -232,6 +238,11 @@ class _Search:
             if found is not None and (best is None or found.key(self._rules) < best.key(self._rules)):
                 best = found
         return best
+
+    def _frees(self, unit: str) -> int:
+        """What a unit that is in the state gives up of what counts."""
+        amounts = self.taking.holds(unit, self.taking.pods(unit), self._resources)
+        return sum(amounts.values()) + (self.taking.devices(unit) if CLAIMED in self._resources else 0)
 
     @cached_property
     def _resources(self) -> frozenset[str]:
@@ -306,7 +317,9 @@ class _Search:
         for unit, one in taken.items():
             for name, amount in self.taking.holds(unit, one.pods, resources).items():
                 gone[name] = gone.get(name, 0) + amount
-        return leftover(self.state, gone, held_on(assignments, (), resources), resources)
+        devices = sum(one.devices for one in taken.values()) if CLAIMED in resources else 0
+        left = leftover(self.state, gone, held_on(assignments, (), resources), resources)
+        return left._replace(freed=left.freed + devices)
 
     def _spared(self, unit: str, given: Held | None) -> tuple[float | str, ...]:
         if given is None or not self._rules.by_count:

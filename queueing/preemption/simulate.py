@@ -17,10 +17,11 @@ from queueing.queues.quota import Held
 
 @dataclass(frozen=True)
 class RemovedUnit:
-    """A unit that was taken out, and what it takes to put it back."""
+    """A unit that was taken out, and what it takes to put it back; ``devices``: how many its claims gave back."""
 
     held: Held | None  # None of a pod: it has no quota
     pods: tuple[Pod, ...]
+    devices: int = 0
 
 
 @dataclass
@@ -65,9 +66,9 @@ class SimulatedRemoval:
             if key not in self.before:
                 self.before[key] = tuple(self.state.assignments(key).values())
             pods = self.pods(unit)
-            taken[unit] = RemovedUnit(held[unit], pods)
+            taken[unit] = RemovedUnit(held[unit], pods, self.devices(unit))
             for pod in pods:
-                self.state.remove_pod(pod.key)
+                self.state.remove_pod(pod.key, deallocated=not is_pod(unit))
             if not domain_of(unit):
                 whole.append(key)
         self.state.release_all(whole)
@@ -127,11 +128,22 @@ class SimulatedRemoval:
     def pods(self, unit: str) -> tuple[Pod, ...]:
         """The bound pods of a unit: a node is in one domain, so those on its nodes."""
         pods = [self.state.pods[pod] for pod in self.queues.holder(unit).pods if pod in self.state.pods]
-        if domain := domain_of(unit):
-            lost = split(self.state.assignments(holder_of(unit)).values(), [domain])[1]
-            nodes = {name for part in lost for piece in part.slices for name, _ in piece.nodes}
-            pods = [pod for pod in pods if pod.node in nodes]
-        return tuple(pods)
+        nodes = self.nodes(unit)
+        return tuple([pod for pod in pods if nodes is None or pod.node in nodes])
+
+    def nodes(self, unit: str) -> set[str] | None:
+        """The nodes of a unit that is a part of its workload; None where it is all of it."""
+        if not (domain := domain_of(unit)):
+            return None
+        lost = split(self.state.assignments(holder_of(unit)).values(), [domain])[1]
+        return {name for part in lost for piece in part.slices for name, _ in piece.nodes}
+
+    def devices(self, unit: str) -> int:
+        """How many devices the claims of a unit give back when it goes, as things are."""
+        if is_pod(unit):
+            return 0
+        keys = [pod.key for pod in self.pods(unit)]
+        return len(set(self.state.cluster.devices.holders.devices_of(keys)))
 
     def holds(self, unit: str, pods: Iterable[Pod], resources: frozenset[str]) -> dict[str, int]:
         """By node, what a unit with these pods has of some resources."""

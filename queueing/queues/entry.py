@@ -63,6 +63,7 @@ class Entry:
     pods: set[str] = field(default_factory=set)
     drained: bool = False
     outside: OutsidePod | None = None  # it is no workload but this pod
+    held_up: float | None = None  # since when it waits for claims that its victims had
     errors: int = 0  # that it led to since it last changed, which nobody had foreseen
 
     def change(self, workload: Workload) -> None:
@@ -105,7 +106,7 @@ class Entry:
     def hold(self, grant: AssumedAdmission, victims: set[str], *, waits: bool) -> None:
         """It holds a grant instead of what it held; nominated where victims have to go first, or it ``waits``."""
         self.grant, self.queue, self.victims, self.refusal = grant, grant.queue, victims, None
-        self.held_at = self.workload.priority
+        self.held_at, self.held_up = self.workload.priority, None
         self.phase = Phase.NOMINATED if victims or waits else Phase.ADMITTED
 
     def give_back(self) -> None:
@@ -119,6 +120,11 @@ class Entry:
     def keep(self) -> None:
         """Its queue is not drained (any more)."""
         self.drained = False
+
+    def hold_up(self, now: float) -> float:
+        """Its victims are gone, and claims that they had are not deallocated; since when it waits for that."""
+        self.held_up = now if self.held_up is None else self.held_up
+        return self.held_up
 
     def pack(self, grant: AssumedAdmission) -> None:
         """The same that it holds, with the nodes on which the engine packed it."""

@@ -70,7 +70,7 @@ class Queues:
         self.fresh: set[str] = set()  # admitted in this cycle, or being stored: nobody's victim yet
         self.storing: set[str] = set()  # those of them whose writes take longer than a cycle
         self.spared: dict[str, float] = {}  # nobody's victim until then: a budget refused to let its pods go
-        self._of_pod: dict[str, str] = {}
+        self.of_pod: dict[str, str] = {}  # whose pod it is, of those in the engine's state
 
     # -- configuration ----------------------------------------------------------------------------------------
 
@@ -215,7 +215,7 @@ class Queues:
         if entry is not None:
             self.pending.leave(entry)
             for pod in entry.pods:
-                self._of_pod.pop(pod, None)
+                self.of_pod.pop(pod, None)
         self.news.pop(key, None)
 
     def bind(self, pod: str, workload: str) -> None:
@@ -224,11 +224,11 @@ class Queues:
         if entry is not None:
             self.unbind(pod)
             entry.pods.add(pod)
-            self._of_pod[pod] = workload
+            self.of_pod[pod] = workload
 
     def unbind(self, pod: str) -> None:
         """The pod is gone."""
-        entry = self.entries.get(self._of_pod.pop(pod, ""))
+        entry = self.entries.get(self.of_pod.pop(pod, ""))
         if entry is not None:
             entry.pods.discard(pod)
 

@@ -173,7 +173,7 @@ class Site:
         uses = ledger.first_fit(node, pod_set.devices)
         if uses is None:
             return f"no devices for its claims: {ledger.why(node, pod_set.devices)}"
-        ledger.set_uses(key, uses)
+        ledger.set_uses(key, uses, frozenset([key]))
         return ""
 
     def _take_back(self, key: str, pod_set: PodSet) -> None:

@@ -283,6 +283,7 @@ class Cache:
             with self.guard("workload", entry.key):
                 self.admissions.nominate(entry)
         self._each("pod", pods, self.pods.load)
+        self.devices.load(pods)
         rebuilt = RebuiltAdmissions(
             self._core, self.admissions, self.reservations, self.pod_sets, self.device_claims.quota
         )

@@ -3,6 +3,7 @@
 An object that cannot be read counts as one that is not there; the error is told as its own.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -10,9 +11,10 @@ import msgspec
 from engine.claims import model
 from engine.claims.read.claims import read_class, read_uses
 from engine.claims.read.slices import read_slice
+from engine.devices.holders import NO_POD
 from engine.devices.taints import read_rule
 from kube.informer import Event
-from kube.objects import key
+from kube.objects import Pod, key
 from kube.pods.device_claims import DeviceClass
 from kube.pods.devices import DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from ungater.cache.core import Core
@@ -80,24 +82,30 @@ class DeviceEvents:
             self._enqueue(uid, 0.0)
 
     def on_claim(self, event: Event[ResourceClaim]) -> None:
-        """A claim came or went, was given devices, or gave them back."""
+        """A claim came or went, was given devices, or gave them back; or other pods have it."""
         new, before = event.new, event.old.results if event.old is not None else None
+        had, have = (_pods_of(one) if one is not None else frozenset() for one in (event.old, new))
         was = self._claimed.set_claim(event.key, new)
         now = self._claimed.known(event.key)
         self._tell(event.key, was, now)
         turned = (was is not None and was.allocated) != (now is not None and now.allocated)
         results = new.results if new is not None else None
-        if results == before and not turned:
+        if results == before and not turned and had == have:
             return
         uses = None
         try:
             uses = read_uses(results or [], f"ResourceClaim {event.key}")
         finally:
-            self._devices.set_uses(event.key, uses or ())
+            self._devices.set_uses(event.key, uses or (), have)
             if turned and (one := new or event.old) is not None:
                 self._charge_owners(one)
-            if before:
+            if before and (results != before or had - have):
                 self._helped()
+
+    def load(self, pods: Iterable[Pod]) -> None:
+        """The pods that there are at a start: all others that claims are reserved for are gone."""
+        for pod in set(self._devices.holders.pods) - {key(pod) for pod in pods} - {NO_POD}:
+            self._devices.pod_ended(pod)
 
     def _tell(self, key: str, was: KnownClaim | None, now: KnownClaim | None) -> None:
         """Those who name a claim may have it now, or no more; who waits for a place among its users can wait longer."""
@@ -125,6 +133,15 @@ class DeviceEvents:
         """Those who wait for devices may find some."""
         if self._core.live:
             self._core.queue_inadmissible()
+
+
+def _pods_of(claim: ResourceClaim) -> frozenset[str]:
+    """Whom a claim is reserved for, else the pod that it is made for: once these are gone it is deallocated."""
+    namespace, owners = claim.metadata.namespace, claim.metadata.owner_references
+    if users := claim.status.reserved_for:
+        pods = ((one.resource == "pods" and not one.api_group, one.name) for one in users)
+        return frozenset([f"{namespace}/{name}" if is_pod and name else NO_POD for is_pod, name in pods])
+    return frozenset([f"{namespace}/{one.name}" for one in owners if one.kind == "Pod" and one.controller])
 
 
 def _class_of(found: DeviceClass) -> model.DeviceClass:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import yaml
-from support.snapshots import DOMAIN, FLAVOR, RACK, container, node
+from support.snapshots import DOMAIN, FLAVOR, RACK, container, foreign, node, running
 from typer.testing import CliRunner
 
 from cli.main import app
@@ -159,3 +159,26 @@ def test_a_claim_that_pods_name_counts_among_the_manifests_and_in_the_snapshot(t
     (answer,) = ask(tmp_path, mine, a_job(OF_MINE), cluster=[*cluster, there], status=0)
     nodes = [node for part in answer["podSets"] for domain in part["domains"] for node in domain["nodes"]]
     assert [(one["node"], one["pods"]) for one in nodes] == [("r1h1", 2)]
+
+
+def test_who_would_have_to_go_for_devices_is_named_by_the_claims(tmp_path):
+    low, other = running("low", ["r2h1"], 1), running("other", ["r2h2"], 1)
+    pod = low[2]["metadata"]["name"]
+    held = [{"request": "gpu", "driver": "gpu.example.com", "pool": "r2h1", "device": f"gpu-{n}"} for n in (0, 1)]
+    users = [{"resource": "pods", "name": pod, "uid": low[2]["metadata"].get("uid", "u")}]
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "held", "namespace": "team"},
+        "spec": TEMPLATE["spec"]["spec"],
+        "status": {"allocation": {"devices": {"results": held}}, "reservedFor": users},
+    }
+    cluster = [CLASS, TEMPLATE, devices("r2h1", 2), devices("r2h2", 2), *low, *other]
+    (answer,) = ask(tmp_path, OWNERS["Job"], cluster=[*cluster, claim])
+    assert answer["reason"] == "DoesNotFit"
+    assert [one["name"] for one in answer["relief"]["enough"]] == ["job/low"]
+    users.append({"resource": "pods", "name": "somebody", "uid": "u"})
+    somebody = foreign("somebody", "r2h1", 0)
+    somebody["metadata"]["namespace"] = "team"
+    (answer,) = ask(tmp_path, OWNERS["Job"], cluster=[*cluster, claim, somebody])
+    assert answer["relief"]["enough"] == []

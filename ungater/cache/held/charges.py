@@ -133,6 +133,8 @@ class Charges:
         """A pod takes nothing any more."""
         self._queues.unbind(objects.key(pod))
         self._queues.remove_pod(objects.key(pod))
+        if pod.spec.node_name:
+            self._state.cluster.devices.pod_ended(objects.key(pod))
         charged = self._state.pods.get(objects.key(pod))
         if charged is not None and self._state.remove_pod(charged.key):
             self._mismatches.changed(charged.node, self._entries.values())

@@ -253,3 +253,17 @@ def test_pods_that_a_kubelet_refuses_give_their_devices_back(tmp_path):
     wide_one, four = simulation.run().outcomes
     assert (wide_one.end, four.end) == (End.REFUSED, End.FINISHED)
     assert simulation.site.state.cluster.devices.facts().uses == {}
+
+
+def test_the_more_important_takes_the_devices_of_the_less_important(tmp_path):
+    """Of two that have two devices each the newer one goes, and starts anew when there is room."""
+    urgent = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "urgent"}, "value": 9}
+    jobs = [job("old", pods=2), job("new", 1, pods=2), job("high", 10, 50, pods=2, priorityClassName="urgent")]
+    policy = Policy("preempts", preemption=True)
+    cluster = [FLAVOR, NODES[0], CLASS, sliced("r1h1")]
+    simulation = simulated(tmp_path, cluster, template("one"), urgent, *jobs, policy=policy, options=Options(grace=5))
+    result = simulation.run()
+    assert {one.end for one in result.outcomes} == {End.FINISHED}
+    assert waits(result)["high"] == 5
+    assert {one.name: one.evictions for one in result.outcomes} == {"old": 0, "new": 1, "high": 0}
+    assert simulation.site.state.cluster.devices.facts().uses == {}

@@ -1,0 +1,98 @@
+"""What comes free of devices that pods ask for by claims, when candidates go: sums of amounts know nothing of that.
+
+Claims of pods are given back once nobody has them any more, and slots that no pod fills yet give up the devices that
+are kept for them. Pods that no queue admitted give back no devices here: whoever made them makes them anew, without a
+gate, and kube-scheduler evicts nobody for devices, so they would take what was freed again and again.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from engine.arrays import Ints
+from engine.claims.asks import DeviceAsk
+from engine.cluster.state import ClusterState
+from engine.placement.upper_bounds import Outlook
+from queueing.preemption.simulate import SimulatedRemoval
+from queueing.queues.eviction_units import holder_of, is_pod
+from queueing.queues.usage import FlavorUsage, Mask
+
+
+class DeviceHolder(NamedTuple):
+    """A unit by its number, with the pods whose claims have devices, and by node how many slots keep some.
+
+    ``devices``: how many it gives back by itself.
+    """
+
+    number: int
+    priority: int
+    pods: frozenset[str]
+    slots: tuple[tuple[str, DeviceAsk, int], ...]
+    devices: int
+
+
+@dataclass(frozen=True)
+class DeviceRelief:
+    """For one pod set on one flavor; ``holders``: the candidates that have devices, or slots that keep some."""
+
+    state: ClusterState
+    outlook: Outlook
+    ask: DeviceAsk
+    holders: tuple[DeviceHolder, ...]
+    _counts: dict[int, Ints] = field(default_factory=dict)  # while all are as they were when it was asked
+
+    @classmethod
+    def of(
+        cls, taking: SimulatedRemoval, outlook: Outlook, usage: FlavorUsage, eligible: Mask
+    ) -> "DeviceRelief | None":
+        """None where no device comes free by anybody's going, or none is asked for."""
+        ask = outlook.pod_set.devices
+        if ask is None:
+            return None
+        found = [
+            DeviceHolder(number, int(usage.priority[number]), pods, slots, taking.devices(usage.keys[number]))
+            for number in eligible.nonzero()[0].tolist()
+            if not is_pod(usage.keys[number])
+            for pods, slots in (_held(taking, usage.keys[number]),)
+            if pods or slots
+        ]
+        return cls(taking.state, outlook, ask, tuple(found)) if found else None
+
+    def counts(self, most: int) -> Ints:
+        """``(leaves,) int64``: pods for which there would be devices, were all gone up to a priority."""
+        found = self._counts.get(most)
+        if found is None:
+            gone = [one for one in self.holders if one.priority <= most]
+            slots: dict[str, dict[DeviceAsk, int]] = {}
+            for node, ask, units in (each for one in gone for each in one.slots):
+                here = slots.setdefault(node, {})
+                here[ask] = here.get(ask, 0) + units
+            pods = frozenset().union(*(one.pods for one in gone))
+            counts = self.state.cluster.devices.relieved(self.ask, pods, slots)
+            found = self._counts[most] = counts[self.outlook.tree.span]
+        return found
+
+    def sizes(self, size: int) -> Ints:
+        """By number of the unit, of which there are so many: the devices that it gives back."""
+        found = np.zeros(size, np.int64)
+        for one in self.holders:
+            found[one.number] = one.devices
+        return found
+
+
+def _held(taking: SimulatedRemoval, unit: str) -> tuple[frozenset[str], tuple[tuple[str, DeviceAsk, int], ...]]:
+    pods, known = taking.pods(unit), taking.state.cluster.devices.holders.pods
+    waiting = [(pod.node, pod.devices, 1) for pod in pods if pod.devices is not None]
+    return frozenset([pod.key for pod in pods if pod.key in known]), (*waiting, *_slots(taking, unit))
+
+
+def _slots(taking: SimulatedRemoval, unit: str) -> Iterator[tuple[str, DeviceAsk, int]]:
+    """(node, what is kept there, for how many slots of a unit that no pod fills)."""
+    nodes = taking.nodes(unit)
+    for slots in taking.state.ledger.held.get(holder_of(unit), {}).values():
+        ask = slots.assignment.devices
+        for node, units in slots.promised.items():
+            if ask is not None and (nodes is None or node in nodes):
+                yield node, ask, units
