@@ -55,6 +55,8 @@ SELDOM = {
         ("delete", "workloads.topogate.dev"): "one that finished long ago: test_ungater_queues",
         ("list", "noderesourcetopologies.topology.node.k8s.io"): "where the kind is served: test_ungater_numa",
         ("watch", "noderesourcetopologies.topology.node.k8s.io"): "as above",
+        ("list", "podgroups.scheduling.k8s.io"): "where the kind is served: test_ungater_pod_groups",
+        ("watch", "podgroups.scheduling.k8s.io"): "as above",
         ("list", "jobsets.jobset.x-k8s.io"): "where the kind is served: test_ungater_jobsets",
         ("watch", "jobsets.jobset.x-k8s.io"): "as above",
         ("patch", "jobsets.jobset.x-k8s.io"): "as above",

@@ -53,6 +53,8 @@ async def test_a_handler_that_raises_stops_nothing(cluster, client, namespace):
         told = []
 
         def raises(event):
+            if event.key.endswith("/kube-root-ca.crt"):  # comes to each namespace when its controller gets to it
+                return
             told.append(event.key)
             raise RuntimeError("broken handler")
 
