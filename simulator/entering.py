@@ -30,6 +30,7 @@ def waiting(job: Job, policy: Policy) -> Workload:
         created=job.arrival,
         at_least=job.at_least,
         by_slices=job.by_slices,
+        one_by_one=job.one_by_one,
         preempts=job.preempts,
         non_preemptible=job.non_preemptible,
     )

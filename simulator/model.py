@@ -24,9 +24,10 @@ QUEUE: Final = "default"
 class Job(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What somebody submits at ``arrival``; it has to run for ``duration`` seconds with all its pods.
 
-    ``queue`` is a LocalQueue of ``namespace``. ``preempts``, ``non_preemptible``, ``at_least``, ``by_slices``: as in
-    `queueing.model.Workload`; with fewer pods it runs longer by as much. ``hindered``: why the controller gives it
-    nothing, whatever room there is; "" where it may be placed. ``stays``: it is never moved while it runs.
+    ``queue`` is a LocalQueue of ``namespace``. ``preempts``, ``non_preemptible``, ``at_least``, ``by_slices``,
+    ``one_by_one``: as in `queueing.model.Workload`; with fewer pods it runs longer by as much. ``hindered``: why the
+    controller gives it nothing, whatever room there is; "" where it may be placed. ``stays``: it is never moved while
+    it runs.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Job(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     queue: str = QUEUE
     at_least: dict[str, int] = {}
     by_slices: bool = False
+    one_by_one: bool = False
     hindered: str = ""
     stays: bool = False
 

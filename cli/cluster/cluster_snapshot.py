@@ -234,7 +234,8 @@ def stores_of(found: Dump, keys: Keys) -> Stores:
     for pod in found.pods:
         by_owner[owner_key(pod, keys)].append(pod)
         by_node[pod.spec.node_name].append(pod)
-        by_group[f"{pod.metadata.namespace}/{pod.spec.pod_group}"].append(pod)
+        if pod.spec.pod_group:
+            by_group[f"{pod.metadata.namespace}/{pod.spec.pod_group}"].append(pod)
         for claim in claims_of(pod):
             by_claim[f"{pod.metadata.namespace}/{claim.name}"].append(pod)
     kinds = {(kind.kind, kind.group) for kind, _ in found.replicated}

@@ -124,6 +124,7 @@ def _job(one: Found, cluster: Cluster, known: Known, rules: ClassRules, duration
         queue=owner.queue or QUEUE,
         at_least={MAIN: int(least)} if least.isdigit() and 0 < int(least) < pod_set.count else {},
         by_slices=owner.by_slices,
+        one_by_one=owner.one_by_one,
         stays=bool(stays(annotations, template.spec.termination_grace_period_seconds)),
         hindered=f"{why[0]}: {why[1]}" if why is not None else "",
     )

@@ -104,17 +104,17 @@ class Kind:
 
     def _within(self, whole: Budget, state: Hashable, counted: Callable[[Budget], int], *, real: bool) -> int:
         """What is counted of a state of a node, within the budget of one."""
-        if state in self._costly:
-            self._given_up |= {state} if real else set()
-            return self._costly[state]
-        budget = Budget(LOOK_STEPS)
-        found = counted(budget)
-        whole.charge(LOOK_STEPS - budget.left)
-        if budget.left < 0:
+        if state not in self._costly:
+            budget = Budget(LOOK_STEPS)
+            found = counted(budget)
+            whole.charge(LOOK_STEPS - budget.left)
+            self._over = self._over or (real and whole.left < 0)
+            if budget.left >= 0:
+                return found
             self._costly[state] = found
-            self._given_up |= {state} if real else set()
-        self._over = self._over or (real and whole.left < 0)
-        return found
+        if real:
+            self._given_up.add(state)
+        return self._costly[state]
 
 
 class NodeCounts:

@@ -28,6 +28,7 @@ from engine.reasons import Reason
 from engine.results import Refusal, WorkloadRequest
 from queueing import messages
 from queueing.cycle.backfill import barred, reopen
+from queueing.cycle.bisection import most
 from queueing.model import AUTO, ClusterQueue, Quantities, asks_of, exceeds, usage
 from queueing.queues.entry import AssumedAdmission, Entry, Phase, growth_of
 from queueing.queues.eviction_units import split
@@ -183,14 +184,13 @@ def grow_partly(state: ClusterState, queues: Queues, key: str) -> list[Resized]:
     ((name, wanted),) = more.items()
     topology, has = next(p for p in entry.workload.pod_sets if p.name == name).topology, held.get(name, 0)
     size = topology.slices[0].size if topology.slices else 1
-    low, high, best = 1, (wanted - has - 1) // size, None
-    while low <= high:
-        middle = low if best is None else (low + high + 1) // 2
-        found = _grown(state, queues, entry, {name: has + middle * size})
-        if isinstance(found, Refusal):
-            high = 0 if best is None else middle - 1
-        else:
-            best, low = found, middle + 1
+
+    def with_more(units: int) -> AssumedAdmission | None:
+        found = _grown(state, queues, entry, {name: has + units * size})
+        return None if isinstance(found, Refusal) else found
+
+    queues.count_search()  # it takes as many looks
+    best = most(1, (wanted - has - 1) // size, with_more)
     if best is None:
         return []
     _apply(state, queues, entry, best)

@@ -17,6 +17,7 @@ from engine.reasons import Reason
 from engine.results import Refusal
 from queueing import messages
 from queueing.cycle.backfill import barred, keeping, open_
+from queueing.cycle.bisection import most
 from queueing.model import looks_at_pods
 from queueing.preemption.landings import crossing_without_need
 from queueing.preemption.plan import Plan
@@ -255,17 +256,7 @@ class _Look:
         pod_set = next((p for p in workload.pod_sets if p.name == name), None)
         size = pod_set.topology.slices[0].size if pod_set is not None and pod_set.topology.slices else 1
         low, high = -(-least // size), ((pod_set.count if pod_set is not None else 0) - 1) // size
-        best: Fits | None = None
-        while low <= high:
-            middle = (low + high + 1) // 2 if best is not None else low
-            found = self._with(name, middle * size)
-            if found is None:
-                high = middle - 1
-                if best is None:
-                    break
-            else:
-                best, low = found, middle + 1
-        return best
+        return most(low, high, lambda units: self._with(name, units * size))
 
     def _with(self, name: str, count: int) -> Fits | None:
         workload = scaled(self.entry.workload, {name: count})

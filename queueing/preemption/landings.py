@@ -72,6 +72,8 @@ def crossing_without_need(state: ClusterState, key: str, assignments: Sequence[A
     In a state that they are not in yet. Changes nothing.
     """
     found, inside = 0, [part for part in assignments if inner(part.shape) is not None]
+    if not inside:
+        return 0
     checkpoint = state.begin()
     try:
         state.reserve(key + _TRIAL, assignments)

@@ -59,7 +59,7 @@ class Queues:
         self.evict, self.freed = holders.evict, pending.freed
         self.promised, self.counted_once = holders.promised, holders.counted_once
         self.claims: dict[str, BackfillReservation] = {}
-        self.searches = 0  # for victims, so far
+        self.searches = 0  # for victims and such, so far
         self.changes = 0  # of queues and flavors, so far
         # what one wishes for, and what was free when that was tried
         self.growing: dict[str, tuple[dict[str, int], tuple[int, ...]]] = {}
@@ -389,7 +389,7 @@ class Queues:
         return group.options
 
     def count_search(self) -> None:
-        """Victims are searched for once more."""
+        """Victims are searched for once more, or something that takes as long."""
         self.searches += 1
 
     # -- reading ----------------------------------------------------------------------------------------------

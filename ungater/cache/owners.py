@@ -4,6 +4,7 @@ And who shares a PodGroup of Kubernetes itself with whom.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 
 from crds.constants import Keys
 from kube import objects
@@ -139,11 +140,9 @@ class NamedGroups:
             return
         self._leave(entry.id, before - now)
         for group in now - before:
-            naming = self._naming.setdefault(group, {})
-            for other in naming:
+            for other in self.naming(group):
                 self._enqueue(other, 0.0)  # it may be told of this one
-            if len(naming) < MOST_IN_GROUP:
-                naming[entry.id] = None
+            self._naming.setdefault(group, {})[entry.id] = None
         if now:
             self._of[entry.id] = now
 
@@ -160,17 +159,17 @@ class NamedGroups:
             naming.pop(uid, None)
             if not naming:
                 self._naming.pop(group, None)
-            for other in naming:
-                self._enqueue(other, 0.0)
+            for other in self.naming(group):
+                self._enqueue(other, 0.0)  # one that was too many may be the next now
 
     def naming(self, group: str) -> tuple[str, ...]:
-        """The ids of the jobs that name a group."""
-        return tuple(self._naming.get(group, ()))
+        """The ids of the jobs that name a group, of too many the first."""
+        return tuple(islice(self._naming.get(group, ()), MOST_IN_GROUP))
 
     def hindrance(self, entry: WorkloadEntry) -> str | None:
         """Why a job is given nothing beside others of its groups; None where it may be."""
         for group in sorted(self._of.get(entry.id, ())):
-            name, naming = group.partition("/")[2], self._naming.get(group, {})
+            name, naming = group.partition("/")[2], self.naming(group)
             if entry.id not in naming:
                 return f"PodGroup {name} is of more than {MOST_IN_GROUP} workloads: give each a PodGroup of its own"
             for uid in naming:

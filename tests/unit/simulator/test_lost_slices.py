@@ -59,10 +59,18 @@ def test_it_goes_whole_where_it_did_not_say_so_or_levels_count_for_nothing(polic
 
 def test_slices_that_are_lost_twice_come_back_all():
     """The second pair comes while the first has its room, and takes another rack. What is wanted back comes back when
-    there is room for all of it, as for everybody who grows."""
+    there is room for all of it, as for everybody whose pods are of no use one by one."""
     result, pods = followed([gang(), pair(), pair("second", 45)])
     assert (pods[40], pods[60], pods[75], pods[95]) == (4, 4, 2, 6)
     assert waits(result) == {"gang": 0, "pair": 30, "second": 30}
+    assert {one.end for one in result.outcomes} == {End.FINISHED}
+
+
+def test_slices_that_are_of_use_one_by_one_come_back_one_by_one():
+    """As a Job's in a cluster do: what the first pair left is taken at once, while the second has its room."""
+    job = msgspec.structs.replace(gang(), one_by_one=True)
+    result, pods = followed([job, pair(), pair("second", 45)])
+    assert (pods[40], pods[60], pods[75], pods[95]) == (4, 4, 4, 6)
     assert {one.end for one in result.outcomes} == {End.FINISHED}
 
 

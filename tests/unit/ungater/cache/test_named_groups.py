@@ -118,7 +118,11 @@ def test_a_group_of_too_many_workloads_costs_no_more_than_some(world):
     jobs = [world.job(f"job-{at}") for at in range(MOST + 2)]
     assert len(world.memory.named_groups.naming("ns/ring")) == MOST
     assert f"of more than {MOST} workloads" in world.why(jobs[-1])[1]
-    for job in jobs:
+    world.asked.clear()
+    world.drop("job", jobs[0])
+    assert id_of(jobs[MOST]) in world.asked  # the next of those that were too many
+    assert f"of more than {MOST} workloads" not in world.why(jobs[MOST])[1]
+    for job in jobs[1:]:
         world.drop("job", job)
     assert not world.memory.named_groups.naming("ns/ring")
     assert world.why(world.job()) is None
