@@ -60,11 +60,15 @@ def reconcile(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: f
         return _left_to_others(entry, rules.keys)
     if entry.observed is None:
         return _made_again(entry, rules, now)
-    if entry.admission is None and entry.observed.admission is None and (held_up := _held_up(entry, rules, now, wall)):
-        return held_up
+    if entry.admission is None and entry.observed.admission is None:
+        stranded = list(_stranded(entry, rules, now))
+        if held_up := _held_up(entry, rules, now, wall):
+            return [*stranded, *held_up]
+    else:
+        stranded = []
     if owner.suspended and not owner.queue:
         return _suspended(entry, rules)
-    return [*_misled(entry, rules, now), *lifecycle.decide(entry, rules, now, wall), *_adopted(entry)]
+    return [*stranded, *_misled(entry, rules, now), *lifecycle.decide(entry, rules, now, wall), *_adopted(entry)]
 
 
 def _made_again(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[Instruction]:
@@ -95,6 +99,30 @@ def _held_up(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: fl
         return []
     again = [RequeueAfter(missing.left)] if missing.left is not None else []
     return [Dequeue(), *waits(entry, missing.reason, missing.message, now), *again]
+
+
+def _stranded(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> Iterator[Delete]:
+    """Pods that were let go, have no node yet, and whose workload holds nothing any more: it lost what it had.
+
+    They wait for a node that is gone, or would run where nothing is held for them. A job that is suspended while it
+    waits in a queue loses them with that.
+    """
+    for pod in entry.pods.values() if not (entry.job.queue and entry.job.suspendable) else ():
+        meta = pod.metadata
+        if (
+            (meta.annotations or {}).get(rules.keys.workload) != entry.job.workload
+            or pod.spec.node_name
+            or is_gated(pod, rules.keys.gate)
+            or finished(pod)
+            or meta.deletion_timestamp is not None
+            or entry.deleting.get(meta.uid, 0.0) > now
+        ):
+            continue
+        text = (
+            f"pod {meta.name} was sent to a place that workload {entry.job.workload} does not hold any more: it is "
+            "deleted, and its replacement is placed with it"
+        )
+        yield Delete(pod, Reason.SLOT_MOVED, text)
 
 
 def _misled(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> Iterator[Instruction]:

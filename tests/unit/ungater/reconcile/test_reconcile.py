@@ -43,6 +43,30 @@ def test_then_it_waits_for_a_place():
     assert run(make_record()) == [i.Enqueue()]
 
 
+def test_pods_on_their_way_to_a_place_that_is_held_no_more_are_replaced():
+    """Its Workload was deleted while no controller was there, and the node of its pods too."""
+    owner = make_owner()
+    coming = make_pod("coming", owner=owner, at=("b", "r", "gone"))
+    others = (
+        make_pod("runs", owner=owner, at=("b", "r", "n1"), node="n1", phase="Running"),
+        make_pod("gated", owner=owner),
+        make_pod("goes", owner=owner, at=("b", "r", "gone"), terminating=True),
+        make_pod("another's", owner=owner, at=("b", "r", "gone"), marked=False),
+    )
+    record = make_record(owner, pods=(coming, *others))
+    (deleted,) = of(i.Delete, run(record))
+    assert (deleted.pod, deleted.reason) == (coming, Reason.SLOT_MOVED)
+    assert "does not hold any more" in deleted.message
+    assert i.Enqueue() in run(record)
+    record.deleting[coming.metadata.uid] = NOW + 1
+    assert of(i.Delete, run(record)) == []
+    held = make_record(owner, pods=(coming,), slots=SLOTS)
+    assert "no slot of workload" in of(i.Delete, run(held))[0].message
+    queued = make_owner(labels={KEYS.queue_name: "team"}, suspend=True)
+    coming = make_pod("coming", owner=queued, at=("b", "r", "gone"))
+    assert of(i.Delete, run(make_record(queued, pods=(coming,)))) == []
+
+
 def test_a_refusal_is_written_at_once_and_told_once():
     record = make_record(refused=Refused(Reason.DOES_NOT_FIT, "r1 could take 3 of 4"))
     enter, write, tell = run(record)
