@@ -112,7 +112,7 @@ class Controller:
         self._signal = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
         self.evictor = Evictor(client, concurrency=EVICTIONS, guard=self.guard, **shared)
-        self._budgets = BudgetWatch(self.cache, settings.keys)
+        self._budgets = BudgetWatch(self.cache)
         self.scheduler = Scheduler(self.cache, self.writer, rules.move_rules(settings), spawn=self._spawn, **shared)
         self.lifecycle = Lifecycle(
             client, self.cache, self.writer, self.scheduler, self.evictor, **_of_life(settings, informers), **shared

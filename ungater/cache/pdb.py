@@ -11,7 +11,6 @@ Rules
 from collections import Counter
 from collections.abc import Iterable
 
-from crds.constants import Keys
 from engine.cluster.filters import selects
 from engine.model import Requirement
 from kube.budgets import PodDisruptionBudget
@@ -20,7 +19,6 @@ from kube.objects import Pod
 from kube.pods import convert
 from queueing.queues.pdb import Takes
 from ungater.cache.cache import Cache
-from ungater.jobs.pod_group import owner_key
 from ungater.model.pod_slots import finished
 
 TWICE = "(two budgets of one pod)"  # no legal name; nothing is ever allowed of it
@@ -31,9 +29,8 @@ Selector = tuple[Requirement, ...] | None
 class BudgetWatch:
     """See the module's rules. `refresh` brings queueing up to date, before it decides."""
 
-    def __init__(self, cache: Cache, keys: Keys) -> None:
+    def __init__(self, cache: Cache) -> None:
         self._cache = cache
-        self._keys = keys
         self._selectors: dict[str, dict[str, Selector]] = {}  # by namespace and key of the budget
         self._keyed: dict[str, str] = {}  # uid of a job -> key of its workload
         self._dirty: set[str] = set()  # uids of jobs
@@ -65,8 +62,10 @@ class BudgetWatch:
         pod = event.new or event.old
         if pod is None or pod.metadata.namespace not in self._selectors:
             return
-        if event.new is None or event.old is None or _counts(event.new) != _counts(event.old):
-            self._dirty.add(owner_key(pod, self._keys))
+        seen = [one for one in (event.old, event.new) if one is not None]
+        owners = {self._cache.entries.owners.of(one) for one in seen}
+        if len(seen) < 2 or len(owners) > 1 or _counts(seen[0]) != _counts(seen[1]):
+            self._dirty |= owners
 
     def refresh(self) -> None:
         """Tell queueing what changed since the last time."""

@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from support.owned import KEYS, make_job, make_owner, make_pod
+from support.owned import make_job, make_owner, make_pod
 from support.world import FLAVOR, NODES, World
 
 from kube.budgets import BudgetSpec, BudgetStatus, PodDisruptionBudget
@@ -20,7 +20,7 @@ class Watching(World):
         self.put("flavor", FLAVOR)
         for node in NODES:
             self.put("node", node)
-        self.watch = BudgetWatch(self.memory, KEYS)
+        self.watch = BudgetWatch(self.memory)
         self.budgets = {}
         self.keys = {}
         for name in ("one", "two"):

@@ -12,11 +12,14 @@ from crds.constants import JOB_INDEX_LABEL, JOB_SET_INDEX, JOB_SET_ROLE
 from crds.request import RequestError
 from engine.model import Policy
 from engine.reasons import Reason
-from kube.objects import Job, OwnerReference, Pod, ResourceFlavor
+from kube.budgets import BudgetSpec, BudgetStatus, PodDisruptionBudget
+from kube.informer import Event, EventKind
+from kube.objects import Job, LabelSelector, ObjectMeta, OwnerReference, Pod, ResourceFlavor, key
 from kube.parents import JobSet
 from queueing.cycle.cycle import cycle
 from queueing.cycle.elastic import eager, grow
 from ungater.cache.jobs import UNPROVED
+from ungater.cache.pdb import BudgetWatch
 from ungater.jobs import pod_template
 from ungater.jobs.jobset import made_by, owner_of_jobset
 from ungater.model import workload_object, workload_spec
@@ -247,6 +250,29 @@ def test_all_pod_sets_are_placed_by_one_decision_and_pods_go_in_rank_order(world
     assert {n: again.state.free(n) for n in again.state.nodes} == {
         n: world.memory.state.free(n) for n in world.memory.state.nodes
     }
+
+
+def test_budgets_count_the_pods_of_its_jobs(world):
+    """They are bound after the budget was there, and their Jobs' names are no workload's."""
+    watch = BudgetWatch(world.memory)
+    meta = ObjectMeta(name="all", namespace="ns", generation=1)
+    none = BudgetStatus(disruptions_allowed=0, observed_generation=1)
+    budget = PodDisruptionBudget(metadata=meta, spec=BudgetSpec(LabelSelector()), status=none)
+    watch.on_budget(Event(EventKind.ADDED, "ns/all", None, budget))
+    world.put_set(make_jobset())
+    record = world.admit_set()
+    for role, index, count in JOBS:
+        world.put("job", child(role, index, count))
+    watch.refresh()
+    leader = record.slots_in["leader"]
+    at = dict(zip(leader.levels, leader.slots[0].values, strict=True))
+    for one in (PODS[0], pod("leader", 0, 0, at=at, node=leader.slots[0].node, mark=record.job.workload)):
+        old = world.stores["pod"].get(key(one))
+        world.put("pod", one)
+        watch.on_pod(Event(EventKind.MODIFIED, key(one), old, one))
+        watch.refresh()
+    assert list(world.memory.queues.budgets.guarded) == [record.key]
+    assert not world.memory.queues.budgets.allows(record.key, 1)
 
 
 def test_all_of_it_or_nothing(world):
