@@ -8,12 +8,15 @@ Rules
   missing are found beside those that run, as for a job that grows. A job that is suspended while it waits starts anew
   where there is no room for them; of any other the pods would run on and keep that room from it, so it holds what they
   have, and grows later, also where its quota does not cover more.
-- Room and quota have to be there as for any other: what runs is charged already, and nothing may be short of it.
+- Room and quota have to be there as for any other: what runs is charged already, and nothing may be short of it. Where
+  a queue's quota is less by now than what such pods run with, they hold it all the same, as an admission that is stored
+  would: nobody ends them for it, and it is charged.
 - Where any of that fails nothing is held, and the job waits like one that was never admitted.
 - Where the Workload was made anew and nobody could write its status any more, a note on it (`crds.constants.HELD`) says
   what the job holds. It counts only where pods do not say enough, some run, and all of the above is so.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -100,7 +103,7 @@ class RebuiltAdmissions:
                 one.quota is not None and one.quota.cluster_queue != admission.queue for one in kept
             ):
                 return None
-            if self._pays(entry, admission):
+            if self._pays(entry, admission, as_charged=not complete):
                 return admission
         return None
 
@@ -294,8 +297,11 @@ class RebuiltAdmissions:
 
     # --- whether it is paid for ------------------------------------------------------------------------------------
 
-    def _pays(self, entry: WorkloadEntry, admission: Admission) -> bool:
-        """Whether the queue that its LocalQueue leads to covers all of it, and has as much."""
+    def _pays(self, entry: WorkloadEntry, admission: Admission, *, as_charged: bool = False) -> bool:
+        """Whether the queue that its LocalQueue leads to covers all of it, and has as much.
+
+        ``as_charged``: or no more than its pods that run are charged with already, as its quota may be less by now.
+        """
         if not admission.queue or not entry.job.queue:
             return admission.queue == entry.job.queue and all(
                 part.slots is not None or not part.count for part in admission.parts
@@ -311,10 +317,13 @@ class RebuiltAdmissions:
         for part in admission.parts:
             for resource, flavor in part.flavors.items():
                 amounts[flavor, resource] = amounts.get((flavor, resource), 0) + part.usage.get(resource, 0)
-        depth = quotas.begin()
+        depth, charged = quotas.begin(), Counter[tuple[str, str]]()
         try:
             for pod in entry.pods.values():
-                quotas.free(orphan(key(pod)))
+                if (own := quotas.free(orphan(key(pod)))) is not None and own.queue == name:
+                    charged.update(own.amounts)
+            if as_charged and all(amount <= charged[one] for one, amount in amounts.items()):
+                return True
             return quotas.fits(name, amounts, non_preemptible=quotas.spares(name, workload))
         finally:
             quotas.rollback(depth)

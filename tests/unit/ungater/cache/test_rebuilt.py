@@ -181,7 +181,7 @@ def test_quota_that_is_not_there_is_not_taken(world):
     assert held(world.restarted(), job) is None
 
 
-@pytest.mark.parametrize("quota", [2, 3])
+@pytest.mark.parametrize("quota", [1, 2, 3])
 def test_pods_that_nobody_suspends_hold_what_they_have_where_quota_lacks_for_those_to_come(world, quota):
     world.put("cluster_queue", cluster_queue(quota))
     labels = {KEYS.queue_name: "team", KEYS.pod_group: "g"}
@@ -196,8 +196,8 @@ def test_pods_that_nobody_suspends_hold_what_they_have_where_quota_lacks_for_tho
         world.put("pod", annotated(pod, **{KEYS.workload: owner.workload}))
     again = world.restarted()
     [slots] = again.entries[owner.id].slots_in.values()
-    assert sum(slot.count for slot in slots.slots) == quota
-    assert again.queues.quotas.used("cq", ("gpu", "cpu")) == 1000 * quota
+    assert sum(slot.count for slot in slots.slots) == max(2, quota), "its quota may be less than when they were let go"
+    assert again.queues.quotas.used("cq", ("gpu", "cpu")) == 1000 * max(2, quota)
 
 
 def test_room_that_is_promised_to_somebody_else_is_not_taken(world):
