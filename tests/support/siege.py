@@ -68,7 +68,7 @@ _KINDS = {
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding",
 }
-_OURS = {f"topogate-{name}" for name in ("pods", "workloads", "view", "edit", "admin", "priority")}
+_OURS = {f"topogate-{name}" for name in ("pods", "workloads", "claims", "view", "edit", "admin", "priority")}
 # Owners before what they own, so that nothing is made again; what keeps pods from being deleted first of all.
 _CLEANED = (
     RESOURCE_QUOTAS,
