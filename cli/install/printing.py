@@ -4,8 +4,9 @@ Rules
 - It says what the objects are, and nothing else: a reader of YAML 1.1, kubectl's too, gets them back.
 - What fits into a line is one. Of a schema each field begins a line, set in by one space a level: in blocks of their
   own the marks of a field would be lines too, and more than half of the text indentation.
-- Within schemas what comes again is an alias (``*3``) of where it came first (``&3``); nowhere else, for people read
-  rights and rules one by one. Aliases end with their document, so the kinds are one, a List.
+- Within schemas what comes again is an alias (``*3``) of where it came first (``&3``), merged (``<<``) where only the
+  description differs; nowhere else, for people read rights and rules one by one. Aliases end with their document, so
+  the kinds are one, a List.
 """
 
 import json
@@ -20,6 +21,8 @@ _WIDTH = 160  # of a line that is not a text
 _UNBROKEN = 1 << 30
 _KIND = "CustomResourceDefinition"
 _SCHEMA = "openAPIV3Schema"
+_DESCRIPTION = "description"
+_MERGE = "<<"
 _FEWEST: dict[type, int] = {dict: 30, list: 30, str: 24}  # characters of what is worth an alias
 
 
@@ -59,15 +62,21 @@ class _Schemas:
         if len(key) < _FEWEST.get(type(value), len(key) + 1):
             return
         self._times[key] += 1
-        if self._times[key] == 1 and isinstance(value, (dict, list)):  # what is in it is then written once
-            for each in value.values() if isinstance(value, dict) else value:
-                self._count(each)
+        if self._times[key] > 1 or not isinstance(value, (dict, list)):  # what is in it is written once
+            return
+        if isinstance(value, dict) and (rest := _undescribed(value)):
+            self._count(rest)
+            return
+        for each in value.values() if isinstance(value, dict) else value:
+            self._count(each)
 
     def _whole(self, value: Any, indent: int) -> str:
         if isinstance(value, list):
             return "[" + ", ".join(self.text(each, indent) for each in value) + "]"
         if not isinstance(value, dict):
             return _scalar(value)
+        if (rest := _undescribed(value)) and self._times[json.dumps(rest)] > 1:
+            return f"{{{_DESCRIPTION}: {self.text(value[_DESCRIPTION], indent)}, {_MERGE}: {self.text(rest, indent)}}}"
         marks = (f"{_scalar(name)}: {self._mark(name, each, indent)}" for name, each in value.items())
         return "{" + ", ".join(marks) + "}"
 
@@ -78,6 +87,13 @@ class _Schemas:
         start = "\n" + " " * (indent + 1)
         fields = (f"{start}{_scalar(field)}: {self.text(each, indent + 1)}" for field, each in value.items())
         return "{" + ",".join(fields) + "}"
+
+
+def _undescribed(value: dict[str, Any]) -> dict[str, Any]:
+    """The mapping without its description; empty where it has none, or has keys that a merge would take for its own."""
+    if not isinstance(value.get(_DESCRIPTION), str) or _MERGE in value:
+        return {}
+    return {name: each for name, each in value.items() if name != _DESCRIPTION}
 
 
 def _block(value: Any, indent: int, schemas: _Schemas) -> str:

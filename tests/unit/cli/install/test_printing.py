@@ -59,6 +59,25 @@ def test_a_field_begins_a_line_and_comes_again_by_its_alias():
     assert read(text) == [of_schema({"first": limits, "second": limits, "other": {"type": "integer"}})]
 
 
+def test_what_differs_by_its_description_alone_is_written_once():
+    amount = {"type": "integer", "maximum": 2147483647, "minimum": 0}
+    one = {"one": {"description": "One.", **amount}, "two": {"description": "Two.", **amount}, "plain": amount}
+    pods = {"pods": {"description": "Pods.", "type": "object", "properties": one}}
+    more = {"more": {"description": "More.", "type": "object", "properties": one}}
+    text = printed([of_schema(pods | more)])
+    assert text.count("2147483647") == 1
+    assert "two: {description: Two., <<: *2}," in text
+    assert "plain: *2" in text
+    assert "more: {description: More., <<: *1}" in text
+    assert read(text) == [of_schema(pods | more)]
+
+
+def test_a_key_that_reads_like_a_merge_is_a_key():
+    twice = {"description": "a", "<<": {"type": "integer", "maximum": 2147483647}}
+    objects = [of_schema({"first": twice, "second": {**twice, "description": "b"}})]
+    assert read(printed(objects)) == objects
+
+
 WORDS = """yes None null ~ 1 1e3 0x1f *a &a !a %a @a `a` {a,b} [a] it's "b" a\\\\b = << 2026-11-23 a,b --- ... ü 🦄 :"""
 VALUES = [
     *WORDS.split(),
