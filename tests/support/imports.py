@@ -5,6 +5,10 @@ from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+PACKAGES = (
+    *("engine", "queueing", "simulator", "crds", "kube", "webhook", "ungater", "agent", "serving", "certs", "cli"),
+    *("localcluster", "manifests", "clock", "web", "image"),
+)  # of the product
 Graph = dict[str, set[str]]
 
 

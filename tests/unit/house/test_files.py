@@ -8,14 +8,15 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from support.imports import PACKAGES
 
 from benchmarks.__main__ import BENCHMARKS
 
 TESTS = Path(__file__).parents[2]
 ROOT = TESTS.parent
 DOCS = sorted((ROOT / "docs").glob("*.md"))
-PACKAGE = "engine queueing ungater webhook agent simulator cli crds kube localcluster benchmarks manifests tests"
-PATH = re.compile(rf"`((?:{PACKAGE.replace(' ', '|')})/[\w./-]*(?:\.(?:py|yaml|gz)|/))(?:`|::)")
+FOLDERS = "|".join((*PACKAGES, "benchmarks", "tests"))
+PATH = re.compile(rf"`((?:{FOLDERS})/[\w./-]*(?:\.(?:py|yaml|gz|ts|tsv|html)|/))(?:`|::)")
 
 
 def doubles(names):

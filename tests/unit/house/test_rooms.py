@@ -1,15 +1,12 @@
 """How the product's modules lie beside each other: no circles, no folder that is a hall, no name twice. docs/develop.md
 has the rooms."""
 
+import tomllib
 from collections import Counter
 
 import pytest
-from support.imports import circle, classes, imports, modules, rooms
+from support.imports import PACKAGES, ROOT, circle, classes, imports, modules, rooms
 
-PACKAGES = (
-    *("engine", "queueing", "simulator", "crds", "kube", "webhook", "ungater", "agent", "serving", "certs", "cli"),
-    *("localcluster", "manifests", "clock", "web"),
-)
 MOST = 16  # modules side by side
 
 
@@ -27,6 +24,29 @@ def test_no_modules_import_each_other_in_a_circle(graph):
 def test_no_folders_import_each_other(graph, package):
     inner = {package, *(name for name in graph if name.startswith(f"{package}.") and f"{name}." in "".join(graph))}
     assert [found for one in sorted(inner) if (found := circle(rooms(graph, one)))] == []
+
+
+def in_order(contracts):
+    """By package, the rooms that its contract puts into an order."""
+    layers = [one for one in contracts if one["type"] == "layers" and "containers" in one]
+    return {
+        package: {room for layer in one["layers"] for room in layer.replace("|", " ").split()}
+        for one in layers
+        for package in one["containers"]
+    }
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_folders_have_an_order_that_is_written_down(graph, package):
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    parts = [name.split(".") for name in graph if name.startswith(f"{package}.")]
+    folders = {each[1] for each in parts if len(each) > 2}
+    assert len(folders) < 2 or folders - in_order(contracts).get(package, set()) == set()
+
+
+def test_a_folder_without_a_place_in_the_order_is_found():
+    contract = {"type": "layers", "containers": ["a"], "layers": ["b | c", "d"]}
+    assert in_order([contract, {"type": "layers", "layers": ["a"]}, {"type": "forbidden"}]) == {"a": {"b", "c", "d"}}
 
 
 @pytest.mark.parametrize("package", [*PACKAGES, "benchmarks"])
