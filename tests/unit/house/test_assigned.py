@@ -5,12 +5,8 @@ What counts as an assignment, and which are none, is said in `support.assigned`.
 
 import pytest
 from support.assigned import assigned, attributes
-from support.imports import modules
+from support.imports import PACKAGES, modules
 
-PACKAGES = (
-    *("engine", "queueing", "simulator", "crds", "kube", "webhook", "ungater", "agent", "serving", "certs", "cli"),
-    *("localcluster", "manifests", "image", "clock", "web"),
-)
 GENERATED = ("_pb2",)
 
 

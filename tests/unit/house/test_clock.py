@@ -3,12 +3,8 @@
 import ast
 
 import pytest
-from support.imports import modules
+from support.imports import PACKAGES, modules
 
-PACKAGES = (
-    *("engine", "queueing", "simulator", "crds", "kube", "webhook", "ungater", "agent", "serving", "certs", "cli"),
-    *("localcluster", "manifests", "image", "clock", "web"),
-)
 CLOCK = "clock"
 READ_NO_TIME = frozenset({"time.sleep"})  # of the module time; what converts is in datetime
 READ_TIME = frozenset(
