@@ -24,11 +24,16 @@ NOT_THERE = {
     *("crds.settings", "crds.kinds", "cli.output", "cli.main", "certs", "manifests", "localcluster", "simulator"),
     *("queueing", "ungater", "webhook", "web", "engine.numa", "engine.placement", "engine.cluster", "engine.claims"),
 }
-# It runs for a moment, with nobody there: neither a kubelet nor an API server.
+# It runs for a moment, with nobody there: neither a kubelet nor an API server. It is ended once it listens to that.
 AROUND = """
-import atexit, os, signal, sys, threading
+import atexit, os, signal, sys, threading, time
 atexit.register(lambda: print(sorted(name for name, module in sys.modules.items() if module is not None)))
-threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGTERM)).start()
+def end():
+    while signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        time.sleep(0.1)
+    time.sleep(1.0)
+    os.kill(os.getpid(), signal.SIGTERM)
+threading.Thread(target=end, daemon=True).start()
 """
 
 
