@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from engine.arrays import Ints
 from engine.cluster.node_columns import Status, Table
 from engine.cluster.shared_volumes import SharedVolumes
+from engine.devices.compute_domains import LABEL, domain_of, left_behind
 from engine.devices.ledger import DeviceLedger
 from engine.model import NodeTerm, PodSet, Requirement, Taint, Toleration
 from engine.numa.zone_ledger import NumaLedger
@@ -25,6 +26,7 @@ Selection = slice | Ints
 
 FEW: Final = 8  # up to here, comparing a column with each code beats looking every node up
 _STATUS_REASONS: Final = (Reason.NODE_NOT_READY, Reason.NODE_UNSCHEDULABLE, Reason.NODE_TAINTED)
+_NAME: Final = "metadata.name"
 _UNSCHEDULABLE: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
@@ -56,13 +58,17 @@ def refused_status(status: Status, tolerations: Sequence[Toleration]) -> Reason 
 
 @dataclass(slots=True)
 class NodeFilter:
-    """The node-level constraints of one pod set, the flavor's tolerations included."""
+    """The node-level constraints of one pod set, the flavor's tolerations included.
+
+    ``domain``: the ComputeDomain whose channels its pods ask for (`engine.devices.compute_domains`); "" for none.
+    """
 
     tolerations: tuple[Toleration, ...] = ()
     selector: tuple[tuple[str, str], ...] = ()
     terms: tuple[NodeTerm, ...] | None = None
     volumes: tuple[tuple[NodeTerm, ...], ...] = ()
     claims: tuple[tuple[NodeTerm, ...], ...] = ()
+    domain: str = ""
 
     @classmethod
     def of(cls, pod_set: PodSet, flavor_tolerations: tuple[Toleration, ...]) -> "NodeFilter":
@@ -73,6 +79,7 @@ class NodeFilter:
             pod_set.node_affinity,
             pod_set.volume_nodes,
             pod_set.claim_nodes,
+            domain_of(pod_set.devices),
         )
 
     def mask(self, nodes: "NodeColumns", selection: Selection) -> Mask | None:
@@ -90,6 +97,8 @@ class NodeFilter:
             yield Reason.VOLUME_NODE_AFFINITY, self._any(nodes, terms, selection)
         for terms in self.claims:
             yield Reason.CLAIM_NODE_AFFINITY, self._any(nodes, terms, selection)
+        if self.domain:
+            yield Reason.OTHER_COMPUTE_DOMAIN, nodes.of_domain(self.domain, selection)
 
     def labels(self, nodes: "NodeColumns", selection: Selection) -> "Iterator[tuple[Reason, Mask]]":
         """The part that looks at labels and names: node selector and node affinity."""
@@ -150,6 +159,14 @@ class NodeColumns:
         found = _among(codes[selection], wanted, len(values) + 1)
         return found if need.operator == "In" else ~found
 
+    def of_domain(self, domain: str, selection: Selection) -> Mask:
+        """Which nodes belong to no other ComputeDomain, or will not when those are gone who are thought away."""
+        values, codes = self.labels(LABEL)
+        found = _among(codes[selection], [0, *({values[domain]} if domain in values else ())], len(values) + 1)
+        if self.devices.holders.thinking and (left := left_behind(self.devices.holders)):
+            found = found | self.named(Requirement(key=_NAME, operator="In", values=tuple(left)), selection)
+        return found
+
     @staticmethod
     def _others(need: Requirement, values: Mapping[str, int]) -> list[int]:
         if need.operator == "Exists":
@@ -158,7 +175,7 @@ class NodeColumns:
 
     def named(self, need: Requirement, selection: Selection) -> Mask:
         """Whether the nodes' names (field metadata.name) meet one requirement; no other field exists."""
-        if need.key != "metadata.name" or need.operator not in {"In", "NotIn"}:
+        if need.key != _NAME or need.operator not in {"In", "NotIn"}:
             return self.constant(selection, value=False)
         found = np.zeros(self.table.size, np.bool_)
         found[[at for at in map(self.index, need.values) if at is not None]] = True

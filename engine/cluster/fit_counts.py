@@ -27,6 +27,7 @@ from engine.reasons import Reason
 
 MOST: Final = (1 << 31) - 1  # pods in one tree that are told apart
 PODS_OF_A_NODE: Final = 4096  # nobody asks a kubelet for more
+_PASSING: Final = frozenset({Reason.NODE_NOT_READY, Reason.NODE_UNSCHEDULABLE, Reason.OTHER_COMPUTE_DOMAIN})
 _SEPARATE: Final = 4  # up to here, changes are applied one by one; beyond, they are merged first
 _SMALL: Final = 8192  # a tree of so many leaves is counted anew in the time of two corrections
 
@@ -176,7 +177,7 @@ class Shape:
         return found
 
     def fit_emptied(self, nodes: NodeColumns, tree: Tree) -> Ints:
-        """How many would fit each leaf if nothing ran on any node and every node were ready and schedulable.
+        """How many would fit each leaf if nothing ran on any node, and every node were in order and of no domain.
 
         The answer lies in memory that the next question is answered in.
         """
@@ -188,7 +189,7 @@ class Shape:
             have = nodes.table.alloc[nodes.table.rows[limit]][selection]
             attach(found, have, np.full_like(have, len(volumes)), own)
         for reason, mask in self.filter.parts(nodes, selection):
-            if reason is not Reason.NODE_NOT_READY and reason is not Reason.NODE_UNSCHEDULABLE:
+            if reason not in _PASSING:
                 np.multiply(found, mask, out=found)
         if self.refused(nodes):
             found[:] = 0

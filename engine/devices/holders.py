@@ -139,6 +139,19 @@ class ClaimHolders:
         """The claims with devices of some pools all of whose pods are gone."""
         return sorted(claim for claim in self._lingering if not self._pools[claim].isdisjoint(pools))
 
+    def vacated(self, driver: str, prefix: str) -> frozenset[str]:
+        """The driver's pools in which claims have devices so named, and all of these are thought to hold nothing."""
+        found = {pool for claim in self._free for pool in self._pools.get(claim, ()) if pool[0] == driver}
+        return frozenset([pool[1] for pool in found if self._vacated(pool, prefix)])
+
+    def _vacated(self, pool: PoolId, prefix: str) -> bool:
+        named = {
+            claim
+            for claim, uses in self._by_pool[pool].items()
+            if any(one.device[2].startswith(prefix) for one in uses)
+        }
+        return bool(named) and named <= self._free
+
     def of_pool(self, pool: PoolId) -> Iterator[tuple[str, Use]]:
         """(claim, device) for all that is in use of a pool."""
         for claim, uses in self._by_pool.get(pool, {}).items():

@@ -5,9 +5,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+import numpy as np
+
 from engine.arrays import Ints
 from engine.cluster.affinity import ConstrainedCounts, Unsupported, room
 from engine.cluster.assignment import Assignment
+from engine.cluster.filters import Mask
 from engine.cluster.fit_counts import CountedShape, Counts, known_shape
 from engine.cluster.state import ClusterState
 from engine.cluster.tree import Tree
@@ -15,6 +18,7 @@ from engine.model import PodSet, Policy
 from engine.placement.choose import Chooser
 from engine.placement.numa.alignment import Alignment
 from engine.placement.numa.numa_preference import Inner
+from engine.placement.search.cliques import own_cliques
 from engine.placement.search.descent import Pick
 from engine.placement.search.exact import SMALL, Work
 from engine.placement.search.unopened import Unopened
@@ -43,7 +47,10 @@ def budget(tree: Tree) -> Work:
 
 @dataclass(slots=True)
 class Fit:
-    """``rank`` is that of the requested level; the leaf rank for unconstrained. ``layers``: its slices."""
+    """``rank`` is that of the requested level; the leaf rank for unconstrained. ``layers``: its slices.
+
+    ``apart``: leaves that are not in a clique of another ComputeDomain, where there are others.
+    """
 
     tree: Tree
     pod_set: PodSet
@@ -55,6 +62,7 @@ class Fit:
     layers: tuple[Layer, ...] = ()
     alignment: Alignment | None = None
     unopened: Unopened | None = None
+    apart: Mask | None = None
 
     @classmethod
     def of(cls, state: ClusterState, flavor: str, pod_set: PodSet, effort: int = 0) -> "Fit | Refusal":
@@ -85,7 +93,8 @@ class Fit:
             spare, unopened = state.nodes_per_opened_domain, None
             if spare and tree.leaf and not layers:
                 unopened = Unopened(tree, state.cluster.table, pod_set.requests, spare)
-            return cls(tree, pod_set, rank, known, left, work, inner, layers, aligned, unopened)
+            apart = own_cliques(state, tree, pod_set.devices)
+            return cls(tree, pod_set, rank, known, left, work, inner, layers, aligned, unopened, apart)
         except Unfit as wrong:
             reason = Reason.UNKNOWN_LEVEL if wrong.unknown else Reason.INVALID_REQUEST
             return Refusal(reason, str(wrong), pod_set.name, flavor)
@@ -130,17 +139,28 @@ class Fit:
         return Chooser(self.tree, counts, need, self.work, self.prefer, self.unopened)
 
     def best(self, container: int, ask: Callable[[Chooser | Slicer], Pick | None]) -> Pick | None:
-        """What is chosen inside one domain of rank ``container``, aligned as well as can be."""
-        if self.alignment is None:
-            return ask(self.chooser(container))
+        """What is chosen inside one domain of rank ``container``, aligned as well as can be.
+
+        Where that is as good, in cliques that no other ComputeDomain uses.
+        """
+        leaf = self.room.counts.leaf
+        found = self._best_of(leaf, container, ask)
+        if self.apart is None or found is None:
+            return found
+        apart = self._best_of(np.where(self.apart, leaf, 0), container, ask)
+        return apart if apart is not None and apart.cost <= found.cost else found
+
+    def _best_of(self, leaf: Ints, container: int, ask: Callable[[Chooser | Slicer], Pick | None]) -> Pick | None:
         room = self.room
 
         def picked(leaf: Ints) -> Pick | None:
             part = room if leaf is room.counts.leaf else replace(room, counts=Counts(self.tree, leaf))
             return ask(self.asked(part.within(container), self.pod_set.count))
 
+        if self.alignment is None:
+            return picked(leaf)
         plain = not (self.layers or room.caps or room.alone)
-        return self.alignment.best(room.counts.leaf, picked, exchange=plain)
+        return self.alignment.best(leaf, picked, exchange=plain)
 
     def pick(self) -> Pick | None:
         """The best placement; None where the pod set does not fit."""

@@ -15,6 +15,7 @@ from engine.cluster.filters import NodeFilter
 from engine.cluster.state import ClusterState
 from engine.cluster.tree import Tree
 from engine.model import HOSTNAME_LABEL, PodSet, Policy
+from engine.reasons import Reason
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,9 @@ class Outlook:
         needs = tuple((resource, amount) for resource, amount in amounts.items() if amount > 0)
         free = tuple(table.amounts(table.free, resource, tree.span) for resource, _ in needs)
         passing = np.ones(tree.size, np.int64)
-        for _, mask in NodeFilter.of(pod_set, tree.flavor.tolerations).parts(state.cluster.columns, tree.span):
-            passing *= mask
+        for reason, mask in NodeFilter.of(pod_set, tree.flavor.tolerations).parts(state.cluster.columns, tree.span):
+            if reason is not Reason.OTHER_COMPUTE_DOMAIN:  # it belongs to that while victims are there
+                passing *= mask
         ask = pod_set.devices if claims else None
         claimed = state.cluster.devices.counts(ask)[tree.span].copy() if ask is not None else None
         return cls(tree, pod_set, rank, needs, free, passing, claimed)

@@ -21,6 +21,7 @@ from crds.constants import Keys
 from engine.claims.asks import OWN
 from engine.claims.read.asks import resources_of, same
 from engine.cluster.state import ClusterState
+from engine.devices.compute_domains import domains_of
 from engine.model import Node
 from kube import objects
 from kube.pods.device_claims import DeviceClass, claims_by_template, claims_in_words, named_in
@@ -33,6 +34,7 @@ from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
 
 NOT_ALIKE = "devices are counted where all pods of a pod set have the claims that it names, as their templates are now"
+TWO_DOMAINS = "they ask for channels of several ComputeDomains, and a node is of one"
 UNKNOWN = "it names neither a ResourceClaim nor a template"
 
 
@@ -139,6 +141,8 @@ class DeviceClaims:
             found = self.claimed.of(job.namespace, spec, made) if known else UNKNOWN
             if isinstance(found, str):
                 return f"have {claims}: {found}"
+            if found is not None and len(domains_of(found)) > 1:
+                return f"have {claims}: {TWO_DOMAINS}"
             if job.queue and (why := self.quota.why(job.namespace, spec, made)) is not None:
                 return f"have {claims}: {why}"
         resources = self._classes.asked_by(spec)

@@ -4,6 +4,8 @@ Rules (those of Kueue's ``deviceClassMappings``; source: its ``pkg/dra``, ``char
 ``resolveQuotaKey``, and KEP 2941)
 - A request counts as so many of its class's resource as it asks for devices; alternatives count where each of them asks
   for as many of the same resource. What is asked for with ``adminAccess`` counts nothing.
+- A channel of a ComputeDomain counts nothing, unless a mapping has its class: each node has one beside its devices.
+  Kueue knows no such exception.
 - An extended resource counts as the resource of the DeviceClass that stands for it, and not as itself too; where that
   class is in no mapping, as itself.
 - A workload with a queue waits where that does not tell what its pods take: a class is in no mapping, all devices are
@@ -18,6 +20,7 @@ from crds.device_classes import is_of_nodes
 from engine.claims.asks import DeviceAsk
 from engine.claims.model import EXACT_COUNT, Ask, Request
 from engine.claims.read.asks import claims_of
+from engine.devices.compute_domains import CHANNELS
 from engine.model import Amounts, PodSet
 from engine.quantity import bounded
 from kube.objects import Pod, PodClaimStatus, PodSpec
@@ -143,10 +146,12 @@ class DeviceQuota:
             return "has alternatives that count differently, and quota does not know which of them it gets"
         return found[0]
 
-    def _of_ask(self, ask: Ask) -> tuple[str, int] | str:
+    def _of_ask(self, ask: Ask) -> tuple[str, int] | str | None:
+        resource = self._resources.get(ask.class_name)
+        if resource is None and ask.class_name == CHANNELS:
+            return None
         if ask.mode != EXACT_COUNT:
             return f"asks for devices by {ask.mode}, and quota counts numbers of them"
-        resource = self._resources.get(ask.class_name)
         if resource is None:
             return f'asks for DeviceClass "{ask.class_name}", which no entry of {SETTING} has: quota does not count it'
         return resource, max(0, ask.count)
