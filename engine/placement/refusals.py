@@ -163,7 +163,14 @@ def _short(state: ClusterState, fit: Fit, container: int, domain: int) -> str:
     if found.limit == Reason.NUMA_ALIGNMENT:
         return f"; {found.misaligned} of its {found.nodes} nodes take fewer by NUMA than by amounts ({found.refusal})"
     lacks = ", ".join(f"{format_quantity(name, amount)} more" for name, amount in found.missing.items())
-    return f"; short of {found.limit}" + (f" ({lacks or found.devices})" if lacks or found.devices else "")
+    others = found.excluded.get(Reason.OTHER_COMPUTE_DOMAIN, 0) if found.limit != Reason.OTHER_COMPUTE_DOMAIN else 0
+    return "".join(
+        [
+            f"; short of {found.limit}",
+            f" ({lacks or found.devices})" if lacks or found.devices else "",
+            f"; {others} of its nodes belong to other ComputeDomains" if others else "",
+        ]
+    )
 
 
 def _caps_decide(fit: Fit) -> bool:
