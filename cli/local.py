@@ -15,7 +15,7 @@ from cli import real_nodes
 from cli.output import Failure, Output, OutputFormat, emit, messages, progress, stderr
 from clock import SYSTEM
 from localcluster import supervisor
-from localcluster.dra.driver import FORMS, TAINTED, check_driver
+from localcluster.dra.driver import CHANNELS, FORMS, TAINTED, check_driver
 from localcluster.errors import AlreadyUp, LocalClusterError
 from localcluster.kubelets import service
 from localcluster.kubelets.fleet import Publishing
@@ -57,7 +57,7 @@ Dra = Annotated[
     typer.Option(
         metavar="DEVICES",
         help=f"Publish the machines' GPUs and NICs in ResourceSlices, for claims: {', '.join(FORMS)}; '{TAINTED}' with"
-        " it taints the last GPU of each.",
+        f" it taints the last GPU of each, '{CHANNELS}' adds a channel for ComputeDomains.",
     ),
 ]
 

@@ -11,6 +11,7 @@ from kube.client import Client
 from kube.errors import AlreadyExists
 from kube.patches import PatchType
 from kube.resources import NODES
+from localcluster.dra.domains import CLIQUE_LABEL, clique
 from localcluster.dra.driver import Driver, check_driver
 from localcluster.dra.publish import publish
 from localcluster.kubelets.specs import KUBELET, MACHINE, build, parse_kubelet, parse_machine, without_devices
@@ -95,6 +96,8 @@ class Fleet:
             **_PLATFORM,
             **self.labels,
         }
+        if self.driver is not None and self.driver.channels:
+            labels = {CLIQUE_LABEL: clique(block, rack), **labels}
         kept = {key: value for key, value in labels.items() if value is not None}
         if self.machine:
             return self._machine(name, kept)

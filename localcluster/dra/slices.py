@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from localcluster.dra.devices import GPU_DRIVER, NIC_DRIVER, counter_sets, gpus, nics
+from localcluster.dra.domains import CHANNEL_CLASS, DAEMON_CLASS, DOMAIN_DRIVER, domain_devices
 from localcluster.dra.driver import Driver
 from localcluster.kubelets.hardware import Hardware
 from localcluster.kubelets.specs import GPU
 
-DRIVERS = (GPU_DRIVER, NIC_DRIVER)
+DRIVERS = (GPU_DRIVER, NIC_DRIVER, DOMAIN_DRIVER)
 # What the API server takes in one slice.
 MOST_DEVICES = 128
 MOST_ADVANCED_DEVICES = 64  # where any of them has taints or takes counters
@@ -26,6 +27,7 @@ def pools(node: str, hardware: Hardware, driver: Driver) -> dict[str, list[Json]
     return {
         GPU_DRIVER: _pool(node, GPU_DRIVER, counter_sets(hardware, driver), list(gpus(hardware, driver))),
         NIC_DRIVER: _pool(node, NIC_DRIVER, [], list(nics(hardware, driver))),
+        DOMAIN_DRIVER: _pool(node, DOMAIN_DRIVER, [], domain_devices() if driver.channels else []),
     }
 
 
@@ -74,14 +76,17 @@ def _class(name: str, *expressions: str, resource: str = "") -> Json:
 
 
 def device_classes() -> list[Json]:
-    """Classes for all forms: three as drivers install them, and two that serve extended resources."""
+    """Classes for all forms: five as drivers install them, and two that serve extended resources."""
     whole = f"device.driver == '{GPU_DRIVER}' && device.attributes['{GPU_DRIVER}'].type == 'gpu'"
     part = f"device.driver == '{GPU_DRIVER}' && device.attributes['{GPU_DRIVER}'].type == 'mig'"
+    of_domains = f"device.driver == '{DOMAIN_DRIVER}' && device.attributes['{DOMAIN_DRIVER}'].type"
     smallest = f"device.attributes['{GPU_DRIVER}'].profile == '1g.10gb'"
     return [
         _class("gpu.nvidia.com", whole),
         _class("mig.nvidia.com", part),
         _class("dranet", f"device.driver == '{NIC_DRIVER}' && device.attributes['{NIC_DRIVER}'].rdma"),
+        _class(CHANNEL_CLASS, f"{of_domains} == 'channel' && device.attributes['{DOMAIN_DRIVER}'].id == 0"),
+        _class(DAEMON_CLASS, f"{of_domains} == 'daemon'"),
         _class("extended-gpu.nvidia.com", whole, resource=GPU),
         _class("extended-mig.nvidia.com", part, smallest, resource="nvidia.com/mig-1g.10gb"),
     ]

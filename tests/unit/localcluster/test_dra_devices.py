@@ -8,10 +8,13 @@ from typer.testing import CliRunner
 
 from cli.main import app
 from engine.claims.model import Device
+from engine.claims.read.asks import read_ask, text_of
 from engine.claims.read.claims import read_class
 from engine.claims.read.slices import read_slice
+from engine.devices.compute_domains import CHANNELS, CLIQUE, DRIVER, LABEL, domains_of
 from localcluster import Fleet
 from localcluster.dra.devices import GPU_DRIVER, NIC_DRIVER, NUMA_NODE, PCIE_ROOT
+from localcluster.dra.domains import CHANNEL_CLASS, CLIQUE_LABEL, DOMAIN_DRIVER, DOMAIN_LABEL, channel_template
 from localcluster.dra.driver import GPUS, PARTITIONS, SHARED, Driver, check_driver, parse_driver
 from localcluster.dra.publish import same
 from localcluster.dra.slices import device_classes, pools, resource_slice
@@ -40,6 +43,7 @@ def values(device):
         ("tainted", Driver(GPUS, tainted=True)),
         ("partitions, tainted", Driver(PARTITIONS, tainted=True)),
         ("shared", Driver(SHARED)),
+        ("gpus, channels", Driver(GPUS, channels=True)),
     ],
 )
 def test_a_driver_is_read_as_a_person_writes_it(text, expected):
@@ -49,7 +53,7 @@ def test_a_driver_is_read_as_a_person_writes_it(text, expected):
 @pytest.mark.parametrize(
     ("text", "machine", "complaint"),
     [
-        ("gpu", EIGHT, "'gpu': expected one of gpus, partitions, shared, tainted"),
+        ("gpu", EIGHT, "'gpu': expected one of gpus, partitions, shared, tainted, channels"),
         ("gpus, shared", EIGHT, "gpus and shared contradict"),
         ("gpus", "", "only simulated machines"),
         ("gpus", "8 cores", "neither GPUs nor NICs"),
@@ -127,13 +131,31 @@ def test_a_slice_holds_what_the_api_server_takes(text, count, sizes):
     assert made == sorted(set(made))
 
 
-@pytest.mark.parametrize("text", ["gpus", "partitions", "shared", "partitions, tainted"])
+@pytest.mark.parametrize("text", ["gpus", "partitions", "shared", "partitions, tainted", "gpus, channels"])
 def test_the_engine_reads_what_is_published(text):
     for specs in published(text).values():
         for number, spec in enumerate(specs):
             read = read_slice(resource_slice(spec, number, 3))
             assert (read.generation, read.slices, len(read.devices)) == (3, len(specs), len(spec.get("devices", ())))
             assert all(isinstance(one, Device) for one in read.devices)
+
+
+def test_each_machine_has_one_channel_and_a_rack_is_a_clique():
+    assert published("gpus")[DOMAIN_DRIVER] == []
+    names = [one["name"] for one in devices(published("gpus, channels")[DOMAIN_DRIVER])]
+    assert names == ["channel-0", "daemon-0"]
+    fleet = Fleet(blocks=2, racks=2, hosts=2, machine=EIGHT, dra="gpus, channels")
+    cliques = [one["metadata"]["labels"][CLIQUE_LABEL] for one in fleet.objects()]
+    assert sorted(Counter(cliques).values()) == [2, 2, 2, 2]
+    assert all(len(one) <= 63 for one in cliques)
+    plain = Fleet(blocks=1, racks=1, hosts=1, machine=EIGHT, dra="gpus")
+    assert all(CLIQUE_LABEL not in one["metadata"]["labels"] for one in plain.objects())
+
+
+def test_its_claims_and_labels_are_those_that_the_engine_reads():
+    spec = channel_template("a", "uid-a")["spec"]["spec"]
+    assert domains_of(read_ask([("channel", "a", text_of(spec))])) == ("uid-a",)
+    assert (DOMAIN_DRIVER, DOMAIN_LABEL, CLIQUE_LABEL, CHANNEL_CLASS) == (DRIVER, LABEL, CLIQUE, CHANNELS)
 
 
 def test_classes_come_with_and_without_extended_resources():
