@@ -23,7 +23,8 @@ from crds.constants import NAMESPACE
 from crds.settings import Settings, from_mapping
 from kube import resources
 from kube.client import Client
-from kube.errors import Forbidden
+from kube.connection.answers import decode
+from kube.errors import Forbidden, NotFound
 from kube.resources import resource_of
 from manifests import render
 
@@ -51,6 +52,7 @@ class Installed:
 
     settings: Settings
     kubernetes: str = ""
+    policies: bool = True  # the server offers ValidatingAdmissionPolicies as 1.30 and later do
     configured: bool = False
     objects: list[tuple[Json, Json | None]] = field(default_factory=list)
     denied: list[str] = field(default_factory=list)
@@ -75,6 +77,7 @@ async def look_at(client: Client, namespace: str = NAMESPACE) -> Installed:
     values = await installation.settings_of(client, namespace)
     found = Installed(from_mapping({**values, "namespace": namespace}), configured=bool(values))
     found.kubernetes = await client.server_version()
+    found.policies = await _offers(client, resources.VALIDATING_ADMISSION_POLICIES)
     options = replace(
         render.Options(domain=found.settings.domain, namespace=namespace, webhook_url=found.settings.webhook_url),
         agent=await _is_there(client, found, resources.DAEMON_SETS, render.AGENT, render.agent_namespace(namespace)),
@@ -95,6 +98,16 @@ async def look_at(client: Client, namespace: str = NAMESPACE) -> Installed:
     return found
 
 
+async def _offers(client: Client, resource: resources.Resource) -> bool:
+    """Whether the API server serves a kind in this version."""
+    path = f"/apis/{resource.group}/{resource.version}"
+    try:
+        found = decode(dict, await client.raw("GET", path), path)
+    except NotFound:
+        return False
+    return any(one.get("name") == resource.plural for one in found.get("resources") or ())
+
+
 async def _is_there(client: Client, found: Installed, resource: resources.Resource, name: str, namespace: str) -> bool:
     return await _read(client, found, resource, name, namespace) is not None
 
@@ -111,7 +124,7 @@ async def _read(
 
 def judge(found: Installed, now: datetime, version: str) -> Iterator[Finding]:
     """All findings about the installation. ``version``: of this command."""
-    yield from _kubernetes(found.kubernetes)
+    yield from _kubernetes(found)
     if found.denied:
         text = f"{len(found.denied)} objects may not be read ({', '.join(found.denied[:3])} ...)"
         yield unknown("rights", text, "ask for a ClusterRoleBinding to cluster-admin, or let an administrator run this")
@@ -124,13 +137,18 @@ def judge(found: Installed, now: datetime, version: str) -> Iterator[Finding]:
     yield from _leader(found, now)
 
 
-def _kubernetes(version: str) -> Iterator[Finding]:
-    told = re.match(r"v?(\d+)\.(\d+)", version)
+def _kubernetes(found: Installed) -> Iterator[Finding]:
+    told = re.match(r"v?(\d+)\.(\d+)", found.kubernetes)
+    oldest = ".".join(map(str, OLDEST))
+    what = f"Kubernetes {found.kubernetes}" if found.kubernetes else "the API server"
+    range_ = f"Topogate supports Kubernetes {oldest} and newer"
     if told and (int(told[1]), int(told[2])) < OLDEST:
-        oldest = ".".join(map(str, OLDEST))
-        yield error(
-            "versions", f"Kubernetes {version} is older than {oldest}", f"upgrade the cluster to {oldest} or newer"
-        )
+        wrong = f"is older than {oldest}"
+    elif not found.policies:
+        wrong = "does not serve ValidatingAdmissionPolicy of admissionregistration.k8s.io/v1"
+    else:
+        return
+    yield error("versions", f"{what} {wrong}: {range_}", f"upgrade the cluster to {oldest} or newer")
 
 
 def _objects(objects: Sequence[tuple[Json, Json | None]], again: str) -> Iterator[Finding]:

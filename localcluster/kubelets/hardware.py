@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from localcluster.programs.build import KUBERNETES_VERSION
+
 NONE = "none"
 BEST_EFFORT = "best-effort"
 RESTRICTED = "restricted"
@@ -99,7 +101,7 @@ class Settings:
     static_memory: bool = True
     cpu_options: frozenset[str] = frozenset()
     topology_options: frozenset[str] = frozenset()
-    version: str = "v1.36.3"
+    version: str = f"v{KUBERNETES_VERSION}"
 
     def __post_init__(self) -> None:
         """ValueError for what a kubelet would not start with."""

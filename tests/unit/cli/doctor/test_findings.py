@@ -266,7 +266,12 @@ def change(kind, name, change):
 
 
 BROKEN = {
-    "versions: Kubernetes v1.29.4 is older": lambda found: setattr(found, "kubernetes", "v1.29.4"),
+    "versions: Kubernetes v1.29.4 is older than 1.30: Topogate supports Kubernetes 1.30 and newer": lambda found: (
+        setattr(found, "kubernetes", "v1.29.4")
+    ),
+    "versions: Kubernetes v1.36.3 does not serve ValidatingAdmissionPolicy": lambda found: setattr(
+        found, "policies", False
+    ),
     "installation: missing: PodDisruptionBudget": lambda found: remove(found, "PodDisruptionBudget"),
     "rbac: rights that differ from the installed: ClusterRole topogate-ungater (rules[0]": change(
         "ClusterRole", "topogate-ungater", lambda role: role["rules"][0].update(verbs=["get"])
