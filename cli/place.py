@@ -12,6 +12,7 @@ from rich.text import Text
 
 from cli.cluster import cluster_snapshot, manifests, room_report
 from cli.cluster import required_evictions as reliefs
+from cli.cluster.claimed_devices import Predictor
 from cli.cluster.dry_run import Outcome, rehearse
 from cli.cluster.dump import Found
 from cli.cluster.manifests import NAMED, Maker, Manifest
@@ -58,11 +59,15 @@ class Zone(msgspec.Struct, frozen=True):
 
 
 class OnNode(msgspec.Struct, frozen=True):
-    """Pods on one node. ``zones``: of each of them, where the inside of the node is known."""
+    """Pods on one node. ``zones``: of each of them, where the inside of the node is known.
+
+    ``devices``: of each of them, those that kube-scheduler would give to their claims, as things stand.
+    """
 
     node: str
     pods: int
     zones: tuple[tuple[Zone, ...], ...] = ()
+    devices: tuple[tuple[str, ...], ...] = ()
 
 
 class Landing(msgspec.Struct, frozen=True):
@@ -189,7 +194,8 @@ def report(
     warnings = {warning: None for one in accepted for warning in one.warnings}
     # Each group of a LeaderWorkerSet is a workload of its own, which is told by its own name.
     titles = {pod.metadata.uid: one.title for one in accepted if not one.leader_sets for pod in one.pods}
-    answers += [_answer(memory, outcome, titles) for outcome in outcomes]
+    predictor = Predictor(memory.state)
+    answers += [_answer(memory, outcome, titles, predictor) for outcome in outcomes]
     managed = {uid for outcome in outcomes for uid in (outcome.record.job.uid, *outcome.record.pods)}
     answers += [_left_alone(one) for one in accepted if one.kind not in NAMED and not managed & _uids(one)]
     if warnings and answers:
@@ -212,7 +218,7 @@ def _left_alone(one: Manifest) -> PlaceAnswer:
     return PlaceAnswer(one.title, one.namespace, State.NOT_MANAGED, "", text, warnings=())
 
 
-def _answer(memory: Cache, outcome: Outcome, titles: Mapping[str, str]) -> PlaceAnswer:
+def _answer(memory: Cache, outcome: Outcome, titles: Mapping[str, str], predictor: Predictor) -> PlaceAnswer:
     """``titles``: by uid of a pod, what the user wrote that it comes of."""
     record, owner = outcome.record, outcome.record.job
     written = {titles[uid] for uid in record.pods if uid in titles}
@@ -227,7 +233,9 @@ def _answer(memory: Cache, outcome: Outcome, titles: Mapping[str, str]) -> Place
         reason=str(outcome.reason),
         message=outcome.message,
         queue=owner.queue,
-        pod_sets=tuple(_pod_sets(memory.state, record, {part.pod_set: part for part in outcome.assignments})),
+        pod_sets=tuple(
+            _pod_sets(memory.state, record, {part.pod_set: part for part in outcome.assignments}, predictor)
+        ),
         victims=tuple(_victims(memory, outcome)),
         room=room,
         relief=reliefs.relief(memory, record, outcome.reason, room) if state is State.WAITS else None,
@@ -246,7 +254,9 @@ def _room(memory: Cache, record: WorkloadEntry) -> Iterator[Room]:
     yield from room_report.rooms(memory.state, owned.request, asked, flavors)
 
 
-def _pod_sets(state: ClusterState, record: WorkloadEntry, parts: Mapping[str, Assignment]) -> Iterator[PodSetView]:
+def _pod_sets(
+    state: ClusterState, record: WorkloadEntry, parts: Mapping[str, Assignment], predictor: Predictor
+) -> Iterator[PodSetView]:
     for owned in record.job.pod_sets:
         part, request = parts.get(owned.name), owned.request
         yield PodSetView(
@@ -258,15 +268,15 @@ def _pod_sets(state: ClusterState, record: WorkloadEntry, parts: Mapping[str, As
             per_pod=listed(convert.pod_requests(owned.template.spec)),
             flavor=part.flavor if part is not None else "",
             levels=part.levels if part is not None else (),
-            domains=tuple(_landings(state, record.key, part)) if part is not None else (),
+            domains=tuple(_landings(state, record.key, part, predictor)) if part is not None else (),
         )
 
 
-def _landings(state: ClusterState, key: str, part: Assignment) -> Iterator[Landing]:
-    first = 0
+def _landings(state: ClusterState, key: str, part: Assignment, predictor: Predictor) -> Iterator[Landing]:
+    first, devices = 0, predictor.of(key, part)
     for piece in part.slices:
         nodes = tuple(
-            OnNode(name, count, tuple(map(_zones, state.placements(key, part.pod_set, name))))
+            OnNode(name, count, tuple(map(_zones, state.placements(key, part.pod_set, name))), devices.get(name, ()))
             for name, count in piece.nodes
         )
         yield Landing(piece.values, piece.count, first, nodes)
@@ -354,17 +364,20 @@ def _landing_table(one: PodSetView, *, named: bool) -> Table:
 
 
 def _zone_tables(one: PodSetView) -> Iterator[Table]:
-    nodes = [node for landing in one.domains for node in landing.nodes if node.zones]
+    """The NUMA zones and devices of each pod, where they are known."""
+    nodes = [node for landing in one.domains for node in landing.nodes if node.zones or node.devices]
     if not nodes:
         return
     table = Table(box=None, pad_edge=False)
     for name in ("NODE", "POD", "ZONES", "DEVICES"):
         table.add_column(name)
     for node in nodes[:DOMAINS]:
-        for number, zones in enumerate(node.zones, 1):
+        several = max(len(node.zones), len(node.devices))
+        for at in range(several):
+            zones, devices = (node.zones[at : at + 1] or ((),))[0], (node.devices[at : at + 1] or ((),))[0]
             amounts = "; ".join(f"{zone.zone}: {_amounts(zone.amounts)}" for zone in zones)
-            devices = ", ".join(name for zone in zones for ids in zone.devices.values() for name in ids)
-            table.add_row(node.node if number == 1 else "", f"{number} of {len(node.zones)}", amounts, devices)
+            known = [name for zone in zones for ids in zone.devices.values() for name in ids]
+            table.add_row("" if at else node.node, f"{at + 1} of {several}", amounts, ", ".join([*known, *devices]))
     yield table
 
 

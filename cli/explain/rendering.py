@@ -74,8 +74,8 @@ def _wish(policy: str, level: str) -> str:
 
 
 def _zone_tables(result: Report) -> Iterator[RenderableType]:
-    """The NUMA zones of each pod, where they are known."""
-    pods = [pod for domain in result.domains for pod in domain.pods if pod.zones]
+    """The NUMA zones and devices of each pod, where they are known."""
+    pods = [pod for domain in result.domains for pod in domain.pods if pod.zones or pod.devices]
     if not pods:
         return
     table = Table(box=None, pad_edge=False)
@@ -83,7 +83,8 @@ def _zone_tables(result: Report) -> Iterator[RenderableType]:
         table.add_column(name)
     for pod in pods[:MOST_PODS]:
         zones = "; ".join(f"{zone.zone}: {_listed(zone.amounts)}" for zone in pod.zones)
-        devices = ", ".join(name for zone in pod.zones for ids in zone.devices.values() for name in ids)
+        known = [name for zone in pod.zones for ids in zone.devices.values() for name in ids]
+        devices = ", ".join([*known, *pod.devices])
         table.add_row(pod.name, pod.node, zones, devices, pod.zones_from)
     yield Text("")
     yield table

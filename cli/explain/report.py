@@ -7,6 +7,7 @@ import msgspec
 
 from cli.cluster import cluster_snapshot, dry_run, installed, live_queues, room_report
 from cli.cluster import required_evictions as reliefs
+from cli.cluster.claimed_devices import HeldDevices
 from cli.cluster.dump import Dump
 from cli.cluster.required_evictions import Relief
 from cli.cluster.room_report import Room
@@ -61,6 +62,7 @@ class PlacedPod(msgspec.Struct, frozen=True):
     zones: tuple[PodZone, ...] = ()
     zones_from: str = ""
     reason: str = ""
+    devices: tuple[str, ...] = ()  # of its claims
 
 
 class Domain(msgspec.Struct, frozen=True):
@@ -170,7 +172,7 @@ def _report(
     workload = next((one for one in read.workloads if belongs(one, owner) and _in(one, owner)), None)
     slots = observed_of(workload).slots if workload else None
     pods = list(found.pods.values()) if found is not None else _pods_of(read.pods, owner)
-    domains, others = _domains(workload, owner, pods, keys)
+    domains, others = _domains(workload, owner, pods, keys, HeldDevices(memory.state))
     state, reason, message = _condition(owner, workload, slots)
     held, place = None, None
     if (
@@ -292,7 +294,7 @@ def _condition(owner: JobView, workload: Workload | None, slots: PodSetSlots | N
 
 
 def _domains(
-    workload: Workload | None, owner: JobView, pods: Sequence[objects.Pod], keys: Keys
+    workload: Workload | None, owner: JobView, pods: Sequence[objects.Pod], keys: Keys, devices: HeldDevices
 ) -> tuple[tuple[Domain, ...], tuple[PlacedPod, ...]]:
     """The slots of each pod set with their pods, and the pods without a slot."""
     admission = observed_of(workload).admission if workload is not None else None
@@ -307,7 +309,7 @@ def _domains(
         slots = part.slots if part is not None else None
         by_slot: dict[int | None, list[PlacedPod]] = defaultdict(list)
         for pod in members.pop(pod_set.name, ()):
-            placed = _placed(pod, pod_set.rank(pod), keys)
+            placed = _placed(pod, pod_set.rank(pod), keys, devices)
             by_slot[None if slots is None or placed.gated else slots.of_selector(pod.spec.node_selector)].append(placed)
         for there in by_slot.values():
             there.sort(key=lambda pod: (pod.rank is None, pod.rank, pod.name))
@@ -317,11 +319,11 @@ def _domains(
             for index, slot in enumerate(slots.slots if slots else ())
         )
         others += by_slot[None]
-    others += (_placed(pod, None, keys) for rest in members.values() for pod in rest)
+    others += (_placed(pod, None, keys, devices) for rest in members.values() for pod in rest)
     return tuple(found), tuple(others)
 
 
-def _placed(pod: objects.Pod, rank: int | None, keys: Keys) -> PlacedPod:
+def _placed(pod: objects.Pod, rank: int | None, keys: Keys, devices: HeldDevices) -> PlacedPod:
     gated = is_gated(pod, keys.gate)
     phase = "Terminating" if pod.metadata.deletion_timestamp else pod.status.phase
     zones, source = _zones(pod)
@@ -334,6 +336,7 @@ def _placed(pod: objects.Pod, rank: int | None, keys: Keys) -> PlacedPod:
         zones,
         source,
         pod.status.reason,
+        devices.of(pod),
     )
 
 

@@ -41,9 +41,9 @@ def _table(view: FlavorView, *, wide: bool, utf: bool) -> Table:
     table.add_column(" / ".join(map(short, view.levels)), no_wrap=True)
     for name in ("NODES", "OUT", "IDLE"):
         table.add_column(name, justify="right")
-    for name in view.tree.resources:
+    for heading in (*map(_heading, view.tree.resources), *view.tree.devices):
         for column in ("FREE", "USED", "ALL") if wide else ("FREE/ALL",):
-            table.add_column(f"{_heading(name)} {column}", justify="right")
+            table.add_column(f"{heading} {column}", justify="right")
     if view.tree.starts:
         table.add_column(f"STARTS {'/'.join(view.tree.starts)}", justify="right")
     tenants = _any_tenants(view.tree)
@@ -51,8 +51,7 @@ def _table(view: FlavorView, *, wide: bool, utf: bool) -> Table:
         table.add_column("HELD BY")
     for label, domain, alike in _rows(view.tree, fold=not wide, utf=utf):
         cells = [str(domain.nodes * alike), _out(domain, alike), str(domain.idle * alike)]
-        for name, amount in domain.resources.items():
-            free, used, have = (_amount(name, part, alike) for part in (amount.free, amount.used, amount.allocatable))
+        for free, used, have in _amounts(domain, alike):
             cells += (free, used, have) if wide else (f"{free}/{have}",)
         if view.tree.starts:
             cells.append("/".join(str(count * alike) for count in domain.starts.values()))
@@ -60,6 +59,13 @@ def _table(view: FlavorView, *, wide: bool, utf: bool) -> Table:
             cells.append(_held(domain.tenants, alike, wide=wide))
         table.add_row(label, *cells, style=_style(domain, view.resource))
     return table
+
+
+def _amounts(domain: DomainView, times: int) -> Iterator[tuple[str, str, str]]:
+    """(free, used, all) of each resource, and of devices by class."""
+    for name, amount in (*domain.resources.items(), *domain.devices.items()):
+        free, used, have = (_amount(name, part, times) for part in (amount.free, amount.used, amount.allocatable))
+        yield free, used, have
 
 
 def _rows(top: DomainView, *, fold: bool, utf: bool) -> Iterator[tuple[str, DomainView, int]]:
@@ -94,7 +100,15 @@ def _alike(domains: Sequence[DomainView]) -> Iterator[tuple[DomainView, ...]]:
 
 
 def _numbers(domain: DomainView) -> tuple[object, ...]:
-    return domain.nodes, domain.not_ready, domain.cordoned, domain.idle, domain.resources, domain.tenants
+    return (
+        domain.nodes,
+        domain.not_ready,
+        domain.cordoned,
+        domain.idle,
+        domain.resources,
+        domain.devices,
+        domain.tenants,
+    )
 
 
 def _out(domain: DomainView, alike: int) -> str:
@@ -119,7 +133,8 @@ def _any_tenants(domain: DomainView) -> bool:
 def _held(tenants: Sequence[Tenant], times: int, *, wide: bool) -> str:
     shown = tenants if wide else tenants[:NAMED]
     named = [
-        f"{one.namespace}/{one.name} ({(one.pods + one.waiting_slots) * times}{'' if one.workload else ', not ours'})"
+        f"{one.namespace}/{one.name} ({(one.pods + one.waiting_slots) * times}{'' if one.workload else ', not ours'}"
+        f"{_had(one) if wide else ''})"
         for one in shown
     ]
     more = len(tenants) - len(named)
@@ -128,6 +143,11 @@ def _held(tenants: Sequence[Tenant], times: int, *, wide: bool) -> str:
 
 def _heading(resource: str) -> str:
     return resource.rsplit("/", 1)[-1].upper()
+
+
+def _had(tenant: Tenant) -> str:
+    """The devices of its claims."""
+    return "".join([f", {node}: {' '.join(devices)}" for node, devices in tenant.devices.items()])
 
 
 def _amount(resource: str, text: str, times: int = 1) -> str:

@@ -1,19 +1,22 @@
 """The topology domains of a cluster, what they have, and what is free in them: `TreeReport`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
+from cli.cluster.claimed_devices import HeldDevices, Names, class_asks
 from cli.cluster.holders import holders
 from cli.cluster.installed import no_topology
 from cli.explain.rendering import short
 from cli.output import Failure
+from engine.claims.asks import DeviceAsk
 from engine.cluster.capacity import GANGS, WHOLE, Capacity, measured
 from engine.cluster.state import ClusterState
 from engine.cluster.tree import Path, Tree
 from engine.quantity import CPU, format_quantity
+from kube.objects import key
 from ungater.cache.cache import Cache
 
 ROWS: Final = 48  # so many fit a screen: what has more is folded
@@ -28,7 +31,10 @@ class Amount(msgspec.Struct, frozen=True):
 
 
 class Tenant(msgspec.Struct, frozen=True, rename="camel"):
-    """Who holds something in a domain. ``workload`` is empty for pods that Topogate did not place."""
+    """Who holds something in a domain. ``workload`` is empty for pods that Topogate did not place.
+
+    ``devices``: those that its pods have by claims, by node.
+    """
 
     name: str
     namespace: str
@@ -37,12 +43,14 @@ class Tenant(msgspec.Struct, frozen=True, rename="camel"):
     pods: int
     waiting_slots: int
     amounts: dict[str, str]
+    devices: dict[str, tuple[str, ...]] = {}
 
 
 class DomainView(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """One domain. ``values``: one a level, widest first; () for the flavor as a whole.
 
-    ``starts``: how many gangs of so many devices would start now inside of it (`Capacity.gangs`).
+    ``starts``: how many gangs of so many devices would start now inside of it (`Capacity.gangs`). ``devices``: by
+    DeviceClass, for how many pods that claim one of it.
     """
 
     level: str
@@ -53,6 +61,7 @@ class DomainView(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     idle: int
     resources: dict[str, Amount]
     starts: dict[str, int] = {}
+    devices: dict[str, Amount] = {}
     tenants: tuple[Tenant, ...] = ()
     domains: "tuple[DomainView, ...]" = ()
 
@@ -105,17 +114,25 @@ def report(memory: Cache, wish: TreeWish) -> TreeReport:
         known = ", ".join(sorted(state.flavors))
         raise Failure(f"--flavor {wish.flavor}: there is no such ResourceFlavor with a topology; there is {known}")
     names = [wish.flavor] if wish.flavor else sorted(state.flavors)
-    resources = _resources(state, wish.resources)
+    asks = _asks(state, wish.resources)
+    resources = _resources(state, wish.resources, asks)
     trees = [tree for name in names if (tree := state.tree(name)) is not None and _has(tree, wish)]
     if not trees:
         _fail(state, names, wish)
     placed = {name for one in state.flavors if (tree := state.tree(one)) is not None for name in tree.names}
-    views = tuple(_flavor(memory, tree, wish, resources) for tree in trees)
+    views = tuple(_flavor(memory, tree, wish, resources, asks) for tree in trees)
     lacking = {name for view in views for name in view.lacking}
     return TreeReport(views, 0 if wish.flavor or wish.under else len(state.nodes.keys() - placed - lacking))
 
 
-def _resources(state: ClusterState, wanted: Sequence[str]) -> tuple[str, ...]:
+def _asks(state: ClusterState, wanted: Sequence[str]) -> dict[str, DeviceAsk]:
+    """What pods ask for that claim one device of a DeviceClass, for each that was asked for or is worth telling."""
+    ledger, found = state.cluster.devices, class_asks(state)
+    kept = {name: ask for name, ask in found.items() if not wanted or any(name.endswith(text) for text in wanted)}
+    return {name: ask for name, ask in kept.items() if ledger.emptied(ask).any() and not ledger.refused(ask)}
+
+
+def _resources(state: ClusterState, wanted: Sequence[str], asks: Mapping[str, DeviceAsk]) -> tuple[str, ...]:
     """Those that were asked for, by their names or the ends of them; else all that are worth telling."""
     if not wanted:
         return measured(state)
@@ -125,8 +142,8 @@ def _resources(state: ClusterState, wanted: Sequence[str]) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for text in wanted:
         exact = [name for name in known if name == text] or [name for name in known if name.endswith(text)]
-        if not exact:
-            raise Failure(f"--resource {text}: no node has it; there is {', '.join(known) or 'nothing'}")
+        if not exact and not any(name.endswith(text) for name in asks):
+            raise Failure(f"--resource {text}: no node has it; there is {', '.join((*known, *asks)) or 'nothing'}")
         found |= dict.fromkeys(exact)
     return tuple(found)
 
@@ -176,16 +193,25 @@ class _Columns:
     idle: Sequence[int]
     amounts: Mapping[str, tuple[Sequence[int], Sequence[int], Sequence[int]]]
     starts: Mapping[str, Sequence[int]]
+    devices: Mapping[str, tuple[Sequence[int], Sequence[int]]]
 
 
 class _Teller:
     """Makes views of the domains of one tree."""
 
-    def __init__(self, memory: Cache, tree: Tree, wish: TreeWish, resources: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        memory: Cache,
+        tree: Tree,
+        wish: TreeWish,
+        resources: tuple[str, ...],
+        asks: Mapping[str, DeviceAsk],
+    ) -> None:
         self._memory = memory
         self._tree = tree
         self._wish = wish
         self._resources = resources
+        self._asks = asks
         self.main = resources[0] if resources else CPU
         self.capacity = Capacity(memory.state, tree)
         self.deepest = self._depth()
@@ -230,7 +256,12 @@ class _Teller:
                 for name in self._resources
             },
             {str(size): capacity.gangs(self.main, size, rank).tolist() for size in GANGS} if "/" in self.main else {},
+            {name: self._equipped(ask, rank) for name, ask in self._asks.items()},
         )
+
+    def _equipped(self, ask: DeviceAsk, rank: int) -> tuple[list[int], list[int]]:
+        have, free = self.capacity.equipped(ask, rank)
+        return have.tolist(), free.tolist()
 
     def view(self, rank: int = WHOLE, at: int = 0) -> DomainView:
         """One domain with those below it."""
@@ -248,6 +279,10 @@ class _Teller:
             idle=columns.idle[at],
             resources=amounts,
             starts={size: counts[at] for size, counts in columns.starts.items()},
+            devices={
+                name: Amount(str(have[at]), str(have[at] - free[at]), str(free[at]))
+                for name, (have, free) in columns.devices.items()
+            },
             tenants=self._tenants(rank, at) if self._wish.tenants and rank == self.deepest else (),
             domains=tuple(self.view(rank + 1, below) for below in self._below(rank, at)),
         )
@@ -264,6 +299,8 @@ class _Teller:
     def _tenants(self, rank: int, at: int) -> tuple[Tenant, ...]:
         bounds = self._tree.bounds[rank]
         names = self._tree.names[int(bounds[at]) : int(bounds[at + 1])]
+        held = HeldDevices(self._memory.state)
+        pods = {key(pod): (name, held.of(pod)) for name in names for pod in self._memory.stores.pods_on(name)}
         return tuple(
             Tenant(
                 one.name,
@@ -273,6 +310,7 @@ class _Teller:
                 one.pods,
                 one.slots,
                 {name: format_quantity(name, amount) for name, amount in sorted(one.amounts.items()) if amount},
+                _by_node([pods[pod] for pod in sorted(one.keys) if pod in pods]),
             )
             for one in holders(self._memory, names)
         )
@@ -291,8 +329,18 @@ class _Teller:
         )
 
 
-def _flavor(memory: Cache, tree: Tree, wish: TreeWish, resources: tuple[str, ...]) -> FlavorView:
-    teller = _Teller(memory, tree, wish, resources)
+def _by_node(pods: Iterable[tuple[str, Names]]) -> dict[str, Names]:
+    found: dict[str, Names] = {}
+    for node, devices in pods:
+        if devices:
+            found[node] = (*found.get(node, ()), *devices)
+    return dict(sorted(found.items()))
+
+
+def _flavor(
+    memory: Cache, tree: Tree, wish: TreeWish, resources: tuple[str, ...], asks: Mapping[str, DeviceAsk]
+) -> FlavorView:
+    teller = _Teller(memory, tree, wish, resources, asks)
     if wish.under:
         rank = len(wish.under) - 1
         top = teller.view(rank, tree.find(rank, wish.under) or 0)

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from engine.arrays import Ints
+from engine.claims.asks import DeviceAsk
 from engine.cluster.state import ClusterState
 from engine.cluster.tree import Tree
 
@@ -26,6 +27,7 @@ class Capacity:
     def __init__(self, state: ClusterState, tree: Tree) -> None:
         self.tree = tree
         self._table = table = state.cluster.table
+        self._devices = state.cluster.devices
         self._where = np.arange(tree.size, dtype=np.int64)
         if tree.size:
             self._where = tree.where(self._where)
@@ -85,6 +87,11 @@ class Capacity:
         pod = min(devices, int(sizes[len(sizes) - 1 - int(np.argmax(counts[::-1]))]))
         found: Ints = self._sums(self._free(resource) // pod, rank) // -(-devices // pod)
         return found
+
+    def equipped(self, ask: DeviceAsk, rank: int) -> tuple[Ints, Ints]:
+        """For how many pods with such claims there are devices, and for how many some are free, as `free` has it."""
+        have, left = (part[self._where] for part in (self._devices.emptied(ask), self._devices.counts(ask)))
+        return self._sums(have, rank), self._sums(np.where(self._usable, left, 0), rank)
 
     def _free(self, resource: str) -> Ints:
         found: Ints = np.where(self._usable, np.maximum(self._row(self._table.free, resource), 0), 0)

@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 from support.jobs import KEYS, Watched, followed, job, nodes_of, until
 
+from cli.explain.report import report
 from kube.resources import CLAIM_TEMPLATES, DEVICE_CLASSES, NODES
 from localcluster.dra.domains import CLIQUE_LABEL, channel_template, clique, settle
 from localcluster.dra.driver import parse_driver
@@ -51,13 +52,15 @@ def blocks(hosts):
     return {host.split("-")[2] for host in hosts}
 
 
-async def test_one_channel_and_one_domain_a_node(domains, client):
+async def test_one_channel_and_one_domain_a_node(domains, client, namespace):
     for uid in ("uid-a", "uid-b"):
         await domains.domain(uid)
     await domains.train("first", "uid-a")
     first = nodes_of(await domains.running("first", 3))
     assert (max(Counter(first).values()), len(blocks(first))) == (1, 1)
     assert await settle(client) == dict.fromkeys(first, "uid-a")
+    told = await report(client, namespace, "first")
+    assert [pod.devices for at in told.domains for pod in at.pods] == [("compute-domain.nvidia.com/channel-0",)] * 3
 
     await domains.train("second", "uid-b")
     second = nodes_of(await domains.running("second", 3))

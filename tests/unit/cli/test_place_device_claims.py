@@ -100,6 +100,21 @@ def test_a_template_of_the_manifests_counts_on_devices_of_the_snapshot(tmp_path)
     assert answer["state"] == "Placed"
     nodes = [node for part in answer["podSets"] for domain in part["domains"] for node in domain["nodes"]]
     assert [(one["node"], one["pods"]) for one in nodes] == [("r2h1", 1), ("r2h2", 1)]
+    pair = [["gpu.example.com/gpu-0", "gpu.example.com/gpu-1"]]
+    assert [one["devices"] for one in nodes] == [pair, pair]
+
+
+def test_jobs_that_come_together_are_told_different_devices(tmp_path):
+    cluster = [CLASS, TEMPLATE, devices("r2h1", 8)]
+    other = a_job({"containers": [container(1)], **CLAIMS}, name="other", uid="u-other")
+    command = ["place", "-f", "-", "--dry-run", "--cluster", written(tmp_path, *cluster)]
+    written_down = yaml.safe_dump_all([OWNERS["Job"], other])
+    result = CliRunner().invoke(app, [*command, "-o", "json"], input=written_down)
+    answers = json.loads(result.stdout)
+    nodes = [node for one in answers for part in one["podSets"] for at in part["domains"] for node in at["nodes"]]
+    found = [name.removeprefix("gpu.example.com/gpu-") for node in nodes for names in node["devices"] for name in names]
+    assert (len(nodes), found) == (2, list("01234567"))
+    assert "gpu.example.com/gpu-6, gpu.example.com/gpu-7" in CliRunner().invoke(app, command, input=written_down).stdout
 
 
 def test_what_holds_devices_and_which_request_lacks_them_is_told(tmp_path):

@@ -59,6 +59,12 @@ def test_a_placed_job_as_a_tree_of_its_domains():
     ]
 
 
+def test_devices_of_claims_are_told_with_the_pods_that_have_them():
+    had = PlacedPod("a", "Running", "h1", 0, gated=False, devices=("gpu.example.com/gpu-0", "dra.net/eth1"))
+    lines = text(report(domains=(Domain(("b1", "r1", "h1"), 2, (had, pod("b", 1))),)))
+    assert lines[-1].split() == ["a", "h1", "gpu.example.com/gpu-0,", "dra.net/eth1"]
+
+
 def test_one_that_is_moved_says_so():
     lines = text(report(message="4 pods in b1", moving="it is moved: it comes together"))
     assert lines[1:] == ["Placed  4 pods in b1", "it is moved: it comes together"]

@@ -1,14 +1,19 @@
 """`topogate tree` on snapshots: numbers, folding, who holds what, and bad input."""
 
+import io
 import json
 
+import msgspec
 import pytest
+from rich.console import Console
 from support.snapshots import FLAVOR, GPU, HOST, RACK, foreign, node
 from support.snapshots import let_go as running
 from typer.testing import CliRunner
 
 from cli.main import app
 from cli.output import Failure
+from cli.tree.rendering import render
+from cli.tree.report import TreeReport
 
 NODES = [node(f"r{rack}h{host}", f"r{rack}") for rack in (1, 2) for host in (1, 2)]
 
@@ -136,3 +141,66 @@ def test_how_many_gangs_would_start_now(tmp_path):
     assert "64/8/1" in run(tmp_path, *racks)
     bare = [dict(one, status={**one["status"], "allocatable": {"cpu": "4", "pods": "9"}}) for one in NODES]
     assert "STARTS" not in run(tmp_path, *bare)
+
+
+def gpus(name, count):
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "gpu.example.com", "nodeName": name, "pool": pool}
+    spec |= {"devices": [{"name": f"gpu-{number}"} for number in range(count)]}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec}
+
+
+def device_class(name, **spec):
+    spec |= {"selectors": [{"cel": {"expression": "device.driver == 'gpu.example.com'"}}]}
+    meta = {"name": name, "creationTimestamp": "2026-11-21T00:00:00Z"}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": meta, "spec": spec}
+
+
+def test_devices_of_claims_by_their_class(tmp_path):
+    held = {"request": "one", "driver": "gpu.example.com", "pool": "r2h1", "device": "gpu-0"}
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "held", "namespace": "team"},
+        "status": {"allocation": {"devices": {"results": [held]}}},
+    }
+    none = device_class("none.example.com")
+    none["spec"]["selectors"][0]["cel"]["expression"] = "device.driver == 'none.example.com'"
+    classes = [device_class("gpu.example.com"), device_class("a.example.com", extendedResourceName="e.com/gpu"), none]
+    items = [*NODES, *classes, gpus("r2h1", 4), gpus("r2h2", 4), claim]
+    (flavor,) = tree(tmp_path, *items)["flavors"]
+    assert flavor["tree"]["devices"] == {"gpu.example.com": {"allocatable": "8", "used": "1", "free": "7"}}
+    assert [rack["devices"]["gpu.example.com"]["free"] for rack in flavor["tree"]["domains"]] == ["0", "7"]
+    text = run(tmp_path, *items, args=("--resource", "gpu.example.com"))
+    assert "gpu.example.com FREE/ALL" in text
+    assert "7/8" in text
+    cordoned = [one if one["metadata"]["name"] != "r2h2" else node("r2h2", "r2", unschedulable=True) for one in items]
+    (flavor,) = tree(tmp_path, *cordoned)["flavors"]
+    assert flavor["tree"]["devices"]["gpu.example.com"]["free"] == "3"
+    assert "devices" not in tree(tmp_path, *NODES)["flavors"][0]["tree"]
+
+
+def test_who_holds_which_devices_of_claims(tmp_path):
+    job, workload, *pods = running("a", ["r1h1", "r1h2"], 0)
+    claims = []
+    for number, pod in enumerate(pods):
+        name = f"a-gpu-{number}"
+        pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]
+        pod["status"]["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": name}]
+        result = {
+            "request": "one",
+            "driver": "gpu.example.com",
+            "pool": pod["spec"]["nodeName"],
+            "device": f"gpu-{number}",
+        }
+        claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
+        claim |= {"metadata": {"name": name, "namespace": pod["metadata"]["namespace"]}}
+        claims.append(claim | {"status": {"allocation": {"devices": {"results": [result]}}}})
+    items = [*NODES, device_class("gpu.example.com"), gpus("r1h1", 4), gpus("r1h2", 4), job, workload, *pods, *claims]
+    (flavor,) = tree(tmp_path, *items, args=("--workloads", "--level", "rack"))["flavors"]
+    (tenant,) = flavor["tree"]["domains"][0]["tenants"]
+    assert tenant["devices"] == {"r1h1": ["gpu.example.com/gpu-0"], "r1h2": ["gpu.example.com/gpu-1"]}
+    found = msgspec.convert(tree(tmp_path, *items, args=("--workloads",)), TreeReport)
+    console = Console(file=io.StringIO(), width=300, color_system=None)
+    console.print(render(found, wide=True))
+    assert "team/job/a (1, r1h1: gpu.example.com/gpu-0)" in console.file.getvalue()
