@@ -8,7 +8,7 @@ from support.jobsets import jobset
 from support.queues import queued
 from support.siege import ANYWHERE, pod
 
-from kube.resources import JOB_SETS, JOBS, LEADER_WORKER_SETS, PODS
+from kube.resources import JOB_SETS, JOBS, LEADER_WORKER_SETS, POD_DISRUPTION_BUDGETS, PODS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio(loop_scope="module")]
 
@@ -229,3 +229,21 @@ async def test_an_elastic_job_that_asks_for_two_billion_pods_later(siege):
     await siege.tenant.patch(JOBS, "evil", siege.namespace, body={"spec": {"parallelism": 2**31 - 1}})
     await siege.stands()
     await siege.paid()
+
+
+async def test_three_hundred_budgets_of_a_thousand_expressions_that_change(siege):
+    """All select its pods: whoever compares each of them with each pod anew does nothing else."""
+    await siege.submit("evil", 4)
+    await siege.mine.running("evil", 4)
+    needs = [{"key": f"k{number}", "operator": "DoesNotExist"} for number in range(1000)]
+    selector = {"matchExpressions": needs}
+    bodies = [
+        {"metadata": {"name": f"evil-{number}"}, "spec": {"selector": selector, "maxUnavailable": 1}}
+        for number in range(300)
+    ]
+    await flood(siege, POD_DISRUPTION_BUDGETS, bodies)
+    for number in range(50):
+        spec = {"selector": {"matchExpressions": needs[number:]}}
+        await siege.tenant.patch(POD_DISRUPTION_BUDGETS, f"evil-{number}", siege.namespace, body={"spec": spec})
+    await siege.stands()
+    await siege.restart()

@@ -4,14 +4,17 @@ Rules
 - A budget counts those pods of a workload that it selects, that are bound and have not ended; a pod that is on its way
   out is not asked for again, so it counts no more.
 - A pod that two budgets select can be evicted by nobody: its workload has to wait for an administrator.
-- Nothing is looked at where a namespace has no budget. Else a workload is looked at again when its pods changed, and
-  everybody of the namespace when a budget's selector did.
+- Nothing is looked at where a namespace has no budget. Else a pod is compared with all budgets of its namespace when it
+  or its labels are new, and with one when that budget's selector changed.
+- Of a namespace `MOST_BUDGETS` budgets are compared, with `MOST_TERMS` keys and values together. Where there are more,
+  all its pods are taken for such as nobody can evict.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Self
 
-from engine.cluster.filters import selects
 from engine.model import Requirement
 from kube.budgets import PodDisruptionBudget
 from kube.informer import Event
@@ -20,10 +23,97 @@ from kube.pods import convert
 from queueing.queues.pdb import Takes
 from ungater.cache.cache import Cache
 from ungater.model.pod_slots import finished
+from ungater.model.workload_entry import WorkloadEntry
 
 TWICE = "(two budgets of one pod)"  # no legal name; nothing is ever allowed of it
+MOST_BUDGETS = 128
+MOST_TERMS = 1024
 
 Selector = tuple[Requirement, ...] | None
+Counted = tuple[Mapping[str, str], set[str]]  # the labels of a pod, and the budgets that select it
+
+
+@dataclass(frozen=True)
+class _Matcher:
+    """A label selector, made ready to be compared with many pods: the cost is that of the keys both have."""
+
+    needs: frozenset[str]  # keys that have to be there
+    allowed: Mapping[str, frozenset[str]]
+    forbidden: Mapping[str, frozenset[str] | None]  # values of a key; None: it must not be there
+    keys: frozenset[str]
+    terms: int
+
+    @classmethod
+    def of(cls, selector: Sequence[Requirement]) -> Self:
+        needs: set[str] = set()
+        allowed: dict[str, frozenset[str]] = {}
+        forbidden: dict[str, frozenset[str] | None] = {}
+        for one in selector:
+            values = frozenset(one.values)
+            match one.operator:
+                case "NotIn":
+                    before = forbidden.get(one.key, frozenset())
+                    forbidden[one.key] = before | values if before is not None else None
+                case "DoesNotExist":
+                    forbidden[one.key] = None
+                case "Exists":
+                    needs.add(one.key)
+                case _:
+                    needs.add(one.key)
+                    allowed[one.key] = allowed[one.key] & values if one.key in allowed else values
+        keys = frozenset((*allowed, *forbidden))
+        return cls(frozenset(needs), allowed, forbidden, keys, _terms(selector))
+
+    def selects(self, labels: Mapping[str, str]) -> bool:
+        """Whether a pod with these labels is selected."""
+        if not self.needs <= labels.keys():
+            return False
+        for key in self.keys & labels.keys():
+            value, barred = labels[key], self.forbidden.get(key, frozenset())
+            if barred is None or value in barred or value not in self.allowed.get(key, (value,)):
+                return False
+        return True
+
+
+@dataclass
+class _Namespace:
+    """The budgets of a namespace. ``changed``: whose selector is to be compared with its pods anew."""
+
+    selectors: dict[str, Selector] = field(default_factory=dict)
+    matchers: dict[str, _Matcher] = field(default_factory=dict)  # of those that are compared
+    waiting: dict[str, _Matcher] = field(default_factory=dict)  # of those that are too many
+    changed: dict[str, None] = field(default_factory=dict)
+    terms: int = 0  # of those that are compared
+
+    def set(self, budget: str, selector: Selector) -> None:
+        """A budget came, or selects others now."""
+        self._drop(budget)
+        self.selectors[budget] = selector
+        if selector is not None:
+            self.waiting[budget] = _Matcher.of(selector)
+        self._fill()
+
+    def forget(self, budget: str) -> None:
+        """A budget is gone."""
+        self._drop(budget)
+        self.selectors.pop(budget, None)
+        self._fill()
+
+    def _drop(self, budget: str) -> None:
+        self.waiting.pop(budget, None)
+        if (before := self.matchers.pop(budget, None)) is not None:
+            self.terms -= before.terms
+            self.changed[budget] = None
+
+    def _fill(self) -> None:
+        while self.waiting and len(self.matchers) < MOST_BUDGETS:
+            budget, matcher = next(iter(self.waiting.items()))
+            if self.terms + matcher.terms > MOST_TERMS:
+                return
+            del self.waiting[budget]
+            self.terms += matcher.terms
+            self.matchers[budget] = matcher
+            self.changed[budget] = None
 
 
 class BudgetWatch:
@@ -31,85 +121,125 @@ class BudgetWatch:
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
-        self._selectors: dict[str, dict[str, Selector]] = {}  # by namespace and key of the budget
+        self._namespaces: dict[str, _Namespace] = {}
+        self._counted: dict[str, dict[str, Counted]] = {}  # by uids of job and pod
         self._keyed: dict[str, str] = {}  # uid of a job -> key of its workload
         self._dirty: set[str] = set()  # uids of jobs
-        self._reselected: set[str] = set()  # namespaces
+        self._turned: set[str] = set()  # namespaces all of whose workloads are to be looked at
 
     def on_budget(self, event: Event[PodDisruptionBudget]) -> None:
         """A budget came, changed or went."""
-        namespace, _, _ = event.key.partition("/")
-        budgets, observed = self._cache.queues.budgets, self._selectors.setdefault(namespace, {})
+        name, _, _ = event.key.partition("/")
+        budgets, namespace = self._cache.queues.budgets, self._namespaces.setdefault(name, _Namespace())
+        new, unclear = not namespace.selectors, bool(namespace.waiting)
         if event.new is None:
-            observed.pop(event.key, None)
+            namespace.forget(event.key)
             budgets.forget(event.key)
             helped = True
         else:
             selector = convert.label_selector(event.new.spec.selector)
-            changed = event.key not in observed or observed[event.key] != selector
-            observed[event.key] = selector
+            if event.key not in namespace.selectors or namespace.selectors[event.key] != selector:
+                namespace.set(event.key, selector)
             helped = budgets.allow(event.key, event.new.allowed)
-            if not changed:
-                self._stir(helped=helped)
-                return
-        self._reselected.add(namespace)
-        if not observed:
-            del self._selectors[namespace]
+        if new or not namespace.selectors or bool(namespace.waiting) != unclear:
+            self._turned.add(name)
+        if not namespace.selectors:
+            del self._namespaces[name]
         self._stir(helped=helped)
 
     def on_pod(self, event: Event[Pod]) -> None:
         """A pod came, changed or went."""
         pod = event.new or event.old
-        if pod is None or pod.metadata.namespace not in self._selectors:
+        if pod is None or pod.metadata.namespace not in self._namespaces:
             return
         seen = [one for one in (event.old, event.new) if one is not None]
         owners = {self._cache.entries.owners.of(one) for one in seen}
-        if len(seen) < 2 or len(owners) > 1 or _counts(seen[0]) != _counts(seen[1]):
+        if len(seen) < 2 or len(owners) > 1 or _budgeted(seen[0]) != _budgeted(seen[1]):
             self._dirty |= owners
 
     def refresh(self) -> None:
         """Tell queueing what changed since the last time."""
-        helped = False
-        if self._reselected:
-            entries = self._cache.entries.values()
-            self._dirty |= {entry.id for entry in entries if entry.job.namespace in self._reselected}
-            self._reselected.clear()
-        for uid in [uid for uid in self._keyed if uid not in self._cache.entries]:
+        entries = self._cache.entries
+        if self._turned:
+            self._dirty |= {entry.id for entry in entries.values() if entry.job.namespace in self._turned}
+            self._turned.clear()
+        self._compare()
+        for uid in [uid for uid in self._keyed if uid not in entries]:
             self._cache.queues.budgets.take(self._keyed.pop(uid), {})
-        for uid in self._dirty:
-            entry = self._cache.entries.get(uid)
-            if entry is None:
-                continue
-            takes = {} if self._by_slices(entry.key) else self._takes(entry.job.namespace, entry.pods.values())
-            before = self._keyed.pop(uid, None)
-            if before not in {None, entry.key}:  # another workload is its own now
-                helped |= self._cache.queues.budgets.take(str(before), {})
-            if before is not None or takes:
-                helped |= self._cache.queues.budgets.take(entry.key, takes)
-            if takes:
-                self._keyed[uid] = entry.key
-        self._dirty.clear()
+        for uid in [uid for uid in self._counted if uid not in entries]:
+            del self._counted[uid]
+        helped = False
+        while self._dirty:
+            if (entry := entries.get(self._dirty.pop())) is not None:
+                with self._cache.guard("workload", entry.key):
+                    helped |= self._look_at(entry)
         self._stir(helped=helped)
+
+    def _compare(self) -> None:
+        """Compare budgets whose selectors changed with the pods of their namespaces that were compared before."""
+        changed = {name: one for name, one in self._namespaces.items() if one.changed}
+        for entry in self._cache.entries.values() if changed else ():
+            if (namespace := changed.get(entry.job.namespace)) is None:
+                continue
+            for labels, names in self._counted.get(entry.id, {}).values():
+                for budget in namespace.changed:
+                    matcher = namespace.matchers.get(budget)
+                    if (matcher is not None and matcher.selects(labels)) != (budget in names):
+                        names.symmetric_difference_update((budget,))
+                        self._dirty.add(entry.id)
+        for namespace in changed.values():
+            namespace.changed.clear()
+
+    def _look_at(self, entry: WorkloadEntry) -> bool:
+        """Count the pods of a workload; True where it became somebody's victim again."""
+        budgets, helped = self._cache.queues.budgets, False
+        takes = self._takes(entry)
+        before = self._keyed.pop(entry.id, None)
+        if before not in {None, entry.key}:  # another workload is its own now
+            helped |= budgets.take(str(before), {})
+        if before is not None or takes:
+            helped |= budgets.take(entry.key, takes)
+        if takes:
+            self._keyed[entry.id] = entry.key
+        return helped
 
     def _by_slices(self, key: str) -> bool:
         """Whether it may lose a part of its pods, so that how many are asked for is not known before."""
         entry = self._cache.queues.entries.get(key)
         return entry is not None and entry.workload.by_slices
 
-    def _takes(self, namespace: str, pods: Iterable[Pod]) -> Takes:
-        found: Counter[str] = Counter()
+    def _takes(self, entry: WorkloadEntry) -> Takes:
+        namespace, before = self._namespaces.get(entry.job.namespace), self._counted.pop(entry.id, {})
+        if namespace is None or self._by_slices(entry.key):
+            return {}
+        pods = [pod for pod in entry.pods.values() if _counts(pod)]
+        if not pods:
+            return {}
+        if namespace.waiting:
+            self._counted[entry.id] = {uid: one for uid, one in before.items() if uid in entry.pods}
+            return {TWICE: len(pods)}
+        counted: dict[str, Counted] = {}
         for pod in pods:
-            if not _counts(pod):
-                continue
-            labels = pod.metadata.labels or {}
-            mine = [name for name, chosen in self._selectors.get(namespace, {}).items() if selects(chosen, labels)]
-            found.update(mine[:1] if len(mine) <= 1 else [TWICE])
-        return found
+            labels, known = pod.metadata.labels or {}, before.get(pod.metadata.uid)
+            if known is None or known[0] != labels:
+                known = labels, {name for name, one in namespace.matchers.items() if one.selects(labels)}
+            counted[pod.metadata.uid] = known
+        self._counted[entry.id] = counted
+        return Counter(TWICE if len(names) > 1 else min(names) for _, names in counted.values() if names)
 
     def _stir(self, *, helped: bool) -> None:
         if helped and self._cache.live:
             self._cache.queue_inadmissible()
 
 
+def _terms(selector: Sequence[Requirement]) -> int:
+    return sum(1 + len(one.values) for one in selector)
+
+
 def _counts(pod: Pod) -> bool:
     return bool(pod.spec.node_name) and not finished(pod) and pod.metadata.deletion_timestamp is None
+
+
+def _budgeted(pod: Pod) -> tuple[bool, Mapping[str, str] | None]:
+    """What budgets look at."""
+    return _counts(pod), pod.metadata.labels

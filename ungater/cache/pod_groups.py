@@ -241,7 +241,8 @@ class PodGroups:
         old, new = event.old, event.new
         if old is None or new is None or old.spec != new.spec:
             for uid in self._named.naming(event.key):
-                self._views.review(uid)
+                with self._guard("workload", uid):
+                    self._views.review(uid)
 
     # --- owners that tell how many pods they have ------------------------------------------------------------------
 

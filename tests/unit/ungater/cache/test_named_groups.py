@@ -153,3 +153,21 @@ def test_pods_of_a_group_do_not_share_a_claim_without_devices(world):
     spec = world.of(grouped).job.pod_sets[0].template.spec
     assert "lets the pods of their PodGroup go all at once" in named.hindrance(world.of(grouped), spec)
     assert "PodGroup" not in (named.hindrance(world.of(alone), world.of(alone).job.pod_sets[0].template.spec) or "")
+
+
+def test_a_job_whose_view_fails_costs_no_other_job_of_its_group_the_news(world, monkeypatch):
+    world.put("native_group", group())
+    jobs = [world.job(name) for name in ("a", "b", "c")]
+    views, renewed = world.memory.views, []
+    renew = views.renew
+
+    def poisoned(entry, own):
+        if entry.job.name == "a":
+            raise OverflowError("nobody foresaw this")
+        renewed.append(entry.job.name)
+        renew(entry, own)
+
+    monkeypatch.setattr(views, "renew", poisoned)
+    world.put("native_group", group(**RACK))
+    assert renewed == ["b", "c"]
+    assert world.of(jobs[2]).job.pod_sets[0].request.level == "rack"

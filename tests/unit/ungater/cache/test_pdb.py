@@ -1,14 +1,18 @@
 """Which workloads budgets keep, from events of budgets and pods."""
 
+import itertools
+
 import msgspec
 import pytest
 from support.owned import make_job, make_owner, make_pod
 from support.world import FLAVOR, NODES, World
 
+from engine.cluster.filters import selects
 from kube.budgets import BudgetSpec, BudgetStatus, PodDisruptionBudget
 from kube.informer import Event, EventKind
 from kube.objects import LabelSelector, ObjectMeta, Requirement, key
 from queueing.queues.pdb import Budgets
+from ungater.cache import pdb
 from ungater.cache.pdb import BudgetWatch
 
 
@@ -137,3 +141,100 @@ def test_a_job_that_is_gone_takes_nothing(world):
     world.drop("job", world.stores["job"]["ns/one"])
     world.tell(world.stores["pod"]["ns/one-0"], gone=True)
     assert world.kept() == []
+
+
+# --- what many of them cost ------------------------------------------------------------------------------------------
+
+
+class Comparing:
+    """Counts how often a budget is compared with a pod."""
+
+    def __init__(self, monkeypatch):
+        self.times = 0
+        selects = pdb._Matcher.selects
+
+        def counted(matcher, labels):
+            self.times += 1
+            return selects(matcher, labels)
+
+        monkeypatch.setattr(pdb._Matcher, "selects", counted)
+
+    def since(self):
+        times, self.times = self.times, 0
+        return times
+
+
+def test_a_change_compares_what_changed_and_nothing_else(world, monkeypatch):
+    comparing = Comparing(monkeypatch)
+    for number in range(20):
+        world.budget(f"b{number}", 0, of(f"other-{number}"))
+    assert world.kept() == []
+    assert comparing.since() == 20 * 4, "each budget with each pod"
+    world.budget("b7", 0, of("one"))
+    assert world.kept() == ["one"]
+    assert comparing.since() == 4, "one budget with each pod"
+    world.tell(labelled(make_pod("one-9", owner=make_owner("one", uid="one"), node="r1-h1", gated=False), job="one"))
+    assert world.kept() == ["one"]
+    assert comparing.since() == 20, "each budget with one pod"
+    world.forget("ns/b7")
+    assert world.kept() == []
+    assert comparing.since() == 0
+
+
+def test_a_pod_that_is_labelled_anew_counts_for_other_budgets(world):
+    world.budget("small", 1, of("one"))
+    assert world.kept() == ["one"]
+    world.tell(labelled(world.stores["pod"]["ns/one-0"], job="none"))
+    assert world.kept() == []
+
+
+def many(start, count):
+    return [f"b{number}" for number in range(start, start + count)]
+
+
+def test_where_there_are_more_budgets_than_are_compared_nobody_can_be_evicted(world, monkeypatch):
+    for name in many(0, pdb.MOST_BUDGETS):
+        world.budget(name, 9, of("other"))
+    assert world.kept() == []
+    comparing = Comparing(monkeypatch)
+    world.budget("more", 9, of("other"))
+    assert world.kept() == ["one", "two"]
+    world.forget("ns/more")
+    assert world.kept() == []
+    assert comparing.since() == 0, "coming and going of one too many has nothing counted again"
+    world.budget("more", 0, of("two"))
+    world.forget("ns/b0")
+    assert world.kept() == ["two"], "it takes the place of one that is gone"
+
+
+def test_so_it_is_with_selectors_that_are_too_large(world, monkeypatch):
+    comparing = Comparing(monkeypatch)
+    values = tuple(many(0, pdb.MOST_TERMS))
+    world.budget("large", 9, LabelSelector(match_expressions=(Requirement("job", "NotIn", values),)))
+    assert world.kept() == ["one", "two"]
+    assert comparing.since() == 0
+    world.budget("large", 9, LabelSelector(match_expressions=(Requirement("job", "NotIn", values[1:]),)))
+    assert world.kept() == []
+    assert comparing.since() == 4
+
+
+REQUIREMENTS = [
+    Requirement(key, operator, values)
+    for key in ("job", "tier")
+    for operator, values in (
+        ("In", ("one",)),
+        ("In", ("one", "two")),
+        ("NotIn", ("one",)),
+        ("NotIn", ("two", "three")),
+        ("Exists", ()),
+        ("DoesNotExist", ()),
+    )
+]
+
+
+def test_a_selector_selects_as_kubernetes_has_it():
+    for some in (*itertools.combinations(REQUIREMENTS, 1), *itertools.combinations(REQUIREMENTS, 3), ()):
+        matcher = pdb._Matcher.of(some)
+        for job, tier in itertools.product((None, "one", "two", "four"), repeat=2):
+            labels = {key: value for key, value in (("job", job), ("tier", tier)) if value is not None}
+            assert matcher.selects(labels) == selects(some, labels), (some, labels)
