@@ -51,7 +51,7 @@ from ungater.model.conditions import WantedCondition
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.numa.node_topologies import Options
 from ungater.numa.predictions import Predictions
-from ungater.reconcile import missing_pods, reconcile
+from ungater.reconcile import reconcile
 from ungater.scheduling.scheduler import Scheduler
 from ungater.status.flavors import FlavorSource, FlavorStatus
 from ungater.status.queues import QueueStatus, Source
@@ -225,8 +225,9 @@ class Controller:
         try:
             if not self.cache.pod_groups.regroup(entry):
                 return
-            missing_pods.note(entry, self._clock.monotonic())
-            instructions = reconcile.reconcile(entry, self.cache.rules, self._clock.monotonic(), self._clock.now())
+            now = self._clock.monotonic()
+            self.cache.count_pods(entry, now)
+            instructions = reconcile.reconcile(entry, self.cache.rules, now, self._clock.now())
             if entry.closing and not any(isinstance(one, LEAVING) for one in instructions):
                 self.lifecycle.keep(entry)
             predictions = None

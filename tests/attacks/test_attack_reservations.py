@@ -1,5 +1,6 @@
 """Reservations: nothing is kept for pods that never come, or for one who waits, at the cost of those who would run."""
 
+import asyncio
 import contextlib
 
 import pytest
@@ -10,11 +11,11 @@ from support.queues import queued
 from support.siege import ANYWHERE, GPUS, HOSTS, pod, replicated
 
 from kube.errors import NotFound
-from kube.resources import JOB_SETS, JOBS, PODS, RESOURCE_QUOTAS, STATEFUL_SETS
+from kube.resources import JOB_SETS, JOBS, PODS, RESOURCE_QUOTAS, STATEFUL_SETS, WORKLOADS
 from localcluster.nodes import BLOCK_LABEL
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio(loop_scope="module")]
-SETTINGS = {"queue_patience_seconds": 0.5}
+SETTINGS = {"queue_patience_seconds": 0.5, "missing_pods_recovery_timeout_seconds": 120.0}
 
 FREE = HOSTS - 2  # hosts that honest jobs do not have from the beginning
 
@@ -54,6 +55,78 @@ async def test_a_resource_quota_lets_half_of_the_pods_come(siege):
     await siege.submit("evil", 4)
     await siege.reason("evil", "PodsMissing")
     await siege.paid(2 * GPUS)
+
+
+async def kept(siege):
+    """How many slots the attacker's jobs have."""
+    found = await siege.admin.list(WORKLOADS, siege.namespace)
+    parts = [part for one in found for part in one.get("status", {}).get("admission", {}).get("podSetAssignments", [])]
+    return sum(part["count"] for part in parts)
+
+
+async def told(siege, name):
+    """Why the attacker's job waits."""
+    for one in await siege.admin.list(WORKLOADS, siege.namespace):
+        if one["metadata"]["ownerReferences"][0]["name"] == name:
+            said = one.get("status", {}).get("conditions", [])
+            return next((found["message"] for found in said if found["type"] == "QuotaReserved"), "")
+    return ""
+
+
+def of_no_account(name, pods):
+    """A Job whose pods are never made, as their account is not there."""
+    body = unqueued(name, pods)
+    body["spec"]["template"]["spec"]["serviceAccountName"] = "gone"
+    return body
+
+
+async def in_turn(siege, *specs):
+    """Change the Job ``evil`` every half a second until it is told that its pods did not come, for a minute at most."""
+    for step in range(120):
+        await siege.tenant.patch(JOBS, "evil", siege.namespace, body={"spec": specs[step % len(specs)]})
+        await asyncio.sleep(0.5)
+        if "did not come in time" in await told(siege, "evil"):
+            return
+    pytest.fail(f"{await kept(siege)} slots are held for pods that nobody makes")
+
+
+async def test_a_job_without_an_account_asks_for_less_and_for_more_in_turn(siege):
+    await siege.restart()  # it forgets what others before did
+    await siege.create(of_no_account("evil", FREE))
+    await in_turn(siege, {"parallelism": FREE - 1}, {"parallelism": FREE})
+
+
+async def test_a_job_asks_for_what_is_there_and_for_everything_in_turn(siege):
+    """A ResourceQuota lets one pod come."""
+    await siege.restart()
+    body = {"metadata": {"name": "one"}, "spec": {"hard": {f"requests.{GPU}": str(GPUS)}}}
+    await siege.admin.create(RESOURCE_QUOTAS, body, siege.namespace)
+    await siege.create(unqueued("evil", FREE))
+    await siege.reason("evil", "PodsMissing")
+    for step in range(10):
+        spec = {"parallelism": FREE if step % 2 else 1}
+        await siege.tenant.patch(JOBS, "evil", siege.namespace, body={"spec": spec})
+        await asyncio.sleep(1.0)
+        assert step == 0 or await kept(siege) <= 1
+
+
+async def test_a_job_is_suspended_and_resumed_before_the_time_of_its_pods_is_over(siege):
+    await siege.restart()
+    await siege.create(of_no_account("evil", FREE))
+    await in_turn(siege, {"suspend": True}, {"suspend": False})
+
+
+async def test_jobs_one_after_the_other_each_deleted_before_the_time_of_its_pods_is_over(siege):
+    await siege.restart()
+    for number in range(60):
+        name = f"evil-{number}"
+        await siege.create(of_no_account(name, FREE))
+        await asyncio.sleep(1.0)
+        if "pods of others" in await told(siege, name):
+            assert await kept(siege) == 0
+            return
+        await siege.tenant.delete(JOBS, name, siege.namespace, propagation="Background")
+    pytest.fail("each has its slots")
 
 
 @pytest.mark.parametrize("queue", ["", "team"])

@@ -58,6 +58,7 @@ from ungater.numa.in_flight import InFlightPods
 from ungater.numa.mismatches import PlacementMismatches
 from ungater.numa.node_topologies import NodeTopologies, Options
 from ungater.numa.notices import Notices, Silent
+from ungater.reconcile import missing_pods as missing
 from ungater.reconcile.missing_pods import Doubts
 
 T = TypeVar("T", bound=objects.Object)
@@ -106,7 +107,7 @@ class Cache:
         self.pod_sets = RequestedPodSets(core, priorities, volumes, devices)
         self._charges = charges = Charges(core, classes, volumes, devices.claimed)
         self.left_pods = left = LeftPods(core, quota)
-        self.admissions = Admissions(core, self.reservations, self.pod_sets, charges, left)
+        self.admissions = Admissions(core, self.reservations, self.pod_sets, charges, left, self._gives_back)
         self.named_groups = named = NamedGroups(self.entries.get, core.enqueue)
         self.views = JobViews(core, self.admissions, volumes, devices, named, view)
         self.pod_groups = groups = PodGroups(core, self.views, named, batch_seconds)
@@ -120,6 +121,16 @@ class Cache:
         self.config = ConfigEvents(core, self.reservations.forget_namespace, self.views.review_all)
         self.doubts = Doubts(clock.monotonic)
         self.rules = self._context(life or LifeRules(), missing_pods or MissingPods(), require_queue=require_queue)
+
+    def _gives_back(self, entry: WorkloadEntry) -> None:
+        """A job is about to hold nothing any more."""
+        self.doubts.given_back(entry, self.rules.missing_pods)
+
+    def count_pods(self, entry: WorkloadEntry, now: float) -> None:
+        """Count the pods of a job before it is looked at. ``now``: seconds of the monotonic clock."""
+        if (entry.own or entry.job).suspended:
+            self._gives_back(entry)
+        missing.note(entry, now, doubted=self.doubts.about(entry.job.namespace, now) > 0)
 
     def _shared(self, enqueue: Callable[[str, float], None], signal: Callable[[], None], clock: Clock) -> Core:
         """What all parts know."""

@@ -16,6 +16,7 @@ from ungater.model.job_view import JobView, PodSetView
 from ungater.model.kueue_objects import PodSetUpdate
 from ungater.model.pod_set_slices import Layer, layers_of
 from ungater.model.pod_slots import Expectation, PodSetSlots, finished, is_gated
+from ungater.model.pods_seen import PodsSeen
 from ungater.model.ungate_patch import UngatePatches
 from ungater.model.write_state import WriteState
 
@@ -120,21 +121,6 @@ class HeldPod:
     why: HoldReason = HoldReason.NONE
 
 
-@dataclass(frozen=True)
-class PodsSeen:
-    """The pods of a pod set that holds slots or quota, in seconds of the clock (`ungater.reconcile.missing_pods`).
-
-    ``most``: how many there were at once since the admission; ``need``: how many are to be there. ``grew_at``: when
-    either rose last; ``changed_at``: when ``there`` changed last.
-    """
-
-    most: int
-    there: int
-    need: int
-    grew_at: float
-    changed_at: float
-
-
 @dataclass
 class WorkloadEntry:
     """One job: what was seen, what is held for it, and what was started for it.
@@ -209,6 +195,7 @@ class WorkloadEntry:
     def shorten(self, counts: Mapping[str, int]) -> None:
         """Pods of these pod sets did not come in time: they get so many from now on."""
         self.late = {**self.late, **counts}
+        self.came = {name: one.given_up() if name in counts else one for name, one in (self.came or {}).items()}
 
     def hold_up(self, since: float | None) -> None:
         """Pods with a place wait for others of their PodGroup; None: they do no more."""

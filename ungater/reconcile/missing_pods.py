@@ -5,17 +5,21 @@ them. What is held for them is nobody's, so it is given back.
 
 Rules
 - Pods that never came have a short time to come, from the admission or from the last one that did; those that were
-  there once a longer one, as controllers wait between two tries. So have those that come in order, after others.
+  there once a longer one, as controllers wait between two tries. So have those that come in order, after others. What
+  counts is for how long something was held for them (`ungater.model.pods_seen`).
 - Where no pod is there, the workload is evicted, and waits longer each time. Where some are, the slots of the others go
-  back, and from then on it gets as many as it has pods. Once these have done what they had to, it is evicted too.
+  back, and from then on it gets as many as it has pods, until all that were missing have come. Once those that came
+  have done what they had to, it is evicted too.
 - After a restart, where fewer are admitted than are wanted and no more are there, more were given back.
 - Without a queue nobody pays for what is held. So one that was evicted for this is placed again only when all its pods
-  are there, and so is whatever comes in its namespace in the next hour. Where pods come in order, all can only be there
-  once it is placed: it is tried again after that hour.
+  are there, and so is whatever comes in its namespace in the next hour; what is placed grows by pods that are there.
+  Where pods come in order, all can only be there once it is placed: it is tried again after that hour.
+- The time for pods that never came is also that of a namespace, for workloads without a queue that give back what they
+  hold before it is over: suspended, deleted and made again, they hold nothing for longer.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from engine.reasons import Reason
@@ -24,7 +28,8 @@ from ungater.model import conditions as names
 from ungater.model.actions import DoubtNamespace, Evict, Instruction, MissingPods, RequeueAfter, Shorten
 from ungater.model.conditions import WantedCondition
 from ungater.model.job_view import PodSetView
-from ungater.model.workload_entry import PodsSeen, WorkloadEntry
+from ungater.model.pods_seen import PodsSeen
+from ungater.model.workload_entry import WorkloadEntry
 
 DOUBT = 3600.0  # seconds for which workloads of a namespace without a queue are placed only once all their pods exist
 
@@ -35,6 +40,7 @@ class Doubts:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._until: dict[str, float] = {}
+        self._in_vain: dict[str, tuple[float, float]] = {}  # by namespace: (share of the time, until when that counts)
 
     def note(self, namespace: str) -> None:
         """It was so just now."""
@@ -46,9 +52,36 @@ class Doubts:
         """For how many seconds it is one of those; 0 where it is none."""
         return max(0.0, self._until.get(namespace, now) - now)
 
+    def given_back(self, entry: WorkloadEntry, limits: MissingPods) -> None:
+        """A workload ends to hold what it held, before its pods had the time that they have to come.
 
-def note(entry: WorkloadEntry, now: float) -> None:
-    """Count the pods of a workload that holds something; to be called before each look."""
+        Several together may have no more of it in an hour than one has: else one would be made after the other.
+        """
+        namespace, now = entry.job.namespace, self._clock()
+        share = _in_vain(entry, limits, now)
+        entry.count_pods({}, {})
+        if not share:
+            return
+        self._in_vain = {name: one for name, one in self._in_vain.items() if one[1] > now}
+        before, until = self._in_vain.get(namespace, (0.0, now + DOUBT))
+        self._in_vain[namespace] = before + share, until
+        if before + share >= 1.0:
+            self.note(namespace)
+
+
+def _in_vain(entry: WorkloadEntry, limits: MissingPods, now: float) -> float:
+    """For what share of the time that pods have to come something was held for such as never came, without a queue."""
+    time = limits.again if entry.job.in_order else limits.never
+    if entry.job.queue or entry.admission is None or time <= 0:
+        return 0.0
+    return max((one.grown + one.missed(now) for one in (entry.came or {}).values() if one.never), default=0.0) / time
+
+
+def note(entry: WorkloadEntry, now: float, *, doubted: bool = False) -> None:
+    """Count the pods of a workload that holds something; to be called before each look.
+
+    ``doubted``: pods of others in its namespace did not come. Without a queue it grows only by pods that exist then.
+    """
     if entry.admission is None or (entry.own or entry.job).suspended:
         entry.count_pods({}, {})
         return
@@ -56,24 +89,22 @@ def note(entry: WorkloadEntry, now: float) -> None:
     if restarted and any(entry.there(one) <= entry.admitted(one.name) < _most(entry, one) for one in pod_sets):
         late = {one.name: entry.admitted(one.name) for one in pod_sets}
     after: dict[str, PodsSeen] = {}
+    all_came = True
     for pod_set in pod_sets:
         name = pod_set.name
-        there, need = entry.there(pod_set), _needed(entry, name)
+        there, need, most = entry.there(pod_set), _needed(entry, name), _most(entry, pod_set)
         old = before.get(name) or PodsSeen(need if restarted else 0, there, need, now, now)
-        grew = there > old.most or need > old.need
-        after[name] = replace(
-            old,
-            most=max(old.most, there),
-            there=there,
-            need=need,
-            grew_at=now if grew else old.grew_at,
-            changed_at=now if there != old.there else old.changed_at,
-        )
+        if doubted and not entry.job.queue and max(there, entry.admitted(name)) < most:
+            late.setdefault(name, entry.admitted(name))
+        if name in late and not old.goal:
+            old = old.awaiting(most)
+        seen = old.counted(there, need, most, now)
         if name in late:
             late[name] = max(late[name], there)
-    if all(late.get(one.name, one.count) >= _most(entry, one) for one in pod_sets):
-        late = {}
-    entry.count_pods(after, late)
+            all_came &= not seen.goal
+            seen = seen.given_up() if there == late[name] else seen
+        after[name] = seen
+    entry.count_pods(after, {} if all_came else late)
 
 
 def _needed(entry: WorkloadEntry, name: str) -> int:
@@ -105,10 +136,10 @@ def _lacking(entry: WorkloadEntry, limits: MissingPods) -> Iterator[_Lack]:
     for name, one in (entry.came or {}).items():
         if one.there >= one.need:
             continue
-        never = one.need > one.most
-        again = one.changed_at + limits.again
-        first = one.grew_at + (limits.again if entry.job.in_order else limits.never)
-        yield _Lack(name, one.need, one.there, min(first, again) if never else again, never)
+        left = limits.again - one.lacked
+        if one.never:
+            left = min(left, (limits.again if entry.job.in_order else limits.never) - one.grown)
+        yield _Lack(name, one.need, one.there, one.seen_at + left, one.never)
 
 
 def decide(entry: WorkloadEntry, limits: MissingPods, now: float) -> list[Instruction]:
@@ -116,7 +147,7 @@ def decide(entry: WorkloadEntry, limits: MissingPods, now: float) -> list[Instru
     lacking = list(_lacking(entry, limits))
     late = [one for one in lacking if one.due <= now and entry.late.get(one.name, one.need) > one.there]
     there = any(one.there for one in (entry.came or {}).values())
-    done = entry.late and not lacking and not there  # by those that came
+    done = short(entry) and not lacking and not there  # by those that came
     if not late and not done:
         soonest = min((one.due for one in lacking if one.due > now), default=None)
         return [RequeueAfter(soonest - now)] if soonest is not None else []
@@ -130,15 +161,21 @@ def decide(entry: WorkloadEntry, limits: MissingPods, now: float) -> list[Instru
     return [*doubt, Shorten({one.name: one.there for one in late}), RequeueAfter(0.0)]
 
 
+def short(entry: WorkloadEntry) -> bool:
+    """Whether it gets fewer pods than it asks for, as those did not come in time."""
+    return any(entry.late.get(one.name, one.count) < _most(entry, one) for one in entry.job.pod_sets)
+
+
 def message(entry: WorkloadEntry, limits: MissingPods) -> str:
     """What people are told."""
     there = sum(one.there for one in (entry.came or {}).values())
     seconds = limits.again if entry.job.in_order else limits.never
     owner = entry.job
+    others = "" if owner.queue else ", of it or of others in its namespace"
     return (
         f"{there} of {owner.count} pods exist, and no more were made in time ({seconds:g} s for those that never were, "
-        f"{limits.again:g} s for those that were there before): what was held for the others is given back. The events "
-        f"of {owner.kind} {owner.name} tell why they are not made, such as a ResourceQuota"
+        f"{limits.again:g} s for those that were there before){others}: nothing is held for the others any more. The "
+        f"events of {owner.kind} {owner.name} tell why they are not made, such as a ResourceQuota"
     )
 
 

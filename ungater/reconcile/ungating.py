@@ -336,7 +336,7 @@ def _say_volumes(entry: WorkloadEntry, looks: Sequence[_Look], now: float) -> li
 
 def _say_missing(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[Instruction]:
     """That some of its pods were not made in time, as long as they are not there."""
-    if not entry.late:
+    if not missing_pods.short(entry):
         return []
     return _warn(entry, Reason.PODS_MISSING, missing_pods.message(entry, rules.missing_pods), now)
 

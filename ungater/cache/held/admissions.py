@@ -1,6 +1,6 @@
 """What becomes of a workload's pods, of its victims and of those who wait, when what is held for it changes."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from kube import objects
 from kube.queues import checks
@@ -16,15 +16,16 @@ from ungater.numa.predictions import promise_again
 
 
 class Admissions:
-    """See the module. What itself is held is in `Reservations`."""
+    """See the module. What itself is held is in `Reservations`; ``gives_back`` is told who is to hold nothing."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917
         self,
         core: Core,
         reservations: Reservations,
         pod_sets: RequestedPodSets,
         charges: Charges,
         left_pods: LeftPods,
+        gives_back: Callable[[WorkloadEntry], None],
     ) -> None:
         self._core = core
         self._state = core.state
@@ -39,6 +40,7 @@ class Admissions:
         self._pod_sets = pod_sets
         self._charges = charges
         self._left_pods = left_pods
+        self._gives_back = gives_back
 
     # --- waiting -------------------------------------------------------------------------------------------------
 
@@ -166,6 +168,7 @@ class Admissions:
         self._left_pods.judge(entry)
 
     def _clear(self, entry: WorkloadEntry) -> None:
+        self._gives_back(entry)
         self._left_pods.remember(entry)
         self._in_flight.stop_all(entry)
 

@@ -18,6 +18,7 @@ from support.owned import (
 )
 from support.world import FLAVOR, NODES, World
 
+from clock import SYSTEM
 from crds.request import RequestError
 from engine.reasons import Reason
 from kube.objects import Condition
@@ -325,3 +326,174 @@ def test_a_total_on_a_bare_pod_means_nothing():
     cluster.put("pod", pod)
     (record,) = cluster.memory.entries.values()
     assert (record.job.count, record.job.wrong) == (1, None)
+
+
+# --- whoever would have slots held for nobody ------------------------------------------------------------------------
+
+
+def asks(record, pods):
+    """The job asks for so many now."""
+    (main,) = record.job.pod_sets
+    record.own = record.job = replace(record.job, pod_sets=(replace(main, count=pods, full=pods),))
+
+
+def has(record, pods):
+    """So many are admitted."""
+    record.slots_in = {"main": slot_map(("b/r/n1", pods))}
+    record.admission = make_admission(record.slots, count=pods)
+
+
+def shortened(record, now):
+    """What is given up at a look, carried out; None: nothing is. "evicted": all is."""
+    found = look(record, now)
+    if i.Evict in kinds(found):
+        return "evicted"
+    gone = next((one.counts for one in found if isinstance(one, i.Shorten)), None)
+    if gone is not None:
+        record.shorten(gone)
+    return gone
+
+
+def test_asking_for_less_and_for_more_again_gives_no_time():
+    record, now = held(), 100.0
+    while shortened(record, now) is None:
+        now += 15.0
+        more = int(now / 30) % 2
+        asks(record, 3 + more)
+        has(record, 3 + more)
+    assert now <= 160.0
+
+
+def test_what_is_asked_for_between_counts_as_long_as_it_is_held():
+    record, now = held(), 100.0
+    while shortened(record, now) is None:
+        now += 30.0
+        pods = 4 if now % 60 < 30 else 0
+        asks(record, pods)
+        has(record, pods)
+    assert now <= 240.0, "held for half of the time, so it takes twice as long"
+
+
+def test_ever_more_gives_those_that_were_asked_for_before_no_more_time_than_any_pods_have():
+    record, now = held(running("a")), 100.0
+    for step in range(1000):
+        if shortened(record, now) is not None:
+            break
+        now += 50.0
+        asks(record, 4 + step)
+        has(record, 4 + step)
+    assert now <= 1000.0
+
+
+def test_a_pod_that_comes_and_goes_holds_no_slots_for_others_that_were_there():
+    record, now = held(running(*"abcd")), 100.0
+    assert shortened(record, now) is None
+    record.pods.clear()
+    while shortened(record, now) is None:
+        now += 300.0
+        record.pods.clear() if record.pods else put(record, make_pod("a"))
+        assert now <= 2000.0
+    assert record.late.get("main", 0) <= 1
+
+
+def test_asking_for_what_is_there_and_for_all_again_brings_back_nothing():
+    record = held(running("a"))
+    look(record, 100.0)
+    assert shortened(record, 160.0) == {"main": 1}
+    asks(record, 1)
+    has(record, 1)
+    assert not kinds(look(record, 170.0)) & {i.Shorten, i.Evict, i.WriteConditions}, "all that it asks for are there"
+    asks(record, 4)
+    assert i.Dequeue() in look(record, 200.0)
+    put(record, *(make_pod(name) for name in "bcd"))
+    assert i.Enqueue() in look(record, 300.0)
+    assert record.late == {}
+
+
+def test_after_an_hour_in_which_it_lacked_nothing_it_may_ask_for_more():
+    record = held(running("a"))
+    look(record, 100.0)
+    assert shortened(record, 160.0) == {"main": 1}
+    asks(record, 1)
+    has(record, 1)
+    look(record, 170.0)
+    asks(record, 4)
+    assert i.Dequeue() in look(record, 3769.0)
+    asks(record, 1)
+    look(record, 3769.0)
+    asks(record, 4)
+    assert i.Enqueue() in look(record, 3769.0 + missing_pods.DOUBT)
+
+
+def test_those_that_are_there_have_their_time_again_once_the_others_are_given_up():
+    record = held(running("a"))
+    look(record, 100.0)
+    assert shortened(record, 160.0) == {"main": 1}
+    has(record, 1)
+    look(record, 165.0)
+    record.pods.clear()
+    look(record, 500.0)
+    assert shortened(record, 1399.0) is None
+    assert shortened(record, 1400.0) == "evicted"
+
+
+def test_where_pods_of_others_did_not_come_it_grows_by_those_that_are_there():
+    record = held(running("a", "b"), slots=slot_map(("b/r/n1", 2)))
+    record.admission = make_admission(record.slots, count=2)
+    missing_pods.note(record, 100.0, doubted=True)
+    assert (record.growing, record.late) == ({}, {"main": 2})
+    put(record, make_pod("c"))
+    missing_pods.note(record, 101.0, doubted=True)
+    assert record.growing == {"main": 3}
+    put(record, make_pod("d"))
+    missing_pods.note(record, 102.0, doubted=True)
+    assert (record.growing, record.late) == ({"main": 4}, {}), "all are there"
+
+
+@pytest.mark.parametrize(("queue", "doubted"), [("", True), ("team", False)])
+def test_one_after_the_other_they_have_no_more_time_than_one_has(queue, doubted):
+    now = 100.0
+    doubts = missing_pods.Doubts(lambda: now)
+    for _ in range(3):
+        record = held(queue=queue)
+        look(record, now)
+        now += 25.0
+        assert not doubts.about("ns", now)
+        doubts.given_back(record, rules().missing_pods)
+        doubts.given_back(record, rules().missing_pods)
+    assert bool(doubts.about("ns", now)) == doubted
+
+
+def test_one_whose_pods_came_may_end_when_it_likes():
+    now = 100.0
+    doubts = missing_pods.Doubts(lambda: now)
+    for _ in range(20):
+        record = held()
+        look(record, now)
+        now += 5.0
+        put(record, *(make_pod(name) for name in "abcd"))
+        look(record, now)
+        now += 500.0
+        doubts.given_back(record, rules().missing_pods)
+    assert not doubts.about("ns", now)
+
+
+@pytest.mark.parametrize("ends", ["deleted", "suspended"])
+def test_a_job_that_is_deleted_or_suspended_before_its_time_is_over_counts(ends):
+    cluster = world()
+    memory = cluster.memory
+    for name in ("a", "b"):
+        job = make_job(name)
+        cluster.put("job", job)
+        (record,) = memory.entries.values()
+        memory.count_pods(record, 0.0)
+        cluster.admit(job)
+        now = SYSTEM.monotonic() - 45.0
+        assert not memory.doubts.about("ns", now)
+        memory.count_pods(record, now)
+        if ends == "suspended":
+            record.own = replace(record.job, suspended=True)
+            memory.count_pods(record, SYSTEM.monotonic())
+            assert record.came == {}
+        cluster.drop("job", job)
+    assert memory.doubts.about("ns", now) > 0
