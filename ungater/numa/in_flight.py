@@ -13,7 +13,8 @@ Rules
   waits for those of workloads that were admitted before its own; they do not wait for it.
 - A pod that has waited for `PATIENCE` goes, if it is granted as things stand. One that would be refused as things stand
   does not: after `MOVE` its node is left out, so that its slot goes elsewhere where there is room.
-- One of a native PodGroup waits for no other pods: kube-scheduler lets none of its group go while one of them is gated.
+- One of a native PodGroup does not wait for pods of that group that have no node yet: kube-scheduler lets none of them
+  go while one is gated. For all others it waits like any pod.
 - All of it is in memory; after a restart what is on its way is seen from the pods, and waiting begins anew.
 """
 
@@ -51,6 +52,7 @@ class Seen:
     started: bool = False  # its kubelet has admitted it
     settled: bool = False  # what it holds is known
     leaving: bool = False
+    group: str = ""  # ``namespace/name`` of its native PodGroup
 
     def bind(self, since: float) -> None:
         """It came to its node."""
@@ -96,7 +98,7 @@ class InFlightPods:
         self.stop_waiting(entry, pod.metadata.uid)
         machine, shape = self._state.machines.get(node), entry.shape_of(pod)
         if machine is not None and heeds(machine.layout, shape):
-            self._put(node, key(pod), Seen(shape, self._clock.monotonic(), entry, pod.metadata.uid))
+            self._put(node, key(pod), self._new(entry, pod, shape))
 
     def saw(self, entry: WorkloadEntry | None, pod: Pod, node: str) -> None:
         """A pod is on a node, or was let go to it by whoever led before."""
@@ -110,7 +112,7 @@ class InFlightPods:
             shape = shape_of(pod.spec, pod.metadata.annotations or {}, qos_class=pod.status.qos_class)
             if not heeds(machine.layout, shape):
                 return
-            seen = Seen(shape, self._clock.monotonic(), entry, pod.metadata.uid)
+            seen = self._new(entry, pod, shape)
             self._put(node, name, seen)
         before = seen.bound, seen.started, seen.settled, seen.leaving
         if bound and not seen.bound:
@@ -142,6 +144,9 @@ class InFlightPods:
         for name in tuple(self._on.get(node, ())):
             self._drop(node, name)
         self._observing.discard(node)
+
+    def _new(self, entry: WorkloadEntry | None, pod: Pod, shape: PodShape) -> Seen:
+        return Seen(shape, self._clock.monotonic(), entry, pod.metadata.uid, group=_group_of(pod))
 
     def _put(self, node: str, name: str, seen: Seen) -> None:
         before = self._node_of.get(name)
@@ -188,7 +193,7 @@ class InFlightPods:
         if held is None or held.node != node:
             self.stop_waiting(entry, uid)
             held = HeldPod(node, entry.shape_of(pod), now)
-        why = self._why_not(machine, entry, held, now, 0.0 if pod.spec.pod_group else PATIENCE)
+        why = self._why_not(machine, entry, held, now, _group_of(pod))
         if not why:
             return True
         entry.held[uid] = HeldPod(node, held.shape, held.since, why)
@@ -203,9 +208,7 @@ class InFlightPods:
         )
         return False
 
-    def _why_not(
-        self, machine: Machine, entry: WorkloadEntry, held: HeldPod, now: float, patience: float
-    ) -> HoldReason:
+    def _why_not(self, machine: Machine, entry: WorkloadEntry, held: HeldPod, now: float, group: str) -> HoldReason:
         node, layout = held.node, machine.layout
         coming = dict(self._coming(node, machine, now))
         ending = [
@@ -217,14 +220,15 @@ class InFlightPods:
         if free is None:
             return HoldReason.NONE
         least, most = free
-        shapes = [*(seen.shape for seen in coming.values()), held.shape]
+        waited_for = (seen for seen in coming.values() if seen.bound or not group or seen.group != group)
+        shapes = [*(seen.shape for seen in waited_for), held.shape]
         first = self._first_in_turn(node, held, now)
         if certain(layout, least, most, [*shapes, *first]):
-            late = now - held.since >= patience
+            late = now - held.since >= PATIENCE
             return HoldReason.NONE if late else self._promised(layout, entry, node, Free(least, most), coming, held)
         if not certain(layout, least, least, [held.shape]):
             return HoldReason.REFUSED
-        if now - held.since >= patience:
+        if now - held.since >= PATIENCE:
             return HoldReason.NONE
         return HoldReason.ORDER if certain(layout, least, most, [held.shape]) else HoldReason.ENDS
 
@@ -291,6 +295,10 @@ class InFlightPods:
             return frozenset()
         now = self._clock.monotonic() if now is None else now
         return frozenset(node for (node, other), until in found.items() if other == shape and now < until)
+
+
+def _group_of(pod: Pod) -> str:
+    return f"{pod.metadata.namespace}/{pod.spec.pod_group}" if pod.spec.pod_group else ""
 
 
 def _turn_of(entry: WorkloadEntry) -> tuple[float, int, str]:

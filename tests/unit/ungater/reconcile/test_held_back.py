@@ -374,3 +374,48 @@ def test_one_whose_pods_are_still_to_come_does_not_wait_for_those_that_wait_for_
     large, _ = small_waits(promising)
     promising.now += TURN
     assert promising.may_go(large)
+
+
+# --- of a PodGroup of Kubernetes itself ------------------------------------------------------------------------------
+
+
+def grouped(spec, name="ring"):
+    return {**spec, "schedulingGroup": {"podGroupName": name}}
+
+
+def test_who_names_a_group_takes_no_zone_of_one_that_was_admitted_before(promising):
+    large, small = promising.gated("large", ZONE), promising.gated("small", grouped(HALF))
+    admitted(large, 4)
+    admitted(small, 5)
+    assert not promising.may_go(small)
+    promising.go(large)
+    assert not promising.may_go(small)
+    promising.comes(large, zone=0)
+    assert promising.may_go(small)
+
+
+@pytest.mark.parametrize("other", [GPUS, grouped(GPUS, "other")])
+def test_who_names_a_group_waits_for_pods_of_others_on_their_way(world, other):
+    first, second = world.gated("first", other), world.gated("second", grouped(STEPWISE))
+    world.go(first)
+    assert not world.may_go(second)
+    world.comes(first, zone=1)
+    assert world.may_go(second)
+
+
+def test_and_overtakes_nobody(world):
+    first, second = world.gated("first", GPUS), world.gated("second", STEPWISE)
+    third = world.gated("third", grouped(GPUS))
+    world.go(first)
+    assert not world.may_go(second)
+    world.now += TURN
+    assert not world.may_go(third)
+
+
+def test_pods_of_one_group_do_not_wait_for_each_other(world):
+    """kube-scheduler lets none of them go while one is gated."""
+    first, second = world.gated("first", grouped(GPUS)), world.gated("second", grouped(STEPWISE))
+    world.go(first)
+    assert world.may_go(second)
+    world.comes(first)
+    assert not world.may_go(second), "that one is on its node, and needs nobody to get there"
