@@ -5,7 +5,7 @@ import contextlib
 
 import pytest
 import pytest_asyncio
-from support.jobs import GPU, KEYS, RACK_LABEL
+from support.jobs import GPU, KEYS, RACK_LABEL, until
 from support.jobsets import jobset
 from support.queues import queued
 from support.siege import ANYWHERE, GPUS, HOSTS, pod, replicated
@@ -246,3 +246,18 @@ async def test_a_gate_of_its_own_keeps_admitted_pods_from_running(siege):
     await siege.submit("evil", 4, pod_spec={"schedulingGates": gates})
     await siege.reason("evil", "Admitted")
     assert await siege.run_gpus() == 0
+
+
+async def test_a_gate_of_its_own_holds_what_a_resource_quota_counts(siege):
+    """Without a queue: pods behind it are counted as if they ran."""
+    await siege.restart()
+    body = {"metadata": {"name": "two"}, "spec": {"hard": {f"requests.{GPU}": str(2 * GPUS)}}}
+    await siege.admin.create(RESOURCE_QUOTAS, body, siege.namespace)
+    gates = [{"name": KEYS.gate}, {"name": "example.com/never"}]
+    await siege.create(unqueued("evil", FREE, pod_spec={"schedulingGates": gates}))
+    await siege.reason("evil", "PodsMissing")
+
+    async def few():
+        return await kept(siege) <= 2
+
+    await until(few, "the slots of others to be given back")

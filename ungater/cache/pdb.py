@@ -66,13 +66,14 @@ class _Matcher:
 
     def selects(self, labels: Mapping[str, str]) -> bool:
         """Whether a pod with these labels is selected."""
-        if not self.needs <= labels.keys():
+        if len(self.needs) > len(labels) or not all(key in labels for key in self.needs):
             return False
-        for key in self.keys & labels.keys():
-            value, barred = labels[key], self.forbidden.get(key, frozenset())
-            if barred is None or value in barred or value not in self.allowed.get(key, (value,)):
-                return False
-        return True
+        keys = (self.keys, labels) if len(self.keys) < len(labels) else (labels, self.keys)
+        return all(self._passes(key, labels[key]) for key in keys[0] if key in keys[1])
+
+    def _passes(self, key: str, value: str) -> bool:
+        barred = self.forbidden.get(key, frozenset())
+        return barred is not None and value not in barred and value in self.allowed.get(key, (value,))
 
 
 @dataclass
