@@ -32,7 +32,6 @@ async def test_required_lands_in_one_rack_and_the_workload_says_where(jobs):
     assert len(racks_of(pods)) == 1
     admitted = await jobs.condition("one-rack", "Admitted", "True", "Admitted")
     assert "4 pods in b1/r1" in admitted["message"]
-    await jobs.event("one-rack", "Admitted")
     await jobs.condition("one-rack", "PodsReady", "True")
     workload = await jobs.workload("one-rack")
     (reference,) = workload["metadata"]["ownerReferences"]
@@ -70,6 +69,7 @@ async def test_what_cannot_fit_waits_says_why_and_starts_when_room_is_made(jobs)
     assert all(pod["spec"].get("schedulingGates") for pod in await jobs.pods("waits"))
     await jobs.delete("first")
     assert racks_of(await jobs.running("waits", 2)) == racks_of([first])
+    await jobs.event("waits", "Admitted")  # who was told that it waits is told that this is over
 
 
 def _beside(pod, number):

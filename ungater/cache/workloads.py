@@ -2,6 +2,7 @@
 
 from kube import objects
 from kube.informer import Event
+from kube.objects import version_of
 from ungater.cache.core import Core
 from ungater.cache.held.admissions import Admissions
 from ungater.cache.pod_groups import PodGroups
@@ -46,7 +47,7 @@ class WorkloadEvents:
                 entry.forget_workload()
                 self._enqueue(entry.id, 0.0)
             return
-        if not entry.writes.busy:
+        if not entry.writes.busy and not _is_known(entry, workload):
             self.saw_workload(entry, observed_of(workload))
 
     def _note_deleted(self, entry: WorkloadEntry) -> None:
@@ -80,7 +81,7 @@ class WorkloadEvents:
             entry.observe(observed)
             self._take_over(entry, observed)
         latest = self._stores.workload(entry.key)
-        if latest is not None and belongs(latest, entry.job):
+        if latest is not None and not _is_known(entry, latest) and belongs(latest, entry.job):
             self.saw_workload(entry, observed_of(latest))
 
     def judge_unstored(self) -> None:
@@ -134,3 +135,9 @@ class WorkloadEvents:
             return entry
         ours = entry.observed is not None and entry.observed.uid == workload.metadata.uid
         return entry if ours else None  # whatever somebody wrote on it since
+
+
+def _is_known(entry: WorkloadEntry, workload: Workload) -> bool:
+    """Whether this is no news, mostly the echo of our own write: to read its status costs more than all else of it."""
+    seen = entry.observed
+    return seen is not None and version_of(workload.metadata.resource_version) <= seen.version

@@ -28,6 +28,11 @@ def admitted_as(
     return tuple(wanted)
 
 
+def waited(observed: ObservedWorkload | None) -> bool:
+    """Whether people were told that it waits: then an event says that this is over, else its conditions say enough."""
+    return observed is not None and condition(observed.conditions, conditions.QUOTA_RESERVED) is not None
+
+
 def not_ready(entry: WorkloadEntry) -> tuple[WantedCondition, ...]:
     """That its pods are not ready yet: if that becomes true again later, when it did says that they were once."""
     observed = entry.observed

@@ -26,7 +26,7 @@ from ungater.model import conditions
 from ungater.model.admission import Admission, Nomination
 from ungater.model.conditions import WantedCondition
 from ungater.model.workload_entry import ObservedWorkload, Refused, WorkloadEntry
-from ungater.scheduling.admission_conditions import admitted_as, not_ready, pending
+from ungater.scheduling.admission_conditions import admitted_as, not_ready, pending, waited
 from ungater.scheduling.moves import NO_NEWS, Moves, News
 from ungater.scheduling.replacement import COUNTED, elsewhere, reclaimed, refused_text, told
 from ungater.scheduling.writes import Spawn, Writes
@@ -141,7 +141,7 @@ class Scheduler:
         finally:
             self._cache.admissions.stored(entry)
         if done:
-            self._was_admitted(entry, Reason.ADMITTED, "Admit", text)
+            self._was_admitted(entry, Reason.ADMITTED, "Admit", text, event=waited(observed))
             self._metrics.admitted.inc()
             self._metrics.admission.observe(age(entry.job.created, self._clock.now()))
 
@@ -180,8 +180,11 @@ class Scheduler:
 
         return await self._writes.store(entry, grant, write, stored)
 
-    def _was_admitted(self, entry: WorkloadEntry, reason: Reason, action: str, text: str) -> None:
-        emit(self._recorder, entry, FINE, reason, action, message=text)
+    def _was_admitted(
+        self, entry: WorkloadEntry, reason: Reason, action: str, text: str, *, event: bool = True
+    ) -> None:
+        if event:
+            emit(self._recorder, entry, FINE, reason, action, message=text)
         log.info("admitted", workload=entry.key, message=text)
 
     # --- preemption ------------------------------------------------------------------------------------------------

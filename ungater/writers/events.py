@@ -1,6 +1,7 @@
-"""Events about a workload: on the job, where its owner looks, and on its Workload, where an administrator does.
+"""Events about a workload: on the job, where its owner looks. What lasts, its Workload says by conditions.
 
-Two a happening, however many pods the job has. Events about one pod are on the pod.
+One a happening, however many pods the job has. A group of pods has no object of its own, and the first of its pods may
+go before the others: so it is told on its Workload too. Events about one pod are on the pod.
 """
 
 from crds.constants import API_VERSION
@@ -19,7 +20,7 @@ def emit(
     """Say what happened to a workload."""
     text = conditions.shorten(message)
     recorder.event(job_reference(entry), type_, reason, action, text)
-    if entry.observed is not None and entry.observed.uid:
+    if entry.job.members and entry.observed is not None and entry.observed.uid:
         recorder.event(workload_reference(entry), type_, reason, action, text)
 
 

@@ -14,9 +14,11 @@ from kube.objects import (
     ObjectMeta,
     PriorityClass,
 )
+from ungater.cache import workloads as workload_events
 from ungater.jobs.job import owner_of
 from ungater.model.job_view import id_of
 from ungater.model.pod_slots import Expectation
+from ungater.model.workload_object import observed_of
 from ungater.model.workload_spec import fingerprint, new_workload
 from ungater.numa.node_topologies import Options
 from ungater.reconcile.reconcile import hindered
@@ -229,3 +231,20 @@ def test_jobs_that_ask_by_a_name_mean_its_level_as_soon_as_a_flavor_says_so(worl
     assert again.job == entry.job
     world.drop("flavor", named_flavor(row="rack"))
     assert entry.job.pod_sets[0].request.level == "rack", "what holds slots by it goes on to mean the same"
+
+
+def test_the_echo_of_our_own_write_is_not_read(world, monkeypatch):
+    """Its status may name thousands of nodes, and says what is known."""
+    job = make_job("train", parallelism=2)
+    world.put("job", job)
+    world.admit(job)
+    record = world.memory.entries[id_of(job)]
+    stored, read = world.stores["workload"][record.key], []
+    monkeypatch.setattr(workload_events, "observed_of", lambda workload: read.append(workload) or observed_of(workload))
+    world.put("workload", stored)
+    record.writes.begin()
+    world.memory.workloads.written(record, record.observed)
+    assert not read
+    meta = msgspec.structs.replace(stored.metadata, resource_version=str(record.observed.version + 1))
+    world.put("workload", msgspec.structs.replace(stored, metadata=meta))
+    assert len(read) == 1
