@@ -1,12 +1,15 @@
 """``python -m benchmarks [NAME ...] [OPTION ...]``: all benchmarks, or those that are named.
 
 Options go to the one benchmark that is named: ``python -m benchmarks whole-path --jobs 100``; ``NAME --help`` lists
-them. Each benchmark is a module of this package with ``main(arguments: Sequence[str] | None) -> None``.
+them. Each benchmark is a module of this package with ``main(arguments: Sequence[str] | None) -> None``. A
+run ends with a table of all goals of what was measured: met or missed.
 """
 
 import importlib
 import sys
 from collections.abc import Sequence
+
+from benchmarks.harness import report
 
 BENCHMARKS = {
     "placement": "placement of 16 to 4,096 pods on 640 to 100,000 nodes, state update included",
@@ -21,7 +24,7 @@ BENCHMARKS = {
     "startup": "from the controller's start until it leads, with 5,000 nodes and 20,000 pods, and its memory",
     "stream": "pods that the kubelets of simulated machines refuse of a mixed stream, beside plain kube-scheduler",
     "whole-path": "from the creation of Jobs until every pod runs, beside plain kube-scheduler",
-    "whole-path-queues": "the same through 10 queues, beside the same Jobs without queue and topology",
+    "whole-path-queues": "the same through one queue and through ten, beside the same Jobs without queue and topology",
 }
 
 
@@ -33,9 +36,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         names.append(words.pop(0))
     if words and len(names) != 1:
         sys.exit(_usage())
-    for name in names or BENCHMARKS:
-        print(f"\n== {name}: {BENCHMARKS[name]}", flush=True)
-        importlib.import_module(f"benchmarks.{name.replace('-', '_')}").main(words)
+    try:
+        for name in names or BENCHMARKS:
+            print(f"\n== {name}: {BENCHMARKS[name]}", flush=True)
+            importlib.import_module(f"benchmarks.{name.replace('-', '_')}").main(words)
+    finally:  # of what was measured, where one of them failed
+        report.goals()
 
 
 def _usage() -> str:

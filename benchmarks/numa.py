@@ -26,6 +26,7 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.harness import report
+from benchmarks.harness.goals import GOALS
 from engine.kubelet.machine import CPU, MEMORY, Container, Kubelet, Layout, PodShape, Qos, State, TopologyPolicy, Zone
 from engine.numa.fleet import Fleet
 
@@ -34,17 +35,19 @@ NIC: Final = "nvidia.com/rdma_nic"
 GIB: Final = 1 << 30
 PAGE: Final = 4096
 NODES: Final = 5_000
+ZONES: Final = (2, 4, 8)
 PODS: Final = 110  # the most that a node takes
 TURNS: Final = 60
 SINGLE: Final = TopologyPolicy.SINGLE
 RESTRICTED: Final = TopologyPolicy.RESTRICTED
-GOALS: Final = {  # for 8 zones and narrow pods, fits; (policy, all states different)
+FITS_GOALS: Final = {  # for 8 zones and narrow pods, fits; (policy, all states different)
     (SINGLE, True): 120.0,
     (RESTRICTED, True): 350.0,
     (SINGLE, False): 20.0,
     (RESTRICTED, False): 50.0,
 }
 GOAL_CHANGED_US: Final = 50.0
+GOAL_WIDE: Final = 102.0  # on 8 zones: what a compiled peer takes
 PEERS: Final = {  # nanoseconds a node for 2, 4 and 8 zones, compiled Go; measured on another day
     "scheduler-plugins Filter": {2: 26_700, 4: 41_000, 8: 83_800},
     "KAI predicate, single-numa-node": {2: 31, 4: 36, 8: 45},
@@ -136,7 +139,7 @@ def bare(zones: int, nodes: int) -> float:
 def run(nodes: int) -> list[Row]:
     """Every case; the keys of a row are in the JSON."""
     rows = []
-    for zones in (2, 4, 8):
+    for zones in ZONES:
         floor = bare(zones, nodes)
         for distinct in (nodes, max(nodes // 10, 1)):
             for policy in (SINGLE, RESTRICTED):
@@ -145,7 +148,6 @@ def run(nodes: int) -> list[Row]:
                 for width in (1,) if policy is SINGLE else (1, max(zones // 2, 2)):
                     row = bench.row(width)
                     row["bare_ns_cpu"] = floor
-                    row["goal_ns"] = GOALS[policy, distinct == nodes] if zones == 8 and width == 1 else None
                     rows.append(row)
     return rows
 
@@ -157,12 +159,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     nodes = parser.parse_args(arguments).nodes
     rows = run(nodes)
     report.table(
-        f"Which of {nodes:,} nodes admit a pod: CPU time, ns a node; one changed: us in all, goal {GOAL_CHANGED_US:g}",
-        ("policy, pod", "zones", "states", "admit", "fits", "goal", "x bare", "KAI (Go)", "counts", "one changed"),
+        f"Which of {nodes:,} nodes admit a pod: CPU time, ns a node; one changed: us in all",
+        ("policy, pod", "zones", "states", "admit", "fits", "x bare", "KAI (Go)", "counts", "one changed"),
         [_shown(row) for row in rows],
         note="KAI's figures are of another machine. scheduler-plugins there: 26,700, 41,000, 83,800 for 2, 4, 8 zones.",
     )
+    _state([row for row in rows if row["zones"] == max(ZONES)], nodes)
     report.save("numa", {"peers_ns": PEERS, "rows": rows})
+
+
+def _state(rows: Sequence[Row], nodes: int) -> None:
+    """The goals, for the most zones."""
+    for row in rows:
+        narrow = row["pod"] == 1
+        goal = FITS_GOALS[row["policy"], row["distinct"] == nodes] if narrow else GOAL_WIDE
+        pod = f"{row['policy']}, {'narrow' if narrow else 'wide'}, {row['distinct']:,} states"
+        GOALS.at_most(f"{pod}: a node", row["fits_ns_cpu"], goal, "ns")
+    changed = max(row["changed_us_cpu"] for row in rows if row["pod"] == 1)
+    GOALS.at_most("narrow, one state changed, slowest", changed, GOAL_CHANGED_US, "us")
 
 
 def _shown(row: Row) -> list[object]:
@@ -170,7 +184,7 @@ def _shown(row: Row) -> list[object]:
     ratio = report.ratio(row["fits_ns_cpu"], row["bare_ns_cpu"])
     peer = PEERS[f"KAI predicate, {row['policy']}"][row["zones"]]
     states, yes = f"{row['distinct']:,}", f"{row['admit']:,}"
-    figures = row["fits_ns_cpu"], row["goal_ns"], ratio, peer, row["counts_ns_cpu"], row["changed_us_cpu"]
+    figures = row["fits_ns_cpu"], ratio, peer, row["counts_ns_cpu"], row["changed_us_cpu"]
     return [kind, row["zones"], states, yes, *figures]
 
 

@@ -1,4 +1,4 @@
-"""From the start of the controller's process until it leads with everything known, and the memory it takes for that.
+"""From the start of the controller's process until it leads with everything known, and its memory and the webhook's.
 
 The cluster has nodes, Jobs that Topogate placed, each with all its pods bound to their slots, and as many pods again
 that are none of ours. Nothing else runs meanwhile: the other components are stopped once the objects are there. The
@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from benchmarks.harness import report
+from benchmarks.harness.goals import GOALS
 from benchmarks.harness.plane import Plane, plane
 from benchmarks.ungating import make_job
 from crds.constants import NAMESPACE, Keys
@@ -32,7 +33,9 @@ from ungater.model.pod_slots import PodSetSlots
 from ungater.model.workload_object import Workload, observed_of
 
 GOAL_SECONDS = 15.0
-GOAL_MB = 500
+GOAL_MB = 250.0  # webhook and ungater together, with as many nodes and pods as is the default
+USUAL_NODES, USUAL_PODS = 5_000, 20_000
+MB = 1e6
 JOB_PODS = 200
 CONCURRENCY = 32
 PATIENCE_SECONDS = 900.0
@@ -41,7 +44,7 @@ Json = dict[str, Any]
 
 
 class Start(msgspec.Struct, kw_only=True):
-    """One start: seconds until it leads, and of them seconds of CPU; resident megabytes then, and at most."""
+    """One start: seconds until it leads, and of them of CPU; resident megabytes then, at most, and the webhook's."""
 
     nodes: int
     pods: int
@@ -49,17 +52,27 @@ class Start(msgspec.Struct, kw_only=True):
     cpu: float
     megabytes: float
     peak: float
+    webhook: float
+
+    @property
+    def both(self) -> float:
+        """Megabytes of both processes at most."""
+        return self.peak + self.webhook
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and write ``benchmarks/results/startup.json``."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks startup", description=__doc__)
-    parser.add_argument("--nodes", type=int, default=5000, help="in whole hundreds (default %(default)s)")
-    parser.add_argument("--pods", type=int, default=20_000, help=f"in whole {2 * JOB_PODS} (default %(default)s)")
+    parser.add_argument("--nodes", type=int, default=USUAL_NODES, help="in whole hundreds (default %(default)s)")
+    parser.add_argument("--pods", type=int, default=USUAL_PODS, help=f"in whole {2 * JOB_PODS} (default %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="starts (default %(default)s)")
     parser.add_argument("--profile", type=Path, metavar="FILE", help="run the controller under cProfile")
-    starts = asyncio.run(_measure(parser.parse_args(arguments)))
+    options = parser.parse_args(arguments)
+    starts = asyncio.run(_measure(options))
     show(starts)
+    if (options.nodes, options.pods) == (USUAL_NODES, USUAL_PODS):
+        GOALS.at_most("seconds until it leads", report.median(one.seconds for one in starts), GOAL_SECONDS, "s")
+        GOALS.at_most("memory of webhook and ungater", report.median(one.both for one in starts), GOAL_MB, "MB")
     report.save("startup", starts)
 
 
@@ -173,15 +186,16 @@ async def _start(made: Plane, options: argparse.Namespace) -> Start:
     seconds, cpu = time.perf_counter() - began, components.cpu_seconds("ungater")
     if (found["pods"], found["jobs"]) != (options.pods, options.pods // 2 // JOB_PODS):
         sys.exit(f"it leads with other objects than there are: {found}")
-    memory = _memory(components.pid("ungater"))
+    memory = made.usage()
     await components.kill("ungater")
     return Start(
         nodes=found["nodes"],
         pods=found["pods"],
         seconds=seconds,
         cpu=cpu,
-        megabytes=memory["VmRSS"] / 1024,
-        peak=memory["VmHWM"] / 1024,
+        megabytes=memory.memory["ungater"] / MB,
+        peak=memory.peak["ungater"] / MB,
+        webhook=memory.peak["webhook"] / MB,
     )
 
 
@@ -190,12 +204,6 @@ def _leading(log: Path, since: int) -> Json:
         file.seek(since)
         lines = [json.loads(line) for line in file.read().splitlines() if line.startswith(b"{") and line.endswith(b"}")]
     return next((line for line in lines if line.get("event") == "leading" and "pods" in line), {})
-
-
-def _memory(pid: int) -> dict[str, int]:
-    """Kilobytes by name."""
-    rows = (line.split() for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("Vm"))
-    return {name.rstrip(":"): int(amount) for name, amount, *_ in rows}
 
 
 async def _together(calls: Iterable[Awaitable[object]]) -> None:
@@ -223,7 +231,9 @@ def show(starts: Sequence[Start]) -> None:
     """The table."""
     report.table(
         f"start with {starts[0].nodes:,} nodes and {starts[0].pods:,} pods",
-        ["round", "s until it leads", "s of CPU", "MB then", "MB at most"],
-        [[str(number), one.seconds, one.cpu, one.megabytes, one.peak] for number, one in enumerate(starts, start=1)],
-        note=f"goal: {GOAL_SECONDS:.0f} s, under {GOAL_MB} MB",
+        ["round", "s until it leads", "s of CPU", "MB then", "MB at most", "and the webhook"],
+        [
+            [str(number), one.seconds, one.cpu, one.megabytes, one.peak, one.webhook]
+            for number, one in enumerate(starts, start=1)
+        ],
     )

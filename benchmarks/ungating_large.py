@@ -7,4 +7,4 @@ from benchmarks import ungating
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and write ``benchmarks/results/ungating-large.json``."""
-    ungating.main(["--pods", str(ungating.LARGE), "--rounds", "1", *(arguments or ())], "ungating-large")
+    ungating.main(["--pods", str(ungating.LARGE), "--rounds", "5", *(arguments or ())], "ungating-large")

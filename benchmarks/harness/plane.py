@@ -32,10 +32,11 @@ ESTABLISHED_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Usage:
-    """CPU seconds used so far and resident bytes of every process, by its name."""
+    """CPU seconds used so far, and resident bytes now and at most, of every process by its name."""
 
     cpu: dict[str, float]
     memory: dict[str, int]
+    peak: dict[str, int]
 
     def since(self, before: "Usage") -> dict[str, float]:
         """CPU seconds between the two readings."""
@@ -58,7 +59,11 @@ class Plane:
         if self.components is not None:
             pids |= {name: self.components.pid(name) for name in TOPOGATE}
         found = {name: usage(pid) for name, pid in pids.items()}
-        return Usage({name: cpu for name, (_, cpu) in found.items()}, {name: rss for name, (rss, _) in found.items()})
+        return Usage(
+            {name: cpu for name, (_, cpu) in found.items()},
+            {name: rss for name, (rss, _) in found.items()},
+            {name: peak(pid) for name, pid in pids.items()},
+        )
 
     async def quiet(self) -> None:
         """Wait until the control plane has nothing left to do, for at most ``QUIET_SECONDS``."""
@@ -80,6 +85,15 @@ class Plane:
         whole = [line for line in lines if line.endswith(b"\n")]
         self._audited += sum(map(len, whole))
         return Counter(_call(json.loads(line)) for line in whole)
+
+
+def peak(pid: int) -> int:
+    """The most bytes a process has had resident since it was executed; 0 where it is gone."""
+    try:
+        rows = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return next((int(row.split()[1]) * 1024 for row in rows if row.startswith("VmHWM:")), 0)
 
 
 @asynccontextmanager

@@ -13,14 +13,18 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.harness.goals import GOALS
+
 RESULTS = Path(__file__).parent.parent / "results"
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, note: str = "") -> None:
-    """Print one table; the first column is text, the others are figures. ``note`` goes below it."""
+def table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, note: str = "", text: int = 1
+) -> None:
+    """Print one table; the first ``text`` columns are text, the others are figures. ``note`` goes below it."""
     shown = Table(title=title, title_justify="left", caption=note or None, caption_justify="left", box=None)
     for index, column in enumerate(columns):
-        shown.add_column(column, justify="left" if index == 0 else "right", no_wrap=True)
+        shown.add_column(column, justify="left" if index < text else "right", no_wrap=True)
     for row in rows:
         shown.add_row(*(cell(value) for value in row))
     console = Console(highlight=False)
@@ -39,13 +43,23 @@ def cell(value: object) -> str:
 
 
 def save(name: str, data: Any) -> Path:
-    """Write ``data`` (anything msgspec encodes) with the circumstances to ``benchmarks/results/NAME.json``."""
+    """Write ``data`` (anything msgspec encodes), goals and circumstances to ``benchmarks/results/NAME.json``."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
-    body = msgspec.json.encode({"circumstances": circumstances(), "results": data})
+    goals = [{**msgspec.to_builtins(goal), "met": goal.met} for goal in GOALS.keep(name)]
+    body = msgspec.json.encode({"circumstances": circumstances(), "results": data, "goals": goals})
     path.write_bytes(msgspec.json.format(body, indent=2) + b"\n")
     Console(highlight=False).print(f"[dim]all figures: benchmarks/results/{path.name}[/dim]")
     return path
+
+
+def goals() -> None:
+    """Print every goal of this run with its figure: met or missed."""
+    rows = list(GOALS.rows())
+    if not rows:
+        return
+    columns = ["benchmark", "what", "figure", "goal", ""]
+    table("Goals", columns, rows, note=GOALS.verdict(), text=2)
 
 
 def circumstances() -> dict[str, Any]:

@@ -77,7 +77,7 @@ class Components:
     async def wait_ready(self, name: str) -> None:
         """Wait for ``/readyz``."""
         component = self._running[name]
-        url = f"http://127.0.0.1:{self._health_port(name)}/readyz"
+        url = f"{self.address(name)}/readyz"
         try:
             async with asyncio.timeout(READY_SECONDS):
                 while not await asyncio.to_thread(_answers, url):
@@ -85,6 +85,10 @@ class Components:
                     await asyncio.sleep(0.05)
         except TimeoutError as error:
             raise NotReady(f"{name} was not ready within {READY_SECONDS:.0f} s:\n{log_tail(component.log)}") from error
+
+    def address(self, name: str) -> str:
+        """Where ``/healthz`` and ``/readyz`` are served, and ``/metrics`` of the ungater."""
+        return f"http://127.0.0.1:{self._health_port(name)}"
 
     def pid(self, name: str) -> int:
         """The process id of a running component."""

@@ -125,7 +125,7 @@ def fetched(url):
 
 async def metrics(here):
     """Value by series, as Prometheus would read them from the controller."""
-    url = f"http://127.0.0.1:{here.components._health_port('ungater')}/metrics"
+    url = f"{here.components.address('ungater')}/metrics"
     lines = (await asyncio.to_thread(fetched, url)).splitlines()
     return {
         name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if not line.startswith("#"))
