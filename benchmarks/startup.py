@@ -20,6 +20,7 @@ import msgspec
 from benchmarks.harness import report
 from benchmarks.harness.goals import GOALS
 from benchmarks.harness.plane import Plane, plane
+from benchmarks.profiled import from_the_start
 from benchmarks.ungating import make_job
 from crds.constants import NAMESPACE, Keys
 from crds.settings import Settings
@@ -77,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 async def _measure(options: argparse.Namespace) -> list[Start]:
-    python = {"ungater": ["-m", "cProfile", "-o", str(options.profile.absolute())]} if options.profile else None
+    python = from_the_start(options.profile)
     fleet = Fleet(blocks=1, racks=1, hosts=1, gpus=8, prefix="first-")
     async with plane(fleet, topogate=True, python=python) as made:
         await _fill(made, options)

@@ -24,6 +24,7 @@ import msgspec
 from benchmarks.harness import report
 from benchmarks.harness.goals import GOALS
 from benchmarks.harness.plane import Plane, plane
+from benchmarks.profiled import from_the_start
 from cli.run.components import Components
 from crds.constants import Keys
 from crds.names import workload_name
@@ -73,7 +74,7 @@ def main(arguments: Sequence[str] | None = None, name: str = "ungating") -> None
 
 
 async def _measure(options: argparse.Namespace) -> list[Round]:
-    python = {"ungater": ["-m", "cProfile", "-o", str(options.profile.absolute())]} if options.profile else None
+    python = from_the_start(options.profile)
     rounds = []
     async with plane(_fleet(options), topogate=True, python=python) as made:
         await asyncio.to_thread(made.cluster.stop, SCHEDULER)

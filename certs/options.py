@@ -6,11 +6,14 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from certs.authority import Lifetimes, service_hosts
-from crds.settings import Settings
 from kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
+
+if TYPE_CHECKING:
+    from crds.settings import Settings
 
 CHECK_SECONDS = 5.0
 SETTLE_SECONDS = 60.0
@@ -45,7 +48,7 @@ class Options:
 
     @classmethod
     def from_settings(
-        cls, settings: Settings, extra_hosts: Sequence[str] = (), env: Mapping[str, str] | None = None
+        cls, settings: "Settings", extra_hosts: Sequence[str] = (), env: Mapping[str, str] | None = None
     ) -> "Options":
         """What the settings say; ``extra_hosts`` are further names of a webhook outside of the cluster.
 

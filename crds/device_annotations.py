@@ -11,10 +11,7 @@ wrong index is worse than none.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Literal
-
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from typing import NamedTuple, Protocol
 
 from crds.constants import XPU_INDEXES
 
@@ -24,25 +21,37 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,3}")
 _PCI = re.compile(r"([0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]")
 
 
-class DeviceAnnotation(BaseModel):
-    """One annotation that a device plugin reads."""
+class AnnotationRule(Protocol):
+    """What `crds.device_settings` says of one annotation: for devices of which resource, and what is written in it."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, alias_generator=to_camel, validate_by_name=True, validate_by_alias=True
-    )
+    @property
+    def resource(self) -> str:
+        """Its devices' resource."""
 
-    resource: Annotated[str, Field(min_length=1, max_length=317)]
-    key: Annotated[str, Field(min_length=1, max_length=317, pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?$")]
-    value: Literal["index", "id"] = "index"
+    @property
+    def key(self) -> str:
+        """The annotation."""
+
+    @property
+    def value(self) -> str:
+        """``index`` or ``id``."""
 
 
-DEFAULT = (DeviceAnnotation(resource=XPU_RESOURCE, key=XPU_INDEXES),)
+class IndexAnnotation(NamedTuple):
+    """A rule that nobody had to set."""
+
+    resource: str
+    key: str
+    value: str = "index"
+
+
+DEFAULT = (IndexAnnotation(XPU_RESOURCE, XPU_INDEXES),)
 
 
 def device_annotations(
     chosen: Mapping[str, Iterable[str]],
     known: Mapping[str, Sequence[str]],
-    rules: Sequence[DeviceAnnotation] = DEFAULT,
+    rules: Sequence[AnnotationRule] = DEFAULT,
 ) -> dict[str, str]:
     """The annotations of a pod that gets ``chosen``: ids by resource.
 

@@ -1,4 +1,4 @@
-"""Names of objects that Topogate makes (the same job always gives the same name), and of labels."""
+"""Names of objects that Topogate makes (the same job always gives the same name), of labels, and of resources."""
 
 import hashlib
 import re
@@ -12,6 +12,7 @@ _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _LABEL_KEY = re.compile(rf"({_LABEL}(\.{_LABEL})*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?")
 _MAX_PREFIX = 253
 _OTHER = re.compile(r"[^a-z0-9]")
+_OF_NODES = ("cpu", "memory", "pods", "storage", "ephemeral-storage")  # their amounts are not numbers of devices
 
 
 def is_label_key(text: str) -> bool:
@@ -22,6 +23,11 @@ def is_label_key(text: str) -> bool:
 def is_object_name(text: str) -> bool:
     """Whether a cluster takes this as the name of an object (an RFC 1123 subdomain)."""
     return len(text) <= _MAX_PREFIX and re.fullmatch(rf"{_LABEL}(\.{_LABEL})*", text) is not None
+
+
+def is_of_nodes(name: str) -> bool:
+    """Whether a resource without a domain is one that Kubernetes itself knows, as requests of containers."""
+    return name in _OF_NODES or name.startswith("hugepages-")
 
 
 def workload_name(kind: str, name: str, apart: str) -> str:

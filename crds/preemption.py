@@ -1,10 +1,14 @@
 """The settings of preemption as the engine takes them."""
 
-from crds.settings import Settings
+from typing import TYPE_CHECKING
+
 from engine.preemption.model import Rules, Scoring, Strategy
 
+if TYPE_CHECKING:
+    from crds.settings import Settings
 
-def victim_rules(settings: Settings) -> Rules:
+
+def victim_rules(settings: "Settings") -> Rules:
     """Which victims are the least."""
     scoring = Scoring(
         alpha=settings.preemption_alpha,

@@ -16,8 +16,8 @@ from pydantic.alias_generators import to_camel
 
 from crds.constants import DEFAULT_DOMAIN, NAMESPACE, Keys
 from crds.device_annotations import DEFAULT as DEVICE_ANNOTATIONS
-from crds.device_annotations import XPU_RESOURCE, DeviceAnnotation
-from crds.device_classes import MOST_MAPPINGS, DeviceClassMapping, ambiguous
+from crds.device_annotations import XPU_RESOURCE
+from crds.device_settings import MOST_MAPPINGS, DeviceAnnotation, DeviceClassMapping, ambiguous
 
 CONFIG_PATH = "/etc/topogate/config.yaml"
 ENV_PREFIX = "TOPOGATE_"
@@ -193,7 +193,7 @@ class Settings(BaseModel):
     """So many more nodes a job may use in a rack in use before it opens one in which nothing runs; 0: hosts first."""
     xpu_resources: Names = (XPU_RESOURCE,)
     """Resources that are given out by the rules of Kunlunxin XPUs."""
-    device_annotations: DeviceAnnotations = DEVICE_ANNOTATIONS
+    device_annotations: DeviceAnnotations = tuple(DeviceAnnotation(**rule._asdict()) for rule in DEVICE_ANNOTATIONS)
     """Annotations that tell device plugins which devices were chosen."""
 
     kueue_never_fits: Literal["Reject", "Retry", "Wait"] = "Reject"

@@ -10,13 +10,12 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import structlog
 
 from clock import Clock
 from crds.constants import Keys
-from crds.settings import Settings
 from engine.reasons import Reason
 from kube.client import Client
 from kube.errors import Conflict, KubeError, NotFound
@@ -61,6 +60,9 @@ from ungater.writers.evictor import Evictor
 from ungater.writers.pods import PodWriter
 from ungater.writers.workloads import REFUSED, Overtaken, WorkloadWriter
 
+if TYPE_CHECKING:
+    from crds.settings import Settings
+
 WORKERS = 16  # looks at jobs, and creations of Workloads, at a time
 EVICTIONS = 8  # pods at a time
 FIRST_LOOKS = 30.0  # seconds at most, after a start, until somebody is admitted though others were not looked at yet
@@ -95,7 +97,7 @@ class Controller:
     """One term of leadership."""
 
     def __init__(
-        self, settings: Settings, client: Client, metrics: Metrics, recorder: EventRecorder, clock: Clock
+        self, settings: "Settings", client: Client, metrics: Metrics, recorder: EventRecorder, clock: Clock
     ) -> None:
         self._clock, self.client, self.metrics, self.recorder = clock, client, metrics, recorder
         self.queue = WorkQueue(clock)
@@ -317,7 +319,7 @@ class Controller:
 
 
 def _cache(
-    settings: Settings,
+    settings: "Settings",
     informers: Informers,
     standings: Standings,
     notices: NodeNotices,
@@ -346,7 +348,7 @@ def _cache(
     )
 
 
-def _pod_writer(settings: Settings, client: Client, informers: Informers, cache: Cache, shared: _Shared) -> PodWriter:
+def _pod_writer(settings: "Settings", client: Client, informers: Informers, cache: Cache, shared: _Shared) -> PodWriter:
     return PodWriter(
         client,
         settings.keys,
@@ -359,7 +361,7 @@ def _pod_writer(settings: Settings, client: Client, informers: Informers, cache:
     )
 
 
-def _of_life(settings: Settings, informers: Informers) -> _OfLife:
+def _of_life(settings: "Settings", informers: Informers) -> _OfLife:
     return {
         "flavors": informers.flavors.store,
         "keys": settings.keys,
@@ -368,7 +370,7 @@ def _of_life(settings: Settings, informers: Informers) -> _OfLife:
     }
 
 
-def _limits(settings: Settings) -> Limits:
+def _limits(settings: "Settings") -> Limits:
     """How long somebody waits behind Kueue."""
     return Limits(
         NeverFits(settings.kueue_never_fits),

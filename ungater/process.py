@@ -6,18 +6,21 @@ import platform
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import structlog
 
 from clock import SYSTEM, Clock
-from crds.settings import Settings
 from kube.client import Client
 from kube.events import EventRecorder
 from kube.lease import LeaderElector
 from serving.server import serving
 from ungater.controller import Controller
 from ungater.metrics import Metrics
+
+if TYPE_CHECKING:
+    from crds.settings import Settings
 
 COMPONENT = "topogate-ungater"
 log = structlog.get_logger()
@@ -26,7 +29,7 @@ log = structlog.get_logger()
 class Process:
     """The controller of one process: a fresh `Controller` for every term in which it leads."""
 
-    def __init__(self, settings: Settings, client: Client, clock: Clock) -> None:
+    def __init__(self, settings: "Settings", client: Client, clock: Clock) -> None:
         self._settings = settings
         self._client = client
         self._clock = clock
@@ -82,7 +85,7 @@ class Process:
 
 
 async def run(
-    settings: Settings,
+    settings: "Settings",
     client: Client,
     *,
     stop: asyncio.Event | None = None,

@@ -19,7 +19,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import structlog
 from aiohttp import web
@@ -29,7 +29,6 @@ from certs.manager import CertificateManager
 from certs.options import Options
 from certs.tls import ServerTls
 from clock import SYSTEM, Clock
-from crds.settings import Settings
 from engine.reasons import Reason
 from kube.client import Client
 from kube.events import EventRecorder, ObjectReference
@@ -50,6 +49,9 @@ from webhook.listener import Listener
 from webhook.metrics import CONTENT_TYPE, TOO_LARGE, Metrics, PathStats
 from webhook.mutate import Rules
 from webhook.review import MALFORMED, Reply, Reviewer, Rulebook, for_jobs, for_jobsets, for_pods
+
+if TYPE_CHECKING:
+    from crds.settings import Settings
 
 log = structlog.get_logger(__name__)
 
@@ -87,7 +89,7 @@ class WebhookServer:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: "Settings",
         levels: LevelSource,
         tls: ServerTls,
         *,
@@ -277,7 +279,7 @@ class WebhookServer:
 
 
 async def serve(
-    settings: Settings,
+    settings: "Settings",
     client: Client,
     *,
     hosts: Sequence[str] = (),

@@ -1,20 +1,14 @@
 """``topogate agent``: publish one machine's hardware and allocations until SIGTERM."""
 
-import os
-import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
-import msgspec
 import typer
 
 from agent.settings import AgentSettings
 from cli.output import Context, Failure, Kubeconfig
+from cli.run.becoming import become
 from crds.settings import SettingsError, from_mapping, load
-
-# The program of the agent's own process. structlog imports rich where it is, to draw tracebacks on terminals: that is
-# 3 MiB, and no node's log shows them. None is Python's own way to say that a module is not there.
-PROGRAM = "import sys; sys.modules['rich'] = None; from cli.run.agent_process import main; main(sys.argv[1])"
 
 
 def command(
@@ -63,14 +57,4 @@ def command(
     except SettingsError as error:
         raise Failure(str(error)) from error
     told = settings.model_dump(mode="json", include=set(AgentSettings.__struct_fields__))
-    _become({"settings": told, "kubeconfig": kubeconfig, "context": context})
-
-
-def _become(task: dict[str, object]) -> NoReturn:
-    """Go on as the agent's own process (`cli.run.agent_process`), without what this one has imported by now: 20 MiB."""
-    # Where a module is run out of a folder, the next one is found there too; where not, the folder is none of ours.
-    paths = [] if sys.path[0] == os.getcwd() else ["-P"]  # noqa: PTH109 -- as the interpreter spells it
-    # Its threads come and go: memory that each of them gets for itself is memory that no other uses.
-    environment = {"MALLOC_ARENA_MAX": "1", **os.environ}
-    text = msgspec.json.encode(task).decode()
-    os.execve(sys.executable, [sys.executable, *paths, "-c", PROGRAM, text], environment)  # noqa: S606 -- no shell
+    become("cli.run.agent_process", {"settings": told, "kubeconfig": kubeconfig, "context": context})

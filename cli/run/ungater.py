@@ -1,16 +1,13 @@
 """``topogate ungater``: run the controller until SIGTERM."""
 
-import asyncio
-import gc
-import signal
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cli.output import Context, Failure, Kubeconfig
+from cli.output import Context, Kubeconfig
+from cli.run.becoming import become
 from cli.settled import HELP, settled
-from crds.settings import Settings
 
 
 def command(
@@ -46,41 +43,5 @@ def command(
     """
     given = {"leader_election": leader_election, "health_port": port, "bind_address": host}
     settings = settled(config, given, kubeconfig, context)
-    from cli import logs  # late: it configures logging, which other commands leave alone
-
-    logs.configure(settings)
-    try:
-        asyncio.run(_run(settings, kubeconfig, context))
-    except OSError as error:
-        hint = "give another port with --health-port"
-        raise Failure(
-            f"the controller cannot serve on port {settings.health_port}: {error.strerror}; {hint}"
-        ) from error
-
-
-async def _run(settings: Settings, kubeconfig: str | None, context: str | None) -> None:
-    # Late, so that --help and a wrong setting answer at once.
-    from kube.client import Client
-    from kube.errors import ConfigError
-    from ungater.process import run
-
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    try:
-        client = await Client.connect(kubeconfig, context)
-    except ConfigError as error:
-        raise Failure(str(error)) from error
-    async with client:
-        await run(settings, client, stop=stop, on_port=lambda _port: _settle_heap())
-
-
-def _settle_heap() -> None:
-    """Keep full garbage collections from walking modules and decoders, and from coming often.
-
-    What is cached are structs that the collector does not track; a decoder leaves nothing to collect behind.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
+    task = {"settings": settings.model_dump(mode="json"), "kubeconfig": kubeconfig, "context": context}
+    become("cli.run.ungater_process", task)

@@ -1,16 +1,13 @@
 """``topogate webhook``: run the mutating webhook until SIGTERM, then drain."""
 
-import asyncio
-import gc
-import signal
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cli.output import Context, Failure, Kubeconfig
+from cli.output import Context, Kubeconfig
+from cli.run.becoming import become
 from cli.settled import HELP, settled
-from crds.settings import Settings
 
 
 def command(
@@ -47,34 +44,5 @@ def command(
     """
     given = {"webhook_port": port, "metrics_port": metrics_port, "health_port": health_port, "bind_address": host}
     settings = settled(config, given, kubeconfig, context)
-    from cli import logs  # late: it configures logging, which other commands leave alone
-
-    logs.configure(settings)
-    try:
-        asyncio.run(_run(settings, tuple(names or ()), kubeconfig, context))
-    except OSError as error:
-        raise Failure(f"the webhook cannot serve: {error}") from error
-
-
-async def _run(settings: Settings, names: tuple[str, ...], kubeconfig: str | None, context: str | None) -> None:
-    # Late, so that --help and a wrong setting answer at once.
-    from kube.client import Client
-    from kube.errors import ConfigError
-    from webhook.server import serve
-
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    try:
-        client = await Client.connect(kubeconfig, context)
-    except ConfigError as error:
-        raise Failure(str(error)) from error
-    async with client:
-        await serve(settings, client, hosts=names, stop=stop, on_bound=lambda _server: _settle_heap())
-
-
-def _settle_heap() -> None:
-    """Modules and decoders stay for good: keep full garbage collections from walking them."""
-    gc.collect()
-    gc.freeze()
+    task = {"settings": settings.model_dump(mode="json"), "names": names or (), "kubeconfig": kubeconfig}
+    become("cli.run.webhook_process", {**task, "context": context})

@@ -1,14 +1,18 @@
 """What settings mean for queues and for the life of a workload: the same for the controller and for commands."""
 
+from typing import TYPE_CHECKING
+
 from crds.preemption import victim_rules
-from crds.settings import Settings
 from queueing import model
 from queueing.lifecycle import LifeRules
 from queueing.moves import MoveRules
 from ungater.model.actions import MissingPods
 
+if TYPE_CHECKING:
+    from crds.settings import Settings
 
-def queue_rules(settings: Settings) -> model.Rules:
+
+def queue_rules(settings: "Settings") -> model.Rules:
     """What holds for all queues."""
     return model.Rules(
         patience=settings.queue_patience_seconds,
@@ -20,12 +24,12 @@ def queue_rules(settings: Settings) -> model.Rules:
     )
 
 
-def device_resources(settings: Settings) -> dict[str, str]:
+def device_resources(settings: "Settings") -> dict[str, str]:
     """By DeviceClass, the resource of queues that its devices count as."""
     return {name: one.name for one in settings.device_class_mappings for name in one.device_class_names}
 
 
-def life_rules(settings: Settings) -> LifeRules:
+def life_rules(settings: "Settings") -> LifeRules:
     """What holds for a queued workload from its admission to its end."""
     return LifeRules(
         ready_timeout=settings.wait_for_pods_ready_timeout_seconds,
@@ -38,12 +42,12 @@ def life_rules(settings: Settings) -> LifeRules:
     )
 
 
-def missing_pods(settings: Settings) -> MissingPods:
+def missing_pods(settings: "Settings") -> MissingPods:
     """How long pods are waited for that do not come."""
     return MissingPods(settings.missing_pods_timeout_seconds, settings.missing_pods_recovery_timeout_seconds)
 
 
-def move_rules(settings: Settings) -> MoveRules:
+def move_rules(settings: "Settings") -> MoveRules:
     """How many workloads that run may be moved, and why."""
     return MoveRules(
         per_hour=settings.moves_per_hour,

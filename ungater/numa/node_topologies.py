@@ -6,12 +6,12 @@ changed.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from crds import constants
 from crds.device_annotations import DEFAULT as DEVICE_ANNOTATIONS
-from crds.device_annotations import XPU_RESOURCE, DeviceAnnotation, device_annotations
+from crds.device_annotations import XPU_RESOURCE, AnnotationRule, device_annotations
 from crds.numa_placement import decode, encode, resolve
-from crds.settings import Settings
 from engine.cluster.state import ClusterState
 from engine.kubelet.devices.choose import REQUIRE
 from engine.kubelet.machine import Machine, NumaPlacement, PodShape, TopologyPolicy
@@ -26,6 +26,9 @@ from kube.topologies import FlexTopo, NodeResourceTopology
 from ungater.model.job_view import shape_of
 from ungater.numa.sources import Described, SourceRules, describe
 
+if TYPE_CHECKING:
+    from crds.settings import Settings
+
 NOTHING = Described()
 
 
@@ -38,11 +41,11 @@ class Options:
     numa_score: str = ZoneScore.LEAST_NUMA_NODES
     alignment_over_packing: str = ALIGNMENT_OVER_PACKING
     nodes_per_opened_domain: int = NODES_PER_OPENED_DOMAIN
-    device_annotations: tuple[DeviceAnnotation, ...] = DEVICE_ANNOTATIONS
+    device_annotations: tuple[AnnotationRule, ...] = DEVICE_ANNOTATIONS
     xpu_resources: tuple[str, ...] = (XPU_RESOURCE,)
 
     @classmethod
-    def of(cls, settings: Settings) -> "Options":
+    def of(cls, settings: "Settings") -> "Options":
         """Those of all settings."""
         return cls(
             settings.numa_ignored_resources,

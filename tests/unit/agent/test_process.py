@@ -1,21 +1,19 @@
 """What the agent's own process brings along: one runs on every node, so it does without what it does not need."""
 
-import json
-import subprocess
-import sys
-
 import msgspec
 import pynvml
 import pytest
 from support.nvml import recorded
+from support.own_process import kubeconfig, modules, start
 
 from agent.machine import gpus, nvml
 from agent.machine.hardware import Hardware, Zone
 from agent.settings import AgentSettings
-from cli.run.agent import PROGRAM
 from cli.run.agent_process import Task
+from cli.run.becoming import program
 from crds.settings import Settings
 
+PROGRAM = program("cli.run.agent_process")
 # What a command line, a settings file, a table, a kubeconfig's plugin or a certificate needs; the engine's arrays; and
 # whatever of Topogate is no part of an agent.
 NOT_THERE = {
@@ -24,17 +22,6 @@ NOT_THERE = {
     *("crds.settings", "crds.kinds", "cli.output", "cli.main", "certs", "manifests", "localcluster", "simulator"),
     *("queueing", "ungater", "webhook", "web", "engine.numa", "engine.placement", "engine.cluster", "engine.claims"),
 }
-# It runs for a moment, with nobody there: neither a kubelet nor an API server. It is ended once it listens to that.
-AROUND = """
-import atexit, os, signal, sys, threading, time
-atexit.register(lambda: print(sorted(name for name, module in sys.modules.items() if module is not None)))
-def end():
-    while signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        time.sleep(0.1)
-    time.sleep(1.0)
-    os.kill(os.getpid(), signal.SIGTERM)
-threading.Thread(target=end, daemon=True).start()
-"""
 
 
 def told(tmp_path, **more):
@@ -44,28 +31,9 @@ def told(tmp_path, **more):
     return settings.model_dump(mode="json", include=set(AgentSettings.__struct_fields__))
 
 
-def kubeconfig(tmp_path):
-    path = tmp_path / "kubeconfig"
-    made = {
-        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
-        "users": [{"name": "c", "user": {"token": "t"}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
-        "current-context": "c",
-    }
-    path.write_text(json.dumps(made))
-    return str(path)
-
-
-def start(program, task):
-    text = msgspec.json.encode(task).decode()
-    return subprocess.run([sys.executable, "-c", program, text], capture_output=True, text=True, check=False)
-
-
 def test_the_process_has_nothing_that_it_does_not_need(tmp_path):
     task = {"settings": told(tmp_path, log_level="error"), "kubeconfig": kubeconfig(tmp_path)}
-    done = start(AROUND + PROGRAM, task)
-    assert done.returncode == 0, done.stderr
-    there = set(json.loads(done.stdout.replace("'", '"')))
+    there = modules(PROGRAM, task)
     assert {"agent.cycle", "kube.client", "serving.server"} <= there
     assert NOT_THERE & there == set()
 

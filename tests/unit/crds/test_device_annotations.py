@@ -1,7 +1,8 @@
 import pytest
 from pydantic import ValidationError
 
-from crds.device_annotations import DeviceAnnotation, device_annotations, indexes_of
+from crds.device_annotations import device_annotations, indexes_of
+from crds.device_settings import DeviceAnnotation
 
 XPU = "kunlunxin.com/xpu"
 GPU = "nvidia.com/gpu"

@@ -16,7 +16,7 @@ Rules (those of Kueue's ``deviceClassMappings``; source: its ``pkg/dra``, ``char
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from crds.device_classes import is_of_nodes
+from crds.names import is_of_nodes
 from engine.claims.asks import DeviceAsk
 from engine.claims.model import EXACT_COUNT, Ask, Request
 from engine.claims.read.asks import claims_of

@@ -8,7 +8,7 @@ from support.owned import make_owner, make_pod
 from support.published import GI, GPU, flex, flex_body, node, nrt, nrt_zone
 
 from crds.constants import GPU_LINK, NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED
-from crds.device_annotations import DeviceAnnotation
+from crds.device_settings import DeviceAnnotation
 from crds.numa_placement import decode
 from engine.cluster.state import ClusterState
 from engine.kubelet.machine import Qos, TopologyPolicy

@@ -1,21 +1,34 @@
-"""DeviceClasses as queues count them: which of them count together, as one resource of a ClusterQueue.
+"""Settings about devices: annotations that plugins read, and DeviceClasses that queues count together.
 
-The same as ``resources.deviceClassMappings`` of Kueue's Configuration, with its bounds; ``sources`` (quota of counters
-and capacities) is not among it. Source: Kueue's ``validateDeviceClassMappings``.
+The mappings are those of ``resources.deviceClassMappings`` of Kueue's Configuration, with its bounds; ``sources``
+(quota of counters and capacities) is not among them. Source: Kueue's ``validateDeviceClassMappings``.
 """
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic.alias_generators import to_camel
+
+from crds.names import is_of_nodes
 
 MOST_MAPPINGS: Final = 16
 MOST_CLASSES: Final = 8
 
 _LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_OF_NODES: Final = ("cpu", "memory", "pods", "storage", "ephemeral-storage")  # their amounts are not numbers of devices
+
+
+class DeviceAnnotation(BaseModel):
+    """One annotation that a device plugin reads."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, alias_generator=to_camel, validate_by_name=True, validate_by_alias=True
+    )
+
+    resource: Annotated[str, Field(min_length=1, max_length=317)]
+    key: Annotated[str, Field(min_length=1, max_length=317, pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?$")]
+    value: Literal["index", "id"] = "index"
 
 
 class DeviceClassMapping(BaseModel):
@@ -44,11 +57,6 @@ class DeviceClassMapping(BaseModel):
         if is_of_nodes(name):
             raise ValueError(f"expected a name that no node has something of, {name} is measured")
         return name
-
-
-def is_of_nodes(name: str) -> bool:
-    """Whether a resource without a domain is one that Kubernetes itself knows, as requests of containers."""
-    return name in _OF_NODES or name.startswith("hugepages-")
 
 
 def ambiguous(mappings: Iterable[DeviceClassMapping]) -> str | None:

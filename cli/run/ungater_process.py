@@ -1,0 +1,62 @@
+"""The controller's own process: what ``topogate ungater`` becomes once it has read and checked what it was told."""
+
+import asyncio
+import gc
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from cli import logs
+from cli.run import told
+from kube.client import Client
+from kube.errors import ConfigError
+from ungater.process import run
+
+if TYPE_CHECKING:
+    from crds.settings import Settings
+
+
+class UngaterTask(msgspec.Struct, frozen=True):
+    """What the process is told."""
+
+    settings: dict[str, Any]
+    kubeconfig: str | None = None
+    context: str | None = None
+
+
+def main(text: str) -> None:
+    """Run the controller until SIGTERM, as a UngaterTask in JSON says.
+
+    An error that a person can act on is one line, and exit status 1.
+    """
+    task = msgspec.json.decode(text, type=UngaterTask)
+    settings = told.settings(task.settings)
+    logs.configure(settings)
+    try:
+        asyncio.run(_run(settings, task.kubeconfig, task.context))
+    except OSError as error:
+        hint = "give another port with --health-port"
+        sys.exit(f"Error: the controller cannot serve on port {settings.health_port}: {error.strerror}; {hint}")
+    except ConfigError as error:
+        sys.exit(f"Error: {error}")
+
+
+async def _run(settings: "Settings", kubeconfig: str | None, context: str | None) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with await Client.connect(kubeconfig, context) as client:
+        await run(settings, client, stop=stop, on_port=lambda _port: _settle_heap())
+
+
+def _settle_heap() -> None:
+    """Keep full garbage collections from walking modules and decoders, and from coming often.
+
+    What is cached are structs that the collector does not track; a decoder leaves nothing to collect behind.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
