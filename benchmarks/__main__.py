@@ -22,6 +22,7 @@ BENCHMARKS = {
     "ungating": "pods ungated a second, beside a bare PATCH loop against the same API server",
     "ungating-large": "the same with 10,000 pods of one Job",
     "startup": "from the controller's start until it leads, with 5,000 nodes and 20,000 pods, and its memory",
+    "scale": "the controller with 10,000 to 100,000 nodes and two pods each, on a feed in memory",
     "stream": "pods that the kubelets of simulated machines refuse of a mixed stream, beside plain kube-scheduler",
     "whole-path": "from the creation of Jobs until every pod runs, beside plain kube-scheduler",
     "whole-path-queues": "the same through one queue and through ten, beside the same Jobs without queue and topology",

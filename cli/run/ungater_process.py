@@ -49,10 +49,10 @@ async def _run(settings: "Settings", kubeconfig: str | None, context: str | None
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with await Client.connect(kubeconfig, context) as client:
-        await run(settings, client, stop=stop, on_port=lambda _port: _settle_heap())
+        await run(settings, client, stop=stop, on_port=lambda _port: settle_heap())
 
 
-def _settle_heap() -> None:
+def settle_heap() -> None:
     """Keep full garbage collections from walking modules and decoders, and from coming often.
 
     What is cached are structs that the collector does not track; a decoder leaves nothing to collect behind.
