@@ -81,12 +81,14 @@ class NodeDevices:
 class DeviceView:
     """Hardware as those see it who read these paths and attributes of devices.
 
-    ``own``: devices that are not the node's alone (`Hardware.common`) are told from others.
+    ``own``: devices that are not the node's alone (`Hardware.common`) are told from others. ``base``: the view of those
+    who read nothing, which all have in common.
     """
 
     paths: tuple[Path, ...]
     attributes: tuple[str, ...]
     own: bool
+    base: "DeviceView | None" = None
     _of: "WeakKeyDictionary[Hardware, int]" = field(default_factory=WeakKeyDictionary)
     _ids: dict[Hashable, int] = field(default_factory=dict)
 
@@ -94,12 +96,22 @@ class DeviceView:
         """The same for hardware that looks the same."""
         found = self._of.get(hardware)
         if found is None:
-            look = tuple([self._pool(hardware, index) for index in range(len(hardware.by_pool))])
+            look = self._look(hardware)
             if len(self._ids) >= _REMEMBERED:
                 self._ids.clear()
             number = self._ids.get(look)
             found = self._of[hardware] = self._ids.setdefault(look, next(_numbers)) if number is None else number
         return found
+
+    def _look(self, hardware: Hardware) -> Hashable:
+        if self.base is None:
+            return tuple([self._pool(hardware, index) for index in range(len(hardware.by_pool))])
+        devices, reads = [one.device for one in hardware.candidates], list[Hashable]([self.base.number(hardware)])
+        for path in self.paths:
+            reads += [device.looks(path) for device in devices]
+        for name in self.attributes:
+            reads += [device.attribute(name) for device in devices]
+        return tuple(reads)
 
     def _pool(self, hardware: Hardware, index: int) -> Hashable:
         pool, indexes = hardware.by_pool[index]
@@ -110,8 +122,6 @@ class DeviceView:
         device, per_device = one.device, bool(one.slice.per_device)
         reach = device.reach if per_device else one.slice.reach
         return (
-            *[device.looks(path) for path in self.paths],
-            *[device.attribute(name) for name in self.attributes],
             device.form,
             self.own and one.device_id in hardware.common,
             hardware.node.declared_features if one.slice.skips_node_operations else None,
@@ -134,6 +144,7 @@ class DeviceViews:
         if found is None:
             if len(self._views) >= VIEWS_KEPT:
                 del self._views[next(iter(self._views))]
-            found = DeviceView(*key)
+            base = self.of((), (), own=own) if paths or attributes else None
+            found = DeviceView(*key, base)
         self._views[key] = found  # the newest is last, the first is the one to forget
         return found
