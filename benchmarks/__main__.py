@@ -16,6 +16,7 @@ BENCHMARKS = {
     "placement-numa": "the same where the inside of nodes counts, beside the same by amounts alone",
     "numa": "which of 5,000 nodes' kubelets admit a pod, and how many, a node",
     "devices": "one choice of GPUs or XPUs on a machine, beside a plain search over all sets",
+    "claims": "how many pods with resource claims fit each of 5,000 nodes, beside plain amounts",
     "queueing": "a decision cycle with 10,000 waiting workloads, and freeing a rack by preemption",
     "preempt": "victims for one pod on 100 full servers, and freeing a rack on up to 5,000 nodes",
     "webhook": "AdmissionReviews a second a core over TLS, beside a handler that only parses and answers",

@@ -33,6 +33,14 @@ def gravity(reason: Reason) -> int:
     return 10 + refusals.GRAVITY.index(reason) if reason in refusals.GRAVITY else 99
 
 
+def counting(nodes: int) -> Refusal:
+    """Devices that are being counted."""
+    what = f"{nodes} nodes" if nodes > 1 else "1 node"
+    return Refusal(
+        Reason.PENDING, f"its devices are being counted: it is not known yet how many of its pods fit {what}"
+    )
+
+
 def insufficient(queues: "Queues", queue: str, missing: Sequence[Missing]) -> Refusal:
     """Quota that others use now."""
     text = "; ".join(_missing(queues, queue, one) for one in missing)

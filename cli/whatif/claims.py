@@ -19,7 +19,7 @@ from cli.whatif.output import ErrorAnswer, LinesFormat, with_progress, write
 from engine.claims.allocate import allocate, prepare
 from engine.claims.budget import Budget
 from engine.claims.cel.selectors import Selectors
-from engine.claims.count import count
+from engine.claims.counting.count import count
 from engine.claims.results import Allocation, Outcome
 from engine.claims.searching.requests import Known
 

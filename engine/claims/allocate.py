@@ -1,6 +1,7 @@
 """Devices for a pod's claims on one node: the way in.
 
-`prepare` reads the claims against a node once; `allocate` searches, as often as the devices in use change.
+`prepare` reads the claims against a node once; `allocate` searches, as often as the devices in use change, and an
+`Allocator` goes on from one pod to the next.
 """
 
 from collections.abc import Sequence
@@ -36,24 +37,59 @@ def prepare(hardware: Hardware, claims: Sequence[Claim], known: Known) -> Prepar
         return Prepared(hardware, failed=Allocation(Outcome.GIVEN_UP, message=str(error)))
 
 
+class Allocator:
+    """Devices for pods with equal claims on one node, one after another, each beside those before it."""
+
+    def __init__(self, prepared: Prepared, in_use: InUse, budget: Budget) -> None:
+        self._prepared = prepared
+        self._in_use = in_use
+        self._budget = budget
+        self._search: DeviceSearch | None = None
+        self._goes_on = _goes_on(prepared)
+
+    def next(self) -> Allocation:
+        """The devices that Kubernetes would give to the next pod; after one that gets none there is no other."""
+        prepared = self._prepared
+        if prepared.failed is not None:
+            return prepared.failed
+        lists, shares = prepared.hardware.features.list_attributes, prepared.hardware.features.consumable_capacity
+        searches = tuple([ClaimSearch(requests, _rules(claim, lists=lists)) for claim, requests in prepared.claims])
+        if self._search is None:
+            self._search = DeviceSearch(prepared.hardware, self._in_use, searches, self._budget)
+        else:
+            self._search.settle(searches)
+        allocation = _searched(prepared, self._search)
+        if not self._goes_on:
+            self._search = None
+            if allocation.allocated:
+                self._in_use = self._in_use.with_uses(allocation.uses(), shares=shares)
+        return allocation
+
+
 def allocate(prepared: Prepared, in_use: InUse, budget: Budget) -> Allocation:
     """The devices that Kubernetes would give to the claims while others are in use."""
-    if prepared.failed is not None:
-        return prepared.failed
-    features = prepared.hardware.features
-    searches = tuple(
-        ClaimSearch(requests, _rules(claim, lists=features.list_attributes)) for claim, requests in prepared.claims
-    )
+    return Allocator(prepared, in_use, budget).next()
+
+
+def _goes_on(prepared: Prepared) -> bool:
+    """Whether a search may go on for the next pod: it is to keep all that it chose, and count groups in any order."""
+    asked = (one for _, requests in prepared.claims for alternatives in requests for one in alternatives)
+    pools = [pool for pool, _ in prepared.hardware.by_pool]
+    grouped = any(one.uses_groups for pool in pools for one in (*pool.slices, *pool.elsewhere))
+    return not grouped and not any(one.admin for one in asked)
+
+
+def _searched(prepared: Prepared, search: DeviceSearch) -> Allocation:
     try:
-        found = DeviceSearch(prepared.hardware, in_use, searches, budget).run()
-        for (claim, _), search in zip(prepared.claims, searches, strict=True):
-            _check_node_selectors(claim, search)
+        found = search.run()
+        for (claim, _), each in zip(prepared.claims, search.claims, strict=True):
+            _check_node_selectors(claim, each)
     except AllocationError as error:
         return Allocation(Outcome.ERROR, message=str(error))
     except (SearchLimitError, RecursionError) as error:
         return Allocation(Outcome.GIVEN_UP, message=str(error))
     if found:
-        return Allocation(Outcome.ALLOCATED, tuple(tuple(one for _, one in search.given) for search in searches))
+        return Allocation(Outcome.ALLOCATED, tuple(tuple(one for _, one in each.given) for each in search.claims))
     broken = [pool for pool, _ in prepared.hardware.by_pool if pool.invalid]
     if broken:
         return Allocation(

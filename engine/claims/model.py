@@ -146,9 +146,9 @@ class Device:
     @cached_property
     def form(self) -> Hashable:
         """What it is apart from names, attributes and where it is reached from: equal for devices that count alike."""
-        uses = tuple((use.counter_set, frozenset(use.counters.items()), use.groups) for use in self.uses)
+        uses = tuple([(use.counter_set, frozenset(use.counters.items()), use.groups) for use in self.uses])
         return (
-            *(frozenset(self.capacity.items()), uses, self.taints),
+            *(frozenset(self.capacity.items()) if self.capacity else (), uses, self.taints),
             *(self.shareable, self.binds_to_node, bool(self.binding_conditions)),
         )
 

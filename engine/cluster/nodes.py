@@ -18,8 +18,8 @@ from engine.cluster.natural_order import NaturalKey, natural_cache
 from engine.cluster.node_columns import LabelColumn, Table
 from engine.cluster.shared_volumes import SharedVolumes
 from engine.cluster.tree import Path, Tree
-from engine.devices.kinds import NodePlaces
 from engine.devices.ledger import DeviceLedger
+from engine.devices.node_counts import NodePlaces
 from engine.model import Flavor, Node
 from engine.numa.node_zones import Reserved
 from engine.numa.score import ZoneScore

@@ -1,100 +1,97 @@
 """How many pods of one kind, those with equal claims, get their devices on each node.
 
-What such a count may cost is limited: a kind that takes too many steps on some nodes is counted on none, until devices
-or classes change.
+What such a count may cost is limited. A kind that takes too many steps on some nodes, each for itself, is counted on
+none, until devices or classes change. Where all nodes together take too many for one call, the next one goes on.
 """
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from itertools import count as numbers
 from typing import Final
 
-import numpy as np
-
-from engine.arrays import Ints
 from engine.claims.allocate import prepare
-from engine.claims.beside import count_beside
 from engine.claims.budget import Budget
 from engine.claims.cel.selectors import Selectors
-from engine.claims.count import ClaimCounter, NodeDevices
+from engine.claims.counting.beside import count_beside
+from engine.claims.counting.count import ClaimCounter, Look
+from engine.claims.counting.looks import DeviceView, DeviceViews, NodeDevices
 from engine.claims.model import Claim, DeviceClass
 from engine.claims.searching.requests import Known
-from engine.devices.changes import ChangeLog
+from engine.devices.node_counts import NodeCounts
 
 MOST_PODS: Final = 256  # of one kind on one node that are counted
-LOOK_STEPS: Final = 100_000  # for one state of a node; of 600 cases made after real drivers one takes more
-CALL_STEPS: Final = 1_000_000  # for all nodes that changed since the last look
+LOOK_STEPS: Final = 50_000  # for one state of a node
+CALL_STEPS: Final = LOOK_STEPS  # for all nodes in one call, some 0.3 seconds; no less than what one state may take
 MOST_GIVEN_UP: Final = 2  # states that took too many steps, before the kind is given up
 _REMEMBERED: Final = 1 << 14
 _numbers = numbers()
 
 
-@dataclass(slots=True)
-class NodePlaces:
-    """Where nodes are: ``index`` gives a node's place, ``names`` all nodes by their places."""
-
-    index: Callable[[str], int | None]
-    names: Callable[[], list[str]]
-    layout: int = 0  # grows whenever places do not hold any more
-
-    def moved(self) -> None:
-        """Nodes have other places, or there are others."""
-        self.layout += 1
-
-
 class Kind:
-    """Pods with equal claims; made anew when a class changes."""
+    """Pods with equal claims; made anew when a class changes. ``views``: those that all kinds have."""
 
-    def __init__(self, claims: Sequence[Claim], classes: dict[str, DeviceClass], selectors: Selectors) -> None:
+    def __init__(
+        self, claims: Sequence[Claim], classes: dict[str, DeviceClass], selectors: Selectors, views: DeviceViews
+    ) -> None:
         self.claims = claims
         self.number = next(_numbers)  # no other kind has it
         self.now = NodeCounts()
         self.bare = NodeCounts()
         self._known = classes, selectors
-        self._counter = ClaimCounter(claims, classes, selectors, MOST_PODS, own=True)
+        self._counter = ClaimCounter(claims, classes, selectors, MOST_PODS, own=True, views=views)
         self._costly: dict[Hashable, int] = {}  # what was found of states that took too many steps
         self._given_up: set[Hashable] = set()  # those of them that were so, and not only thought
-        self._over = False
         self._beside: dict[Hashable, int] = {}
 
     @property
     def refused(self) -> bool:
         """Whether it took too many steps to be counted."""
-        return self._over or len(self._given_up) >= MOST_GIVEN_UP
+        return len(self._given_up) >= MOST_GIVEN_UP
+
+    @property
+    def view(self) -> DeviceView:
+        """What it reads of devices."""
+        return self._counter.view
 
     def devices_changed(self) -> None:
         """Nodes have other devices than before."""
         self._costly.clear()
         self._given_up.clear()
-        self._over = False
 
-    def look(self, node: NodeDevices) -> Hashable:
+    def look(self, node: NodeDevices) -> Look:
         """What tells states of nodes apart to this kind."""
         return self._counter.look(node)
 
     def count(
         self, node: NodeDevices, waiting: "Sequence[tuple[Kind, int]]", whole: Budget, *, real: bool = True
-    ) -> int:
+    ) -> int | None:
         """How many more pods fit a node beside those that wait there, pods of this kind among them.
 
-        Not ``real``: it is only thought to be so, and what that costs gives nobody up.
+        None where too little of the budget is left to tell. Not ``real``: it is only thought to be so, and what that
+        costs gives nobody up.
         """
-        if self.refused or whole.left < 0:
+        if self.refused:
             return 0
-        same = sum(count for kind, count in waiting if kind is self)
         look = self.look(node)
-        most = self._within(whole, look, lambda budget: self._counter.count_on(node, budget, look), real=real) - same
-        others = [(kind, count) for kind, count in waiting if kind is not self]
+        found = self._counter.known(look)
+        if found is None:
+            found = self._within(whole, look, lambda budget: self._counter.count_on(node, budget, look), real=real)
+        if found is None or not waiting:
+            return found
+        same = sum(count for kind, count in waiting if kind is self)
+        most, others = found - same, [(kind, count) for kind, count in waiting if kind is not self]
         if most <= 0 or not others:
             return max(most, 0)
         key = (look, same, tuple([(kind.number, kind.look(node), count) for kind, count in others]))
         found = self._beside.get(key)
         if found is None:
-            if len(self._beside) >= _REMEMBERED:
-                self._beside.clear()
-            found = self._beside[key] = self._within(
+            found = self._within(
                 whole, key, lambda budget: self._count_beside(node, others, most + same, budget) - same, real=real
             )
+            if found is None:
+                return None
+            if len(self._beside) >= _REMEMBERED:
+                self._beside.clear()
+            self._beside[key] = found
         return max(found, 0)
 
     def _count_beside(self, node: NodeDevices, others: "Sequence[tuple[Kind, int]]", limit: int, budget: Budget) -> int:
@@ -102,43 +99,20 @@ class Kind:
         waiting = [(prepare(node.hardware, kind.claims, known), count) for kind, count in others]
         return count_beside(waiting, prepare(node.hardware, self.claims, known), node.in_use, limit, budget)
 
-    def _within(self, whole: Budget, state: Hashable, counted: Callable[[Budget], int], *, real: bool) -> int:
-        """What is counted of a state of a node, within the budget of one."""
+    def _within(self, whole: Budget, state: Hashable, counted: Callable[[Budget], int], *, real: bool) -> int | None:
+        """What is counted of a state of a node within the budget of one; None where less was left, and too little."""
         if state not in self._costly:
-            budget = Budget(LOOK_STEPS)
+            if whole.left <= 0:
+                return None
+            most = min(whole.left, LOOK_STEPS)
+            budget = Budget(most)
             found = counted(budget)
-            whole.charge(LOOK_STEPS - budget.left)
-            self._over = self._over or (real and whole.left < 0)
+            whole.charge(most - budget.left)
             if budget.left >= 0:
                 return found
+            if most < LOOK_STEPS:
+                return None
             self._costly[state] = found
         if real:
             self._given_up.add(state)
         return self._costly[state]
-
-
-class NodeCounts:
-    """A number for each node, corrected by change."""
-
-    def __init__(self) -> None:
-        self._by_name: dict[str, int] = {}
-        self._values: Ints = np.zeros(0, np.int64)
-        self._seen = 0
-        self._layout = -1
-
-    def values(self, log: ChangeLog, table: NodePlaces, count: Callable[[str], int]) -> Ints:
-        """``(nodes,) int64`` by the places of nodes. Do not modify."""
-        changed = log.since(self._seen)
-        self._seen = log.end
-        if changed is None or table.layout != self._layout:
-            names = table.names()
-            kept = self._by_name if changed is not None else {}
-            stale = changed or set()
-            self._by_name = {name: kept[name] if name in kept and name not in stale else count(name) for name in names}
-            self._values = np.fromiter(self._by_name.values(), np.int64, len(names))
-            self._layout = table.layout
-            return self._values
-        for name in changed:
-            if (place := table.index(name)) is not None:
-                self._by_name[name] = self._values[place] = count(name)
-        return self._values

@@ -3,7 +3,7 @@
 Rules
 - A device is taken while any claim's allocation names it, by the name of that claim (`engine.devices.holders`).
 - Pods that were let go and have no devices yet, and slots that no pod claims, *wait* for devices. As many more pods fit
-  a node as get theirs beside all that wait there, whatever order they come in (`engine.claims.beside`).
+  a node as get theirs beside all that wait there, whatever order they come in (`engine.claims.counting.beside`).
 - A node on which those who wait do not all get their devices any more takes nobody else.
 - What a node's device plugins give of an extended resource is not asked of its devices; so two nodes may be asked for
   different claims by one pod (`DeviceAsk.extended`). Where all is given by plugins, devices limit nothing.
@@ -16,29 +16,29 @@ Rules
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from engine.arrays import Ints
 from engine.claims.allocate import allocate, prepare
 from engine.claims.asks import DeviceAsk
 from engine.claims.budget import Budget
-from engine.claims.cel.selectors import Selectors
-from engine.claims.count import NodeDevices
+from engine.claims.counting.looks import NodeDevices
 from engine.claims.features import DEFAULT
 from engine.claims.hardware import Hardware
 from engine.claims.in_use import InUse, Use
 from engine.claims.model import DeviceClass, DeviceNode, PoolId, ResourceSlice
 from engine.claims.pools import Inventory
 from engine.claims.read.asks import at_node, claims_of, classes_of, resources_of
-from engine.claims.searching.requests import Known
 from engine.devices.changes import ChangeLog
+from engine.devices.device_counts import CountedNodes, DeviceCounts
 from engine.devices.facts import DeviceFacts
 from engine.devices.holders import ClaimHolders
-from engine.devices.kinds import CALL_STEPS, LOOK_STEPS, Kind, NodeCounts, NodePlaces
+from engine.devices.kinds import CALL_STEPS, LOOK_STEPS, Kind
+from engine.devices.known_kinds import KnownKinds
+from engine.devices.node_counts import NodePlaces
 from engine.devices.taints import TaintRule, TaintRules
 from engine.devices.words import told
 
-KINDS_KEPT = 128
 POD_STEPS = 1_000_000  # for the devices of one pod
 UNLIMITED = (1 << 31) - 1  # pods that ask a node for no devices
 COSTLY = "counting such devices takes too many steps"
@@ -51,18 +51,6 @@ class _Devices:
 
     now: NodeDevices
     bare: NodeDevices
-
-
-@dataclass(eq=False, slots=True)
-class _Varying:
-    """Pods that ask nodes for different claims: how many fit each, now and if nothing was held.
-
-    ``keys``: of what is asked (`DeviceAsk.key`).
-    """
-
-    now: NodeCounts = field(default_factory=NodeCounts)
-    bare: NodeCounts = field(default_factory=NodeCounts)
-    keys: set[str] = field(default_factory=set)
 
 
 class DeviceLedger:
@@ -89,17 +77,20 @@ class DeviceLedger:
         self._slices: dict[str, tuple[ResourceSlice, ResourceSlice]] = {}  # as published, and with rules' taints
         self._rules = TaintRules()
         self._inventory = Inventory.of(())
-        self._classes: dict[str, DeviceClass] = {}
-        self._selectors = Selectors()
+        self._asked = KnownKinds()
         self.holders = ClaimHolders()
         self._waiting: dict[str, dict[DeviceAsk, int]] = {}  # by node
         self._named: dict[str, Counter[str]] = {}  # by claim: how many wait by whose asks, by node
         self._known: dict[str, _Devices] = {}  # by node, made when somebody asks
         self._stale: set[str] = set()  # those of them on which something else is in use by now
-        self._kinds: dict[str, Kind] = {}
-        self._varying: dict[DeviceAsk, _Varying] = {}
         self._free = ChangeLog()  # nodes on which something else is taken or promised
         self._there = ChangeLog()  # nodes that have other devices
+        nodes = CountedNodes(
+            *(places, self._free, self._there, self._count, self._count_bare),
+            devices=lambda name: (self._of(name).now, self._of(name).bare),
+            awaited=self._waiting.keys,
+        )
+        self.counting = DeviceCounts(nodes, self._asked, changed)
 
     # -- what there is ----------------------------------------------------------------------------------------
 
@@ -134,17 +125,11 @@ class DeviceLedger:
                 self._inventory.remove(one)
         for node in self._places.names() if touched is None else touched:
             self.node_changed(node)
-        for kind in self._kinds.values():
-            kind.devices_changed()
+        self._asked.devices_changed()
 
     def set_class(self, name: str, found: DeviceClass | None) -> None:
         """A DeviceClass came, changed or went."""
-        if found is None:
-            self._classes.pop(name, None)
-        else:
-            self._classes[name] = found
-        self._kinds.clear()
-        self._varying.clear()
+        self._asked.set_class(name, found)
         for node in self._places.names():
             if (index := self._places.index(node)) is not None:
                 self._changed(index)
@@ -164,8 +149,7 @@ class DeviceLedger:
         before = claim in self.holders
         pools = self.holders.set(claim, uses, pods)
         turned = set(self._named.get(claim, ())) if before != (claim in self.holders) else set()
-        for ask in [one for one in self._varying if claim in one.claims]:
-            del self._varying[ask]
+        self._asked.claim_changed(claim)
         self._count_again(pools, turned)
 
     def pod_came(self, pod: str) -> None:
@@ -254,15 +238,22 @@ class DeviceLedger:
 
         `UNLIMITED` where they ask for no devices.
         """
-        budget, real = Budget(CALL_STEPS), not self.holders.thinking
+        return self.counting.counts(ask)
 
-        def count(name: str) -> int:
-            kind = self._kind_at(name, ask)
-            if kind is None or (ask.shared and ask in self._waiting.get(name, {})):
-                return UNLIMITED
-            return _pods(ask, kind.count(self._of(name).now, self._beside(name), budget, real=real))
+    def emptied(self, ask: DeviceAsk) -> Ints:
+        """As ``counts``, if no claim held anything, and nobody waited."""
+        return self.counting.emptied(ask)
 
-        return self._counted(ask).now.values(self._free, self._places, count)
+    def _count(self, name: str, ask: DeviceAsk, budget: Budget) -> int | None:
+        kind = self._kind_at(name, ask)
+        if kind is None or (ask.shared and ask in self._waiting.get(name, {})):
+            return UNLIMITED
+        real = not self.holders.thinking
+        return _pods(ask, kind.count(self._of(name).now, self._beside(name), budget, real=real))
+
+    def _count_bare(self, name: str, ask: DeviceAsk, budget: Budget) -> int | None:
+        kind = self._kind_at(name, ask)
+        return UNLIMITED if kind is None else _pods(ask, kind.count(self._of(name).bare, (), budget))
 
     def relieved(self, ask: DeviceAsk, pods: Collection[str], slots: Mapping[str, Mapping[DeviceAsk, int]]) -> Ints:
         """As ``counts``, if these pods were gone and their claims deallocated, and so many fewer waited, by node."""
@@ -270,22 +261,14 @@ class DeviceLedger:
         touched = [self._inventory.nodes_of(pool) for pool in frozenset().union(*freed.values())]
         for name in self._places.names() if None in touched else sorted(set(slots).union(*filter(None, touched))):
             place, kind = self._places.index(name), self._kind_at(name, ask)
-            if place is None or kind is None or budget.left < 0:
-                continue  # past the budget it counts as if nobody there were gone
+            if place is None or kind is None:
+                continue
             hardware = self._of(name).now.hardware
             devices = NodeDevices(hardware, self._in_use(hardware, freed))
-            found[place] = _pods(ask, kind.count(devices, self._beside(name, slots.get(name)), budget, real=False))
+            # past the budget it counts as if nobody there were gone
+            fit = _pods(ask, kind.count(devices, self._beside(name, slots.get(name)), budget, real=False))
+            found[place] = found[place] if fit is None else fit
         return found
-
-    def emptied(self, ask: DeviceAsk) -> Ints:
-        """As ``counts``, if no claim held anything, and nobody waited."""
-        budget = Budget(CALL_STEPS)
-
-        def count(name: str) -> int:
-            kind = self._kind_at(name, ask)
-            return UNLIMITED if kind is None else _pods(ask, kind.count(self._of(name).bare, (), budget))
-
-        return self._counted(ask).bare.values(self._there, self._places, count)
 
     def first_fit(self, name: str, ask: DeviceAsk) -> tuple[Use, ...] | None:
         """The devices that kube-scheduler would give to the claims of one more pod on a node; None: it gets none.
@@ -295,14 +278,14 @@ class DeviceLedger:
         here = self._at(name, ask)
         if here is None:
             return ()
-        devices, known = self._of(name).now, Known(self._classes, self._selectors, Budget(POD_STEPS))
+        devices, known = self._of(name).now, self._asked.known(POD_STEPS)
         found = allocate(prepare(devices.hardware, claims_of(here), known), devices.in_use, known.budget)
         return tuple(found.uses()) if found.allocated else None
 
     def facts(self) -> DeviceFacts:
         """All that it was told of devices."""
         slices = {name: published for name, (published, _) in self._slices.items()}
-        return DeviceFacts(slices, self._rules.all, dict(self._classes), *self.holders.all())
+        return DeviceFacts(slices, self._rules.all, dict(self._asked.classes), *self.holders.all())
 
     def lingering(self, name: str) -> list[str]:
         """The claims with devices of a node whose pods are gone: they are to be deallocated."""
@@ -310,8 +293,7 @@ class DeviceLedger:
 
     def refused(self, ask: DeviceAsk) -> bool:
         """Whether pods with these claims are not counted, as that took too many steps: none fits any node."""
-        keys = {ask.key} if not ask.varies else self._varying[ask].keys if ask in self._varying else ()
-        return any(kind.refused for key in keys if (kind := self._kinds.get(key)) is not None)
+        return self._asked.refused(ask)
 
     def why(self, name: str, ask: DeviceAsk) -> str:
         """In words, why a node takes no more pods with these claims."""
@@ -321,7 +303,7 @@ class DeviceLedger:
             return COSTLY
         if here is None:
             return "it gives what is asked for by its device plugins alone"
-        known = Known(self._classes, self._selectors, Budget(LOOK_STEPS))
+        known = self._asked.known(LOOK_STEPS)
         used = (each for pool, _ in devices.hardware.by_pool for each in self.holders.of_pool(pool.pool_id))
         holders = {use.device: claim for claim, use in used if not use.admin}
         return told(devices, claims_of(here), known, waiting=waiting, holders=holders)
@@ -334,10 +316,10 @@ class DeviceLedger:
             ask, count = self._at(name, whole), waiting - (less or {}).get(whole, 0)
             if count <= 0:
                 continue
-            if ask is not None and classes_of(ask) <= self._classes.keys():  # without its class it gets nothing
+            if ask is not None and classes_of(ask) <= self._asked.classes.keys():  # without its class it gets nothing
                 units = min(count, 1) if whole.shared else count
                 asks[ask.key], found[ask.key] = ask, found.get(ask.key, 0) + units
-        return [(self._kind(asks[key]), count) for key, count in sorted(found.items())]
+        return [(self._asked.kind(asks[key]), count) for key, count in sorted(found.items())]
 
     def _at(self, name: str, ask: DeviceAsk) -> DeviceAsk | None:
         """What is asked of a node's devices; None for nothing."""
@@ -351,30 +333,8 @@ class DeviceLedger:
         if here is None:
             return None
         if ask.varies:
-            self._counted_varying(ask).keys.add(here.key)
-        return self._kind(here)
-
-    def _counted(self, ask: DeviceAsk) -> Kind | _Varying:
-        """What knows how many of such pods fit each node."""
-        return self._counted_varying(ask) if ask.varies else self._kind(ask)
-
-    def _counted_varying(self, ask: DeviceAsk) -> _Varying:
-        found = self._varying.pop(ask, None)
-        if found is None:
-            if len(self._varying) >= KINDS_KEPT:
-                del self._varying[next(iter(self._varying))]
-            found = _Varying()
-        self._varying[ask] = found
-        return found
-
-    def _kind(self, ask: DeviceAsk) -> Kind:
-        found = self._kinds.pop(ask.key, None)
-        if found is None:
-            if len(self._kinds) >= KINDS_KEPT:
-                del self._kinds[next(iter(self._kinds))]
-            found = Kind(claims_of(ask), self._classes, self._selectors)
-        self._kinds[ask.key] = found  # the newest is last, the first is the one to forget
-        return found
+            self._asked.varying(ask).keys.add(here.key)
+        return self._asked.kind(here)
 
     def _of(self, name: str) -> _Devices:
         found = self._known.get(name)
@@ -395,6 +355,6 @@ class DeviceLedger:
         return InUse.of(use for pool in pools for claim, use in self.holders.of_pool(pool) if claim not in without)
 
 
-def _pods(ask: DeviceAsk, fit: int) -> int:
+def _pods(ask: DeviceAsk, fit: int | None) -> int | None:
     """How many pods that is for whose claims fit so many times."""
-    return UNLIMITED if ask.shared and fit > 0 else fit
+    return UNLIMITED if ask.shared and fit else fit

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from engine.claims.allocate import Prepared, allocate, prepare
-from engine.claims.beside import given
-from engine.claims.count import NodeDevices
+from engine.claims.counting.beside import given
+from engine.claims.counting.looks import NodeDevices
 from engine.claims.errors import AllocationError, SearchLimitError
 from engine.claims.model import ALL, Claim, DeviceId
 from engine.claims.searching.requests import Known, Ready

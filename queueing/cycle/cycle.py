@@ -14,7 +14,7 @@ from engine.reasons import Reason
 from engine.results import Refusal
 from queueing import messages
 from queueing.cycle import backfill, elastic, growth
-from queueing.cycle.nominate import Fits, Preempts, Waits, nominate
+from queueing.cycle.nominate import COUNTED, Fits, Preempts, Waits, nominate
 from queueing.cycle.nominated import awaited_claims, obstacle
 from queueing.cycle.shield import Failed, Shield
 from queueing.cycle.turns import Growers, Turns, head_of
@@ -112,8 +112,10 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     made = Decisions()
     shield = Shield(state, queues, now, made.failed)
     queues.fresh.intersection_update(queues.storing)  # the others are stored by now
-    # 1. Time: who was put off and is due waits again.
+    # 1. Time: who was put off and is due waits again, and so does who waits until its devices are counted.
     queues.due(now)
+    if state.cluster.devices.counting.next_round():
+        queues.pending.wake([COUNTED])
     # 2. Drained queues: what is admitted there goes.
     made.evict.extend(_drained(queues))
     # 3. Nominated: one whose victims are all gone is admitted, into the room that was kept for it.
@@ -143,6 +145,7 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     # 8. Whoever joined those who wait and was not looked at hears why.
     made.waiting.extend(_told(queues, limit))
     made.more = bool(growers) or any(line.next() is not None for line in queues.lines.values())
+    made.more |= state.cluster.devices.counting.unfinished
     if (next_time := queues.next_time()) is not None:
         made.come_back(next_time)
     return made

@@ -29,6 +29,7 @@ from queueing.queues.pending_workloads import Event
 from queueing.queues.queues import Queues
 
 MEMO: Final = 4096
+COUNTED: Final[Event] = ("counted",)  # devices are counted further
 NEVER: Final = frozenset(
     {
         Reason.NO_FLAVOR,
@@ -290,6 +291,12 @@ def nominate(state: ClusterState, queues: Queues, entry: Entry) -> Outcome:
     """What one workload can be given now. Leaves state and quota as they were."""
     assert entry.group is not None  # noqa: S101  (only who waits in a line is looked at)
     known = queues.options_of(state, entry.group)
+    pod_sets = (pod_set for option in known.found for _, parts in option.parts for pod_set in parts)
+    asks = dict.fromkeys([pod_set.devices for pod_set in pod_sets if pod_set.devices is not None])
+    if left := max([state.cluster.devices.counting.uncounted(ask) for ask in asks], default=0):
+        waits = Waits(events={COUNTED: None})
+        waits.add(messages.counting(left))
+        return waits
     return _Look(state, queues, entry).run(known.found, known.refusal)
 
 

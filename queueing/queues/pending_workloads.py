@@ -15,7 +15,8 @@ from queueing.queues.entry import Entry, Phase
 from queueing.queues.pending import EquivalenceClass, PendingQueue
 
 # What parked groups wait for: ("room", flavor), ("quota", pool, flavor, resource), ("claim", key of its claimant),
-# ("borrow", cohort), ("placed",), ("gone",). A change of queues or flavors wakes whomever it concerns without an event.
+# ("borrow", cohort), ("placed",), ("gone",), ("counted",): devices were counted further. A change of queues or
+# flavors wakes whomever it concerns without an event.
 Event = tuple[str, ...]
 
 

@@ -9,7 +9,8 @@ from support.jobs import GPU, until
 from engine.claims.allocate import prepare
 from engine.claims.budget import Budget
 from engine.claims.cel.selectors import Selectors
-from engine.claims.count import ClaimCounter, NodeDevices, count
+from engine.claims.counting.count import ClaimCounter, count
+from engine.claims.counting.looks import NodeDevices
 from engine.claims.features import DEFAULT
 from engine.claims.hardware import Hardware
 from engine.claims.in_use import InUse

@@ -3,7 +3,7 @@
 from engine.claims.allocate import allocate, prepare
 from engine.claims.budget import Budget
 from engine.claims.cel.selectors import Selectors
-from engine.claims.count import count
+from engine.claims.counting.count import count
 from engine.claims.features import DEFAULT
 from engine.claims.hardware import Hardware
 from engine.claims.in_use import InUse, Use

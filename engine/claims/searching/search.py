@@ -14,7 +14,7 @@ from engine.claims.budget import Budget
 from engine.claims.errors import SearchLimitError
 from engine.claims.hardware import Hardware, Reachable
 from engine.claims.in_use import InUse
-from engine.claims.model import ALL, MOST_DEVICES, Amounts
+from engine.claims.model import ALL, EXACT_COUNT, MOST_DEVICES, Amounts
 from engine.claims.results import Given
 from engine.claims.searching.constraints import Rule
 from engine.claims.searching.counters import Counters, Groups
@@ -63,7 +63,7 @@ class Chosen:
 
 @dataclass(slots=True)
 class DeviceSearch:
-    """One search, for as long as its budget lasts."""
+    """The search for one pod, and for more with equal claims after it (`settle`), for as long as its budget lasts."""
 
     hardware: Hardware
     in_use: InUse
@@ -73,8 +73,13 @@ class DeviceSearch:
     _busy: list[bool] = field(init=False)
     _taking: dict[int, set[int]] = field(default_factory=dict)  # by device, the claims that it is chosen for
     _sharing: dict[int, Amounts] = field(default_factory=dict)  # by device, what chosen shares take
+    _single: bool = field(init=False)  # each pod gets one device
+    _reached: dict[int, int] = field(default_factory=dict)  # then, by request or alternative: those before it are gone
 
     def __post_init__(self) -> None:
+        asked = [one for claim in self.claims for alternatives in claim.requests for one in alternatives]
+        one_request = len(self.claims) == 1 and len(self.claims[0].requests) == 1
+        self._single = one_request and all(one.ask.mode == EXACT_COUNT and one.count == 1 for one in asked)
         self._counters = Counters(self.in_use, self.hardware.features.compatibility_groups)
         taken = self.in_use.taken
         self._busy = [one.device_id in taken for one in self.hardware.candidates]
@@ -87,6 +92,16 @@ class DeviceSearch:
             SearchLimitError: it takes too many steps.
         """
         return self._request(0, 0, 0) is Found.YES
+
+    def settle(self, claims: tuple[ClaimSearch, ...]) -> None:
+        """Have what was found in use, and search for these claims of the next pod; nobody only looks at devices.
+
+        A device that was passed over by a pod that gets one device is passed over by those after it too.
+        """
+        for index, chosen in self._taking.items():
+            self._busy[index] = self._busy[index] or bool(chosen)
+        self._taking.clear()
+        self.claims = claims
 
     def _request(self, claim_index: int, index: int, depth: int) -> Found:
         """Go on with a request of a claim, or with what comes after its last."""
@@ -120,7 +135,7 @@ class DeviceSearch:
         if request.ask.mode == ALL:
             return self._next_of_all(place, request, chosen, depth)
         unfit = request.unfit
-        for device in range(start, len(self.hardware.candidates)):
+        for device in range(max(start, self._reached.get(id(request), 0)), len(self.hardware.candidates)):
             if device in unfit:
                 continue
             self.budget.spend(1)
@@ -131,7 +146,11 @@ class DeviceSearch:
             if found is not Found.YES:
                 self._give_back(place.claim, request, step)
             if found is not Found.NO:
+                if self._single:
+                    self._reached[id(request)] = device
                 return found
+        if self._single:
+            self._reached[id(request)] = len(self.hardware.candidates)
         return Found.NO
 
     def _next_of_all(self, place: RequestPlace, request: Ready, chosen: int, depth: int) -> Found:

@@ -9,7 +9,8 @@ import pytest
 from support.dra import DRIVER, ask, claim, counters, device, device_class, fitting, hardware, resource_slice, taken
 
 from engine.claims.cel.selectors import Selectors
-from engine.claims.count import ClaimCounter, NodeDevices
+from engine.claims.counting.count import ClaimCounter
+from engine.claims.counting.looks import NodeDevices
 from engine.claims.features import Features
 from engine.claims.hardware import Hardware
 from engine.claims.in_use import InUse

@@ -6,8 +6,8 @@ from itertools import permutations
 import pytest
 from support.dra import ask, claim, counters, device, ready, resource_slice, taken
 
-from engine.claims.beside import MOST_PLACES, count_beside, given
 from engine.claims.budget import Budget
+from engine.claims.counting.beside import MOST_PLACES, count_beside, given
 from engine.claims.in_use import InUse
 
 BIG = 'device.attributes["d.example.com"].big'

@@ -6,18 +6,16 @@ be after so many pods of each kind is followed step by step; where kinds do not 
 order is like all others, and is the only one that is tried.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import product
 from math import prod
 from typing import Final
 
 from engine.claims.allocate import Prepared, allocate
 from engine.claims.budget import Budget
-from engine.claims.errors import AllocationError, SearchLimitError
+from engine.claims.counting.interchangeable import disjoint, one_set_each
 from engine.claims.hardware import Hardware
 from engine.claims.in_use import InUse
-from engine.claims.model import EXACT_COUNT
-from engine.claims.searching.requests import Ready
 
 MOST_PLACES: Final = 1024  # numbers of pods of each kind that were served before
 
@@ -100,42 +98,5 @@ def _independent(kinds: Sequence[Prepared], hardware: Hardware, budget: Budget) 
 
     Then it decides how many are taken, and not which.
     """
-    wanted: set[frozenset[int]] = set()
-    for kind in kinds:
-        if kind.failed is not None or any(claim.constraints for claim, _ in kind.claims):
-            return False
-        for request in _requests(kind):
-            found = _devices(request, hardware, budget) if request is not None else None
-            if found is None:
-                return False
-            wanted.add(found)
-    seen: set[int] = set()
-    for devices in wanted:
-        if not seen.isdisjoint(devices):
-            return False
-        seen |= devices
-    return True
-
-
-def _requests(kind: Prepared) -> Iterator[Ready | None]:
-    """The requests of a pod; None for one that does not simply ask for so many of a class."""
-    for alternatives in (one for _, requests in kind.claims for one in requests):
-        first = alternatives[0]
-        simple = len(alternatives) == 1 and first.ask.mode == EXACT_COUNT and not first.ask.capacity
-        yield first if simple and not first.admin else None
-
-
-def _devices(request: Ready, hardware: Hardware, budget: Budget) -> frozenset[int] | None:
-    """The devices that a request may be given, whoever uses them; None where more than that decides."""
-    found = []
-    try:
-        for index, one in enumerate(hardware.candidates):
-            if not request.matches(index, one, hardware, budget):
-                continue
-            if one.device.uses or one.device.shareable:
-                return None
-            if request.tolerates(index, one):
-                found.append(index)
-    except (AllocationError, SearchLimitError):
-        return None
-    return frozenset(found)
+    wanted: dict[frozenset[int], int] = {}
+    return all(one_set_each(kind, hardware, budget, wanted) for kind in kinds) and disjoint(wanted)

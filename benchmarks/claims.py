@@ -1,0 +1,201 @@
+"""How long it takes to know how many pods with claims fit each node: ``python -m benchmarks claims``.
+
+A node has 8 devices; which of them are in use, and an attribute of each, are such that so many *distinct* states are
+there. Pods of one kind ask for a number of devices. *first*: the first kind that anybody asks for, everything read for
+the first time; *new*: another kind, of the same class; *selector*: one that reads another attribute; *seen*: the same
+again, nothing changed; *one change*: what is in use on one node changes, and the count of a kind that was seen is
+corrected. Partitions: 8 GPUs of 7 parts each, in use at random, each node another state; *longest* is the longest
+of the looks that it took to count all nodes.
+
+The yardstick is the same placement by plain amounts: the first, a shape nobody asked for, a shape seen before, and one
+after a change. All figures are CPU milliseconds, the median over turns where there are several.
+"""
+
+import argparse
+import random
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import combinations, islice
+from typing import Any, Final
+
+from benchmarks.harness import report
+from engine.claims.asks import DeviceAsk
+from engine.claims.in_use import Use
+from engine.claims.read.asks import read_ask, text_of
+from engine.claims.read.claims import read_class
+from engine.claims.read.slices import read_slice
+from engine.cluster.state import ClusterState
+from engine.model import HOSTNAME_LABEL, Flavor, Node, PodSet, Policy, TopologyRequest
+from engine.placement.place import place
+from engine.results import WorkloadRequest
+
+NODES: Final = 5_000
+DEVICES: Final = 8
+DISTINCT: Final = 500
+PARTITIONED: Final = 600
+TURNS: Final = 15
+DRIVER: Final = "dra.example.com"
+GOAL_RATIO: Final = 2.0  # to plain amounts
+GOAL_CHANGED_MS: Final = 1.0
+GOAL_LOOK_MS: Final = 500.0
+Row = dict[str, Any]
+Figure = tuple[str, float, float]  # what, with claims, by plain amounts
+Published = Callable[[str, int], list[Row]]
+
+
+def sliced(node: str, devices: list[Row], **more: object) -> Row:
+    """A ResourceSlice of one node."""
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 1 + bool(more)}
+    spec = {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": devices}
+    return {"metadata": {"name": f"{node}-devices"}, "spec": spec}
+
+
+def whole(node: str, odd: int) -> list[Row]:
+    """Its devices, as one slice."""
+    attributes = {"odd": {"int": odd}, "kind": {"string": "gpu"}}
+    made = [{"name": f"gpu-{at}", "attributes": attributes | {"index": {"int": at}}} for at in range(DEVICES)]
+    return [sliced(node, made)]
+
+
+def parts(node: str, _odd: int) -> list[Row]:
+    """Its partitions: a slice with the counters, and one with the devices."""
+    sets = [{"name": f"gpu-{gpu}", "counters": {"part": {"value": "7"}}} for gpu in range(DEVICES)]
+    made = [
+        {
+            "name": f"gpu-{gpu}-{part}",
+            "attributes": {"odd": {"int": 0}},
+            "consumesCounters": [{"counterSet": f"gpu-{gpu}", "counters": {"part": {"value": "1"}}}],
+        }
+        for gpu in range(DEVICES)
+        for part in range(7)
+    ]
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 2}
+    counters = {"driver": DRIVER, "nodeName": node, "pool": pool, "sharedCounters": sets}
+    return [{"metadata": {"name": f"{node}-counters"}, "spec": counters}, sliced(node, made, counters=True)]
+
+
+def asks(count: int, selector: str = "") -> DeviceAsk:
+    """Pods that ask for so many devices."""
+    exactly: Row = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count}
+    if selector:
+        exactly["selectors"] = [{"cel": {"expression": f'device.attributes["{DRIVER}"].{selector}'}}]
+    return read_ask([("gpu", "one", text_of({"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}))])
+
+
+def cluster(
+    nodes: int, published: Callable[[str, int], list[Row]] | None, in_use: Sequence[Sequence[str]]
+) -> ClusterState:
+    """So many nodes in racks of 16; ``in_use``: names of devices, by the state that a node is in."""
+    state = ClusterState()
+    state.set_flavor(Flavor(name="f", levels=("rack", HOSTNAME_LABEL)))
+    devices = state.cluster.devices
+    devices.set_class("gpu", read_class({"metadata": {"name": "gpu"}, "spec": {}}))
+    for at in range(nodes):
+        name = f"n{at}"
+        labels = {"rack": f"r{at // 16}", HOSTNAME_LABEL: name}
+        state.set_node(Node(name=name, labels=labels, allocatable={"cpu": 64_000, "pods": 110}))
+        for one in published(name, at % len(in_use) % 2) if published is not None else ():
+            devices.set_slice(one["metadata"]["name"], read_slice(one))
+        if published is not None:
+            devices.set_uses(f"c{at}", _uses(name, in_use[at % len(in_use)]))
+    return state
+
+
+def _uses(node: str, names: Sequence[str]) -> tuple[Use, ...]:
+    return tuple([Use((DRIVER, node, name)) for name in names])
+
+
+def ms(call: Callable[[], object]) -> float:
+    """CPU milliseconds of this process."""
+    start = time.process_time_ns()
+    call()
+    return (time.process_time_ns() - start) / 1e6
+
+
+def placing(state: ClusterState, devices: DeviceAsk | None = None, cpu: int = 1000) -> float:
+    """One placement of four pods in a rack."""
+    topology = TopologyRequest(policy=Policy.REQUIRED, level="rack")
+    pod_set = PodSet(name="main", count=4, requests={"cpu": cpu}, topology=topology, devices=devices)
+    return ms(lambda: place(state, WorkloadRequest(key="ns/w", pod_sets=(pod_set,))))
+
+
+def median(turns: Sequence[float]) -> float:
+    """Of several turns."""
+    return report.median(list(turns)) or 0.0
+
+
+def figures(nodes: int, distinct: int) -> list[Figure]:
+    """What takes how long."""
+    states = [chosen for count in range(DEVICES + 1) for chosen in combinations(range(DEVICES), count)]
+    in_use = [tuple(f"gpu-{at}" for at in chosen) for chosen in islice(states, max(distinct // 2, 1)) for _ in "ab"]
+    plain, claims = cluster(nodes, None, [()]), cluster(nodes, whole, in_use)
+    found: list[Figure] = [("first", placing(claims, asks(1)), placing(plain))]
+    new = [placing(plain, cpu=1001 + turn) for turn in range(TURNS)]
+    found += [
+        ("new", median([placing(claims, asks(count)) for count in range(2, DEVICES + 1)]), median(new)),
+        ("selector", placing(claims, asks(1, "odd < 1")), median(new)),
+        ("seen", *(median([placing(*of) for _ in range(TURNS)]) for of in ((claims, asks(1)), (plain, None)))),
+    ]
+    changed, plainly = [], []
+    for turn in range(TURNS):
+        node, holds = f"n{turn}", _uses(f"n{turn}", in_use[(turn + 7) % len(in_use)])
+        changed.append(
+            ms(lambda at=turn, uses=holds: claims.cluster.devices.set_uses(f"c{at}", uses)) + placing(claims, asks(1))
+        )
+        labels = {"rack": "r0", HOSTNAME_LABEL: node}
+        other = Node(name=node, labels=labels, allocatable={"cpu": 63_000 - turn, "pods": 110})
+        plainly.append(ms(partial(plain.set_node, other)) + placing(plain))
+    return [*found, ("one change", median(changed), median(plainly))]
+
+
+def partitions(nodes: int) -> Row:
+    """Looks until all nodes are counted, each of which has others of its partitions in use."""
+    dice = random.Random(1)
+    names = [f"gpu-{gpu}-{part}" for gpu in range(DEVICES) for part in range(7)]
+    state = cluster(nodes, parts, [[name for name in names if dice.random() < 0.3] for _ in range(nodes)])
+    devices, pod, looks, left = state.cluster.devices, asks(1), [], nodes
+    devices.counts(asks(2, "odd < 0"))  # all is read by now
+    while left:
+        devices.counting.next_round()
+        looks.append(ms(lambda: devices.counting.uncounted(pod)))
+        left = devices.counting.uncounted(pod)
+    return {"nodes": nodes, "looks": len(looks), "longest_ms": max(looks), "all_ms": sum(looks)} | {
+        "refused": devices.refused(pod)
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, print each goal with met or missed, and save."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks claims", description="How many pods with claims fit.")
+    parser.add_argument("--nodes", type=int, default=NODES)
+    parser.add_argument("--distinct", type=int, default=DISTINCT, help="states of nodes")
+    parser.add_argument("--partitioned", type=int, default=PARTITIONED, help="nodes with partitions, all different")
+    given = parser.parse_args(arguments)
+    found, cut = figures(given.nodes, given.distinct), partitions(given.partitioned)
+    rows = [
+        [what, claims, plain, report.ratio(claims, plain), *_goal(what, claims, plain)] for what, claims, plain in found
+    ]
+    title = f"{given.nodes:,} nodes of {DEVICES} devices in {given.distinct:,} states: CPU ms for one placement"
+    report.table(title, ["count", "claims", "plain amounts", "ratio", "goal", ""], rows)
+    longest = _verdict(met=cut["longest_ms"] <= GOAL_LOOK_MS and not cut["refused"])
+    report.table(
+        f"{given.partitioned:,} nodes of {DEVICES * 7} partitions, all in different states: CPU ms",
+        ["count", "looks", "longest", "all", "goal", ""],
+        [["one partition", cut["looks"], cut["longest_ms"], cut["all_ms"], f"longest {GOAL_LOOK_MS:g}", longest]],
+    )
+    report.save("claims", {"rows": found, "partitions": cut})
+
+
+def _goal(what: str, claims: float, plain: float) -> tuple[str, str]:
+    if what == "one change":
+        return f"{GOAL_CHANGED_MS:g} ms", _verdict(met=claims < GOAL_CHANGED_MS)
+    return f"{GOAL_RATIO:g} x plain", _verdict(met=claims <= GOAL_RATIO * plain)
+
+
+def _verdict(*, met: bool) -> str:
+    return "met" if met else "missed"
+
+
+if __name__ == "__main__":
+    main()

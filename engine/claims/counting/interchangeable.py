@@ -1,0 +1,89 @@
+"""Pods that take any of some devices: it decides how many of them are free, and not which.
+
+Of such pods the search need not be made: each takes so many of a set of devices, as long as there are as many.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from engine.claims.allocate import Prepared
+from engine.claims.budget import Budget
+from engine.claims.errors import AllocationError, SearchLimitError
+from engine.claims.hardware import Hardware
+from engine.claims.model import EXACT_COUNT
+from engine.claims.searching.requests import Ready
+
+_MOST: Final = 128  # devices, requests and claims of a pod: a search goes deeper than that before it is given up
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSets:
+    """What each pod takes on some hardware: (indexes of devices, how many of them). No device is in two sets."""
+
+    sets: tuple[tuple[frozenset[int], int], ...]
+
+    @classmethod
+    def of(cls, prepared: Prepared, budget: Budget) -> "DeviceSets | None":
+        """Of pods that are alike; None where more than numbers decides what they get, or budget is left no more."""
+        hardware, found = prepared.hardware, dict[frozenset[int], int]()
+        if not one_set_each(prepared, hardware, budget, found) or not disjoint(found):
+            return None
+        deep = sum(found.values()) + sum(1 + len(requests) for _, requests in prepared.claims)
+        if deep > _MOST or any(
+            hardware.candidates[index].device_id in hardware.common for one in found for index in one
+        ):
+            return None
+        return cls(tuple(found.items()))
+
+    def count(self, busy: frozenset[int], limit: int) -> int:
+        """How many pods get their devices while these are taken, ``limit`` at most."""
+        return min([len(devices - busy) // each for devices, each in self.sets], default=limit)
+
+
+def one_set_each(prepared: Prepared, hardware: Hardware, budget: Budget, into: dict[frozenset[int], int]) -> bool:
+    """Whether each request of a pod takes any of some devices; adds these, and how many of them it takes."""
+    if prepared.failed is not None or any(claim.constraints for claim, _ in prepared.claims):
+        return False
+    for request in _requests(prepared):
+        found = _devices(request, hardware, budget) if request is not None else None
+        if request is None or found is None:
+            return False
+        into[found] = into.get(found, 0) + request.count
+    return True
+
+
+def disjoint(sets: Iterable[frozenset[int]]) -> bool:
+    """Whether no two share a device."""
+    seen: set[int] = set()
+    for devices in sets:
+        if not seen.isdisjoint(devices):
+            return False
+        seen |= devices
+    return True
+
+
+def _requests(kind: Prepared) -> Iterator[Ready | None]:
+    """The requests of a pod; None for one that does not simply ask for so many of a class."""
+    for alternatives in (one for _, requests in kind.claims for one in requests):
+        first = alternatives[0]
+        simple = len(alternatives) == 1 and first.ask.mode == EXACT_COUNT and not first.ask.capacity
+        yield first if simple and not first.admin and first.count > 0 else None
+
+
+def _devices(request: Ready, hardware: Hardware, budget: Budget) -> frozenset[int] | None:
+    """The devices that a request may be given, whoever uses them; None where more than that decides."""
+    features, found = hardware.features, list[int]()
+    try:
+        for index, one in enumerate(hardware.candidates):
+            if not request.matches(index, one, hardware, budget):
+                continue
+            if one.device.uses or one.device.shareable or one.slice.skips_node_operations:
+                return None
+            if features.consumable_capacity and request.take(index, one, features).amounts is None:
+                continue
+            if not features.taints or request.tolerates(index, one):
+                found.append(index)
+    except (AllocationError, SearchLimitError):
+        return None
+    return frozenset(found)

@@ -1,0 +1,150 @@
+"""What tells nodes apart to pods with claims: nodes that look the same take as many.
+
+Nodes look the same where their devices differ in nothing that is asked for: names and attributes that no selector and
+no constraint reads do not count, the order of devices does. Which devices are in use is the same question to all pods;
+what devices are is one for all that read the same of them.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import count as numbers
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from engine.claims.cel.selectors import Path
+from engine.claims.hardware import Hardware, Reachable
+from engine.claims.in_use import InUse
+from engine.claims.pools import reaches
+from engine.claims.searching.counters import PoolCounters
+
+VIEWS_KEPT: Final = 128
+_REMEMBERED: Final = 1 << 16
+_numbers = numbers()
+
+
+@dataclass(frozen=True)
+class DeviceState:
+    """What of a node's devices is in use, as far as that limits anybody.
+
+    ``busy``: indexes of devices that are taken; ``shared``: what is taken of others; ``counters``: what is left of
+    counters, where devices take any.
+    """
+
+    busy: tuple[int, ...]
+    shared: tuple[Hashable, ...]
+    counters: tuple[Hashable, ...]
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.busy, self.shared, self.counters))
+
+    def __hash__(self) -> int:
+        """Made once: a state is looked up by many kinds of pods."""
+        return self._hash
+
+
+@dataclass(frozen=True, eq=False)
+class NodeDevices:
+    """A node's devices and which of them are in use; made anew when either changes."""
+
+    hardware: Hardware
+    in_use: InUse
+
+    @cached_property
+    def state(self) -> DeviceState:
+        """Equal for nodes with hardware that looks the same on which the same is in use."""
+        hardware, in_use = self.hardware, self.in_use
+        taken = in_use.taken
+        busy = tuple([index for index, one in enumerate(hardware.candidates) if one.device_id in taken])
+        shared: tuple[Hashable, ...] = ()
+        if in_use.shared:
+            shared = tuple(
+                [
+                    (index, tuple(sorted(in_use.consumed(one.device_id).items())))
+                    for index, one in enumerate(hardware.candidates)
+                    if in_use.is_shared(one.device_id)
+                ]
+            )
+        return DeviceState(busy, shared, tuple(self._counters()))
+
+    def _counters(self) -> list[Hashable]:
+        looks: list[Hashable] = []
+        for pool, indexes in self.hardware.by_pool:
+            if any(self.hardware.candidates[index].device.uses for index in indexes):
+                counters = PoolCounters.of(pool, self.in_use)
+                looks.append((frozenset(counters.left.items()), frozenset(counters.groups.items())))
+        return looks
+
+
+@dataclass(eq=False, slots=True, weakref_slot=True)
+class DeviceView:
+    """Hardware as those see it who read these paths and attributes of devices.
+
+    ``own``: devices that are not the node's alone (`Hardware.common`) are told from others. ``base``: the view of those
+    who read nothing, which all have in common.
+    """
+
+    paths: tuple[Path, ...]
+    attributes: tuple[str, ...]
+    own: bool
+    base: "DeviceView | None" = None
+    _of: "WeakKeyDictionary[Hardware, int]" = field(default_factory=WeakKeyDictionary)
+    _ids: dict[Hashable, int] = field(default_factory=dict)
+
+    def number(self, hardware: Hardware) -> int:
+        """The same for hardware that looks the same."""
+        found = self._of.get(hardware)
+        if found is None:
+            look = self._look(hardware)
+            if len(self._ids) >= _REMEMBERED:
+                self._ids.clear()
+            number = self._ids.get(look)
+            found = self._of[hardware] = self._ids.setdefault(look, next(_numbers)) if number is None else number
+        return found
+
+    def _look(self, hardware: Hardware) -> Hashable:
+        if self.base is None:
+            return tuple([self._pool(hardware, index) for index in range(len(hardware.by_pool))])
+        devices, reads = [one.device for one in hardware.candidates], list[Hashable]([self.base.number(hardware)])
+        for path in self.paths:
+            reads += [device.looks(path) for device in devices]
+        for name in self.attributes:
+            reads += [device.attribute(name) for device in devices]
+        return tuple(reads)
+
+    def _pool(self, hardware: Hardware, index: int) -> Hashable:
+        pool, indexes = hardware.by_pool[index]
+        devices = tuple([self._device(hardware.candidates[one], hardware) for one in indexes])
+        return pool.pool_id[0], pool.incomplete, bool(pool.invalid), devices
+
+    def _device(self, one: Reachable, hardware: Hardware) -> Hashable:
+        device, per_device = one.device, bool(one.slice.per_device)
+        reach = device.reach if per_device else one.slice.reach
+        return (
+            device.form,
+            self.own and one.device_id in hardware.common,
+            hardware.node.declared_features if one.slice.skips_node_operations else None,
+            not per_device or reaches(reach, hardware.node),
+            bool(reach.node),
+            len(reach.terms or ()),
+        )
+
+
+@dataclass(slots=True)
+class DeviceViews:
+    """Views that pods of several kinds have in common."""
+
+    _views: dict[tuple[tuple[Path, ...], tuple[str, ...], bool], DeviceView] = field(default_factory=dict)
+
+    def of(self, paths: tuple[Path, ...], attributes: tuple[str, ...], *, own: bool) -> DeviceView:
+        """The view of those who read this."""
+        key = paths, attributes, own
+        found = self._views.pop(key, None)
+        if found is None:
+            if len(self._views) >= VIEWS_KEPT:
+                del self._views[next(iter(self._views))]
+            base = self.of((), (), own=own) if paths or attributes else None
+            found = DeviceView(*key, base)
+        self._views[key] = found  # the newest is last, the first is the one to forget
+        return found

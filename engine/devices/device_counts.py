@@ -1,0 +1,169 @@
+"""How many pods with claims fit each node, counted for all nodes together.
+
+Rules
+- Nodes on which nobody waits, and whose devices look the same to a kind of pods, are counted once. What they look like,
+  and what is in use, is a number of each node that all kinds have in common.
+- One call takes so many steps at most. Nodes that it does not come to count as 0, and are *left*. In each round
+  (`DeviceCounts.next_round`) one of those who ask goes on with them: who did so least often.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from itertools import count as numbers
+from typing import Final
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from engine.arrays import Ints
+from engine.claims.asks import DeviceAsk
+from engine.claims.budget import Budget
+from engine.claims.counting.looks import DeviceState, DeviceView, NodeDevices
+from engine.devices.changes import ChangeLog
+from engine.devices.kinds import CALL_STEPS
+from engine.devices.known_kinds import KnownKinds
+from engine.devices.node_counts import Counting, NodeCounts, NodePlaces, grouped
+
+_REMEMBERED: Final = 1 << 16
+_One = Callable[[str, DeviceAsk, Budget], int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class CountedNodes:
+    """What is counted: by name, how many more pods fit a node now (``now``), and if nothing was held (``bare``).
+
+    ``devices`` gives a node's devices in both; ``awaited`` the nodes on which somebody waits for any. ``free`` has the
+    nodes on which something else is in use or promised, ``there`` those that have other devices.
+    """
+
+    places: NodePlaces
+    free: ChangeLog
+    there: ChangeLog
+    now: _One
+    bare: _One
+    devices: Callable[[str], tuple[NodeDevices, NodeDevices]]
+    awaited: Callable[[], Collection[str]]
+
+
+class _Numbers:
+    """Numbers of nodes: of their devices by view, and of what is in use."""
+
+    def __init__(self, nodes: CountedNodes, devices: Callable[[str], NodeDevices], log: ChangeLog) -> None:
+        self._nodes = nodes
+        self._devices = devices
+        self._log = log
+        self._looks: WeakKeyDictionary[DeviceView, NodeCounts] = WeakKeyDictionary()
+        self._states = NodeCounts()
+        self._ids: dict[DeviceState, int] = {}
+        self._number = numbers()
+
+    def looks(self, view: DeviceView) -> Ints:
+        """``(nodes,) int64``, the same for nodes whose devices look the same."""
+        counts = self._looks.get(view)
+        if counts is None:
+            counts = self._looks[view] = NodeCounts()
+        one = Counting(lambda name: view.number(self._devices(name).hardware))
+        return counts.values(self._nodes.there, self._nodes.places, one)
+
+    def states(self) -> Ints:
+        """``(nodes,) int64``, the same for nodes on which the same is in use."""
+        return self._states.values(self._log, self._nodes.places, Counting(self._state))
+
+    def _state(self, name: str) -> int:
+        state = self._devices(name).state
+        if len(self._ids) >= _REMEMBERED:
+            self._ids.clear()
+        number = self._ids.get(state)
+        return self._ids.setdefault(state, next(self._number)) if number is None else number
+
+
+class DeviceCounts:
+    """See the module's rules; ``changed`` notes that a node at a place takes another number of pods."""
+
+    def __init__(self, nodes: CountedNodes, kinds: KnownKinds, changed: Callable[[int], object]) -> None:
+        self._nodes = nodes
+        self._kinds = kinds
+        self._changed = changed
+        self._now = _Numbers(nodes, lambda name: nodes.devices(name)[0], nodes.free)
+        self._bare = _Numbers(nodes, lambda name: nodes.devices(name)[1], nodes.there)
+        self._left: set[DeviceAsk] = set()  # that are not counted on all nodes, and were asked for since
+        self._turn: DeviceAsk | None = None  # whose turn it is to go on
+        self._round = Budget(CALL_STEPS)
+
+    def counts(self, ask: DeviceAsk, budget: Budget | None = None) -> Ints:
+        """By table index, how many more pods fit each node. Do not modify."""
+        counting = self._counting(ask, budget or Budget(CALL_STEPS))
+        tally = self._kinds.counted(ask).now
+        found = tally.values(self._nodes.free, self._nodes.places, counting)
+        if tally.left:
+            self._left.add(ask)
+        return found
+
+    def emptied(self, ask: DeviceAsk, budget: Budget | None = None) -> Ints:
+        """As ``counts``, if no claim held anything, and nobody waited."""
+        counting = self._counting_bare(ask, budget or Budget(CALL_STEPS))
+        return self._kinds.counted(ask).bare.values(self._nodes.there, self._nodes.places, counting)
+
+    def uncounted(self, ask: DeviceAsk) -> int:
+        """On how many nodes it is not known yet how many such pods fit: ``counts`` or ``emptied`` is 0 there.
+
+        Counts them, or goes on with that where it has its turn, as far as one call goes.
+        """
+        tallies = self._kinds.counted(ask)
+        if tallies.now.left or tallies.bare.left:
+            if ask == self._turn:
+                self._go_on(ask)
+        else:
+            self.counts(ask, self._round)
+            self.emptied(ask, self._round)
+        left = len(tallies.now.left | tallies.bare.left)
+        (self._left.add if left else self._left.discard)(ask)
+        return left
+
+    def next_round(self) -> bool:
+        """Who asked and is not counted on all nodes may ask again, and one of them goes on; False where there is none.
+
+        All that are new in a round have the steps of one call together. Whose turn it was and who did not ask, such as
+        one that grows, has been given less than might fit: it is counted on now.
+        """
+        if self._turn is not None:
+            self._go_on(self._turn)
+        self._round = Budget(CALL_STEPS)
+        self._turn = min(self._left, key=lambda one: (self._kinds.counted(one).now.rounds, one.key), default=None)
+        self._left.clear()
+        return self._turn is not None
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether anybody asked in this round who is not counted on all nodes."""
+        return bool(self._left)
+
+    def _go_on(self, ask: DeviceAsk) -> None:
+        self._turn, budget = None, Budget(CALL_STEPS)
+        tallies, places = self._kinds.counted(ask), self._nodes.places
+        now = tallies.now.go_on(places, self._counting(ask, budget))
+        for place in (*now, *tallies.bare.go_on(places, self._counting_bare(ask, budget))):
+            self._changed(place)
+
+    def _counting(self, ask: DeviceAsk, budget: Budget) -> Counting:
+        nodes = self._nodes
+
+        def one(name: str) -> int | None:
+            return nodes.now(name, ask, budget)
+
+        def whole(names: Sequence[str]) -> tuple[Ints, set[str]]:
+            states, awaited = self._now.states().copy(), [nodes.places.index(name) for name in nodes.awaited()]
+            places = [place for place in awaited if place is not None]
+            states[np.array(places, np.int64)] = np.arange(-1, -1 - len(places), -1)  # each of its own
+            return grouped(names, self._now.looks(self._kinds.kind(ask).view), states, one)
+
+        return Counting(one, None if ask.varies else whole)
+
+    def _counting_bare(self, ask: DeviceAsk, budget: Budget) -> Counting:
+        def one(name: str) -> int | None:
+            return self._nodes.bare(name, ask, budget)
+
+        def whole(names: Sequence[str]) -> tuple[Ints, set[str]]:
+            return grouped(names, self._bare.looks(self._kinds.kind(ask).view), self._bare.states(), one)
+
+        return Counting(one, None if ask.varies else whole)

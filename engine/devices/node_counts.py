@@ -1,0 +1,105 @@
+"""A number for each node, kept, and corrected by change."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.arrays import Ints
+from engine.devices.changes import ChangeLog
+
+
+@dataclass(slots=True)
+class NodePlaces:
+    """Where nodes are: ``index`` gives a node's place, ``names`` all nodes by their places."""
+
+    index: Callable[[str], int | None]
+    names: Callable[[], list[str]]
+    layout: int = 0  # grows whenever places do not hold any more
+
+    def moved(self) -> None:
+        """Nodes have other places, or there are others."""
+        self.layout += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """How numbers are found.
+
+    ``one``: that of a node, None where it takes too long to find it now. ``whole``: those of all nodes, 0 where they
+    were not found, and the nodes that are left; where there is no such way, nodes are asked one by one.
+    """
+
+    one: Callable[[str], int | None]
+    whole: Callable[[Sequence[str]], tuple[Ints, set[str]]] | None = None
+
+
+class NodeCounts:
+    """See the module. ``left``: nodes that were not counted yet, as that took too long; their number is 0."""
+
+    def __init__(self) -> None:
+        self.left: set[str] = set()
+        self.rounds = 0  # in which those were counted that were left
+        self._values: Ints = np.zeros(0, np.int64)
+        self._by_name: dict[str, int] = {}  # where nodes are asked one by one
+        self._seen = 0
+        self._layout = -1
+
+    def values(self, log: ChangeLog, table: NodePlaces, counting: Counting) -> Ints:
+        """``(nodes,) int64`` by the places of nodes. Do not modify."""
+        changed = log.since(self._seen)
+        self._seen = log.end
+        if changed is None or table.layout != self._layout:
+            self._count_all(changed, table, counting)
+        else:
+            self._count(changed, table, counting)
+        return self._values
+
+    def go_on(self, table: NodePlaces, counting: Counting) -> list[int]:
+        """Count nodes that were left, as far as it goes; the places of those that are counted now."""
+        before = self.left
+        self.rounds += 1
+        self._count(sorted(before), table, counting)
+        places = (table.index(name) for name in before - self.left)
+        return [place for place in places if place is not None]
+
+    def _count_all(self, changed: set[str] | None, table: NodePlaces, counting: Counting) -> None:
+        names = table.names()
+        self._layout = table.layout
+        if counting.whole is not None:
+            self._values, self.left = counting.whole(names)
+            self._by_name = {}
+            return
+        kept = {} if changed is None else {name: at for name, at in self._by_name.items() if name not in changed}
+        self._by_name, self.left = {}, self.left & set(names)
+        self._values = np.zeros(len(names), np.int64)
+        for place, name in enumerate(names):
+            if name in kept and name not in self.left:
+                self._by_name[name] = self._values[place] = kept[name]
+            else:
+                self._note(name, place, counting.one(name))
+
+    def _count(self, names: Iterable[str], table: NodePlaces, counting: Counting) -> None:
+        self.left = set(self.left)
+        for name in names:
+            if (place := table.index(name)) is not None:
+                self._note(name, place, counting.one(name))
+            else:
+                self.left.discard(name)
+
+    def _note(self, name: str, place: int, found: int | None) -> None:
+        (self.left.add if found is None else self.left.discard)(name)
+        self._by_name[name] = self._values[place] = found or 0
+
+
+def grouped(
+    names: Sequence[str], looks: Ints, states: Ints, count: Callable[[str], int | None]
+) -> tuple[Ints, set[str]]:
+    """What `Counting.whole` gives, where nodes count alike that are equal in both numbers (below 2^31): asked once."""
+    _, first, groups = np.unique((looks << 32) + states, return_index=True, return_inverse=True)
+    found = [count(names[place]) for place in first.tolist()]
+    values = np.array([one or 0 for one in found], np.int64)[groups]
+    if None not in found:
+        return values, set()
+    missing = np.array([one is None for one in found])[groups]
+    return values, {names[place] for place in np.flatnonzero(missing).tolist()}
