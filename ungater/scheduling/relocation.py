@@ -13,7 +13,7 @@ Rules
 - Pod sets with slices, and those that share a domain with another, stay: their ranks belong together.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from engine.cluster.assignment import Assignment, without
 from engine.cluster.tree import Path
@@ -81,6 +81,13 @@ def _steady(cache: Cache, entry: WorkloadEntry) -> bool:
         if gone or slots is None or slots.of_selector(pod.spec.node_selector) is None:
             return False
     return True
+
+
+def unmovable(cache: Cache, entry: WorkloadEntry) -> str:
+    """Why a workload is not moved now wherever all of it were to go; "" where it may be. Without budgets and places."""
+    if not all(alone(owned) for owned in entry.job.pod_sets):
+        return "its pods keep together in slices, or with those of another pod set: such are not moved"
+    return hindered(cache, entry) or _bound(entry, entry.pods.values())
 
 
 def together(cache: Cache, entry: WorkloadEntry) -> AssumedAdmission | None:
@@ -179,11 +186,19 @@ def leaving(entry: WorkloadEntry, grant: AssumedAdmission) -> dict[str, dict[Pat
 
 def kept(cache: Cache, entry: WorkloadEntry, grant: AssumedAdmission) -> str:
     """Why the pods that would have to go for this may not; "" where they may."""
-    makers = MADE_ANEW | {REPLICA_SET} if of_replica_set(entry.job) else MADE_ANEW
-    pods, count = list(_in_slots(entry, gone := leaving(entry, grant))), sum(sum(one.values()) for one in gone.values())
+    gone = leaving(entry, grant)
+    count = sum(sum(one.values()) for one in gone.values())
     if not cache.queues.budgets.allows(entry.key, count):
         return f"a PodDisruptionBudget does not let {count} of its pods go now"
+    return _bound(entry, _in_slots(entry, gone))
+
+
+def _bound(entry: WorkloadEntry, pods: Iterable[Pod]) -> str:
+    """Why one of these pods may not go, of those that have not finished; "" where all may."""
+    makers = MADE_ANEW | {REPLICA_SET} if of_replica_set(entry.job) else MADE_ANEW
     for pod in pods:
+        if finished(pod):
+            continue
         meta, owner = pod.metadata, controller_of(pod.metadata)
         if owner is None or (owner.kind, owner.api_version) not in makers:
             return f"nobody would make pod {meta.name} anew"

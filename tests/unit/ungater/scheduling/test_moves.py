@@ -251,6 +251,8 @@ def test_only_controllers_that_are_known_make_pods_anew_whatever_others_are_call
         refs = tuple(msgspec.structs.replace(one, kind=kind, api_version=api) for one in pod.metadata.owner_references)
         meta = msgspec.structs.replace(pod.metadata, owner_references=refs)
         entry.pods[pod.metadata.uid] = msgspec.structs.replace(pod, metadata=meta)
+    why = relocation.unmovable(cluster.world.memory, entry)
+    assert ("nobody would make pod" in why, not why) == (not moved, moved), "a plan leaves it out"
     cluster.look()
     assert bool(cluster.begun) is moved
 
@@ -259,7 +261,7 @@ def test_only_controllers_that_are_known_make_pods_anew_whatever_others_are_call
 def test_owners_stay_that_make_more_pods_meanwhile_or_all_of_them_anew(cluster, change):
     entry, _ = cluster.spread()
     entry.view(entry.job, dataclasses.replace(entry.job, **change))
-    assert "makes its pods anew" in relocation.hindered(cluster.world.memory, entry)
+    assert "makes its pods anew" in relocation.unmovable(cluster.world.memory, entry)
     cluster.look()
     assert cluster.begun == []
     ask(cluster, entry, ["r2-h1"])
