@@ -127,8 +127,12 @@ def figure_8_servers(seed: int) -> Mapping[str, list[Instance]]:
 
 
 def figure_9(rules: Rules, seed: int = 0) -> Iterator[dict[str, int]]:
-    """How many instances of each class run: at first, and after each preemption of the two events."""
-    cluster = SaturatedCluster(RTX_4090, full_servers(Filling.ALIGNED, 0, seed), rules)
+    """How many instances of each class run: at first, and after each preemption of the two events.
+
+    Those of a class that is scaled up are a service: pods of one workload, which grows by one at a time.
+    """
+    services = [TABLE_3[name] for name, _ in FIGURE_9]
+    cluster = SaturatedCluster(RTX_4090, full_servers(Filling.ALIGNED, 0, seed), rules, services)
     name_of = {of.priority: name for name, of in TABLE_3.items()}
 
     def counts() -> dict[str, int]:
@@ -136,7 +140,7 @@ def figure_9(rules: Rules, seed: int = 0) -> Iterator[dict[str, int]]:
         return {name: found[name] for name in TABLE_3}
 
     yield counts()
-    for event, (name, count) in enumerate(FIGURE_9):
-        for number in range(count):
-            _scaled_up(cluster, f"event-{event}-{number}", TABLE_3[name])
+    for name, count in FIGURE_9:
+        for _ in range(count):
+            cluster.grow(TABLE_3[name])
             yield counts()

@@ -1,11 +1,12 @@
 """Servers full of admitted workloads, and workloads that preempt there: the queue core's own cycle, and kubelets.
 
 What the controller does with a preemptor, step by step: a cycle plans, the pods of its victims end, a cycle admits it
-into the room that was made, and the kubelet of the node that its pod is sent to takes it, or refuses it. Nothing here
-chooses anything.
+into the room that was made, and the kubelet of the node that its pod is sent to takes it, or refuses it. So too where
+a service grows, whose instances are pods of one workload. Nothing here chooses anything.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -50,10 +51,16 @@ class MadeRoom:
 
 
 class SaturatedCluster:
-    """See the module. Every instance is a workload of one pod, in one queue that preempts lower priorities."""
+    """See the module. All instances are in one queue that preempts lower priorities."""
 
-    def __init__(self, server: Server, instances: Mapping[str, Sequence[Instance]], rules: VictimRules) -> None:
-        """``instances``: by node, those that it has."""
+    def __init__(
+        self,
+        server: Server,
+        instances: Mapping[str, Sequence[Instance]],
+        rules: VictimRules,
+        services: Collection[InstanceClass] = (),
+    ) -> None:
+        """``instances``: by node, those that it has. Each is a workload of one pod, those of a service one together."""
         self.state = ClusterState()
         self.queues = Queues(Rules(victims=rules))
         self.queues.set_namespace(NAMESPACE, {})
@@ -71,36 +78,50 @@ class SaturatedCluster:
             self.state.set_machine(machines[-1][0])
         self.kubelets = Kubelets(machines)
         self._number = 0
-        self._server, self._classes = server, dict[str, InstanceClass]()
+        self._server = server
+        self._asked = dict[str, InstanceClass]()  # by workload
+        self._classes = dict[str, InstanceClass]()  # by pod
+        self._pods = dict[str, list[str]]()  # by workload
         for name, on in instances.items():
             for one in on:
-                self._started(one.id, one.of, name, one.started)
+                if one.of not in services:
+                    self._started(_key(one.id), one.of, {_key(one.id): name}, one.started)
+        for of in services:
+            pods = {_key(one.id): name for name, on in instances.items() for one in on if one.of == of}
+            self._started(_service(of), of, pods)
 
-    def _started(self, name: str, of: InstanceClass, node: str, at: float | None = None) -> None:
-        """An instance runs that no cycle placed."""
-        workload = self._workload(_key(name), of, ANYWHERE, TopologyPolicy.NONE, at)
+    def _started(self, key: str, of: InstanceClass, pods: Mapping[str, str], at: float | None = None) -> None:
+        """A workload runs that no cycle placed. ``pods``: the node of each."""
+        workload = self._workload(key, of, ANYWHERE, TopologyPolicy.NONE, at, len(pods))
         (pod_set,) = workload.pod_sets
         slots = Assignment(
             pod_set=MAIN,
             flavor=FLAVOR,
             levels=(HOSTNAME_LABEL,),
             requests=pod_set.requests,
-            slices=(Slice((node,), 1, ((node, 1),)),),
+            slices=tuple(Slice((node,), n, ((node, n),)) for node, n in sorted(Counter(pods.values()).items())),
             shape=pod_set.shape,
         )
-        grant = AssumedAdmission(QUEUE, {MAIN: 1}, {MAIN: {}}, {}, (slots,), asks_of(workload))
+        grant = AssumedAdmission(QUEUE, {MAIN: len(pods)}, {MAIN: {}}, {}, (slots,), asks_of(workload))
         self.queues.restore(self.state, workload, grant, 0.0)
-        self._bind(workload, node)
+        for pod, node in pods.items():
+            self._bind(workload, pod, node)
 
-    def _workload(
-        self, key: str, of: InstanceClass, topology: TopologyRequest, wish: TopologyPolicy, at: float | None = None
+    def _workload(  # noqa: PLR0917  (all that an instance differs in)
+        self,
+        key: str,
+        of: InstanceClass,
+        topology: TopologyRequest,
+        wish: TopologyPolicy,
+        at: float | None = None,
+        count: int = 1,
     ) -> Workload:
         """``at``: when it came; else after all others that came without a time."""
         self._number += 1
-        self._classes[key] = of
+        self._asked[key] = of
         pod_set = PodSet(
             name=MAIN,
-            count=1,
+            count=count,
             requests={name: amount for name, amount in of.requests.items() if name != "pods"},
             topology=topology,
             namespace=NAMESPACE,
@@ -118,12 +139,14 @@ class SaturatedCluster:
             non_preemptible=NonPreemptible.NEVER if of.preemptible else NonPreemptible.BY_CLASS,
         )
 
-    def _bind(self, workload: Workload, node: str) -> None:
-        """Its pod is on a node whose kubelet took it, and the node says what it holds."""
-        (pod_set,), held = workload.pod_sets, self.kubelets.held(node, workload.key)
+    def _bind(self, workload: Workload, pod: str, node: str) -> None:
+        """A pod of it is on a node whose kubelet took it, and the node says what it holds."""
+        self._classes[pod] = self._asked[workload.key]
+        self._pods.setdefault(workload.key, []).append(pod)
+        (pod_set,), held = workload.pod_sets, self.kubelets.held(node, pod)
         self.state.set_pod(
             Pod(
-                key=workload.key,
+                key=pod,
                 node=node,
                 requests=pod_set.requests,
                 namespace=NAMESPACE,
@@ -133,7 +156,7 @@ class SaturatedCluster:
                 observed=held is not None,
             )
         )
-        self.queues.bind(workload.key, workload.key)
+        self.queues.bind(pod, workload.key)
 
     # -- one more ---------------------------------------------------------------------------------------------
 
@@ -153,14 +176,12 @@ class SaturatedCluster:
         for decided in decisions:
             if decided.key == workload.key:
                 return decided
-        self.queues.forget(self.state, workload.key)
-        del self._classes[workload.key]
+        self._forget(workload.key)
         return None
 
     def withdraw(self, decided: Preempting | Admitted) -> None:
         """The preemptor is gone before anybody ended for it: all is as it was before the plan."""
-        self.queues.forget(self.state, decided.key)
-        del self._classes[decided.key]
+        self._forget(decided.key)
 
     def carry_out(self, decided: Preempting | Admitted) -> MadeRoom:
         """Have the victims' pods end, the preemptor admitted, and its pod arrive at its node."""
@@ -168,20 +189,33 @@ class SaturatedCluster:
         if victims:
             for victim in victims:
                 self.end(victim.key)
-            admitted = cycle(self.state, self.queues, 0.0).admitted
-            assert decided.key in {one.key for one in admitted}  # noqa: S101  (all its victims are gone)
+            made = cycle(self.state, self.queues, 0.0)
+            got = {one.key for one in made.admitted} | {one.key for one in made.resized}
+            assert decided.key in got  # noqa: S101  (all its victims are gone)
         node = node_of(decided)
         workload = self.queues.entries[decided.key].workload
-        refused = self.kubelets.admit(node, workload.key, workload.pod_sets[0].shape)
-        if refused:
-            self.queues.forget(self.state, workload.key)
-            del self._classes[workload.key]
-        else:
-            self._bind(workload, node)
+        pod = f"{workload.key}-{self._number}" if workload.key in self._pods else workload.key
+        refused = self.kubelets.admit(node, pod, workload.pod_sets[0].shape)
+        if not refused:
+            self._bind(workload, pod, node)
+        elif workload.key not in self._pods:
+            self._forget(workload.key)
         self._report(node)
         names = victims_of(decided)
         priorities = tuple(victim.priority for victim in victims)
-        return MadeRoom(node, names, priorities, refused, self.kubelets.crosses(node, workload.key, GPU))
+        return MadeRoom(node, names, priorities, refused, self.kubelets.crosses(node, pod, GPU))
+
+    def grow(self, of: InstanceClass) -> MadeRoom | None:
+        """One more instance of a service, as its autoscaler asks for it; None where no victims make room for it."""
+        key, self._number = _service(of), self._number + 1
+        grant = self.queues.entries[key].grant
+        assert grant is not None  # noqa: S101  (services run)
+        self.queues.wish(key, {MAIN: grant.counts[MAIN] + 1})
+        decided = next((one for one in cycle(self.state, self.queues, 0.0).preempting if one.key == key), None)
+        if decided is None:
+            self.queues.wish(key, None)
+            return None
+        return self.carry_out(decided)
 
     def sent(self, name: str, of: InstanceClass, node: str, victims: Sequence[str]) -> MadeRoom:
         """Have a scheduler that knows nothing of insides evict these instances of a node, and send one more there."""
@@ -191,7 +225,7 @@ class SaturatedCluster:
         key, shape = _key(name), shape_of(of, TopologyPolicy.NONE)
         refused = self.kubelets.admit(node, key, shape)
         if not refused:
-            self._started(name, of, node)
+            self._started(key, of, {key: node})
         self._report(node)
         return MadeRoom(node, tuple(victims), priorities, refused, self.kubelets.crosses(node, key, GPU))
 
@@ -218,14 +252,21 @@ class SaturatedCluster:
         return sum(crosses for _, _, crosses in self.kubelets.instances(GPU))
 
     def end(self, key: str) -> None:
-        """A workload's pod ends, and it gives back all it held."""
-        del self._classes[key]
-        node = self.state.pods[key].node
-        self.kubelets.remove(node, key)
-        self.state.remove_pod(key)
-        self.queues.unbind(key)
+        """A workload's pods end, and it gives back all it held."""
+        pods = {pod: self.state.pods[pod].node for pod in self._pods.pop(key)}
+        for pod, node in pods.items():
+            del self._classes[pod]
+            self.kubelets.remove(node, pod)
+            self.state.remove_pod(pod)
+            self.queues.unbind(pod)
+        self._forget(key)
+        for node in dict.fromkeys(pods.values()):
+            self._report(node)
+
+    def _forget(self, key: str) -> None:
+        """A workload is gone."""
         self.queues.forget(self.state, key)
-        self._report(node)
+        del self._asked[key]
 
     def _report(self, node: str) -> None:
         """The node's agent publishes what is there now."""
@@ -244,6 +285,11 @@ def victims_of(decided: Preempting | Admitted) -> tuple[str, ...]:
     """The instances that are to go for it."""
     found = decided.victims if isinstance(decided, Preempting) else ()
     return tuple(victim.key.removeprefix(_key("")) for victim in found)
+
+
+def _service(of: InstanceClass) -> str:
+    """The workload of a service; classes are told apart by their priorities."""
+    return _key(f"service-{of.priority}")
 
 
 def _key(name: str) -> str:

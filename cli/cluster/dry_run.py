@@ -112,16 +112,8 @@ def _respecified(memory: Cache, record: WorkloadEntry) -> ObservedWorkload | Non
     new, known = observed_of(_stored(memory, record)), record.observed
     if known is None:
         return new
-    return replace(
-        new,
-        uid=known.uid,
-        conditions=known.conditions,
-        active=known.active,
-        priority=known.priority,
-        executed=known.executed,
-        requeues=known.requeues,
-        requeue_at=known.requeue_at,
-    )
+    spec = ("counts", "queue", "least", "most_execution", "copy_of")
+    return replace(known, **{name: getattr(new, name) for name in spec})
 
 
 def enter(memory: Cache, record: WorkloadEntry, now: float) -> None:

@@ -5,7 +5,8 @@ queue: least highest priority first, then the least sum of priorities, then the 
 question, and is answered beside it.
 """
 
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -19,10 +20,24 @@ from engine.cluster.assignment import Assignment
 from engine.cluster.state import ClusterState
 from engine.quantity import format_quantity
 from engine.reasons import Reason
+from engine.results import Refusal
 from kube import objects
+from queueing.cycle import growth
 from queueing.cycle.nominate import Preempts, nominate
-from queueing.model import ClusterQueue, LocalQueue, NonPreemptible, OutsidePod, Preemption, Rules, Within, Workload
-from queueing.queues.entry import AssumedAdmission, is_growth
+from queueing.model import (
+    ClusterQueue,
+    LocalQueue,
+    NonPreemptible,
+    OutsidePod,
+    Preemption,
+    Rules,
+    Within,
+    Workload,
+    asks_of,
+    exceeds,
+)
+from queueing.preemption.plan import Plan
+from queueing.queues.entry import AssumedAdmission, Entry, is_growth
 from queueing.queues.queues import Queues
 from ungater.cache.cache import Cache
 from ungater.cache.held.reservations import UNQUEUED
@@ -66,8 +81,13 @@ class Relief(msgspec.Struct, frozen=True, rename="camel"):
     preemption: str
 
 
-def relief(memory: Cache, record: WorkloadEntry, reason: str, room: Sequence[Room]) -> Relief | None:
-    """None where no room is lacking, or nobody knows how much. ``room``: the domains, the roomiest first."""
+def relief(
+    memory: Cache, record: WorkloadEntry, reason: str, room: Sequence[Room], more: Mapping[str, int] | None = None
+) -> Relief | None:
+    """None where no room is lacking, or nobody knows how much. ``room``: the domains, the roomiest first.
+
+    ``more``: how many pods it wants beside those it has, by pod set; None: it has none and wants all.
+    """
     entry = memory.queues.entries.get(record.key)
     if entry is None or reason not in FOR_ROOM:
         return None
@@ -75,17 +95,17 @@ def relief(memory: Cache, record: WorkloadEntry, reason: str, room: Sequence[Roo
     held = holders(memory, _nodes(memory.state, best.flavor, best.values)) if best is not None else []
     short = set(best.missing) if best is not None else set()
     in_the_way = [one for one in held if one.workload != record.key and short & one.amounts.keys()]
-    enough, where = _enough(memory, entry.workload)
+    enough, where = _enough(memory, entry, more)
     return Relief(
         flavor=best.flavor if best else "",
         domain=best.values if best else (),
         fits=best.fits if best else 0,
-        count=sum(pod_set.count for pod_set in entry.workload.pod_sets),
+        count=sum(pod_set.count for pod_set in entry.workload.pod_sets) if more is None else sum(more.values()),
         missing=best.missing if best else {},
         held_by=tuple(map(_view, in_the_way)),
         enough=tuple(map(_view, enough)),
         enough_in=where,
-        preemption=_preemption(memory, record, entry.workload, enough),
+        preemption=_preemption(memory, record, entry, enough),
     )
 
 
@@ -104,26 +124,51 @@ def _view(one: Holder) -> HolderView:
 # --- the least that would have to go ---------------------------------------------------------------------------------
 
 
-def _enough(memory: Cache, workload: Workload) -> tuple[list[Holder], tuple[str, ...]]:
+def _enough(memory: Cache, entry: Entry, more: Mapping[str, int] | None) -> tuple[list[Holder], tuple[str, ...]]:
     """Who would have to go, and where the workload would be then (what its slices have in common)."""
     state = memory.state
     checkpoint = state.begin()
     try:
-        queues = _everybody(memory, workload)
-        asked = msgspec.structs.replace(workload, queue="", priority=HIGHEST, pod_priority=HIGHEST, at_least={})
-        asked = msgspec.structs.replace(asked, preempts=True, non_preemptible=NonPreemptible.NEVER)
-        queues.set_local_queue(LocalQueue(namespace=asked.namespace, name="", cluster_queue=EVERYBODY))
-        queues.submit(asked, 0.0)
-        entry = queues.entries[asked.key]
-        found = nominate(state, queues, entry) if entry.queue else None
-        if not isinstance(found, Preempts):
+        queues = _everybody(memory, entry.workload)
+        plan = _plan(state, queues, entry.workload) if more is None else _plan_of_growth(state, queues, entry, more)
+        if plan is None:
             return [], ()
-        paths = [piece.values[: _depth(part)] for part in found.plan.assignments for piece in part.slices]
-        gone = {victim.key for victim in found.plan.victims}
+        paths = [piece.values[: _depth(part)] for part in plan.assignments for piece in part.slices]
+        gone = {victim.key for victim in plan.victims}
         outside = {one.outside.key for key, one in queues.outside.items() if key in gone and one.outside is not None}
     finally:
         state.rollback(checkpoint)
     return list(_named(memory, gone, outside)), _common(paths)
+
+
+def _plan(state: ClusterState, queues: Queues, workload: Workload) -> Plan | None:
+    """Victims for all of it."""
+    asked = _above_all(queues, workload)
+    queues.submit(asked, 0.0)
+    entry = queues.entries[asked.key]
+    found = nominate(state, queues, entry) if entry.queue else None
+    return found.plan if isinstance(found, Preempts) else None
+
+
+def _plan_of_growth(state: ClusterState, queues: Queues, entry: Entry, more: Mapping[str, int]) -> Plan | None:
+    """Victims for the pods that it wants beside those it has."""
+    held, key = entry.grant, entry.workload.key
+    if held is None:
+        return None
+    parts = tuple(state.assignments(key).values())
+    grant = dataclasses.replace(held, queue=EVERYBODY, amounts={}, assignments=parts)
+    queues.restore(state, _above_all(queues, entry.workload), grant, 0.0)
+    queues.wish(key, {name: grant.counts.get(name, 0) + count for name, count in more.items()})
+    queues.entries[key].refuse(Refusal(Reason.DOES_NOT_FIT, ""))
+    found = growth.nominate(state, queues, key)
+    return found.plan if found is not None else None
+
+
+def _above_all(queues: Queues, workload: Workload) -> Workload:
+    """The workload as if it outranked all others."""
+    asked = msgspec.structs.replace(workload, queue="", priority=HIGHEST, pod_priority=HIGHEST, at_least={})
+    queues.set_local_queue(LocalQueue(namespace=asked.namespace, name="", cluster_queue=EVERYBODY))
+    return msgspec.structs.replace(asked, preempts=True, non_preemptible=NonPreemptible.NEVER)
 
 
 def _depth(part: Assignment) -> int:
@@ -140,7 +185,7 @@ def _everybody(memory: Cache, workload: Workload) -> Queues:
     queues.set_cluster_queue(ClusterQueue(name=EVERYBODY, unlimited=True, preemption=everything))
     for key, entry in memory.queues.entries.items():
         held = memory.state.assignments(key)
-        if entry.grant is None or not held or is_growth(key):
+        if entry.grant is None or not held or is_growth(key) or key == workload.key:
             continue  # what is kept for growth is nobody's who could be evicted
         spared = key in memory.queues.holders.non_preemptible
         said = NonPreemptible.BY_WORKLOAD if spared else NonPreemptible.NEVER
@@ -196,8 +241,12 @@ def _common(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
 # --- whether it may be taken -----------------------------------------------------------------------------------------
 
 
-def _preemption(memory: Cache, record: WorkloadEntry, workload: Workload, enough: Sequence[Holder]) -> str:
+def _preemption(memory: Cache, record: WorkloadEntry, entry: Entry, enough: Sequence[Holder]) -> str:
+    workload = entry.workload
     queue = memory.queues.quotas.queues.get(_queue_of(memory, workload))
+    asked, granted = asks_of(workload), entry.grant.asks if entry.grant is not None else {}
+    if any(name in asked and exceeds(asked[name], ask) for name, ask in granted.items()):
+        return "preemption cannot help: pods that ask for more than was granted to each evict nobody"
     if not enough:
         return (
             "no eviction would help: nodes are out of order, or what is in the way comes back by itself or is nobody's "

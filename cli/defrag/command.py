@@ -34,8 +34,6 @@ from simulator.tally import measured
 from simulator.world.site import main_flavor
 from ungater.cache.cache import Cache
 from ungater.model.workload_entry import WorkloadEntry
-from ungater.reconcile.moves import movable as may_move
-from ungater.reconcile.moves import of_replica_set
 from ungater.scheduling import relocation
 
 HARMLESS = frozenset({"DaemonSet", "Node"})  # owners of pods that are on every node, and come back where they were
@@ -206,7 +204,7 @@ def tenants(dump: Dump, memory: Cache, max_priority: int | None, *, run: bool = 
         priority = max((wires[pod].spec.priority or 0 for pod in pods), default=0)
         made = _movable(memory, record, pods, priority)
         why = made if isinstance(made, str) else _must_stay(dump, [wires[pod] for pod in pods], priority, max_priority)
-        why = why or (_never_moved(record) if run else "")
+        why = why or (relocation.unmovable(memory, record) if run else "")
         if why or isinstance(made, str):
             left[key] = why
         else:
@@ -232,17 +230,6 @@ def _movable(memory: Cache, record: WorkloadEntry, pods: tuple[str, ...], priori
         pod_sets.append(memory.pod_sets.pod_set(record, owned, topology, now.count))
         flavors.append(now.flavor)
     return Movable(tuple(pod_sets), tuple(flavors), pods, priority)
-
-
-def _never_moved(record: WorkloadEntry) -> str:
-    """Why the controller would refuse to move it whenever it is asked; "" where it may not."""
-    if not all(relocation.alone(owned) for owned in record.job.pod_sets):
-        return "its pods keep together in slices, or with those of another pod set: such are not moved"
-    if of_replica_set(record.job):
-        return relocation.ONLY_REALIGNED
-    if not may_move(record):
-        return f"a {record.job.kind} like this makes its pods anew in a way that no move goes with"
-    return ""
 
 
 def _must_stay(dump: Dump, pods: Sequence[objects.Pod], priority: int, max_priority: int | None) -> str:

@@ -10,6 +10,7 @@ from cli.cluster import required_evictions as reliefs
 from cli.cluster import room_report
 from cli.cluster.room_report import CLOSEST
 from cli.explain import queue_report
+from cli.explain.growth import Growth
 from cli.explain.report import PlacedPod, Report
 from engine.reasons import Reason
 
@@ -49,12 +50,26 @@ def render(result: Report, most: int = CLOSEST) -> RenderableType:
         parts.extend(room_report.notes(result.room))
     if result.relief is not None:
         parts += [Text(""), *reliefs.render(result.relief)]
+    parts += _growth(result.growth, most)
     by_quota_alone = result.state == "Placed" and not result.domains
     if result.without_slot and result.state != "Finished" and not by_quota_alone:
         gated = sum(pod.gated for pod in result.without_slot)
         parts.append(Text(f"{len(result.without_slot)} pods without a slot, {gated} of them gated"))
     parts.extend(_trouble_lines(result))
     return Group(*parts)
+
+
+def _growth(found: Growth | None, most: int) -> Iterator[RenderableType]:
+    """What one lacks that waits to grow."""
+    if found is None:
+        return
+    pods = f" by {found.pods} pod{'s' * (found.pods != 1)}" if found.pods else ""  # else it wants larger ones
+    yield Text(f"\nIt waits to grow{pods}: {room_report.told(found.message, found.room)}")
+    if found.room:
+        yield room_report.table(found.room, found.pods, most)
+        yield from room_report.notes(found.room)
+    if found.relief is not None:
+        yield from (Text(""), *reliefs.render(found.relief))
 
 
 def _never(result: Report) -> Iterator[Text]:

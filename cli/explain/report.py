@@ -12,6 +12,7 @@ from cli.cluster.dump import Dump
 from cli.cluster.required_evictions import Relief
 from cli.cluster.room_report import Room
 from cli.explain import owners, queue_report
+from cli.explain.growth import Growth, growth
 from cli.explain.queue_report import Place
 from cli.output import Failure
 from cli.queues.report import why
@@ -120,6 +121,7 @@ class Report(msgspec.Struct, frozen=True):
     kind: str = "Job"
     pod_sets: tuple[AskedPodSet, ...] = ()
     moving: str = ""  # that it is moved now, or how its last move ended
+    growth: Growth | None = None  # of one that is placed and waits for more pods
 
 
 async def report(client: Client, namespace: str, name: str, *, domain: str | None = None) -> Report:
@@ -210,6 +212,7 @@ def _report(
         relief=freed,
         pod_sets=tuple([_asked(one) for one in owner.pod_sets]),
         moving=_moving(workload) if state == "Placed" else "",
+        growth=growth(memory, found, held, now) if state == "Placed" and found is not None else None,
     )
 
 

@@ -158,6 +158,15 @@ def lacking(queues: Queues, key: str) -> Quantities:
     return {} if isinstance(flavors, Refusal) else _difference(entry, more, flavors)
 
 
+def lacks(state: ClusterState, queues: Queues, key: str) -> Refusal | None:
+    """Why one of those who grow would not get all that it wants more now; None where it would. Nothing changes."""
+    entry = queues.entries[key]
+    held = _grant(entry).counts
+    more = {name: n for name, n in wished(queues, key).items() if n > held.get(name, 0) or _is_dearer(entry, name)}
+    found = _grown(state, queues, entry, more) if more else None
+    return found if isinstance(found, Refusal) else None
+
+
 def grow(state: ClusterState, queues: Queues, key: str) -> list[Resized]:
     """Try to give one of them what it wants."""
     wish = wished(queues, key)

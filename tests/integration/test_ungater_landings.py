@@ -1,7 +1,8 @@
 """Where a preemptor lands decides between nodes, on the real control plane: Figure 3 of the paper, and its Table 3.
 
 Machines of two sockets with 4 GPUs each, all full. KWOK runs what is bound; what the kubelets gave each instance is
-written by the test, as an agent writes it, and is what the paper shows. The preemptors have no wish: best-effort.
+written by the test, as an agent writes it, and is what the paper shows. Preemptors are best-effort, as they have no
+wish, or guaranteed one socket, as in Table 4.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ from support.nrt import install_nrt
 from support.published import GI, nrt_body, nrt_zone
 from support.queues import Queued, make_queue
 
-from crds.constants import HOSTNAME_LABEL, NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED
+from crds.constants import HOSTNAME_LABEL, NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED, NUMA_POLICY
 from engine.kubelet.machine import TopologyPolicy
 from engine.preemption.model import Landing, TopologyQos
 from engine.preemption.roster import Roster
@@ -56,9 +57,10 @@ def priority_of(of):
 
 
 class Machines(Queued):
-    """Instances and preemptors as jobs of one pod; ``names``: the nodes, in order."""
+    """Instances and preemptors as jobs of one pod; ``names``: the nodes, in order; ``first``: their first pods."""
 
     names: list[str]
+    first: dict[str, str]
 
     async def fill(self, servers, name_of):
         """``servers``: by machine its instances; ``name_of``: by machine its node."""
@@ -70,17 +72,24 @@ class Machines(Queued):
         for on in servers.values():
             for one in on:
                 (pod,) = await self.running(one.id.lower(), 1)
+                self.first[one.id] = pod["metadata"]["uid"]
                 body = {"metadata": {"annotations": {NUMA_PLACEMENT_OBSERVED: observed(one)}}}
                 await self.client.patch(PODS, pod["metadata"]["name"], self.namespace, body=body)
 
-    async def comes(self, name, of, servers):
+    async def comes(self, name, of, servers, wish=None):
         """(node, sockets, instances that are gone) of one more instance of a class."""
-        await self.submit(name, 1, request=ANYWHERE, priority=priority_of(of), pod_spec=asks(of))
+        await self.submit(name, 1, request=ANYWHERE, annotations=wish, priority=priority_of(of), pod_spec=asks(of))
         (pod,) = await self.running(name, 1)
         sockets = [use["zone"] for use in json.loads(pod["metadata"]["annotations"][NUMA_PLACEMENT_PREDICTED])]
         ids = {one.id for on in servers.values() for one in on if one.of.preemptible}
-        gone = {one for one in ids if not await self.pods(one.lower(), phase="Running")}
+        gone = {one for one in ids if await self._went_for(one, name)}
         return pod["spec"]["nodeName"], sockets, gone
+
+    async def _went_for(self, one, name):
+        """Whether an instance was evicted for this one; those that were may come back, and evict others."""
+        if self.first[one] in {pod["metadata"]["uid"] for pod in await self.pods(one.lower())}:
+            return False
+        return f"/job-{name}-" in (await self.event(one.lower(), "Preempted"))["note"]
 
 
 async def make_machines(client, namespace, nodes, hosts):
@@ -97,7 +106,7 @@ async def make_machines(client, namespace, nodes, hosts):
     within = {"preemption": {"withinClusterQueue": "LowerPriority"}}
     await make_queue(client, namespace, "team", 8 * hosts, flavors=(namespace,), **within)
     made = Machines(client, namespace)
-    made.names = sorted(names)
+    made.names, made.first = sorted(names), {}
     return made
 
 
@@ -137,22 +146,31 @@ async def test_one_more_of_a_takes_machine_1_and_one_more_of_b_one_socket(machin
         assert len(gone - of_machine_1) == 2
 
 
+QOS = {
+    TopologyQos.BEST_EFFORT: (TopologyPolicy.NONE, None),
+    TopologyQos.GUARANTEED: (TopologyPolicy.SOCKET, {NUMA_POLICY: "socket"}),
+}
+
+
+@pytest.mark.parametrize("qos", QOS)
 @pytest.mark.parametrize("name", PREEMPTORS)
 @pytest.mark.parametrize("filling", list(Filling))
 async def test_on_servers_of_table_3_a_preemptor_crosses_sockets_only_where_the_best_victims_make_it(
-    machines, client, filling, name
+    machines, client, filling, name, qos
 ):
     """The best victims and their landing by the search inside nodes; `tests/unit/simulator` has the whole table."""
     classes = {each: (TABLE_3[each], count) for each, count in TENTH.items()}
     servers, of = filled_servers(filling, 10, classes, random.Random(f"landings {filling}")), TABLE_3[name]
-    preemptor = preemptor_of(of, TopologyQos.BEST_EFFORT, TopologyPolicy.NONE)
+    policy, wish = QOS[qos]
+    preemptor = preemptor_of(of, qos, policy)
     best = find(Roster([room_of(RTX_4090, node, on) for node, on in servers.items()]), preemptor)
     jobs = await machines(10)
     async with Running(client) as controller:
         await jobs.fill(servers, dict(zip(servers, jobs.names, strict=True)))
         await controller.crash()
         await controller.start()
-        _, sockets, gone = await jobs.comes("more", of, servers)
+        _, sockets, gone = await jobs.comes("more", of, servers, wish)
     priority = {one.id: one.of.priority for on in servers.values() for one in on}
     assert sorted(priority[one] for one in gone) == sorted(victim.priority for victim in best.victims)
     assert (len(sockets) > 1) == (best.landing is Landing.ACROSS)
+    assert qos is not TopologyQos.GUARANTEED or len(sockets) == 1, "a hit of Table 4"

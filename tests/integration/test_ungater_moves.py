@@ -22,6 +22,7 @@ from kube.resources import (
     POD_DISRUPTION_BUDGETS,
     PODS,
     RESOURCE_FLAVORS,
+    STATEFUL_SETS,
 )
 
 pytestmark = pytest.mark.cluster
@@ -186,21 +187,60 @@ async def test_a_misaligned_pod_is_replaced_on_a_node_that_aligns_it(jobs, clien
         await jobs.condition("pair", "Moving", "False", "Moved")
 
 
-def deployment(count):
-    """As the webhook stamps the pods of a Deployment ``web`` in the queue."""
+def service(count, kind="Deployment", request=None, containers=CONTAINERS):
+    """As the webhook stamps the pods of a Deployment or StatefulSet ``web`` in the queue."""
     labels = {"app": "web", KEYS.queue_name: "team"}
-    annotations = {KEYS.required[0]: RACK_LABEL, KEYS.pod_set: "main", **WISH, **SLOW}
-    spec = {"schedulingGates": [{"name": KEYS.gate}], "containers": CONTAINERS}
+    annotations = {KEYS.pod_set: "main", **(request or {KEYS.required[0]: RACK_LABEL, **WISH}), **SLOW}
+    spec = {"schedulingGates": [{"name": KEYS.gate}], "containers": containers}
     return {
         "apiVersion": "apps/v1",
-        "kind": "Deployment",
+        "kind": kind,
         "metadata": {"name": "web", "labels": {KEYS.queue_name: "team"}},
         "spec": {
             "replicas": count,
             "selector": {"matchLabels": {"app": "web"}},
             "template": {"metadata": {"labels": labels, "annotations": annotations}, "spec": spec},
+            **({"serviceName": "web"} if kind == "StatefulSet" else {}),
         },
     }
+
+
+async def up(client, namespace, count):
+    """The pods of the service, where all of them run; else None."""
+    found = await client.list(PODS, namespace, label_selector="app=web")
+    running = [pod for pod in found if pod["status"].get("phase") == "Running"]
+    return running if len(running) == len(found) == count else None
+
+
+@pytest.mark.parametrize(("resource", "kind"), [(DEPLOYMENTS, "Deployment"), (STATEFUL_SETS, "StatefulSet")])
+async def test_a_service_that_was_spread_comes_together_over_a_restart(jobs, client, namespace, resource, kind):
+    amounts = {"cpu": "4", GPU: "4"}
+    containers = [{"name": "c", "image": "i", "resources": {"requests": amounts, "limits": amounts}}]
+    async with Running(client, **MOVES) as controller:
+        await jobs.fill("one", 1, 1)
+        await jobs.fill("two", 2, 1)
+        await client.create(resource, service(4, kind, PREFERRED, containers), namespace)
+        first = await until(lambda: up(client, namespace, 4), "all pods to run")
+        assert len(racks_of(first)) == 2
+        (owner,) = {one["name"] for pod in first for one in pod["metadata"]["ownerReferences"]}
+        before = await jobs.workload(owner)
+        await jobs.delete("two")
+        await jobs.condition(owner, "Moving", "True", "PullTogether")
+        await controller.crash()
+        await controller.start()
+
+        async def together():
+            found = await up(client, namespace, 4) or []
+            return found if found and len(racks_of(found)) == 1 else None
+
+        pods = await until(together, "the service to come together")
+        stayed = {pod["metadata"]["uid"] for pod in first} & {pod["metadata"]["uid"] for pod in pods}
+        assert len(stayed) == 2, "those that were there already run on"
+        await jobs.condition(owner, "Moving", "False", "Moved")
+        after = await jobs.workload(owner)
+        assert after["metadata"]["uid"] == before["metadata"]["uid"]
+        assert after["metadata"]["generation"] == before["metadata"]["generation"], "it never wanted a fifth pod"
+        assert [part["count"] for part in after["status"]["admission"]["podSetAssignments"]] == [4]
 
 
 @pytest.mark.usefixtures("zones")
@@ -208,12 +248,10 @@ async def test_a_misaligned_pod_of_a_deployment_is_replaced_beside_its_successor
     jobs, client, namespace
 ):
     async def running():
-        found = await client.list(PODS, namespace, label_selector="app=web")
-        up = [pod for pod in found if pod["status"].get("phase") == "Running"]
-        return up if len(up) == len(found) == 2 else None
+        return await up(client, namespace, 2)
 
     async with Running(client, **MOVES) as controller:
-        await client.create(DEPLOYMENTS, deployment(2), namespace)
+        await client.create(DEPLOYMENTS, service(2), namespace)
         pods = await until(running, "both pods to run")
         assert len(set(nodes_of(pods))) == 1
         astray, other = pods

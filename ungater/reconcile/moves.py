@@ -7,9 +7,10 @@ Rules
   at a time, each when the successor of the last one is ready: a service goes on meanwhile, with a budget or without.
 - A pod that is still where it was keeps one of the new places from its successor, as any that is to go does
   (`ungater.reconcile.ungating`): no more pods run than are admitted.
-- A ReplicaSet makes a successor as soon as a pod begins to end, and nobody reads how many pods it is to have. So one
-  that ends does not count beside its successor, and the successor counts before it is made (`one_for_one`): else it
-  would be growth, which gets a place of its own, or the new place would be given back as one that nobody needs.
+- A ReplicaSet makes a successor as soon as a pod begins to end, a StatefulSet once it is gone; how many pods they are
+  to have nobody reads. So one that ends does not count beside its successor, and the successor counts before it is made
+  (`one_for_one`): else it would be growth, which gets a place of its own, or the new place would be given back as one
+  that nobody needs.
 - It ends when nobody is anywhere else, and all its pods are on their nodes and ready.
 - One whose Workload is written again is moved too, where pods of it are in no slot: they may have been on their way.
 """
@@ -23,7 +24,7 @@ from ungater.jobs.leaderworkerset import KIND as LEADER_SETS
 from ungater.model import conditions as names
 from ungater.model.actions import EvictMoved, Instruction, WriteConditions
 from ungater.model.conditions import WantedCondition
-from ungater.model.job_view import REPLICA_SET, JobView, is_job
+from ungater.model.job_view import SERVICES, JobView, is_job
 from ungater.model.pod_slots import PodSetSlots, Tally, finished
 from ungater.model.workload_entry import WorkloadEntry
 
@@ -53,13 +54,14 @@ def steps(entry: WorkloadEntry, counted: Mapping[str, Tally]) -> list[Instructio
 
 def movable(entry: WorkloadEntry) -> bool:
     """Whether its owner makes pods anew one for one, and lets some of them go alone, and it is known how many come."""
-    known = not entry.job.open_ended or of_replica_set(entry.job)
-    return known and not entry.job.whole and entry.job.kind != LEADER_SETS
+    return (
+        (not entry.job.open_ended or _of_service(entry.job)) and not entry.job.whole and entry.job.kind != LEADER_SETS
+    )
 
 
-def of_replica_set(job: JobView) -> bool:
-    """Whether a ReplicaSet makes its pods: they go where they lack what they ask for, and for nothing else."""
-    return (job.kind, job.api_version) == REPLICA_SET
+def _of_service(job: JobView) -> bool:
+    """Whether a ReplicaSet or StatefulSet makes its pods: one for each that goes."""
+    return (job.kind, job.api_version) in SERVICES
 
 
 def one_for_one(entry: WorkloadEntry, own: JobView, mark: str, now: float) -> JobView:
@@ -69,7 +71,7 @@ def one_for_one(entry: WorkloadEntry, own: JobView, mark: str, now: float) -> Jo
     one is to come. If it does not in time, there were to be fewer pods. ``mark``: what our ungating patch writes.
     ``now``: as of `ungater.reconcile.missing_pods.note`.
     """
-    if own.over or not own.open_ended or not of_replica_set(own) or not under_way(entry):
+    if own.over or not own.open_ended or not _of_service(own) or not under_way(entry):
         return own
     (pod_set,) = own.pod_sets
     ending = [pod for pod in entry.pods.values() if _ends(pod)]

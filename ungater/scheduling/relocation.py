@@ -5,15 +5,15 @@ Rules
 - Only pods that somebody makes anew: those of Jobs, StatefulSets and ReplicaSets. None that says that it is not safe to
   evict, or may take more than ten minutes to stop: it would hold two places for so long.
 - Only of owners that say how many pods they have. Else a successor beside a pod that still ends would count as growth,
-  and one that is not made yet as fewer pods. ReplicaSets do not say it; their pods are counted one for one meanwhile
-  (`ungater.reconcile.moves.one_for_one`), and go where they lack what they ask for, for nothing else.
+  and one that is not made yet as fewer pods. ReplicaSets and StatefulSets need not say it; their pods are counted one
+  for one meanwhile (`ungater.reconcile.moves.one_for_one`).
 - No group of a LeaderWorkerSet: that makes all of a group anew when one of its pods goes.
 - Budgets that would not let all of them go now forbid it.
 - Room that is kept for somebody who waits is not used.
 - Pod sets with slices, and those that share a domain with another, stay: their ranks belong together.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from engine.cluster.assignment import Assignment, without
 from engine.cluster.tree import Path
@@ -29,12 +29,11 @@ from ungater.model import conditions
 from ungater.model.job_view import REPLICA_SET, PodSetView
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
-from ungater.reconcile.moves import movable, of_replica_set
+from ungater.reconcile.moves import movable
 from ungater.reconcile.partial_eviction import SAFE_TO_EVICT
 from ungater.scheduling.replacement import pod_set_in
 
 MADE_ANEW = frozenset({("Job", "batch/v1"), ("StatefulSet", "apps/v1")})  # controllers; others may be called so too
-ONLY_REALIGNED = "pods of a ReplicaSet go elsewhere only where they lack the alignment that they ask for"
 MOST_GRACE = 600  # seconds
 DEFAULT_GRACE = 30  # what Kubernetes gives a pod that does not say
 
@@ -83,18 +82,21 @@ def _steady(cache: Cache, entry: WorkloadEntry) -> bool:
     return True
 
 
+def unmovable(cache: Cache, entry: WorkloadEntry) -> str:
+    """Why a workload is not moved now wherever all of it were to go; "" where it may be. Without budgets and places."""
+    if not all(alone(owned) for owned in entry.job.pod_sets):
+        return "its pods keep together in slices, or with those of another pod set: such are not moved"
+    return hindered(cache, entry) or _bound(entry, entry.pods.values())
+
+
 def together(cache: Cache, entry: WorkloadEntry) -> AssumedAdmission | None:
     """Fewer domains for pod sets that prefer a level and are spread; None where that is not so, or there is no room."""
-    if of_replica_set(entry.job):
-        return None
     found = _searched(cache, entry, lambda _, pod_set, _held: gather(cache.state, entry.key, pod_set))
     return found if isinstance(found, AssumedAdmission) else None
 
 
 def is_spread(entry: WorkloadEntry) -> bool:
     """Whether some pod set prefers a level, uses several domains of it, and may come together. Cheap: most are not."""
-    if of_replica_set(entry.job):
-        return False
     for owned in entry.job.pod_sets:
         slots, request = entry.slots_in.get(owned.name), owned.request
         if slots is None or request is None or request.policy is not Policy.PREFERRED:
@@ -128,8 +130,6 @@ def moved_to(
     cache: Cache, entry: WorkloadEntry, nodes: Mapping[str, Collection[str]]
 ) -> AssumedAdmission | Refusal | None:
     """Its pods on these nodes alone, by pod set; None where they are there already, or a refusal."""
-    if of_replica_set(entry.job):
-        return Refusal(Reason.UNSUPPORTED_CONSTRAINT, ONLY_REALIGNED)
     for owned in entry.job.pod_sets:
         if owned.name in nodes and not alone(owned):
             text = f"pod set {owned.name} has slices, or shares a domain with another: its pods stay together"
@@ -179,11 +179,19 @@ def leaving(entry: WorkloadEntry, grant: AssumedAdmission) -> dict[str, dict[Pat
 
 def kept(cache: Cache, entry: WorkloadEntry, grant: AssumedAdmission) -> str:
     """Why the pods that would have to go for this may not; "" where they may."""
-    makers = MADE_ANEW | {REPLICA_SET} if of_replica_set(entry.job) else MADE_ANEW
-    pods, count = list(_in_slots(entry, gone := leaving(entry, grant))), sum(sum(one.values()) for one in gone.values())
+    gone = leaving(entry, grant)
+    count = sum(sum(one.values()) for one in gone.values())
     if not cache.queues.budgets.allows(entry.key, count):
         return f"a PodDisruptionBudget does not let {count} of its pods go now"
+    return _bound(entry, _in_slots(entry, gone))
+
+
+def _bound(entry: WorkloadEntry, pods: Iterable[Pod]) -> str:
+    """Why one of these pods may not go, of those that have not finished; "" where all may."""
+    makers = MADE_ANEW | {REPLICA_SET} if (entry.job.kind, entry.job.api_version) == REPLICA_SET else MADE_ANEW
     for pod in pods:
+        if finished(pod):
+            continue
         meta, owner = pod.metadata, controller_of(pod.metadata)
         if owner is None or (owner.kind, owner.api_version) not in makers:
             return f"nobody would make pod {meta.name} anew"

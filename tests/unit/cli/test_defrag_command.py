@@ -1,14 +1,11 @@
 """`topogate defrag` on snapshots: what moves, what is left and why, and how it is told."""
 
-import dataclasses
 import json
 
 import yaml
-from support.owned import make_known, make_owner, make_record, slot_map
 from support.snapshots import FLAVOR, HOST, RACK, foreign, node, running
 from typer.testing import CliRunner
 
-from cli.defrag import command
 from cli.main import app
 from cli.output import Failure
 
@@ -94,20 +91,3 @@ def test_the_table_and_what_is_wrong(tmp_path):
         failed = CliRunner().invoke(app, ["defrag", *args])
         assert isinstance(failed.exception, Failure)
         assert says in str(failed.exception)
-
-
-def test_a_plan_that_is_carried_out_leaves_those_that_the_controller_would_refuse():
-    owner = make_owner()
-    slots = slot_map(("b/r1/n1", 4))
-    record = make_record(owner, slots=slots, observed=make_known(owner, slots=slots))
-    assert command._never_moved(record) == ""
-    for change in ({"open_ended": True}, {"kind": "LeaderWorkerSet"}):
-        record.view(owner, dataclasses.replace(owner, **change))
-        assert "makes its pods anew" in command._never_moved(record)
-    for open_ended in (True, False):
-        change = {"kind": "ReplicaSet", "api_version": "apps/v1", "open_ended": open_ended}
-        record.view(owner, dataclasses.replace(owner, **change))
-        assert "only where they lack the alignment" in command._never_moved(record)
-    shared = dataclasses.replace(owner, pod_sets=(dataclasses.replace(owner.pod_sets[0], shared="rack"),))
-    record.view(owner, shared)
-    assert "keep together" in command._never_moved(record)

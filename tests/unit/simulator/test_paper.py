@@ -14,6 +14,7 @@ from engine.kubelet.machine import TopologyPolicy
 from engine.preemption.model import Rules, Strategy
 from engine.preemption.roster import Roster
 from engine.preemption.search import find
+from queueing.cycle import growth
 from simulator.figures import figure_8, figure_9
 from simulator.paper import (
     FIGURE_CLASSES,
@@ -29,7 +30,7 @@ from simulator.paper import (
     options,
     priority_only,
 )
-from simulator.saturated import SaturatedCluster
+from simulator.saturated import MAIN, SaturatedCluster
 from simulator.servers import GPU, one_socket
 
 SMALL = ("--cycles", "1", "--preemptions", "4", "-o", "json")
@@ -122,9 +123,13 @@ def test_figure_8_no_preemptor_crosses_sockets_that_could_be_spared_it(seed):
         assert made.crossing < blind.crossing
 
 
-def test_figure_9_each_preemption_adds_one_instance_and_takes_the_least_important():
+def test_figure_9_a_service_grows_by_one_instance_each_time_and_takes_the_least_important(monkeypatch):
+    grown, nominate = [], growth.nominate
+    monkeypatch.setattr(growth, "nominate", lambda *asked: grown.append(nominate(*asked)) or grown[-1])
     counts = list(figure_9(Rules()))
     assert len(counts) == 31
+    assert len(grown) == 30
+    assert all(one.grant.counts == {MAIN: 1} for one in grown), "each is growth of a service"
     assert counts[0] == {name: of.count for name, of in TABLE_3.items()}
     for before, after in pairwise(counts):
         change = {name: after[name] - before[name] for name in TABLE_3}

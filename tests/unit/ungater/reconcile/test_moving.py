@@ -141,6 +141,15 @@ def test_the_place_of_a_successor_that_is_not_there_yet_is_kept_for_it_after_a_r
         assert ends(run(record)) == []
 
 
+def test_a_stateful_set_that_does_not_tell_how_many_pods_it_has_keeps_the_place_of_one_that_went():
+    stay, going = of_replica_set("stay", "r1", "n1"), of_replica_set("going", "r2", "n3", terminating=True)
+    for pods in ((stay, going), (stay,)):
+        record = service(SERVICE_SLOTS, *pods)
+        record.view(record.own, own := dataclasses.replace(record.own, kind="StatefulSet"))
+        record.view(own, own)
+        assert (looked_at(record).job.count, changes(run(record))) == (2, [])
+
+
 def test_pods_of_a_replica_set_go_one_at_a_time():
     pods = [of_replica_set(f"go-{number}", "r2", "n3") for number in range(2)]
     (evict,) = of(i.EvictMoved, run(looked_at(service(SERVICE_SLOTS, *pods))))

@@ -251,6 +251,8 @@ def test_only_controllers_that_are_known_make_pods_anew_whatever_others_are_call
         refs = tuple(msgspec.structs.replace(one, kind=kind, api_version=api) for one in pod.metadata.owner_references)
         meta = msgspec.structs.replace(pod.metadata, owner_references=refs)
         entry.pods[pod.metadata.uid] = msgspec.structs.replace(pod, metadata=meta)
+    why = relocation.unmovable(cluster.world.memory, entry)
+    assert ("nobody would make pod" in why, not why) == (not moved, moved), "a plan leaves it out"
     cluster.look()
     assert bool(cluster.begun) is moved
 
@@ -259,7 +261,7 @@ def test_only_controllers_that_are_known_make_pods_anew_whatever_others_are_call
 def test_owners_stay_that_make_more_pods_meanwhile_or_all_of_them_anew(cluster, change):
     entry, _ = cluster.spread()
     entry.view(entry.job, dataclasses.replace(entry.job, **change))
-    assert "makes its pods anew" in relocation.hindered(cluster.world.memory, entry)
+    assert "makes its pods anew" in relocation.unmovable(cluster.world.memory, entry)
     cluster.look()
     assert cluster.begun == []
     ask(cluster, entry, ["r2-h1"])
@@ -509,11 +511,11 @@ def moved_along(cluster, entry):
 
 
 class Service:
-    """A ReplicaSet of two pods on one host, as the controller looks at it; the second one lacks what it asks for."""
+    """A service of two pods on one host, as the controller looks at it; the second one lacks what it asks for."""
 
-    def __init__(self, cluster, request=None):
+    def __init__(self, cluster, request=None, kind="ReplicaSet"):
         self.cluster, self.world = cluster, cluster.world
-        owner = dataclasses.replace(make_owner("web"), kind="ReplicaSet", api_version="apps/v1", workload="")
+        owner = dataclasses.replace(make_owner("web"), kind=kind, api_version="apps/v1", workload="")
         self.owner, self.request = owner, request or {KEYS.required[0]: "rack"}
         for name in ("a", "b"):
             self.put(name)
@@ -590,6 +592,24 @@ def test_a_pod_of_a_replica_set_is_replaced_and_its_successor_is_no_growth(clust
     assert [(one.status, one.reason) for one in told] == [(False, Reason.MOVED)]
 
 
+def test_a_pod_of_a_stateful_set_without_a_total_is_replaced_when_it_is_gone(cluster):
+    service = Service(cluster, kind="StatefulSet")
+    old = service.entry.slots.slots[0]
+    cluster.look()
+    assert said(service.entry).reason == "Realign"
+    assert service.places() == {"r1-h1": 1, "r1-h2": 1}
+    (evict,) = of(i.EvictMoved, service.look())
+    assert ([pod.metadata.name for pod, _ in evict.pods], evict.one) == (["b"], True)
+    service.put("b", old, terminating=True)
+    assert of((*GROWS_OR_SHRINKS, i.EvictMoved), service.look()) == []
+    service.drop("b")
+    assert of((*GROWS_OR_SHRINKS, i.EvictMoved), service.look()) == [], "its successor comes only now"
+    assert service.entry.job.count == 2
+    service.put("b")
+    (sent,) = of(i.Ungate, service.look())
+    assert (sent.pod.metadata.name, service.entry.slots.slots[sent.index].node) == ("b", "r1-h2")
+
+
 def test_the_place_of_the_only_pod_of_a_replica_set_is_kept_until_its_successor_is_made(cluster):
     service = Service(cluster)
     service.drop("a")
@@ -633,18 +653,36 @@ def test_a_budget_and_the_limit_an_hour_count_for_a_replica_set(cluster):
     assert cluster.begun == [service.entry.key]
 
 
-def test_a_replica_set_is_moved_for_nothing_else(cluster):
-    first, second = (cluster.filler(name, node) for name, node in (("one", "r1-h1"), ("two", "r2-h1")))
-    entry = cluster.job()
-    assert racks(entry) == {"r1", "r2"}
-    cluster.gone(first)
-    cluster.gone(second)
-    entry.view(entry.job, dataclasses.replace(entry.job, kind="ReplicaSet", api_version="apps/v1"))
+def made_by(entry, kind):
+    """The same as pods of a service that does not tell how many it has."""
+    entry.view(entry.job, dataclasses.replace(entry.job, kind=kind, api_version="apps/v1", open_ended=True))
+    for pod in list(entry.pods.values()):
+        refs = tuple(
+            msgspec.structs.replace(one, kind=kind, api_version="apps/v1") for one in pod.metadata.owner_references
+        )
+        meta = msgspec.structs.replace(pod.metadata, owner_references=refs)
+        entry.pods[pod.metadata.uid] = msgspec.structs.replace(pod, metadata=meta)
+
+
+@pytest.mark.parametrize("kind", ["ReplicaSet", "StatefulSet"])
+def test_a_service_that_was_spread_comes_together(cluster, kind):
+    entry, _ = cluster.spread()
+    made_by(entry, kind)
     cluster.look()
-    ask(cluster, entry, ["r2-h1", "r2-h2"])
+    assert cluster.begun == [entry.key]
+    assert racks(entry) == {"r2"}
+    assert said(entry).reason == "PullTogether"
+
+
+@pytest.mark.parametrize("kind", ["ReplicaSet", "StatefulSet"])
+def test_a_service_goes_where_an_administrator_says(cluster, kind):
+    entry = cluster.job(pods=2, request={KEYS.required[0]: "rack"})
+    made_by(entry, kind)
+    assert relocation.unmovable(cluster.world.memory, entry) == ""
+    ask(cluster, entry, ["r2-h1"])
     cluster.look()
-    assert cluster.begun == []
-    assert "only where they lack the alignment" in refused(entry).message
+    assert [slot.node for slot in entry.slots.slots] == ["r2-h1"]
+    assert said(entry).reason == "Defrag"
 
 
 # --- what an administrator asks for --------------------------------------------------------------------------------

@@ -1,0 +1,63 @@
+"""What an admitted workload lacks that waits to grow: how many pods, why, and who would have to go for them."""
+
+from collections.abc import Collection, Mapping
+
+import msgspec
+
+from cli.cluster import dry_run, room_report
+from cli.cluster import required_evictions as reliefs
+from cli.cluster.required_evictions import Relief
+from cli.cluster.room_report import Room
+from crds.request import ParsedRequest
+from engine.model import Policy, TopologyRequest
+from queueing.cycle import elastic
+from queueing.queues.entry import growth_of
+from ungater.cache.cache import Cache
+from ungater.model.workload_entry import WorkloadEntry
+
+
+class Growth(msgspec.Struct, frozen=True):
+    """``pods``: how many it waits for beside those it has; ``room`` and ``relief`` are for those alone."""
+
+    pods: int
+    reason: str
+    message: str
+    room: tuple[Room, ...] = ()
+    relief: Relief | None = None
+
+
+def growth(memory: Cache, record: WorkloadEntry, flavors: Collection[str] | None, now: float) -> Growth | None:
+    """None where it wants no more than it has, would get it in the next cycle, or its victims go already.
+
+    ``flavors``: those of its queue; None: any.
+    """
+    dry_run.enter(memory, record, now)
+    queues, key = memory.queues, record.key
+    entry = queues.entries.get(key)
+    if entry is None or entry.grant is None or key not in queues.growing or growth_of(key) in queues.entries:
+        return None
+    refusal = elastic.lacks(memory.state, queues, key)
+    if refusal is None:
+        return None
+    held = entry.grant.counts
+    wanted = {name: count - held.get(name, 0) for name, count in elastic.wished(queues, key).items()}
+    more = {name: count for name, count in wanted.items() if count > 0}
+    room = _room(memory, record, more, flavors) if more else ()
+    found = reliefs.relief(memory, record, refusal.reason, room, more)
+    return Growth(sum(more.values()), str(refusal.reason), refusal.message, room, found)
+
+
+def _room(
+    memory: Cache, record: WorkloadEntry, more: Mapping[str, int], flavors: Collection[str] | None
+) -> tuple[Room, ...]:
+    """The domains that its new pods may go to, the roomiest first; of several pod sets the one that grows most."""
+    owned = max(record.job.pod_sets, key=lambda one: more.get(one.name, 0))
+    if not isinstance(owned.request, ParsedRequest):
+        return ()
+    asked = memory.pod_sets.pod_set(record, owned, TopologyRequest(policy=Policy.UNCONSTRAINED), more[owned.name])
+    rooms = room_report.rooms(memory.state, owned.request, asked, flavors)
+    held = memory.state.assignments(record.key).get(owned.name)
+    if held is None or not held.slices or owned.request.policy is not Policy.REQUIRED:
+        return rooms
+    own = held.slices[0].values  # more pods of one that requires a level go where the others are
+    return tuple([one for one in rooms if one.values == own[: len(one.values)]])
