@@ -40,6 +40,7 @@ from kube import resources
 from ungater import workqueue
 from ungater.executor import deferred
 from ungater.numa import node_backoff
+from ungater.reconcile import missing_pods
 
 A_ROUND = mutants.BLOCK_OF
 AGAIN = 0.4  # of them change
@@ -239,6 +240,7 @@ class Round:
                 fewer_tasks(),
                 patch.object(node_backoff, "FORGET", SOONER),
                 patch.object(workqueue, "LATEST", SOONER),
+                patch.object(missing_pods, "DOUBT", SOONER),
                 patch.object(deferred, "TICK", 2.0),
             ):
                 asyncio.set_event_loop(self.loop)

@@ -83,6 +83,7 @@ class Sweeper:
             "refusals": self._end_refusals,
             "arrivals": cache.in_flight.sweep,
             "missing": cache.nodes.forget_missing,
+            "doubts": cache.doubts.forget_past,
             "unproved": cache.jobs.judge_unproved,
             "unseen": cache.pod_groups.judge_unseen,
             "unstored": cache.workloads.judge_unstored,

@@ -44,9 +44,13 @@ class Doubts:
 
     def note(self, namespace: str) -> None:
         """It was so just now."""
+        self._until[namespace] = self._clock() + DOUBT
+
+    def forget_past(self) -> None:
+        """Keep nothing of namespaces of which nothing counts any more."""
         now = self._clock()
         self._until = {name: until for name, until in self._until.items() if until > now}
-        self._until[namespace] = now + DOUBT
+        self._in_vain = {name: one for name, one in self._in_vain.items() if one[1] > now}
 
     def about(self, namespace: str, now: float) -> float:
         """For how many seconds it is one of those; 0 where it is none."""
@@ -62,8 +66,9 @@ class Doubts:
         entry.count_pods({}, {})
         if not share:
             return
-        self._in_vain = {name: one for name, one in self._in_vain.items() if one[1] > now}
-        before, until = self._in_vain.get(namespace, (0.0, now + DOUBT))
+        before, until = self._in_vain.get(namespace, (0.0, 0.0))
+        if until <= now:
+            before, until = 0.0, now + DOUBT
         self._in_vain[namespace] = before + share, until
         if before + share >= 1.0:
             self.note(namespace)

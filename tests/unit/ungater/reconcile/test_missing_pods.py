@@ -464,6 +464,23 @@ def test_one_after_the_other_they_have_no_more_time_than_one_has(queue, doubted)
     assert bool(doubts.about("ns", now)) == doubted
 
 
+def test_after_an_hour_nothing_is_kept_of_a_namespace():
+    now = 100.0
+    doubts = missing_pods.Doubts(lambda: now)
+    first = held()
+    look(first, now)
+    now += 25.0
+    doubts.given_back(first, rules().missing_pods)
+    doubts.note("other")
+    kept = [dict(each) for each in vars(doubts).values() if isinstance(each, dict)]
+    doubts.forget_past()
+    assert [each for each in vars(doubts).values() if isinstance(each, dict)] == kept
+    now += missing_pods.DOUBT
+    doubts.forget_past()
+    assert [each for each in vars(doubts).values() if isinstance(each, dict)] == [{}, {}]
+    assert all(kept)
+
+
 def test_one_whose_pods_came_may_end_when_it_likes():
     now = 100.0
     doubts = missing_pods.Doubts(lambda: now)
