@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from sys import intern
+from hashlib import sha256
 from typing import Final, NamedTuple
 
 import msgspec
@@ -137,7 +137,7 @@ def aligned(ask: DeviceAsk, shape: PodShape | None) -> DeviceAsk:
     """The same of pods of a shape; ``aligned`` where their devices have to be in the zones of the rest."""
     text = ""
     if shape is not None and shape.wish not in LENIENT and _names(shape, ask):
-        text = intern(msgspec.json.encode(shape).decode())
+        text = sha256(msgspec.json.encode(shape)).hexdigest()[:32]  # anybody may make large shapes
     return ask if ask.aligned == text else msgspec.structs.replace(ask, aligned=text)
 
 

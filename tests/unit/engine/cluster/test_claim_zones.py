@@ -147,10 +147,11 @@ def test_two_attributes_that_contradict_each_other_tell_nothing():
     assert found.numa_zones == (1,)
 
 
-def test_a_zone_that_the_node_does_not_have():
-    cluster = Cluster((7,))
+@pytest.mark.parametrize("zone", [7, (1 << 63) - 1])
+def test_a_zone_that_the_node_does_not_have(zone):
+    cluster = Cluster((zone,))
     assert cluster.fits() == 0
-    assert "are of zone 7, of which the node tells nothing" in cluster.why()
+    assert f"are of zone {zone}, of which the node tells nothing" in cluster.why()
 
 
 def test_a_node_that_tells_nothing_of_its_zones():
