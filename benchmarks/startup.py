@@ -20,7 +20,7 @@ import msgspec
 from benchmarks.harness import report
 from benchmarks.harness.goals import GOALS
 from benchmarks.harness.plane import Plane, plane
-from benchmarks.profiled import from_the_start
+from benchmarks.harness.profiled import from_the_start
 from benchmarks.ungating import make_job
 from crds.constants import NAMESPACE, Keys
 from crds.settings import Settings

@@ -24,7 +24,7 @@ import msgspec
 from benchmarks.harness import report
 from benchmarks.harness.goals import GOALS
 from benchmarks.harness.plane import Plane, plane
-from benchmarks.profiled import from_the_start
+from benchmarks.harness.profiled import from_the_start
 from cli.run.components import Components
 from crds.constants import Keys
 from crds.names import workload_name

@@ -183,7 +183,7 @@ def fleet_of(nodes: int) -> Fleet:
 def _profiled(folder: Path, shape: Shape) -> dict[str, list[str]]:
     folder.mkdir(parents=True, exist_ok=True)
     files = {name: folder.absolute() / f"{name}-{shape.jobs}x{shape.pods}.prof" for name in TOPOGATE}
-    return {name: ["-m", "benchmarks.profiled", str(file)] for name, file in files.items()}
+    return {name: ["-m", "benchmarks.harness.profiled", str(file)] for name, file in files.items()}
 
 
 async def _make_queues(client: Client, queues: int, nodes: int) -> None:

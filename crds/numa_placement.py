@@ -2,7 +2,9 @@
 
 A record is a JSON list with one entry a zone, ascending, each zone once:
 ``[{"zone": "node-0", "amount": {"cpu": "8", "nvidia.com/gpu": "2"}, "devices": {"nvidia.com/gpu": ["GPU-3f1c"]}}]``.
-``zone`` is spelled as in NodeResourceTopology, ``amount`` holds quantities, ``devices`` may be absent.
+``zone`` is spelled as in NodeResourceTopology, ``amount`` holds quantities, ``devices`` may be absent. A prediction may
+have ``claims`` too: devices (``driver/pool/device``) that the scheduler is to give to the pod's claims. They are for
+people to read: what claims hold is told by the claims.
 
 Rules
 - A record that is malformed or empty is no record: whoever asks for it gets None and looks further.
@@ -10,7 +12,7 @@ Rules
 - Observed (by the node agent) goes before in flight (decided, not seen yet), and that before predicted.
 """
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -27,6 +29,7 @@ class _Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     zone: str
     amount: dict[str, str | int | float]
     devices: dict[str, tuple[str, ...]] = {}
+    claims: tuple[str, ...] = ()
 
 
 _encode = msgspec.json.Encoder(order="sorted").encode
@@ -45,13 +48,14 @@ def zone_id(name: str) -> int | None:
     return int(digits) if plain and int(digits) <= MAX_ZONE and str(int(digits)) == digits else None
 
 
-def encode(placement: NumaPlacement) -> str:
-    """The record of a placement; equal placements give equal text."""
+def encode(placement: NumaPlacement, claims: Mapping[int, tuple[str, ...]] | None = None) -> str:
+    """The record of a placement; equal placements give equal text. ``claims``: devices of claims, by zone."""
     entries = [
         _Entry(
             zone_name(use.zone),
             {resource: format_quantity(resource, amount) for resource, amount in use.amounts.items()},
             {resource: tuple(ids) for resource, ids in use.devices.items() if ids},
+            (claims or {}).get(use.zone, ()),
         )
         for use in sorted(placement.zones, key=lambda use: use.zone)
     ]

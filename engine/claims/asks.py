@@ -25,6 +25,8 @@ class DeviceAsk(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     none of these resources; what a node's plugins give is left out there (`read.asks.at_node`). ``claims``: all claims
     that the pod names (``namespace/name``), those too that have devices already and are not in ``named``. ``shared``:
     all pods of the pod set have the same claims, so they all go onto one node, and there the devices count once.
+    ``aligned``: where the devices have to be in the zones that a kubelet gives the pod, a digest of all else that
+    decides on those; "" where they do not (`engine.devices.first_fits`).
     """
 
     key: str
@@ -32,6 +34,7 @@ class DeviceAsk(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     extended: tuple[ExtendedRequest, ...] = ()
     claims: tuple[str, ...] = ()
     shared: bool = False
+    aligned: str = ""
 
     @property
     def varies(self) -> bool:

@@ -17,6 +17,9 @@ PoolId = tuple[str, str]  # driver, pool
 Amounts = Mapping[str, int]  # of counters or capacities, in billionths
 
 EXACT_COUNT: Final = "ExactCount"
+# The attributes by which drivers say the NUMA zone of a device, by the kernel's number.
+ZONE_ATTRIBUTES: Final = ("resource.kubernetes.io/numaNode", "dra.net/numaNode", "dra.cpu/numaNodeID")
+OWN_ZONE: Final = "numaNode"  # the same in the driver's own domain
 ALL: Final = "All"
 MOST_DEVICES: Final = 32  # of one claim (resource.k8s.io, AllocationResultsMaxSize)
 
@@ -144,6 +147,16 @@ class Device:
         return self.attributes.get(name) if found is None and slash and domain == self.driver else found
 
     @cached_property
+    def numa_zones(self) -> tuple[int, ...]:
+        """The NUMA zones that it says it is of, ascending, by the kernel's numbers.
+
+        () where it says none (-1 is none), or one attribute says other than the next.
+        """
+        named = (self.attribute(name) for name in (*ZONE_ATTRIBUTES, f"{self.driver}/{OWN_ZONE}"))
+        said = {zones for one in named if one is not None and (zones := _zones(one))}
+        return said.pop() if len(said) == 1 else ()
+
+    @cached_property
     def form(self) -> Hashable:
         """What it is apart from names, attributes and where it is reached from: equal for devices that count alike."""
         uses = tuple([(use.counter_set, frozenset(use.counters.items()), use.groups) for use in self.uses])
@@ -190,6 +203,14 @@ class Device:
             "attributes": attributes,
             "capacity": capacity,
         }
+
+
+def _zones(attribute: Attribute) -> tuple[int, ...]:
+    """The numbers of zones; () where it is no such thing, or says that the zone is not known."""
+    values = attribute.value if isinstance(attribute.value, tuple) else (attribute.value,)
+    if attribute.kind not in {"int", "ints"} or not all(type(one) is int and one >= 0 for one in values):
+        return ()
+    return tuple(sorted({int(one) for one in values if one is not None}))
 
 
 def _put(domains: Domains, driver: str, qualified: str, value: Value) -> None:

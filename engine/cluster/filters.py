@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.arrays import Ints
+from engine.claim_zones.meeting import ClaimZones
 from engine.cluster.node_columns import Status, Table
 from engine.cluster.shared_volumes import SharedVolumes
 from engine.devices.compute_domains import LABEL, domain_of, left_behind
@@ -134,7 +135,8 @@ class NodeColumns:
     """What filters and counts read: the table, a label column for any key, the index of a node by name, the insides.
 
     ``volumes``: which volumes that several pods share are on which node. ``devices``: those that claims ask
-    for. ``xpus``: resources that are given by the rules of XPUs, on every node.
+    for; ``claim_zones``: in which zones these are. ``xpus``: resources that are given by the rules of XPUs, on every
+    node.
     """
 
     table: Table
@@ -143,6 +145,7 @@ class NodeColumns:
     numa: NumaLedger
     volumes: SharedVolumes
     devices: DeviceLedger
+    claim_zones: ClaimZones
     xpus: tuple[str, ...]
 
     def constant(self, selection: Selection, *, value: bool) -> Mask:

@@ -154,6 +154,13 @@ class Shape:
             _cut(found, nodes.numa.counts(self.inside, self._up_to(found)), selection, blind=not self.seen_only)
         elif self.seen_only:
             found[:] = 0
+        self._cut_to_zones(nodes, selection, found)
+
+    def _cut_to_zones(self, nodes: NodeColumns, selection: Selection, found: Ints, *, emptied: bool = False) -> None:
+        """Cut it, in place, to pods whose devices of claims come from the zones of the rest, where they wish so."""
+        if self.devices is not None and self.devices.aligned and self.inside is not None:
+            places = np.arange(nodes.table.size)[selection]
+            nodes.claim_zones.cut(self.devices, self.inside, places, found, emptied=emptied)
 
     def fit_amounts(
         self, nodes: NodeColumns, selection: Selection, out: Ints | None = None, spare: Ints | None = None
@@ -200,6 +207,7 @@ class Shape:
         if self.devices is not None:
             np.minimum(found, nodes.devices.emptied(self.devices)[selection], out=found)
         self._keep_to_plugins(nodes.table, selection, found)
+        self._cut_to_zones(nodes, selection, found, emptied=True)
         return found
 
     def _keep_to_plugins(self, table: Table, selection: Selection, found: Ints) -> None:

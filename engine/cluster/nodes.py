@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.arrays import Ints
+from engine.claim_zones.meeting import ClaimZones
 from engine.cluster.filters import NodeColumns
 from engine.cluster.natural_order import NaturalKey, natural_cache
 from engine.cluster.node_columns import LabelColumn, Table
@@ -88,9 +89,9 @@ class Nodes:
         self.volumes = SharedVolumes(self.table)
         places = NodePlaces(self._index, self._names)
         self.devices = DeviceLedger(places, self._labels, self.publishes, self.table.touch, self.table.relabelled)
-        self.columns = NodeColumns(
-            self.table, self._label_codes, self._index, self.numa, self.volumes, self.devices, tuple(xpus)
-        )
+        self.claim_zones = ClaimZones(self.devices, self.numa, self._name)
+        parts = self.volumes, self.devices, self.claim_zones
+        self.columns = NodeColumns(self.table, self._label_codes, self._index, self.numa, *parts, tuple(xpus))
         self.by_name: dict[str, NodeRecord] = {}
         self.at: list[NodeRecord] = []
         self.known: dict[str, Node] = {}

@@ -9,6 +9,7 @@ Rules
   different claims by one pod (`DeviceAsk.extended`). Where all is given by plugins, devices limit nothing.
 - A claim that a pod names holds what it has, and nobody waits for that any more. One that pods share counts once on a
   node, however many of them wait there: where it fits, or is waited for already, devices limit their number no more.
+- Pods whose devices have to be where a kubelet gives them CPUs (`DeviceAsk.aligned`) wait on no node with others.
 - Nobody is given a device that other nodes could give away too (`engine.claims.hardware.Hardware.common`): counts of
   nodes would not add up.
 """
@@ -16,7 +17,6 @@ Rules
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from engine.arrays import Ints
 from engine.claims.allocate import allocate, prepare
@@ -32,25 +32,18 @@ from engine.claims.read.asks import at_node, claims_of, classes_of, resources_of
 from engine.devices.changes import ChangeLog
 from engine.devices.device_counts import CountedNodes, DeviceCounts
 from engine.devices.facts import DeviceFacts
+from engine.devices.first_fits import OUT_OF_TURN, NodeAsk, out_of_turn
 from engine.devices.holders import ClaimHolders
 from engine.devices.kinds import CALL_STEPS, LOOK_STEPS, Kind
 from engine.devices.known_kinds import KnownKinds
 from engine.devices.node_counts import NodePlaces
+from engine.devices.of_node import UNLIMITED, BothStates, barred, pod_count
 from engine.devices.taints import TaintRule, TaintRules
 from engine.devices.words import told
 
 POD_STEPS = 1_000_000  # for the devices of one pod
-UNLIMITED = (1 << 31) - 1  # pods that ask a node for no devices
 COSTLY = "counting such devices takes too many steps"
 _NOTHING = InUse()
-
-
-@dataclass(eq=False, slots=True)
-class _Devices:
-    """One node: its devices and what claims hold of them (``now``), and the same if they held nothing."""
-
-    now: NodeDevices
-    bare: NodeDevices
 
 
 class DeviceLedger:
@@ -80,8 +73,9 @@ class DeviceLedger:
         self._asked = KnownKinds()
         self.holders = ClaimHolders()
         self._waiting: dict[str, dict[DeviceAsk, int]] = {}  # by node
+        self._aligned: set[str] = set()  # nodes on which pods wait whose devices have to be in the right zones
         self._named: dict[str, Counter[str]] = {}  # by claim: how many wait by whose asks, by node
-        self._known: dict[str, _Devices] = {}  # by node, made when somebody asks
+        self._known: dict[str, BothStates] = {}  # by node, made when somebody asks
         self._stale: set[str] = set()  # those of them on which something else is in use by now
         self._free = ChangeLog()  # nodes on which something else is taken or promised
         self._there = ChangeLog()  # nodes that have other devices
@@ -215,6 +209,7 @@ class DeviceLedger:
             waiting[ask] = now
         elif not waiting:
             del self._waiting[node]
+        (self._aligned.add if any(one.aligned for one in waiting) else self._aligned.discard)(node)
         for claim in ask.claims:
             nodes = self._named.setdefault(claim, Counter())
             nodes[node] += units
@@ -238,7 +233,10 @@ class DeviceLedger:
 
         `UNLIMITED` where they ask for no devices.
         """
-        return self.counting.counts(ask)
+        found = self.counting.counts(ask)
+        others = self._waiting if ask.aligned else self._aligned
+        late = [name for name in others if out_of_turn(ask, self._waiting[name])]
+        return barred(found, [at for name in late if (at := self._places.index(name)) is not None])
 
     def emptied(self, ask: DeviceAsk) -> Ints:
         """As ``counts``, if no claim held anything, and nobody waited."""
@@ -249,11 +247,11 @@ class DeviceLedger:
         if kind is None or (ask.shared and ask in self._waiting.get(name, {})):
             return UNLIMITED
         real = not self.holders.thinking
-        return _pods(ask, kind.count(self._of(name).now, self._beside(name), budget, real=real))
+        return pod_count(ask, kind.count(self._of(name).now, self._beside(name), budget, real=real))
 
     def _count_bare(self, name: str, ask: DeviceAsk, budget: Budget) -> int | None:
         kind = self._kind_at(name, ask)
-        return UNLIMITED if kind is None else _pods(ask, kind.count(self._of(name).bare, (), budget))
+        return UNLIMITED if kind is None else pod_count(ask, kind.count(self._of(name).bare, (), budget))
 
     def relieved(self, ask: DeviceAsk, pods: Collection[str], slots: Mapping[str, Mapping[DeviceAsk, int]]) -> Ints:
         """As ``counts``, if these pods were gone and their claims deallocated, and so many fewer waited, by node."""
@@ -266,7 +264,7 @@ class DeviceLedger:
             hardware = self._of(name).now.hardware
             devices = NodeDevices(hardware, self._in_use(hardware, freed))
             # past the budget it counts as if nobody there were gone
-            fit = _pods(ask, kind.count(devices, self._beside(name, slots.get(name)), budget, real=False))
+            fit = pod_count(ask, kind.count(devices, self._beside(name, slots.get(name)), budget, real=False))
             found[place] = found[place] if fit is None else fit
         return found
 
@@ -281,6 +279,18 @@ class DeviceLedger:
         devices, known = self._of(name).now, self._asked.known(POD_STEPS)
         found = allocate(prepare(devices.hardware, claims_of(here), known), devices.in_use, known.budget)
         return tuple(found.uses()) if found.allocated else None
+
+    def asked(self, name: str, ask: DeviceAsk, *, emptied: bool = False) -> NodeAsk | None:
+        """What is asked of a node's devices as they are now, or as if no claim held any; None: nothing."""
+        here, kind, of = self._at(name, ask), self._kind_at(name, ask), self._of(name)
+        if here is None or kind is None:
+            return None
+        devices = of.bare if emptied else of.now
+        return NodeAsk((kind.number, kind.look(devices)), claims_of(here), devices, self._asked.known)
+
+    def waiting(self, name: str) -> Mapping[DeviceAsk, int]:
+        """How many pods and slots wait for devices on a node, by what they ask for. Do not modify."""
+        return self._waiting.get(name, {})
 
     def facts(self) -> DeviceFacts:
         """All that it was told of devices."""
@@ -303,6 +313,8 @@ class DeviceLedger:
             return COSTLY
         if here is None:
             return "it gives what is asked for by its device plugins alone"
+        if out_of_turn(ask, self._waiting.get(name, ())):
+            return OUT_OF_TURN
         known = self._asked.known(LOOK_STEPS)
         used = (each for pool, _ in devices.hardware.by_pool for each in self.holders.of_pool(pool.pool_id))
         holders = {use.device: claim for claim, use in used if not use.admin}
@@ -336,25 +348,20 @@ class DeviceLedger:
             self._asked.varying(ask).keys.add(here.key)
         return self._asked.kind(here)
 
-    def _of(self, name: str) -> _Devices:
+    def _of(self, name: str) -> BothStates:
         found = self._known.get(name)
         if found is not None and name in self._stale:
             hardware = found.now.hardware
-            found = self._known[name] = _Devices(NodeDevices(hardware, self._in_use(hardware)), found.bare)
+            found = self._known[name] = BothStates(NodeDevices(hardware, self._in_use(hardware)), found.bare)
         elif found is None:
             labels = self._labels(name)
             there = self._inventory if labels is not None else Inventory.of(())
             hardware = Hardware.of(there, DeviceNode(name, labels or {}), DEFAULT)
             now = NodeDevices(hardware, self._in_use(hardware))
-            found = self._known[name] = _Devices(now, NodeDevices(hardware, _NOTHING))
+            found = self._known[name] = BothStates(now, NodeDevices(hardware, _NOTHING))
         self._stale.discard(name)
         return found
 
     def _in_use(self, hardware: Hardware, without: Container[str] = ()) -> InUse:
         pools = [pool.pool_id for pool, _ in hardware.by_pool]
         return InUse.of(use for pool in pools for claim, use in self.holders.of_pool(pool) if claim not in without)
-
-
-def _pods(ask: DeviceAsk, fit: int | None) -> int | None:
-    """How many pods that is for whose claims fit so many times."""
-    return UNLIMITED if ask.shared and fit else fit

@@ -41,8 +41,12 @@ class Free(NamedTuple):
 @lru_cache(maxsize=KEPT)
 def heeds(layout: Layout, shape: PodShape) -> bool:
     """Whether what such a pod finds on a machine decides what becomes of it, or of others that come after it."""
-    if layout.kubelet.policy not in _CHOOSY or len(layout.zones) > MOST_ZONES:
-        return False
+    return layout.kubelet.policy in _CHOOSY and len(layout.zones) <= MOST_ZONES and takes(layout, shape)
+
+
+@lru_cache(maxsize=KEPT)
+def takes(layout: Layout, shape: PodShape) -> bool:
+    """Whether such a pod takes anything of zones, so that others may be given other ones."""
     return any(ask != ResourceRequest() for _, _, ask in _asks(layout, shape).containers)
 
 

@@ -73,13 +73,24 @@ class Container(_Struct, frozen=True):
     limits: tuple[tuple[str, int], ...] = ()  # sorted by resource
 
 
+class DeviceZones(_Struct, frozen=True, cache_hash=True):
+    """Which zones the devices of a pod's claims come from, by their kubelet ids, ascending.
+
+    ``fewest``: from how many they would come on an empty machine at least. () of no device that is wished for.
+    """
+
+    zones: tuple[int, ...]
+    fewest: int = 1
+
+
 class PodShape(_Struct, frozen=True, cache_hash=True):
     """What a kubelet looks at when it admits a pod: init containers and sidecars first, in the order of the spec.
 
     Hashable: pods of one template have equal shapes. ``pod_level``: the pod sets spec.resources, for which the CPU and
     memory managers neither align nor allocate. ``wish`` is the workload's own policy (``topogate.dev/numa-policy``) on
     top of the kubelet's, for ``wish_resources`` (() = all that the zones report); ``gpu_link`` is "", "require" or
-    "prefer" (``topogate.dev/gpu-link``).
+    "prefer" (``topogate.dev/gpu-link``). ``claimed``: the devices of its claims, which are in the wish too; no kubelet
+    looks at them. None where there are none, or it is not known yet which.
     """
 
     containers: tuple[Container, ...]
@@ -88,6 +99,7 @@ class PodShape(_Struct, frozen=True, cache_hash=True):
     wish: TopologyPolicy = TopologyPolicy.NONE
     wish_resources: tuple[str, ...] = ()
     gpu_link: str = ""
+    claimed: DeviceZones | None = None
 
 
 class Kubelet(_Struct, frozen=True):

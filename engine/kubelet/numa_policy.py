@@ -10,6 +10,9 @@ A kubelet may align less than a workload wants. The wish refuses such a node:
 What counts are the zones that units *may* come from: where the plugin or the kubelet is free to choose, all of those. A
 resource that the workload names has to be pinned for its pod; without names, what the kubelet pins is judged. A node
 that publishes nothing of its zones is refused to whoever asks for anything that may be pinned.
+
+Devices of claims count beside what the kubelet pins, in the zones that they will come from (`PodShape.claimed`). Then
+whole CPUs of a Guaranteed pod have to be pinned, for the wish is about these beside the devices.
 """
 
 from collections.abc import Mapping
@@ -21,10 +24,13 @@ from engine.kubelet.allocators import installed, row_of
 from engine.kubelet.device_manager import Refused, must_link, unknown
 from engine.kubelet.devices.links import bits
 from engine.kubelet.hints import fewest
-from engine.kubelet.machine import CPU, Layout, NumaPlacement, PodShape, Qos, TopologyPolicy
+from engine.kubelet.machine import CPU, DeviceZones, Layout, NumaPlacement, PodShape, Qos, TopologyPolicy
 from engine.kubelet.resource_requests import is_device, is_memory
 
 NUMA_POLICY: Final = "NumaPolicy"
+DEVICES: Final = "devices of its claims"
+UNPINNED_CPUS: Final = "the kubelet pins CPUs only with the static CPU manager, for whole CPUs of Guaranteed pods"
+CLASS_RESOURCE: Final = "deviceclass.resource.kubernetes.io/"  # and a DeviceClass: devices of claims
 LENIENT: Final = (TopologyPolicy.NONE, TopologyPolicy.BEST_EFFORT)
 
 
@@ -33,7 +39,7 @@ def refused_unseen(pod: PodShape) -> Refused | None:
     unlinked = next(iter(must_link(pod)), None)
     if unlinked is not None:
         return unknown(unlinked)
-    if pod.wish in LENIENT or not _may_be_pinned(pod):
+    if pod.wish in LENIENT or not (pod.claimed is not None or _may_be_pinned(pod)):
         return None
     return Refused(NUMA_POLICY, f"wishes {pod.wish}, and nothing is known of the NUMA zones of this node")
 
@@ -61,12 +67,37 @@ def unfulfilled(layout: Layout, pod: PodShape, reach: Mapping[int, int], asked: 
     zones = 0
     for row in rows:
         zones |= reach[row]
-    needed = _needed(layout, pod.wish, zones, {row: asked.get(row, 0) for row in rows})
+    if pod.claimed is not None and (apart := _out_of_sight(layout, pod, reach, pod.claimed)):
+        return apart
+    ids = ", ".join(str(layout.zones[zone].id) for zone in bits(zones))
+    beside, fewest_zones = 0, 0
+    if pod.claimed is not None:
+        fewest_zones = pod.claimed.fewest
+        beside = sum(1 << at for at, zone in enumerate(layout.zones) if zone.id in pod.claimed.zones)
+    needed = _needed(layout, pod.wish, zones | beside, {row: asked.get(row, 0) for row in rows}, fewest_zones)
     if not needed:
         return ""
     names = " and ".join(layout.resources[row] for row in sorted(rows))
-    ids = ", ".join(str(layout.zones[zone].id) for zone in bits(zones))
-    return f"wishes {pod.wish}, which needs {names} {needed}; here they may come from zones {ids}"
+    if pod.claimed is None or not beside:
+        return f"wishes {pod.wish}, which needs {names} {needed}; here they may come from zones {ids}"
+    theirs = f"zone{'s' * (beside.bit_count() > 1)} {', '.join(map(str, pod.claimed.zones))}"
+    others = f", and {names} from zone{'s' * (zones.bit_count() > 1)} {ids}" if names else ""
+    all_names = f"{DEVICES}{' and ' * bool(names)}{names}"
+    return f"wishes {pod.wish}, which needs {all_names} {needed}; here the devices come from {theirs}{others}"
+
+
+def _out_of_sight(layout: Layout, pod: PodShape, reach: Mapping[int, int], claimed: DeviceZones) -> str:
+    """Why it cannot be told whether devices of claims are where the kubelet gives the rest; "" where it can."""
+    told = {zone.id for zone in layout.zones}
+    if strange := [zone for zone in claimed.zones if zone not in told]:
+        return f"wishes {pod.wish}, and {DEVICES} are of zone {strange[0]}, of which the node tells nothing"
+    asks = any(name == CPU and amount for each in pod.containers for name, amount in each.requests)
+    counts = (
+        claimed.zones and asks and pod.qos is Qos.GUARANTEED and (not pod.wish_resources or CPU in pod.wish_resources)
+    )
+    if not counts or (row_of(layout.resources, CPU) in reach and _all_pinned(pod, CPU)):
+        return ""
+    return f"wishes {pod.wish} for {DEVICES} and {CPU}, but {UNPINNED_CPUS}"
 
 
 def unkept(layout: Layout, pod: PodShape, observed: NumaPlacement) -> str:
@@ -89,11 +120,12 @@ def unkept(layout: Layout, pod: PodShape, observed: NumaPlacement) -> str:
     return unfulfilled(layout, msgspec.structs.replace(pod, wish_resources=seen), reach, asked)
 
 
-def _needed(layout: Layout, wish: TopologyPolicy, zones: int, asked: Mapping[int, int]) -> str:
-    """Where all would have to come from; "" where they do."""
+def _needed(layout: Layout, wish: TopologyPolicy, zones: int, asked: Mapping[int, int], least: int) -> str:
+    """Where all would have to come from; "" where they do. ``least``: how many zones something else needs."""
     count = zones.bit_count()
     if wish is TopologyPolicy.RESTRICTED:
-        width = max((_width(layout, row, amount) for row, amount in asked.items()), default=count)
+        width = max((_width(layout, row, amount) for row, amount in asked.items()), default=least or count)
+        width = max(width, least)
         return "" if count <= width else f"from {width} NUMA zone{'s' * (width > 1)} at the most"
     sockets = {zone.socket for zone in layout.zones}
     if wish is TopologyPolicy.SOCKET and (layout.exact or len(sockets) > 1):
@@ -115,14 +147,14 @@ def _loose(layout: Layout, pod: PodShape, reach: Mapping[int, int], resource: st
         name == resource and amount for each in pod.containers for name, amount in (*each.requests, *each.limits)
     )
     row = row_of(layout.resources, resource)
-    if not asks or (row in reach and _all_pinned(pod, resource)):
+    if not asks or (row in reach and _all_pinned(pod, resource)) or resource.startswith(CLASS_RESOURCE):
         return ""
     if row < 0 or all(zone[row] < 0 for zone in layout.capacity):
         return "no NUMA zone of the node has it"
     if resource in layout.ignored:
         return "it is on the node's list of resources that are not aligned"
     if resource == CPU:
-        return "the kubelet pins CPUs only with the static CPU manager, for whole CPUs of Guaranteed pods"
+        return UNPINNED_CPUS
     if is_memory(resource):
         return "the kubelet pins memory only with the Static memory manager, for Guaranteed pods"
     return "its devices belong to no NUMA zone"

@@ -193,6 +193,9 @@ class _View:
         node, state = self.tree.names[leaf], self.state
         if shape is None:
             return ""
+        ask, zones = self.pod_set.devices, state.cluster.claim_zones
+        if ask is not None and ask.aligned and (told := zones.why(node, ask, shape, self.pod_set.count)):
+            return told
         xpus = state.cluster.columns.xpus
         return kubelet_refusal(node, state.machines.get(node), state.inside(node), shape, xpus=xpus)
 

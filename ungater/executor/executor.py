@@ -159,9 +159,10 @@ class Executor:
         slot, pod = slots.slots[ungate.index], ungate.pod
         if pod.metadata.uid not in entry.expectations and not self._cache.in_flight.may_go(entry, pod, slot.node):
             return
+        claimed = self._cache.in_flight.foreseen(entry, pod, slot.node)
         self._cache.in_flight.sent(entry, pod, slot.node)
         placement = predictions.take(pod, slot) if predictions is not None else None
-        more = self._cache.topologies.annotations(slot.node, placement)
+        more = self._cache.topologies.annotations(slot.node, placement, claimed)
         self._pods.ungate(entry, pod, slot, placement, more)
 
     def _tell(self, entry: WorkloadEntry, tell: EmitEvent) -> None:

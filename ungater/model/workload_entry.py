@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from engine.kubelet.machine import NumaPlacement, PodShape
 from engine.model import Amounts
@@ -12,6 +11,7 @@ from queueing import lifecycle
 from queueing.queues.entry import AssumedAdmission
 from ungater.model.admission import Admission, Nomination
 from ungater.model.conditions import ADMITTED
+from ungater.model.held_pods import HeldPod
 from ungater.model.job_view import JobView, PodSetView
 from ungater.model.kueue_objects import PodSetUpdate
 from ungater.model.pod_set_slices import Layer, layers_of
@@ -99,26 +99,6 @@ class PlacementMismatch:
     def refused(self) -> bool:
         """Whether the pod does not run at all."""
         return bool(self.reason)
-
-
-class HoldReason(StrEnum):
-    """Why a pod is not let go to a node now."""
-
-    NONE = ""
-    ORDER = "order"  # it, or one on its way there, may be refused where they come in another order
-    ENDS = "ends"  # it may be refused where a pod ends before it is there
-    PROMISED = "promised"  # a pod that is still to come, of a workload that was admitted before, might find no zone
-    REFUSED = "refused"  # it would be refused as things stand
-
-
-@dataclass(frozen=True)
-class HeldPod:
-    """A pod that stays gated though it has a slot (`ungater.numa.in_flight`); ``since``: in seconds of the clock."""
-
-    node: str
-    shape: PodShape
-    since: float
-    why: HoldReason = HoldReason.NONE
 
 
 @dataclass

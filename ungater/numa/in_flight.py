@@ -13,23 +13,26 @@ Rules
   waits for those of workloads that were admitted before its own; they do not wait for it.
 - A pod that has waited for `PATIENCE` goes, if it is granted as things stand. One that would be refused as things stand
   does not: after `MOVE` its node is left out, so that its slot goes elsewhere where there is room.
+- Where devices of claims are to be in the zones of the rest, there is more to it (`ungater.numa.claim_turns`).
 - One of a native PodGroup does not wait for pods of that group that have no node yet: kube-scheduler lets none of them
   go while one is gated. For all others it waits like any pod.
 - All of it is in memory; after a restart what is on its way is seen from the pods, and waiting begins anew.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
 from clock import Clock
+from engine.claims.asks import DeviceAsk
 from engine.cluster.state import ClusterState
-from engine.kubelet.arrival_orders import Free, certain, heeds
+from engine.kubelet.arrival_orders import Free, certain, heeds, takes
 from engine.kubelet.machine import Layout, Machine, PodShape
 from kube.objects import Pod, condition, key
-from ungater.model.conditions import QUOTA_RESERVED, moment
+from ungater.model.conditions import moment
+from ungater.model.held_pods import HeldPod, HoldReason
 from ungater.model.job_view import shape_of
 from ungater.model.pod_slots import finished
-from ungater.model.workload_entry import HeldPod, HoldReason, WorkloadEntry
+from ungater.model.workload_entry import WorkloadEntry
+from ungater.numa.claim_turns import ClaimTurns, Seen, turn_of, wishes_zones
 from ungater.numa.node_topologies import NodeTopologies
 
 PATIENCE = 30.0  # seconds
@@ -38,34 +41,6 @@ TURN = 1.0  # seconds after which one that waits for others on their way is not 
 MOVE = 2.0  # seconds after which a slot whose pod would be refused moves, where it can
 AGAIN = 5.0  # seconds for which its node is left out then, unless something happens there
 SETTLE = 0.05  # seconds: what happens on a node comes in bursts
-
-
-@dataclass(slots=True)
-class Seen:
-    """A pod that was let go to a node, or is on it. ``since``: when that was, in seconds of the clock."""
-
-    shape: PodShape
-    since: float
-    entry: WorkloadEntry | None  # of one that is on no node yet
-    uid: str
-    bound: bool = False
-    started: bool = False  # its kubelet has admitted it
-    settled: bool = False  # what it holds is known
-    leaving: bool = False
-    group: str = ""  # ``namespace/name`` of its native PodGroup
-
-    def bind(self, since: float) -> None:
-        """It came to its node."""
-        self.bound, self.entry, self.since = True, None, since
-
-    def settle(self) -> None:
-        """What it holds is known."""
-        self.settled = True
-
-    def update(self, *, started: bool, leaving: bool) -> None:
-        """Its kubelet was heard of, and whether it is being deleted."""
-        self.started = self.started or started
-        self.leaving = leaving
 
 
 class InFlightPods:
@@ -81,6 +56,7 @@ class InFlightPods:
         clock: Clock,
     ) -> None:
         self._state = state
+        self._claims = ClaimTurns(state, entry_of)
         self._inside = inside
         self._enqueue = enqueue
         self._entry_of = entry_of
@@ -97,8 +73,9 @@ class InFlightPods:
         """A pod was let go to a node."""
         self.stop_waiting(entry, pod.metadata.uid)
         machine, shape = self._state.machines.get(node), entry.shape_of(pod)
-        if machine is not None and heeds(machine.layout, shape):
-            self._put(node, key(pod), self._new(entry, pod, shape))
+        claims = self._claims.ask_of(entry, pod) is not None
+        if machine is not None and (claims or takes(machine.layout, shape)):
+            self._put(node, key(pod), self._new(entry, pod, shape, claims=claims))
 
     def saw(self, entry: WorkloadEntry | None, pod: Pod, node: str) -> None:
         """A pod is on a node, or was let go to it by whoever led before."""
@@ -110,9 +87,10 @@ class InFlightPods:
         seen = self._on.get(node, {}).get(name)
         if seen is None or seen.uid != pod.metadata.uid:
             shape = shape_of(pod.spec, pod.metadata.annotations or {}, qos_class=pod.status.qos_class)
-            if not heeds(machine.layout, shape):
+            claims = wishes_zones(pod, shape)
+            if not (claims or takes(machine.layout, shape)):
                 return
-            seen = self._new(entry, pod, shape)
+            seen = self._new(entry, pod, shape, claims=claims)
             self._put(node, name, seen)
         before = seen.bound, seen.started, seen.settled, seen.leaving
         if bound and not seen.bound:
@@ -145,8 +123,8 @@ class InFlightPods:
             self._drop(node, name)
         self._observing.discard(node)
 
-    def _new(self, entry: WorkloadEntry | None, pod: Pod, shape: PodShape) -> Seen:
-        return Seen(shape, self._clock.monotonic(), entry, pod.metadata.uid, group=_group_of(pod))
+    def _new(self, entry: WorkloadEntry | None, pod: Pod, shape: PodShape, *, claims: bool) -> Seen:
+        return Seen(shape, self._clock.monotonic(), entry, pod.metadata.uid, group=_group_of(pod), claims=claims)
 
     def _put(self, node: str, name: str, seen: Seen) -> None:
         before = self._node_of.get(name)
@@ -185,18 +163,23 @@ class InFlightPods:
 
     def may_go(self, entry: WorkloadEntry, pod: Pod, node: str) -> bool:
         """Whether a pod may be let go to a node now; where not, its job is looked at again in time."""
-        machine, uid = self._state.machines.get(node), pod.metadata.uid
-        if machine is None or not heeds(machine.layout, entry.shape_of(pod)):
+        machine, uid, ask = self._state.machines.get(node), pod.metadata.uid, self._claims.ask_of(entry, pod)
+        heeded = machine is not None and heeds(machine.layout, entry.shape_of(pod))
+        if not heeded and ask is None and not self._claims.concern(machine, entry.shape_of(pod), node, self._on):
             return True
         now = self._clock.monotonic()
         held = entry.held.get(uid)
         if held is None or held.node != node:
             self.stop_waiting(entry, uid)
-            held = HeldPod(node, entry.shape_of(pod), now)
-        why = self._why_not(machine, entry, held, now, _group_of(pod))
+            held = HeldPod(node, entry.shape_of(pod), now, claims=ask is not None)
+        why, words, group = HoldReason.NONE, "", _group_of(pod)
+        if machine is not None and heeded:
+            why = self._why_not(machine, entry, held, now, group)
+        if not why:
+            why, words = self._zones_apart(machine, entry, held, ask, now, group)
         if not why:
             return True
-        entry.held[uid] = HeldPod(node, held.shape, held.since, why)
+        entry.held[uid] = HeldPod(node, held.shape, held.since, why, held.claims, words)
         self._waiting.setdefault(node, {})[entry.id] = entry
         waited = now - held.since
         if why is HoldReason.REFUSED and waited >= MOVE:
@@ -211,12 +194,7 @@ class InFlightPods:
     def _why_not(self, machine: Machine, entry: WorkloadEntry, held: HeldPod, now: float, group: str) -> HoldReason:
         node, layout = held.node, machine.layout
         coming = dict(self._coming(node, machine, now))
-        ending = [
-            name
-            for name, seen in self._on.get(node, {}).items()
-            if seen.bound and name not in coming and (seen.leaving or now - seen.since < YOUNG)
-        ]
-        free = self._state.free_for(node, [name for name, seen in coming.items() if seen.bound], ending)
+        free = self._free(node, coming, now)
         if free is None:
             return HoldReason.NONE
         least, most = free
@@ -232,15 +210,57 @@ class InFlightPods:
             return HoldReason.NONE
         return HoldReason.ORDER if certain(layout, least, most, [held.shape]) else HoldReason.ENDS
 
+    def _free(self, node: str, coming: Mapping[str, Seen], now: float, young: float = YOUNG) -> Free | None:
+        """What is free there without those on their way, whatever ends meanwhile; None where that is not known.
+
+        ``young``: for how long a pod may end that is not being deleted.
+        """
+        ending = [
+            name
+            for name, seen in self._on.get(node, {}).items()
+            if seen.bound and name not in coming and (seen.leaving or now - seen.since < young)
+        ]
+        return self._state.free_for(node, [name for name, seen in coming.items() if seen.bound], ending)
+
+    def _zones_apart(  # noqa: PLR0917
+        self,
+        machine: Machine | None,
+        entry: WorkloadEntry,
+        held: HeldPod,
+        ask: DeviceAsk | None,
+        now: float,
+        group: str,
+    ) -> tuple[HoldReason, str]:
+        """Whether devices of claims and zones might not meet, the pod's or others'; and why, in words."""
+        seen_there = self._coming(held.node, machine, now) if machine is not None else ()
+        coming = {name: seen for name, seen in seen_there if seen.bound or not group or seen.group != group}
+        late = now - held.since >= PATIENCE
+        if ask is not None:
+            return self._claims.apart(ask, held, coming, self._free(held.node, coming, now, 0.0), late=late)
+        if late or not (
+            any(seen.claims for seen in coming.values())
+            or self._claims.first_in_turn(held, self._waiting.get(held.node, {}).values(), now - TURN)
+            or self._claims.promised(entry, held.node)
+        ):
+            return HoldReason.NONE, ""
+        return HoldReason.ORDER, ""
+
+    def foreseen(self, entry: WorkloadEntry, pod: Pod, node: str) -> Mapping[int, tuple[str, ...]]:
+        """By zone, the devices that a pod's claims will be given if it is let go now; {} where that is not known."""
+        machine, ask = self._state.machines.get(node), self._claims.ask_of(entry, pod)
+        if machine is None or ask is None or any(True for _ in self._coming(node, machine, self._clock.monotonic())):
+            return {}
+        return self._state.cluster.claim_zones.named(node, ask)
+
     def _promised(  # noqa: PLR0917
         self, layout: Layout, entry: WorkloadEntry, node: str, free: Free, coming: Mapping[str, Seen], held: HeldPod
     ) -> HoldReason:
         """Whether a pod that would be granted leaves zones for those that are still to come and go before it."""
-        mine = _turn_of(entry)
+        mine = turn_of(entry)
         shapes: list[PodShape] = []
         for workload, shape, count in self._state.unclaimed_inside(node):
             other = self._entry_of(workload)
-            if other is None or other is entry or _turn_of(other) > mine:
+            if other is None or other is entry or turn_of(other) > mine:
                 continue
             let_go = sum(seen.entry is other and seen.shape == shape for seen in coming.values())
             shapes += [shape] * (count - let_go)
@@ -299,14 +319,6 @@ class InFlightPods:
 
 def _group_of(pod: Pod) -> str:
     return f"{pod.metadata.namespace}/{pod.spec.pod_group}" if pod.spec.pod_group else ""
-
-
-def _turn_of(entry: WorkloadEntry) -> tuple[float, int, str]:
-    """The order in which workloads got their slots; of the same second, the important first."""
-    known = entry.observed
-    found = condition(known.conditions, QUOTA_RESERVED) if known is not None else None
-    at = moment(found.last_transition_time) if found is not None and found.status == "True" else None
-    return at if at is not None else float("inf"), -known.priority if known is not None else 0, entry.key
 
 
 def _is_let_go(entry: WorkloadEntry, uid: str) -> bool:

@@ -6,7 +6,8 @@ changed.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 from crds import constants
 from crds.device_annotations import DEFAULT as DEVICE_ANNOTATIONS
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from crds.settings import Settings
 
 NOTHING = Described()
+NO_CLAIMS: Final[Mapping[int, tuple[str, ...]]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -189,8 +191,13 @@ class NodeTopologies:
         zones = self._zones.get(pod.spec.node_name, frozenset())
         return text is not None and resolve(observed=text, zones=zones) is not None
 
-    def annotations(self, node: str, placement: NumaPlacement | None) -> dict[str, str]:
-        """What an ungating patch says of the inside of the node: the placement, and devices for plugins that listen."""
+    def annotations(
+        self, node: str, placement: NumaPlacement | None, claimed: Mapping[int, tuple[str, ...]] = NO_CLAIMS
+    ) -> dict[str, str]:
+        """What an ungating patch says of the inside of the node: the placement, and devices for plugins that listen.
+
+        ``claimed``: by zone, the devices that the scheduler will give to the pod's claims.
+        """
         if placement is None or not self.predictable(node):
             return {}
         chosen: dict[str, list[str]] = {}
@@ -199,7 +206,7 @@ class NodeTopologies:
                 chosen.setdefault(resource, []).extend(ids)
         known = self._state.machines[node].device_ids
         return {
-            constants.NUMA_PLACEMENT_PREDICTED: encode(placement),
+            constants.NUMA_PLACEMENT_PREDICTED: encode(placement, claimed),
             **device_annotations(chosen, known, self._options.device_annotations),
         }
 

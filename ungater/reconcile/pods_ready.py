@@ -40,10 +40,14 @@ def _held(entry: WorkloadEntry, now: float) -> list[Instruction]:
         return []
     nodes = sorted({one.node for one in held})
     more = f" and {len(nodes) - 3} more" if len(nodes) > 3 else ""
+    why = next((one.words for one in held if one.words), "")
+    if not why and any(one.claims for one in held):
+        why = "each goes alone where the order in which they come decides of which NUMA zones devices and CPUs are"
     message = (
         f"{len(held)} gated pods wait for {', '.join(nodes[:3])}{more}: pods on their way there come first, because "
         "the kubelet might refuse one of them, or pods that end there soon"
     )
+    message = f"{len(held)} gated pods wait for {', '.join(nodes[:3])}{more}: {why}" if why else message
     return [
         WriteConditions((WantedCondition(names.PODS_READY, False, Reason.WAITS_FOR_ARRIVALS, message),), delay=SOON)
     ]

@@ -83,7 +83,7 @@ def _without(ask: DeviceAsk, held: frozenset[str]) -> DeviceAsk:
         return ask
     specs = msgspec.json.decode(ask.key)
     key = f"[{','.join(text_of(specs[at]) for at in kept)}]"
-    return DeviceAsk(key, tuple([ask.named[at] for at in kept]), ask.extended, ask.claims, ask.shared)
+    return DeviceAsk(key, tuple([ask.named[at] for at in kept]), ask.extended, ask.claims, ask.shared, ask.aligned)
 
 
 def same(one: DeviceAsk, other: DeviceAsk) -> bool:

@@ -12,11 +12,13 @@ from engine.claims.asks import OWN, DeviceAsk, ExtendedRequest
 from engine.claims.errors import ObjectError
 from engine.claims.model import DeviceClass
 from engine.claims.read.asks import classes_of, read_ask, text_of
+from engine.devices.first_fits import aligned
 from engine.devices.ledger import COSTLY
 from kube.objects import Pod, PodClaimStatus, PodSpec
 from kube.pods.device_claims import DeviceClasses, claims_by_template, extended_asks, made_of_templates
 from kube.pods.devices import ResourceClaim
 from ungater.cache.held.known_claims import KnownClaim
+from ungater.model.job_view import shape_of
 
 REMEMBERED: Final = 1024  # what pods ask for that was read
 LONGEST: Final = 1 << 16  # characters of what one pod's claims ask for; anybody makes them
@@ -91,7 +93,9 @@ class ClaimedDevices:
             one for one in named if not one[1].startswith(OWN) and self._waits(pod.metadata.namespace, one[0], made)
         ]
         found = self._asked(pod.metadata.namespace, left, statuses, extended) if left or extended else None
-        return found if isinstance(found, DeviceAsk) else None
+        if not isinstance(found, DeviceAsk):
+            return None
+        return aligned(found, shape_of(pod.spec, pod.metadata.annotations or {}, qos_class=pod.status.qos_class))
 
     def _extended(self, spec: PodSpec) -> tuple[ExtendedRequest, ...] | str:
         """What each pod of this spec asks for of resources of classes; a text says what is wrong with it."""

@@ -7,6 +7,7 @@ import msgspec
 from crds.request import ParsedRequest, unresolved
 from engine.claims.asks import DeviceAsk
 from engine.cluster.unusable_slots import closed
+from engine.devices.first_fits import aligned
 from engine.model import HOSTNAME_LABEL, PodSet, Policy, TopologyRequest
 from kube.pods import convert
 from queueing.model import at_least
@@ -136,7 +137,7 @@ def _devices(claims: DeviceClaims, entry: WorkloadEntry, owned: PodSetView) -> D
     if found is None or isinstance(found, str):
         return None
     shared = claims.named.shared(entry.job, owned.template.spec)
-    return msgspec.structs.replace(found, shared=True) if shared else found
+    return aligned(msgspec.structs.replace(found, shared=True) if shared else found, owned.shape)
 
 
 def _unresolved(request: ParsedRequest | None) -> TopologyRequest:

@@ -13,8 +13,8 @@ from crds.constants import NUMA_PLACEMENT_OBSERVED
 from kube.objects import Condition, ContainerStatus
 from ungater.model.actions import WriteConditions
 from ungater.model.conditions import PODS_READY, QUOTA_RESERVED
+from ungater.model.held_pods import HoldReason
 from ungater.model.pod_slots import Expectation
-from ungater.model.workload_entry import HoldReason
 from ungater.numa.in_flight import AGAIN, MOVE, PATIENCE, TURN, YOUNG
 from ungater.reconcile.reconcile import reconcile
 

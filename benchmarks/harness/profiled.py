@@ -1,4 +1,4 @@
-"""``python -m benchmarks.profiled [--now] FILE -m MODULE ARGUMENT...``: a module under cProfile, by CPU time.
+"""``python -m benchmarks.harness.profiled [--now] FILE -m MODULE ARGUMENT...``: a module under cProfile, by CPU time.
 
 Unlike ``python -m cProfile`` it counts its thread's CPU and not wall time, much of which is other processes' on a busy
 machine, leaves the start out where ``SIGUSR1`` says when to begin (without ``--now``), and goes on where a command
@@ -19,7 +19,7 @@ from typing import NoReturn
 
 def from_the_start(file: Path | None) -> dict[str, list[str]] | None:
     """The interpreter's arguments for a controller that is profiled from its start; None without a file."""
-    return {"ungater": ["-m", "benchmarks.profiled", "--now", str(file.absolute())]} if file else None
+    return {"ungater": ["-m", "benchmarks.harness.profiled", "--now", str(file.absolute())]} if file else None
 
 
 def main() -> None:

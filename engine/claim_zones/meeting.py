@@ -1,0 +1,178 @@
+"""How many pods a node takes whose devices of claims are to come from the NUMA zones of their CPUs and memory.
+
+kube-scheduler gives devices away by its first fit, a kubelet zones by its hints, and neither asks the other. So both
+are foreseen, pod by pod in one order (`engine.devices.first_fits`, `engine.kubelet.admit`), and a node takes pods up to
+the first whose devices and zones do not meet as its wish has it (`engine.kubelet.numa_policy`). None fits where that
+cannot be foreseen: a node that tells nothing of its zones, devices without one, claims that pods name, CPUs that the
+kubelet does not pin. Where a node's device plugins give what is asked for, its kubelet alone decides.
+"""
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from engine.arrays import Ints
+from engine.claims.asks import DeviceAsk
+from engine.devices.first_fits import FirstFits, NodeAsk
+from engine.devices.ledger import DeviceLedger
+from engine.kubelet.admit import empty
+from engine.kubelet.arrival_orders import Free
+from engine.kubelet.machine import DeviceZones, Layout, PodShape, State
+from engine.kubelet.numa_policy import NUMA_POLICY, refused_unseen
+from engine.kubelet.rebuild import asked
+from engine.numa.zone_ledger import NumaLedger
+
+KEPT: Final = 1 << 14
+NAMED_CLAIMS: Final = "which devices a claim that pods name themselves has is not foreseen"
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneForecast:
+    """A pod that is to go to a node now. ``refused``: why its devices and zones do not meet as things stand.
+
+    ``sure``: they do whatever order it and those on their way come in. ``none``: no devices are left, for the moment.
+    """
+
+    refused: str = ""
+    sure: bool = True
+    none: bool = False
+
+
+class _Walk(NamedTuple):
+    """So many pods were looked at, and so many fit; ``end``: why the next does not, "" where none was looked at."""
+
+    looked: int
+    fit: int
+    end: str
+
+
+class ClaimZones:
+    """See the module. ``name`` gives the node at a place of the table."""
+
+    def __init__(self, devices: DeviceLedger, numa: NumaLedger, name: Callable[[int], str]) -> None:
+        self._devices = devices
+        self._numa = numa
+        self._name = name
+        self._fits: dict[Hashable, FirstFits] = {}
+        self._walks: dict[Hashable, _Walk] = {}
+
+    def cut(self, ask: DeviceAsk, shape: PodShape, places: Ints, found: Ints, *, emptied: bool = False) -> None:
+        """Cut what fits the nodes at these places of the table otherwise, in place.
+
+        ``emptied``: as if nothing ran and no claim held a device.
+        """
+        for at in np.flatnonzero(found > 0).tolist():
+            walk = self._walk(self._name(int(places[at])), ask, shape, int(found[at]), emptied=emptied)
+            found[at] = min(int(found[at]), walk.fit)
+
+    def why(self, name: str, ask: DeviceAsk, shape: PodShape, most: int) -> str:
+        """Why a node takes no more pods than it does; "" where that is for no such reason."""
+        end = self._walk(name, ask, shape, most, emptied=False).end
+        return f"{name}: {end}" if end else ""
+
+    def forecast(
+        self, name: str, ask: DeviceAsk, shape: PodShape, free: Free | None, coming: tuple[int, int]
+    ) -> ZoneForecast:
+        """Of a pod that may be let go to a node now.
+
+        ``free``: what is free there, without slots and without pods on their way; None: nobody knows. ``coming``: how
+        many pods are on their way there, all alike; how many of them have no devices yet.
+        """
+        here, machine = self._devices.asked(name, ask), self._numa.machines.get(name)
+        if here is None:
+            return ZoneForecast()
+        if machine is None or free is None or (barred := _barred(ask)):
+            return ZoneForecast(_unseen(shape) if machine is None or free is None else barred, sure=False)
+        fits, layout = self._first_fits(here, shape), machine.layout
+        alone = _walked(fits, layout, free.least, shape, 0, 1)
+        if alone.end:
+            return ZoneForecast(alone.end, sure=False, none=fits.of(0).none)
+        pods, without = coming
+        first = fits.of(0)
+        same = not any(fits.of(at).unknown or fits.of(at).zones != first.zones for at in range(1, without + 1))
+        return ZoneForecast(sure=same and _all_alike(layout, free, _with(shape, first.zones), pods + 1))
+
+    def named(self, name: str, ask: DeviceAsk) -> dict[int, tuple[str, ...]]:
+        """By zone, the devices (``driver/pool/device``) that the scheduler gives to the next pod on a node."""
+        here, given = self._devices.asked(name, ask), self._devices.first_fit(name, ask)
+        if here is None or not given:
+            return {}
+        there = {one.device_id: one.device for one in here.devices.hardware.candidates}
+        found: dict[int, list[str]] = {}
+        for use in given:
+            for zone in there[use.device].numa_zones[:1] if not use.admin else ():
+                found.setdefault(zone, []).append("/".join(use.device))
+        return {zone: tuple(names) for zone, names in sorted(found.items())}
+
+    # -- inside -----------------------------------------------------------------------------------------------
+
+    def _walk(self, name: str, ask: DeviceAsk, shape: PodShape, most: int, *, emptied: bool) -> _Walk:
+        here, machine = self._devices.asked(name, ask, emptied=emptied), self._numa.machines.get(name)
+        if here is None:
+            return _Walk(most, most, "")
+        if machine is None or (barred := _barred(ask)):
+            return _Walk(1, 0, _unseen(shape) if machine is None else barred)
+        layout, before = machine.layout, 0 if emptied else sum(self._devices.waiting(name).values())
+        left = empty(layout) if emptied else self._numa.state(name)
+        if left is None:
+            return _Walk(1, 0, _unseen(shape))
+        key = here.look, here.zones, shape, layout, left, before
+        known = self._walks.get(key)
+        if known is None or (known.looked < most and not known.end):
+            if len(self._walks) >= KEPT:
+                self._walks.clear()
+            known = self._walks[key] = _walked(self._first_fits(here, shape), layout, left, shape, before, most)
+        return known
+
+    def _first_fits(self, here: NodeAsk, shape: PodShape) -> FirstFits:
+        key = here.look, here.zones, shape.wish_resources
+        found = self._fits.get(key)
+        if found is None:
+            if len(self._fits) >= KEPT:
+                self._fits.clear()
+            found = self._fits[key] = FirstFits(here, shape.wish_resources)
+        return found
+
+
+def _walked(fits: FirstFits, layout: Layout, state: State, shape: PodShape, before: int, most: int) -> _Walk:  # noqa: PLR0917
+    """One pod after another, behind those who wait; ``state`` has what these take already."""
+    for fit in range(most):
+        first = fits.of(before + fit)
+        if first.unknown:
+            return _Walk(fit, fit, first.unknown)
+        admission = asked(layout, state, _with(shape, first.zones))
+        if not admission.admitted:
+            told = admission.reason
+            return _Walk(fit, fit, f"{told}: {admission.message}" if admission.message else told)
+        state = admission.after
+    return _Walk(most, most, "")
+
+
+def _all_alike(layout: Layout, free: Free, shape: PodShape, count: int) -> bool:
+    """Whether so many pods are given the same zones, be anything free meanwhile that may be."""
+    zones: set[int] = set()
+    for start in dict.fromkeys(free):
+        state = start
+        for _ in range(count):
+            admission = asked(layout, state, shape)
+            if not admission.admitted:
+                return False
+            zones.add(admission.zones)
+            state = admission.after
+    return len(zones) == 1
+
+
+def _with(shape: PodShape, zones: DeviceZones) -> PodShape:
+    return msgspec.structs.replace(shape, claimed=zones)
+
+
+def _unseen(shape: PodShape) -> str:
+    refused = refused_unseen(_with(shape, DeviceZones(())))
+    return f"{refused.reason}: {refused.message}" if refused is not None else ""
+
+
+def _barred(ask: DeviceAsk) -> str:
+    return f"{NUMA_POLICY}: {NAMED_CLAIMS}" if ask.claims or ask.shared else ""

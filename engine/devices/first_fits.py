@@ -1,0 +1,153 @@
+"""Which devices kube-scheduler's first fit gives to pods that come one after another, and of which NUMA zones they are.
+
+The scheduler knows nothing of zones, and a kubelet takes no hints from devices of claims: each goes its own way. So
+where a pod wishes both from one zone (``topogate.dev/numa-policy``), the one can only be foreseen beside the other:
+
+- Devices are those of the search itself (`engine.claims.allocate`), pod by pod.
+- Pods that wait for devices on a node may come in any order. Of pods that are alike it makes no difference who is
+  first; others would be given devices that were foreseen for these. So pods with such a wish share a node with no
+  others that wait for devices there, until these have theirs.
+- A device whose driver tells no zone, or two, stands for none.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from typing import Final, NamedTuple
+
+import msgspec
+
+from engine.claims.allocate import allocate, prepare
+from engine.claims.asks import DeviceAsk
+from engine.claims.counting.looks import NodeDevices
+from engine.claims.model import Claim, Device, DeviceId
+from engine.claims.read.asks import classes_of
+from engine.claims.results import Allocation
+from engine.claims.searching.requests import Known
+from engine.devices.kinds import LOOK_STEPS
+from engine.kubelet.hints import fewest
+from engine.kubelet.machine import DeviceZones, PodShape
+from engine.kubelet.numa_policy import CLASS_RESOURCE, LENIENT
+
+COMMON: Final = "the next devices could be given away by other nodes too"
+OUT_OF_TURN: Final = (
+    "other pods wait for devices there, and nobody knows who comes first: until they have theirs, nobody can foresee "
+    "of which NUMA zones those are that pods get which wish for zones"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAsk:
+    """What one kind of pods asks of a node's devices. ``look``: equal where the search goes alike, zones aside.
+
+    ``known``: what requests refer to, with so many steps for one search.
+    """
+
+    look: Hashable
+    claims: Sequence[Claim]
+    devices: NodeDevices
+    known: Callable[[int], Known]
+
+    @property
+    def zones(self) -> Hashable:
+        """The zones of all its devices, in their order."""
+        return tuple([one.device.numa_zones for one in self.devices.hardware.candidates])
+
+
+class FirstFit(NamedTuple):
+    """What one pod is given: its devices, with their zones; and what becomes of these where they count for its wish.
+
+    ``unknown``: why there are none, or of which zones they are is not known. ``none``: there are none as things stand.
+    """
+
+    zones: DeviceZones = DeviceZones(())
+    unknown: str = ""
+    none: bool = False
+
+
+class FirstFits:
+    """What pods of one kind are given on a node, one after another; searched as far as somebody asks.
+
+    ``wished``: the resources of the wish (`PodShape.wish_resources`). What the search may cost is limited, as in
+    `engine.devices.kinds`.
+    """
+
+    def __init__(self, here: NodeAsk, wished: Sequence[str]) -> None:
+        self._wished = wished
+        known = here.known(LOOK_STEPS)
+        self._budget = known.budget
+        self._prepared = prepare(here.devices.hardware, here.claims, known)
+        self._in_use = here.devices.in_use
+        self._claims = here.claims
+        self._found: list[FirstFit] = []
+
+    def of(self, at: int) -> FirstFit:
+        """What the pod after so many others is given. After one of whom that is not known, it is of nobody."""
+        while len(self._found) <= at and not (self._found and self._found[-1].unknown):
+            self._found.append(self._next())
+        return self._found[min(at, len(self._found) - 1)]
+
+    def _next(self) -> FirstFit:
+        hardware = self._prepared.hardware
+        found = allocate(self._prepared, self._in_use, self._budget)
+        if not found.allocated:
+            return FirstFit(unknown=found.message, none=True)
+        if not hardware.common.isdisjoint(found.devices()):
+            return FirstFit(unknown=COMMON)
+        self._in_use = self._in_use.with_uses(found.uses(), shares=hardware.features.consumable_capacity)
+        there = {one.device_id: one.device for one in hardware.candidates}
+        return _zoned(wished_devices(self._claims, found, self._wished), there)
+
+
+def wished_devices(claims: Sequence[Claim], found: Allocation, wished: Sequence[str]) -> list[DeviceId]:
+    """Those that count for a wish: all, or those of the DeviceClasses that it names; not what is only looked at."""
+    devices = []
+    for claim, given in zip(claims, found.claims, strict=True):
+        classes: dict[str, str] = {}
+        for request in claim.requests:
+            if request.exactly is not None:
+                classes[request.name] = request.exactly.class_name
+            classes |= {f"{request.name}/{one.name}": one.class_name for one in request.alternatives}
+        devices += [
+            one.device
+            for one in given
+            if not one.admin and (not wished or f"{CLASS_RESOURCE}{classes.get(one.request)}" in wished)
+        ]
+    return devices
+
+
+def _zoned(devices: Sequence[DeviceId], there: Mapping[DeviceId, Device]) -> FirstFit:
+    zones: set[int] = set()
+    for one in devices:
+        if not (told := there[one].numa_zones):
+            return FirstFit(unknown=f"device {'/'.join(one)} comes next, and its driver tells no NUMA zone of it")
+        zones.update(told)
+    needed = 1
+    for driver, count in Counter(driver for driver, _, _ in devices).items():
+        held = Counter(
+            device.numa_zones[0] for (of, _, _), device in there.items() if of == driver and device.numa_zones
+        )
+        needed = max(needed, fewest(tuple(held.values()), count, len(held)))
+    return FirstFit(DeviceZones(tuple(sorted(zones)), needed))
+
+
+@lru_cache(maxsize=1 << 12)
+def aligned(ask: DeviceAsk, shape: PodShape | None) -> DeviceAsk:
+    """The same of pods of a shape; ``aligned`` where their devices have to be in the zones of the rest."""
+    text = ""
+    if shape is not None and shape.wish not in LENIENT and _names(shape, ask):
+        text = sha256(msgspec.json.encode(shape)).hexdigest()[:32]  # anybody may make large shapes
+    return ask if ask.aligned == text else msgspec.structs.replace(ask, aligned=text)
+
+
+def _names(shape: PodShape, ask: DeviceAsk) -> bool:
+    """Whether a wish is about any of the devices."""
+    named = {f"{CLASS_RESOURCE}{one}" for one in classes_of(ask)}
+    return not shape.wish_resources or not named.isdisjoint(shape.wish_resources)
+
+
+def out_of_turn(ask: DeviceAsk, waiting: Iterable[DeviceAsk]) -> bool:
+    """Whether others wait for devices of a node beside whom nobody can tell which devices one or the other gets."""
+    return any((one.aligned or ask.aligned) and (one.aligned, one.key) != (ask.aligned, ask.key) for one in waiting)

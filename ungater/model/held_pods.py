@@ -1,0 +1,31 @@
+"""Pods that have a slot and stay gated until others are there."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from engine.kubelet.machine import PodShape
+
+
+class HoldReason(StrEnum):
+    """Why a pod is not let go to a node now."""
+
+    NONE = ""
+    ORDER = "order"  # it, or one on its way there, may be refused where they come in another order
+    ENDS = "ends"  # it may be refused where a pod ends before it is there
+    PROMISED = "promised"  # a pod that is still to come, of a workload that was admitted before, might find no zone
+    REFUSED = "refused"  # it would be refused as things stand
+
+
+@dataclass(frozen=True)
+class HeldPod:
+    """A pod that stays gated though it has a slot (`ungater.numa.in_flight`); ``since``: in seconds of the clock.
+
+    ``claims``: the devices of its claims are to be where its kubelet gives it CPUs; ``words``: why they would not be.
+    """
+
+    node: str
+    shape: PodShape
+    since: float
+    why: HoldReason = HoldReason.NONE
+    claims: bool = False
+    words: str = ""
