@@ -1,7 +1,8 @@
 """How many pods of one kind, those with equal claims, get their devices on each node.
 
 What such a count may cost is limited. A kind that takes too many steps on some nodes, each for itself, is counted on
-none, until devices or classes change. Where all nodes together take too many for one call, the next one goes on.
+none, until devices or classes change. Where all nodes together take too many for one call, the next one goes on. Beside
+others that wait on a node as many fit as were found by then: what they ask for is theirs, and gives nobody else up.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -21,6 +22,7 @@ from engine.devices.node_counts import NodeCounts
 MOST_PODS: Final = 256  # of one kind on one node that are counted
 LOOK_STEPS: Final = 50_000  # for one state of a node
 CALL_STEPS: Final = LOOK_STEPS  # for all nodes in one call, some 0.3 seconds; no less than what one state may take
+BESIDE_STEPS: Final = 10_000  # for one state of a node on which others wait
 MOST_GIVEN_UP: Final = 2  # states that took too many steps, before the kind is given up
 _REMEMBERED: Final = 1 << 14
 _numbers = numbers()
@@ -74,7 +76,9 @@ class Kind:
         look = self.look(node)
         found = self._counter.known(look)
         if found is None:
-            found = self._within(whole, look, lambda budget: self._counter.count_on(node, budget, look), real=real)
+            found = self._within(
+                whole, look, lambda budget: self._counter.count_on(node, budget, look), most=LOOK_STEPS, real=real
+            )
         if found is None or not waiting:
             return found
         same = sum(count for kind, count in waiting if kind is self)
@@ -85,7 +89,9 @@ class Kind:
         found = self._beside.get(key)
         if found is None:
             found = self._within(
-                whole, key, lambda budget: self._count_beside(node, others, most + same, budget) - same, real=real
+                *(whole, key, lambda budget: self._count_beside(node, others, most + same, budget) - same),
+                most=BESIDE_STEPS,
+                real=False,
             )
             if found is None:
                 return None
@@ -99,18 +105,26 @@ class Kind:
         waiting = [(prepare(node.hardware, kind.claims, known), count) for kind, count in others]
         return count_beside(waiting, prepare(node.hardware, self.claims, known), node.in_use, limit, budget)
 
-    def _within(self, whole: Budget, state: Hashable, counted: Callable[[Budget], int], *, real: bool) -> int | None:
-        """What is counted of a state of a node within the budget of one; None where less was left, and too little."""
+    def _within(
+        self,
+        whole: Budget,
+        state: Hashable,
+        counted: Callable[[Budget], int],
+        *,
+        most: int,
+        real: bool,
+    ) -> int | None:
+        """What is counted of a state of a node within ``most`` steps; None where less was left, and too little."""
         if state not in self._costly:
             if whole.left <= 0:
                 return None
-            most = min(whole.left, LOOK_STEPS)
-            budget = Budget(most)
+            steps = min(whole.left, most)
+            budget = Budget(steps)
             found = counted(budget)
-            whole.charge(most - budget.left)
+            whole.charge(steps - budget.left)
             if budget.left >= 0:
                 return found
-            if most < LOOK_STEPS:
+            if steps < most:
                 return None
             self._costly[state] = found
         if real:

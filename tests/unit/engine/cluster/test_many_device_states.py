@@ -159,3 +159,29 @@ def test_who_lost_a_node_gets_devices_in_its_rack_or_nothing():
     cluster.cluster.devices.set_uses("ns/used", ())
     moved = replace(cluster, "ns/w", pod_set, {"a"})
     assert {name: count for part in moved.slices for name, count in part.nodes} == {"b": 4}
+
+
+def test_what_others_who_wait_ask_for_gives_nobody_up(monkeypatch):
+    monkeypatch.setattr(kinds, "LOOK_STEPS", 1000)
+    monkeypatch.setattr(kinds, "BESIDE_STEPS", 1000, raising=False)
+    fleet = Cluster(["n0", "n1", "n2", "n3"], devices=0)
+    devices, dice = fleet.cluster.devices, random.Random(0)
+    for name in fleet.cluster._names():
+        made = resource_slice(*(device(f"g{at}", at=at) for at in range(16)), name=name, pool=name, nodeName=name)
+        devices.set_slice(name, read_slice(made))
+    some = [sorted(dice.sample(range(16), 15)) for _ in range(10)]
+    theirs = [asked(claim(ask("r", 1, f"{MINE}.at in {at}"))) for at in some]
+    honest, waiting = asked(), []
+    for place, name in enumerate(("n0", "n1")):
+        for one in theirs[place:]:
+            if devices.counts(one)[place]:
+                devices.wait(name, one, 1)
+                waiting.append((name, one))
+    assert len(waiting) > 8
+    assert not devices.refused(honest)
+    before = devices.counts(honest).tolist()
+    assert before[2:] == [16, 16]
+    assert max(before[:2]) <= 16 - len(waiting) // 2
+    for name, one in waiting:
+        devices.wait(name, one, -1)
+    assert devices.counts(honest).tolist() == [16, 16, 16, 16]
