@@ -303,7 +303,7 @@ def owner_of(obj: Json) -> str:
         return _within(obj, f"{whole}/{labels.get(GROUP_INDEX, '')}")
     if obj.get("kind") == "Workload" and meta["name"].startswith("leaderworkerset-"):
         return f"{parent_of(obj)}/{meta['name'].split('-')[2]}"
-    if SET_UID in labels:
+    if SET_UID in labels and parent_of(obj):  # a JobSet's pods are of its Jobs, whoever labels a pod of a group so
         return _within(obj, str(labels[SET_UID]))
     if name := labels.get(GROUP):
         return group_uid(obj, name)
