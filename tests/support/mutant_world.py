@@ -82,13 +82,20 @@ CACHES = {
     "Queues.memo": 4096,
     "ChangeLog._names": 2 * 4096,
     "ClaimedDevices._asks": 1024,
-    "DeviceLedger._kinds": 128,
+    "KnownKinds._kinds": 128,
+    "DeviceViews._views": 128,
+    "DeviceView._ids": 4096,  # of 128 views, each of the nodes that look differently
+    **dict.fromkeys(("DeviceView.paths", "DeviceView.attributes"), 1024),
+    **dict.fromkeys(("ClaimCounter._answers", "ClaimCounter._sets", "ClaimCounter.claims", "Claim.requests"), 4096),
+    **dict.fromkeys(("NodeCounts._by_name", "NodeCounts._values", "NodeCounts.left"), 4096),
+    "Kind._known": 2 * 128,
     "DeviceLedger._known": 256,  # of nodes that are in the table
     "DeviceNode.labels": 256 * 4,
     **dict.fromkeys(("Tree.kept", "Shape._cached", "Shape.needs", "Shape.lacking", "CountedShape.emptied"), 4096),
     **dict.fromkeys(("Shape.by_plugin", "Shape.unpublished", "Selectors._programs", "Program._reads"), 4096),
+    "Program._answers": 4096,
     "Table.delegated": 1024,
-    **dict.fromkeys(("DeviceLedger._varying", "_Varying.keys"), 1024),
+    **dict.fromkeys(("KnownKinds._varying", "Varying.keys"), 1024),
     **dict.fromkeys(("Counts.levels", "Counts.grid", "Tree.other", "Tree.owners", "Tree.domain_of"), 4096),
     **dict.fromkeys(
         ("Tree.grid", "Tree.spare", "Tree.children", "Tree.bounds", "Tree.paths", "Tree.names", "Tree._cuts"), 64

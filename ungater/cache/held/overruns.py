@@ -60,7 +60,7 @@ class Overruns:
     def note(self, entry: WorkloadEntry, uid: str, takes: Held | None) -> bool:
         """A pod of a workload with a sum takes this, or (None) nothing; True where quota is free again."""
         self._put(entry.key, uid, takes)
-        return self._charge(entry.key)
+        return self._settle(entry.key)
 
     def moved(self, entry: WorkloadEntry, uid: str) -> bool:
         """A pod is this workload's now, and no more in the sum of another; True where quota is free again."""
@@ -71,6 +71,10 @@ class Overruns:
         if (key := self._of.get(uid)) is None:
             return False
         self._put(key, uid, None)
+        return self._settle(key)
+
+    def _settle(self, key: str) -> bool:
+        """Charge what a workload's pods take by now; no sum is kept of those that take nothing."""
         if self._taken[key]:
             return self._charge(key)
         freed = False

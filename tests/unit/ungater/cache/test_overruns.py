@@ -121,3 +121,14 @@ def test_pods_that_take_nothing_of_a_queue_may_change(amounts):
     for _ in range(2):
         assert not overruns.note(entry, "a", Held("nosuch", amounts))
     assert not overruns.forget("a")
+
+
+def test_no_sum_is_kept_of_pods_that_take_nothing_any_more():
+    overruns, entry = Overruns(Queues()), make_record(make_owner())
+    takes = Held("nosuch", {("gpu", "cpu"): 1})
+    overruns.follow(entry, [("a", takes), ("b", takes), ("c", None)])
+    assert not overruns.note(entry, "a", None)
+    assert overruns.follows(entry)
+    assert overruns.note(entry, "b", None), "quota is free again"
+    assert not overruns.follows(entry)
+    assert not overruns.forget("a")
