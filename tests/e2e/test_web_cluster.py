@@ -153,9 +153,9 @@ async def test_events_of_a_workload_are_for_who_may_list_them(here):
 
     async def told():
         seen["admin"] = (await events_of(here, key, "admin"))[1]
-        return {("Admitted", "Workload"), ("Scheduled", "Pod")} <= {tuple(row[2:4]) for row in seen["admin"]["rows"]}
+        return {("SuccessfulCreate", "Job"), ("Scheduled", "Pod")} <= {tuple(row[2:4]) for row in seen["admin"]["rows"]}
 
-    await until(told, "the events of the Workload and its pods")
+    await until(told, "the events of the owner and its pods")
     scheduled = next(row for row in seen["admin"]["rows"] if row[2] == "Scheduled")
     assert scheduled[5] == 2
     assert (await events_of(here, key, "tenant"))[1] == seen["admin"]
