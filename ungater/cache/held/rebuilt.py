@@ -3,14 +3,16 @@
 Rules
 - Pods say where they were sent and by which quota. Nobody else may write that where the policies are installed, but no
   word of it is taken: each has to be on that very node, in a flavor that covers what it asks for, of the ClusterQueue
-  that its LocalQueue leads to.
+  that its LocalQueue leads to. Where nobody suspends it, it may name another queue by now, or none: what runs was let
+  go by the old one, and goes on in that, as far as a LocalQueue of its namespace still leads there.
 - All that is asked for has to hold: as many pods as the job needs, levels, slices and groups. Places for pods that are
   missing are found beside those that run, as for a job that grows. A job that is suspended while it waits starts anew
   where there is no room for them; of any other the pods would run on and keep that room from it, so it holds what they
   have, and grows later, also where its quota does not cover more.
-- Room and quota have to be there as for any other: what runs is charged already, and nothing may be short of it. Where
-  a queue's quota is less by now than what such pods run with, they hold it all the same, as an admission that is stored
-  would: nobody ends them for it, and it is charged.
+- What runs is charged already, and never refused for quota: where a queue has less by now than its pods run with, or is
+  stopped, they hold it all the same, as an admission that is stored would. What is missing has to be paid for.
+- Slots of an admission that is stored are not taken. What is kept for a nominated workload is: its victims still run,
+  and one whose Workload is gone is not known to be a victim. It is planned anew.
 - Where any of that fails nothing is held, and the job waits like one that was never admitted.
 - Where the Workload was made anew and nobody could write its status any more, a note on it (`crds.constants.HELD`) says
   what the job holds. It counts only where pods do not say enough, some run, and all of the above is so.
@@ -86,7 +88,7 @@ class RebuiltAdmissions:
         if admission is None:
             return False
         if observed is None:
-            entry.forget_workload(job.queue)
+            entry.forget_workload(self._local_queue(entry, admission.queue) if admission.queue else job.queue)
         self._admissions.hold(entry, admission)
         entry.mark_started()
         return True
@@ -103,7 +105,7 @@ class RebuiltAdmissions:
                 one.quota is not None and one.quota.cluster_queue != admission.queue for one in kept
             ):
                 return None
-            if self._pays(entry, admission, as_charged=not complete):
+            if self._pays(entry, admission):
                 return admission
         return None
 
@@ -138,7 +140,7 @@ class RebuiltAdmissions:
         said = {(pod.metadata.annotations or {}).get(ADMITTED_QUOTA) for pod in pods}
         text = next(iter(said))
         quota = decode(text)
-        if len(said) > 1 or (quota is None) != (not entry.job.queue) or (text and quota is None):
+        if len(said) > 1 or (text and quota is None) or (quota is None and entry.job.queue):
             return None
         tried = [self._seen(pod_set, pods, quota, flavor) for flavor in self._flavors(quota)]
         # One on its way to a node that is gone by now never comes there: it is missing, and another is made for it.
@@ -230,6 +232,7 @@ class RebuiltAdmissions:
                 others = [part for name, part in state.assignments(entry.key).items() if name != one.pod_set.name]
                 state.reserve(entry.key, [*others, *more])
             parts = dict(state.assignments(entry.key))
+            state.release_all([name for name in self._queues.nominated if name != entry.key])
             return parts if self._has_room(parts.values()) and together(kept, wished, parts) else None
         finally:
             state.rollback(checkpoint)
@@ -274,7 +277,7 @@ class RebuiltAdmissions:
         return (found,)
 
     def _has_room(self, parts: Collection[Assignment]) -> bool:
-        """Whether all are on nodes that there are, and none is short, what was promised to others counted too."""
+        """Whether all are on nodes that there are, and none is short."""
         return all(piece.nodes for part in parts for piece in part.slices) and all(
             self._state.free(name).get(resource, 0) >= 0
             for part in parts
@@ -297,19 +300,15 @@ class RebuiltAdmissions:
 
     # --- whether it is paid for ------------------------------------------------------------------------------------
 
-    def _pays(self, entry: WorkloadEntry, admission: Admission, *, as_charged: bool = False) -> bool:
-        """Whether the queue that its LocalQueue leads to covers all of it, and has as much.
-
-        ``as_charged``: or no more than its pods that run are charged with already, as its quota may be less by now.
-        """
-        if not admission.queue or not entry.job.queue:
-            return admission.queue == entry.job.queue and all(
-                part.slots is not None or not part.count for part in admission.parts
-            )
-        queues, quotas = self._queues, self._queues.quotas
+    def _pays(self, entry: WorkloadEntry, admission: Admission) -> bool:
+        """Whether the queue that a LocalQueue of its leads to covers all of it, and has what is not charged already."""
+        if not admission.queue:
+            return not entry.job.queue and all(part.slots is not None or not part.count for part in admission.parts)
+        queues, quotas, name = self._queues, self._queues.quotas, admission.queue
         workload = self._reservations.workload(entry, self._pod_sets.wish(entry), self._pod_sets.rank(entry))
-        refusal, name = queues.config.refused(workload)
-        if name != admission.queue or (refusal is not None and refusal.reason is not Reason.QUEUE_STOPPED):
+        workload = msgspec.structs.replace(workload, queue=self._local_queue(entry, name))
+        refusal, found = queues.config.refused(workload)
+        if found != name or (refusal is not None and refusal.reason is not Reason.QUEUE_STOPPED):
             return False
         if not all(self._covered(name, part) for part in admission.parts):
             return False
@@ -322,11 +321,19 @@ class RebuiltAdmissions:
             for pod in entry.pods.values():
                 if (own := quotas.free(orphan(key(pod)))) is not None and own.queue == name:
                     charged.update(own.amounts)
-            if as_charged and all(amount <= charged[one] for one, amount in amounts.items()):
-                return True
-            return quotas.fits(name, amounts, non_preemptible=quotas.spares(name, workload))
+            more = {one: amount for one, amount in amounts.items() if amount > charged[one]}
+            return quotas.fits(name, more, non_preemptible=quotas.spares(name, workload))
         finally:
             quotas.rollback(depth)
+
+    def _local_queue(self, entry: WorkloadEntry, queue: str) -> str:
+        """The LocalQueue by which it is in this ClusterQueue; where that is not its own, only if nobody suspends it."""
+        own, namespace = entry.job.queue, entry.job.namespace
+        if not grows(entry):
+            return own
+        local = self._queues.local.items()
+        leading = [name for (where, name), one in local if (where, one.cluster_queue) == (namespace, queue)]
+        return own if own in leading else min(leading, default=own)
 
     def _covered(self, queue: str, part: PodSetAssignment) -> bool:
         """Whether a pod set has a flavor for each resource that it takes, one for those that belong together."""

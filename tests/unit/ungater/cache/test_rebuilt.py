@@ -4,17 +4,20 @@ import json
 
 import msgspec
 import pytest
-from support.owned import KEYS, LEVELS, make_admission, make_job, make_pod, slot_map
-from support.queued_world import cluster_queue, entry_of, filled
+from support.owned import KEYS, LEVELS, make_admission, make_job, make_known, make_pod, slot_map
+from support.queued_world import cluster_queue, entry_of, filled, queued, read
 from support.world import FLAVOR, NODES, World, make_node
 
 from crds.admitted_quota import AdmittedQuota, encode
 from crds.constants import ADMITTED_QUOTA
 from kube.objects import ObjectMeta, ResourceFlavor, ResourceFlavorSpec
+from kube.queues import LocalQueue
+from queueing.cycle.cycle import cycle
 from ungater.jobs.job import owner_of
 from ungater.jobs.pod_group import owner_key, owner_of_pods
+from ungater.model.admission import Nomination
 from ungater.model.job_view import id_of
-from ungater.model.workload_object import Workload
+from ungater.model.workload_object import Workload, nomination_patch
 from ungater.model.workload_spec import new_workload
 
 CPU = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}
@@ -47,6 +50,19 @@ def job_of(world, name="train", pods=2, *, queue="team", **more):
     job = make_job(name, parallelism=pods, labels=labels, **more)
     world.put("job", job)
     return job
+
+
+def local_queue(name, leads_to):
+    body = {"metadata": {"namespace": "ns", "name": name}, "spec": {"clusterQueue": leads_to}}
+    return read(body, LocalQueue)
+
+
+def stored_nomination(owner, nomination):
+    """The Workload of a job that waits for its victims to go."""
+    body = json.loads(msgspec.json.encode(new_workload(owner, 100)))
+    body["metadata"] |= {"uid": f"wl-{owner.uid}", "resourceVersion": "9"}
+    body["status"] = {"nomination": nomination}
+    return msgspec.convert(body, Workload)
 
 
 def held(memory, job):
@@ -174,17 +190,20 @@ def test_what_pods_say_and_is_not_so_counts_for_nothing(world, lie):
     assert not again.state.assignments(again.entries[id_of(job)].key)
 
 
-def test_quota_that_is_not_there_is_not_taken(world):
+@pytest.mark.parametrize("pods", [2, 3])
+def test_quota_is_asked_for_what_does_not_run_alone(world, pods):
+    """Who runs keeps what it was let go by; what is missing has to be paid for."""
     world.put("cluster_queue", cluster_queue(1))
-    job = job_of(world)
+    job = job_of(world, pods=pods)
     run(world, job, [("r2", "h1"), ("r2", "h2")])
-    assert held(world.restarted(), job) is None
+    again = world.restarted()
+    assert held(again, job) == ({"r2-h1": 1, "r2-h2": 1} if pods == 2 else None)
+    assert again.queues.quotas.used("cq", ("gpu", "cpu")) == 2000
 
 
-@pytest.mark.parametrize("quota", [1, 2, 3])
-def test_pods_that_nobody_suspends_hold_what_they_have_where_quota_lacks_for_those_to_come(world, quota):
-    world.put("cluster_queue", cluster_queue(quota))
-    labels = {KEYS.queue_name: "team", KEYS.pod_group: "g"}
+def group_of(world, queue="team"):
+    """A group of three pods that nobody suspends, two of which run."""
+    labels = {**({KEYS.queue_name: queue} if queue else {}), KEYS.pod_group: "g"}
     own = {KEYS.pod_group_total: "3", KEYS.required[0]: LEVELS[-2], KEYS.pod_set: "main", ADMITTED_QUOTA: PAID}
     pods = []
     for number in range(2):
@@ -194,6 +213,13 @@ def test_pods_that_nobody_suspends_hold_what_they_have_where_quota_lacks_for_tho
     owner = owner_of_pods(owner_key(pods[0], KEYS), pods, KEYS)
     for pod in pods:
         world.put("pod", annotated(pod, **{KEYS.workload: owner.workload}))
+    return owner
+
+
+@pytest.mark.parametrize("quota", [1, 2, 3])
+def test_pods_that_nobody_suspends_hold_what_they_have_where_quota_lacks_for_those_to_come(world, quota):
+    world.put("cluster_queue", cluster_queue(quota))
+    owner = group_of(world)
     again = world.restarted()
     [slots] = again.entries[owner.id].slots_in.values()
     assert sum(slot.count for slot in slots.slots) == max(2, quota), "its quota may be less than when they were let go"
@@ -210,6 +236,52 @@ def test_room_that_is_promised_to_somebody_else_is_not_taken(world):
     again = world.restarted()
     assert held(again, job) is None
     assert held(again, other) == {slot.node: slot.count for slot in slots.slots}
+
+
+@pytest.mark.parametrize("stop", ["None", "Hold"])
+def test_what_runs_is_held_where_a_nominated_workload_was_to_have_its_place(world, stop):
+    """Its Workload was deleted, so that nobody knows it for a victim any more: the plan is made anew."""
+    spec = {"preemption": {"withinClusterQueue": "LowerPriority"}}
+    world.put("cluster_queue", cluster_queue(4, **spec))
+    for node in NODES:
+        if node.metadata.name.startswith("r2"):
+            world.drop("node", node)
+    low = queued(world, "low", 4)
+    slots = world.admit(low)
+    high = entry_of(world, queued(world, "high", 2))
+    high.observed = make_known(high.job, priority=100)
+    world.memory.admissions.enter(high)
+    (plan,) = cycle(world.memory.state, world.memory.queues, 0.0).preempting
+    admission = world.memory.reservations.admission_of(high, plan.grant)
+    nomination = Nomination(admission, {one.key: one.uid for one in plan.victims}, {one.key: 0 for one in plan.victims})
+    body = nomination_patch(high.observed, (), nomination, 0.0)["status"]["nomination"]
+    run(world, low, [tuple(slot.node.split("-")) for slot in slots.slots for _ in range(slot.count)])
+    world.put("job", msgspec.structs.replace(low, spec=msgspec.structs.replace(low.spec, suspend=False)))
+    world.put("workload", stored_nomination(high.job, body))
+    world.stores["workload"].pop(entry_of(world, low).key)
+    world.put("cluster_queue", cluster_queue(4, stopPolicy=stop, **spec))
+    again = world.restarted()
+    assert high.key in again.queues.nominated
+    assert held(again, low) == {slot.node: slot.count for slot in slots.slots}
+    done = cycle(again.state, again.queues, 0.0)
+    assert not done.admitted
+    victims = [one.key for plan in done.preempting for one in plan.victims]
+    assert victims == ([entry_of(world, low).key] if stop == "None" else [])
+
+
+@pytest.mark.parametrize("queue", ["", "other"])
+def test_pods_that_nobody_suspends_go_on_in_the_queue_that_let_them_go(world, queue):
+    """As their workload did as long as its Workload was there, whatever their pods, or those after them, name."""
+    world.put("local_queue", local_queue("other", "rich"))
+    owner = group_of(world, queue)
+    again = world.restarted()
+    entry = again.entries[owner.id]
+    assert (entry.admission.queue, entry.queue_before) == ("cq", "team")
+    assert again.queues.quotas.used("cq", ("gpu", "cpu")) == 3000
+    world.drop("local_queue", world.stores["local_queue"]["ns/team"])
+    again = world.restarted()
+    assert again.entries[owner.id].admission is None, "nothing of its namespace leads there"
+    assert again.queues.quotas.used("cq", ("gpu", "cpu")) == 2000, "what runs is paid for"
 
 
 @pytest.mark.parametrize("more", [{"suspend": True}, {"deleted": True}, {"status": {"conditions": [
