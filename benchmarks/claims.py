@@ -2,13 +2,14 @@
 
 A node has 8 devices; which of them are in use, and an attribute of each, are such that so many *distinct* states are
 there. Pods of one kind ask for a number of devices. *first*: the first kind that anybody asks for, everything read for
-the first time; *new*: another kind, of the same class; *selector*: one that reads another attribute; *seen*: the same
+the first time; *new*: other kinds, of the same class; *selector*: one that reads another attribute; *seen*: the same
 again, nothing changed; *one change*: what is in use on one node changes, and the count of a kind that was seen is
 corrected. Partitions: 8 GPUs of 7 parts each, in use at random, each node another state; *longest* is the longest
 of the looks that it took to count all nodes.
 
-The yardstick is the same placement by plain amounts: the first, a shape nobody asked for, a shape seen before, and one
-after a change. All figures are CPU milliseconds, the median over turns where there are several.
+The yardstick is the same placement by plain amounts, of which as many are free on each node as devices are: the first,
+a shape nobody asked for, a shape seen before, and one after a change. All figures are CPU milliseconds, the median
+over turns where there are several.
 """
 
 import argparse
@@ -16,7 +17,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import combinations, islice
+from itertools import combinations, islice, product
 from typing import Any, Final
 
 from benchmarks.harness import report
@@ -36,6 +37,7 @@ DISTINCT: Final = 500
 PARTITIONED: Final = 600
 TURNS: Final = 15
 DRIVER: Final = "dra.example.com"
+PLAIN: Final = "example.com/gpu"  # the amounts without claims
 GOAL_RATIO: Final = 2.0  # to plain amounts
 GOAL_CHANGED_MS: Final = 1.0
 GOAL_LOOK_MS: Final = 500.0
@@ -75,12 +77,13 @@ def parts(node: str, _odd: int) -> list[Row]:
     return [{"metadata": {"name": f"{node}-counters"}, "spec": counters}, sliced(node, made, counters=True)]
 
 
-def asks(count: int, selector: str = "") -> DeviceAsk:
-    """Pods that ask for so many devices."""
-    exactly: Row = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count}
+def asks(*counts: int, selector: str = "") -> DeviceAsk:
+    """Pods that ask for so many devices, by as many requests."""
+    exactly: Row = {"deviceClassName": "gpu", "allocationMode": "ExactCount"}
     if selector:
         exactly["selectors"] = [{"cel": {"expression": f'device.attributes["{DRIVER}"].{selector}'}}]
-    return read_ask([("gpu", "one", text_of({"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}))])
+    requests = [{"name": f"gpu-{at}", "exactly": {**exactly, "count": count}} for at, count in enumerate(counts)]
+    return read_ask([("gpu", "one", text_of({"devices": {"requests": requests}}))])
 
 
 def cluster(
@@ -94,7 +97,8 @@ def cluster(
     for at in range(nodes):
         name = f"n{at}"
         labels = {"rack": f"r{at // 16}", HOSTNAME_LABEL: name}
-        state.set_node(Node(name=name, labels=labels, allocatable={"cpu": 64_000, "pods": 110}))
+        free = {"cpu": 64_000, "pods": 110, PLAIN: DEVICES - len(in_use[at % len(in_use)])}
+        state.set_node(Node(name=name, labels=labels, allocatable=free))
         for one in published(name, at % len(in_use) % 2) if published is not None else ():
             devices.set_slice(one["metadata"]["name"], read_slice(one))
         if published is not None:
@@ -113,10 +117,12 @@ def ms(call: Callable[[], object]) -> float:
     return (time.process_time_ns() - start) / 1e6
 
 
-def placing(state: ClusterState, devices: DeviceAsk | None = None, cpu: int = 1000) -> float:
-    """One placement of four pods in a rack."""
+def placing(state: ClusterState, devices: DeviceAsk | int = 1, cpu: int = 1000) -> float:
+    """One placement of four pods in a rack that ask for these devices, or for so many of plain amounts."""
     topology = TopologyRequest(policy=Policy.REQUIRED, level="rack")
-    pod_set = PodSet(name="main", count=4, requests={"cpu": cpu}, topology=topology, devices=devices)
+    asked = {"cpu": cpu} | ({PLAIN: devices} if isinstance(devices, int) else {})
+    claimed = None if isinstance(devices, int) else devices
+    pod_set = PodSet(name="main", count=4, requests=asked, topology=topology, devices=claimed)
     return ms(lambda: place(state, WorkloadRequest(key="ns/w", pod_sets=(pod_set,))))
 
 
@@ -129,13 +135,14 @@ def figures(nodes: int, distinct: int) -> list[Figure]:
     """What takes how long."""
     states = [chosen for count in range(DEVICES + 1) for chosen in combinations(range(DEVICES), count)]
     in_use = [tuple(f"gpu-{at}" for at in chosen) for chosen in islice(states, max(distinct // 2, 1)) for _ in "ab"]
-    plain, claims = cluster(nodes, None, [()]), cluster(nodes, whole, in_use)
+    plain, claims = cluster(nodes, None, in_use), cluster(nodes, whole, in_use)
     found: list[Figure] = [("first", placing(claims, asks(1)), placing(plain))]
-    new = [placing(plain, cpu=1001 + turn) for turn in range(TURNS)]
+    counts = [*product(range(2, 6)), *product(range(1, 4), repeat=2)]
+    new = median([placing(plain, sum(each), 1001 + turn) for turn, each in enumerate(counts)])
     found += [
-        ("new", median([placing(claims, asks(count)) for count in range(2, DEVICES + 1)]), median(new)),
-        ("selector", placing(claims, asks(1, "odd < 1")), median(new)),
-        ("seen", *(median([placing(*of) for _ in range(TURNS)]) for of in ((claims, asks(1)), (plain, None)))),
+        ("new", median([placing(claims, asks(*each)) for each in counts]), new),
+        ("selector", placing(claims, asks(1, selector="odd < 1")), new),
+        ("seen", *(median([placing(*of) for _ in range(TURNS)]) for of in ((claims, asks(1)), (plain, 1)))),
     ]
     changed, plainly = [], []
     for turn in range(TURNS):
@@ -144,7 +151,7 @@ def figures(nodes: int, distinct: int) -> list[Figure]:
             ms(lambda at=turn, uses=holds: claims.cluster.devices.set_uses(f"c{at}", uses)) + placing(claims, asks(1))
         )
         labels = {"rack": "r0", HOSTNAME_LABEL: node}
-        other = Node(name=node, labels=labels, allocatable={"cpu": 63_000 - turn, "pods": 110})
+        other = Node(name=node, labels=labels, allocatable={"cpu": 63_000 - turn, "pods": 110, PLAIN: turn % DEVICES})
         plainly.append(ms(partial(plain.set_node, other)) + placing(plain))
     return [*found, ("one change", median(changed), median(plainly))]
 
@@ -155,7 +162,7 @@ def partitions(nodes: int) -> Row:
     names = [f"gpu-{gpu}-{part}" for gpu in range(DEVICES) for part in range(7)]
     state = cluster(nodes, parts, [[name for name in names if dice.random() < 0.3] for _ in range(nodes)])
     devices, pod, looks, left = state.cluster.devices, asks(1), [], nodes
-    devices.counts(asks(2, "odd < 0"))  # all is read by now
+    devices.counts(asks(2, selector="odd < 0"))  # all is read by now
     while left:
         devices.counting.next_round()
         looks.append(ms(lambda: devices.counting.uncounted(pod)))

@@ -3,6 +3,7 @@
 Rules
 - Nodes on which nobody waits, and whose devices look the same to a kind of pods, are counted once. What they look like,
   and what is in use, is a number of each node that all kinds have in common.
+- Where numbers of free devices decide, and nobody waits, all nodes are counted by division (`free_numbers`).
 - One call takes so many steps at most. Nodes that it does not come to count as 0, and are *left*. In each round
   (`DeviceCounts.next_round`) one of those who ask goes on with them: who did so least often.
 """
@@ -20,7 +21,8 @@ from engine.claims.asks import DeviceAsk
 from engine.claims.budget import Budget
 from engine.claims.counting.looks import DeviceState, DeviceView, NodeDevices
 from engine.devices.changes import ChangeLog
-from engine.devices.kinds import CALL_STEPS
+from engine.devices.free_numbers import ManyNodes
+from engine.devices.kinds import CALL_STEPS, MOST_PODS
 from engine.devices.known_kinds import KnownKinds
 from engine.devices.node_counts import Counting, NodeCounts, NodePlaces, grouped
 
@@ -48,14 +50,15 @@ class CountedNodes:
 class _Numbers:
     """Numbers of nodes: of their devices by view, and of what is in use."""
 
-    def __init__(self, nodes: CountedNodes, devices: Callable[[str], NodeDevices], log: ChangeLog) -> None:
+    def __init__(self, nodes: CountedNodes, devices: Callable[[str], NodeDevices], *, bare: bool) -> None:
         self._nodes = nodes
         self._devices = devices
-        self._log = log
+        self._log = log = nodes.there if bare else nodes.free
         self._looks: WeakKeyDictionary[DeviceView, NodeCounts] = WeakKeyDictionary()
         self._states = NodeCounts()
         self._ids: dict[DeviceState, int] = {}
         self._number = numbers()
+        self.all = ManyNodes(*(nodes.places, log, nodes.there, devices, self.looks, self.states), bare=bare)
 
     def looks(self, view: DeviceView) -> Ints:
         """``(nodes,) int64``, the same for nodes whose devices look the same."""
@@ -84,8 +87,8 @@ class DeviceCounts:
         self._nodes = nodes
         self._kinds = kinds
         self._changed = changed
-        self._now = _Numbers(nodes, lambda name: nodes.devices(name)[0], nodes.free)
-        self._bare = _Numbers(nodes, lambda name: nodes.devices(name)[1], nodes.there)
+        self._now = _Numbers(nodes, lambda name: nodes.devices(name)[0], bare=False)
+        self._bare = _Numbers(nodes, lambda name: nodes.devices(name)[1], bare=True)
         self._left: set[DeviceAsk] = set()  # that are not counted on all nodes, and were asked for since
         self._turn: DeviceAsk | None = None  # whose turn it is to go on
         self._round = Budget(CALL_STEPS)
@@ -146,16 +149,12 @@ class DeviceCounts:
             self._changed(place)
 
     def _counting(self, ask: DeviceAsk, budget: Budget) -> Counting:
-        nodes = self._nodes
-
         def one(name: str) -> int | None:
-            return nodes.now(name, ask, budget)
+            return self._nodes.now(name, ask, budget)
 
-        def whole(names: Sequence[str]) -> tuple[Ints, set[str]]:
-            states, awaited = self._now.states().copy(), [nodes.places.index(name) for name in nodes.awaited()]
-            places = [place for place in awaited if place is not None]
-            states[np.array(places, np.int64)] = np.arange(-1, -1 - len(places), -1)  # each of its own
-            return grouped(names, self._now.looks(self._kinds.kind(ask).view), states, one)
+        def whole() -> tuple[Ints, set[str]]:
+            places = [self._nodes.places.index(name) for name in self._nodes.awaited()]
+            return self._together(ask, self._now, one, budget, [place for place in places if place is not None])
 
         return Counting(one, None if ask.varies else whole)
 
@@ -163,7 +162,42 @@ class DeviceCounts:
         def one(name: str) -> int | None:
             return self._nodes.bare(name, ask, budget)
 
-        def whole(names: Sequence[str]) -> tuple[Ints, set[str]]:
-            return grouped(names, self._bare.looks(self._kinds.kind(ask).view), self._bare.states(), one)
+        return Counting(one, None if ask.varies else lambda: self._together(ask, self._bare, one, budget, ()))
 
-        return Counting(one, None if ask.varies else whole)
+    def _together(
+        self,
+        ask: DeviceAsk,
+        numbers: _Numbers,
+        one: Callable[[str], int | None],
+        budget: Budget,
+        awaited: Sequence[int],
+    ) -> tuple[Ints, set[str]]:
+        """What `Counting.whole` gives.
+
+        Nodes at ``awaited`` each by itself; others by numbers of free devices, and where these do not decide, those
+        that look the same once.
+        """
+        kind, names = self._kinds.kind(ask), self._nodes.places.names
+        values = None
+        if kind.forms is not None and not kind.refused:
+            values = self._kinds.free.pods(kind.forms, MOST_PODS, numbers.all, budget)
+        if values is None:
+            return grouped(names(), numbers.looks(kind.view), _apart(numbers.states(), awaited), one)
+        if not awaited and values.min(initial=0) >= 0:
+            return values, set()
+        open_ = values < 0
+        open_[awaited] = True
+        places = np.flatnonzero(open_)
+        looks, states = numbers.looks(kind.view), _apart(numbers.states(), awaited)
+        found, left = grouped([names()[place] for place in places.tolist()], looks[places], states[places], one)
+        values[places] = found
+        return values, left
+
+
+def _apart(states: Ints, places: Sequence[int]) -> Ints:
+    """The same, with a number of its own for the node at each of some places."""
+    if not places:
+        return states
+    found = states.copy()
+    found[places] = np.arange(-1, -1 - len(places), -1)
+    return found

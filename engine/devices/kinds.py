@@ -14,6 +14,7 @@ from engine.claims.budget import Budget
 from engine.claims.cel.selectors import Selectors
 from engine.claims.counting.beside import count_beside
 from engine.claims.counting.count import ClaimCounter, Look
+from engine.claims.counting.free_devices import forms_of
 from engine.claims.counting.looks import DeviceView, DeviceViews, NodeDevices
 from engine.claims.model import Claim, DeviceClass
 from engine.claims.searching.requests import Known
@@ -38,6 +39,7 @@ class Kind:
         self.number = next(_numbers)  # no other kind has it
         self.now = NodeCounts()
         self.bare = NodeCounts()
+        self.forms = forms_of(claims)  # where numbers of free devices decide how many fit
         self._known = classes, selectors
         self._counter = ClaimCounter(claims, classes, selectors, MOST_PODS, own=True, views=views)
         self._costly: dict[Hashable, int] = {}  # what was found of states that took too many steps

@@ -10,6 +10,7 @@ from engine.claims.counting.looks import DeviceViews
 from engine.claims.model import DeviceClass
 from engine.claims.read.asks import claims_of
 from engine.claims.searching.requests import Known
+from engine.devices.free_numbers import FreeNumbers
 from engine.devices.kinds import Kind
 from engine.devices.node_counts import NodeCounts
 
@@ -37,6 +38,7 @@ class KnownKinds:
         self._views = DeviceViews()
         self._kinds: dict[str, Kind] = {}
         self._varying: dict[DeviceAsk, Varying] = {}
+        self.free = FreeNumbers(self.classes, self._selectors, self._views)
 
     def set_class(self, name: str, found: DeviceClass | None) -> None:
         """A DeviceClass came, changed or went."""
@@ -46,11 +48,13 @@ class KnownKinds:
             self.classes[name] = found
         self._kinds.clear()
         self._varying.clear()
+        self.free = FreeNumbers(self.classes, self._selectors, self._views)
 
     def devices_changed(self) -> None:
         """Nodes have other devices than before."""
         for kind in self._kinds.values():
             kind.devices_changed()
+        self.free.devices_changed()
 
     def claim_changed(self, claim: str) -> None:
         """A claim has devices, or has none any more: who names it asks for something else."""

@@ -31,7 +31,7 @@ class Counting:
     """
 
     one: Callable[[str], int | None]
-    whole: Callable[[Sequence[str]], tuple[Ints, set[str]]] | None = None
+    whole: Callable[[], tuple[Ints, set[str]]] | None = None
 
 
 class NodeCounts:
@@ -64,12 +64,12 @@ class NodeCounts:
         return [place for place in places if place is not None]
 
     def _count_all(self, changed: set[str] | None, table: NodePlaces, counting: Counting) -> None:
-        names = table.names()
         self._layout = table.layout
         if counting.whole is not None:
-            self._values, self.left = counting.whole(names)
+            self._values, self.left = counting.whole()
             self._by_name = {}
             return
+        names = table.names()
         kept = {} if changed is None else {name: at for name, at in self._by_name.items() if name not in changed}
         self._by_name, self.left = {}, self.left & set(names)
         self._values = np.zeros(len(names), np.int64)

@@ -14,7 +14,7 @@ from engine.claims.hardware import Hardware
 from engine.claims.model import EXACT_COUNT
 from engine.claims.searching.requests import Ready
 
-_MOST: Final = 128  # devices, requests and claims of a pod: a search goes deeper than that before it is given up
+MOST_DEEP: Final = 128  # devices, requests and claims of a pod: a search goes deeper than that before it is given up
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class DeviceSets:
         if not one_set_each(prepared, hardware, budget, found) or not disjoint(found):
             return None
         deep = sum(found.values()) + sum(1 + len(requests) for _, requests in prepared.claims)
-        if deep > _MOST or any(
+        if deep > MOST_DEEP or any(
             hardware.candidates[index].device_id in hardware.common for one in found for index in one
         ):
             return None

@@ -1,0 +1,148 @@
+"""How many pods fit every node at once, for pods that simply ask for so many devices of a class.
+
+Of each form of a request the numbers of free devices of all nodes are kept, and corrected by change. Pods of any
+numbers of these are counted by division, all nodes in one step.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from engine.arrays import Ints
+from engine.claims.budget import Budget
+from engine.claims.cel.selectors import Selectors
+from engine.claims.counting.free_devices import NOT_SIMPLE, Form, FreeDevices, Grouping, grouping
+from engine.claims.counting.looks import DeviceView, DeviceViews, NodeDevices
+from engine.claims.model import DeviceClass
+from engine.devices.changes import ChangeLog
+from engine.devices.node_counts import Counting, NodeCounts, NodePlaces, grouped
+
+FORMS_KEPT: Final = 128
+
+
+@dataclass(frozen=True, slots=True)
+class ManyNodes:
+    """All nodes: ``log`` has the changes of what is free, ``there`` those of what devices there are.
+
+    ``looks`` and ``states``: `engine.devices.device_counts`. ``bare``: nothing is in use.
+    """
+
+    places: NodePlaces
+    log: ChangeLog
+    there: ChangeLog
+    devices: Callable[[str], NodeDevices]
+    looks: Callable[[DeviceView], Ints]
+    states: Callable[[], Ints]
+    bare: bool
+
+
+class _Form:
+    """The numbers of one form; ``costly``: to know them took too many steps."""
+
+    def __init__(self, counter: FreeDevices) -> None:
+        self.counter = counter
+        self.now = NodeCounts()
+        self.bare = NodeCounts()
+        self.costly = False
+
+    def devices_changed(self) -> None:
+        """Nodes have other devices than before."""
+        self.costly = False
+
+    def free(self, nodes: ManyNodes, budget: Budget) -> Ints | None:
+        """``(nodes,) int64``, or `NOT_SIMPLE`; None where the budget does not do."""
+
+        def one(name: str) -> int | None:
+            found = self.counter.free(nodes.devices(name), budget)
+            return None if budget.left < 0 else found
+
+        def whole() -> tuple[Ints, set[str]]:
+            return grouped(nodes.places.names(), nodes.looks(self.counter.view), nodes.states(), one)
+
+        counts = self.bare if nodes.bare else self.now
+        found = counts.values(nodes.log, nodes.places, Counting(one, whole))
+        if not counts.left:
+            return found
+        self.costly, self.now, self.bare = True, NodeCounts(), NodeCounts()
+        return None
+
+
+@dataclass(slots=True)
+class _Together:
+    """Of several forms, for each node which of them mean the same devices there; by number."""
+
+    numbers: NodeCounts = field(default_factory=NodeCounts)
+    known: dict[Grouping, int] = field(default_factory=dict)
+
+    def of(self, forms: Sequence[_Form], nodes: ManyNodes, budget: Budget) -> Ints | None:
+        """``(nodes,) int64``, a number of ``known``, or `NOT_SIMPLE`; None where the budget does not do."""
+
+        def one(name: str) -> int | None:
+            devices = nodes.devices(name)
+            found = grouping([form.counter.devices(devices, budget) for form in forms])
+            if budget.left < 0:
+                return None
+            return NOT_SIMPLE if found is None else self.known.setdefault(found, len(self.known))
+
+        found = self.numbers.values(nodes.there, nodes.places, Counting(one))
+        if not self.numbers.left:
+            return found
+        self.numbers = NodeCounts()
+        return None
+
+
+class FreeNumbers:
+    """See the module. ``classes``: as they are now; when one changes, all is made anew."""
+
+    def __init__(self, classes: dict[str, DeviceClass], selectors: Selectors, views: DeviceViews) -> None:
+        self._known = classes, selectors, views
+        self._forms: dict[Form, _Form] = {}
+        self._together: dict[tuple[Form, ...], _Together] = {}
+
+    def devices_changed(self) -> None:
+        """Nodes have other devices than before."""
+        for form in self._forms.values():
+            form.devices_changed()
+
+    def pods(self, wanted: Mapping[Form, int], limit: int, nodes: ManyNodes, budget: Budget) -> Ints | None:
+        """``(nodes,) int64``: on how many times these devices are free, `NOT_SIMPLE` where more than that decides.
+
+        None where it takes more than the budget to know that of all nodes; then nothing of it is used up.
+        """
+        forms, own = [self._form(form) for form in wanted], Budget(budget.left)
+        if any(form.costly for form in forms):
+            return None
+        free = [form.free(nodes, own) for form in forms]
+        together = self._groups(tuple(wanted)).of(forms, nodes, own) if len(forms) > 1 else None
+        there = [one for one in free if one is not None]
+        if len(there) < len(free) or (together is None and len(free) > 1):
+            return None
+        budget.charge(budget.left - own.left)
+        each = list(wanted.values())
+        if together is None:
+            return np.minimum(there[0] // each[0], limit)  # what is not simple stays -1
+        found = np.full(len(together), NOT_SIMPLE, np.int64)
+        for groups, number in self._groups(tuple(wanted)).known.items():
+            fit = np.min([there[group[0]] // sum(each[at] for at in group) for group in groups], axis=0)
+            found = np.where(together == number, np.minimum(fit, limit), found)
+        return found
+
+    def _form(self, form: Form) -> _Form:
+        found = self._forms.pop(form, None)
+        if found is None:
+            if len(self._forms) >= FORMS_KEPT:
+                del self._forms[next(iter(self._forms))]
+            found = _Form(FreeDevices(form, *self._known))
+        self._forms[form] = found  # the newest is last, the first is the one to forget
+        return found
+
+    def _groups(self, forms: tuple[Form, ...]) -> _Together:
+        found = self._together.pop(forms, None)
+        if found is None:
+            if len(self._together) >= FORMS_KEPT:
+                del self._together[next(iter(self._together))]
+            found = _Together()
+        self._together[forms] = found
+        return found
