@@ -59,6 +59,6 @@ def _common(pool: Pool, devices: Sequence[Reachable], node: DeviceNode) -> set[D
     return {
         one.device_id
         for one in devices
-        if not (one.device.reach if one.slice.per_device else one.slice.reach).node
+        if not (one.device.reach if one.slice.per_device else one.slice.reach).only
         or any(use.counter_set in counted for use in one.device.uses)
     }

@@ -9,7 +9,7 @@ from engine.claims.cel import versions
 from engine.claims.cel.errors import EvaluationError
 from engine.claims.cel.selectors import FLAWS, Path
 from engine.claims.cel.values import Domains, Value
-from engine.claims.node_selectors import ReachTerms
+from engine.claims.node_selectors import ReachTerms, only_node
 from engine.claims.quantities import Quantity
 
 DeviceId = tuple[str, str, str]  # driver, pool, device
@@ -103,6 +103,11 @@ class Reach:
     node: str
     all_nodes: bool
     terms: ReachTerms | None
+
+    @property
+    def only(self) -> str:
+        """The one node that may reach it, by whichever way it is named; "" where others may too."""
+        return self.node or ("" if self.all_nodes or self.terms is None else only_node(self.terms))
 
 
 @dataclass(frozen=True, eq=False)

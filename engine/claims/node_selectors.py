@@ -44,6 +44,16 @@ def matches(terms: ReachTerms, name: str, labels: Mapping[str, str]) -> bool:
     )
 
 
+def only_node(terms: ReachTerms) -> str:
+    """The one node that may meet these terms, as they name it; "" where there is none such.
+
+    Of several terms it is none: no allocation can repeat them.
+    """
+    fields = terms[0].fields if len(terms) == 1 else ()
+    names = [need.values[0] for need in fields if need.key == _NAME and need.operator == "In"]
+    return names[0] if names else ""
+
+
 def number(text: str | None) -> int | None:
     """A number of 64 bits; None where it is none."""
     digits = (text or "").removeprefix("-").removeprefix("+")

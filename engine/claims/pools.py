@@ -52,19 +52,19 @@ class Inventory:
     def add(self, one: ResourceSlice) -> None:
         """A slice is there."""
         self._of_pool[one.pool_id].append(one)
-        (self._of_node[one.reach.node] if one.reach.node else self._shared).append(one)
+        (self._of_node[node] if (node := one.reach.only) else self._shared).append(one)
 
     def remove(self, one: ResourceSlice) -> None:
         """A slice that was added is there no more."""
         _drop(self._of_pool, one.pool_id, one)
-        if one.reach.node:
-            _drop(self._of_node, one.reach.node, one)
+        if node := one.reach.only:
+            _drop(self._of_node, node, one)
         else:
             self._shared.remove(one)
 
     def nodes_of(self, pool: PoolId) -> set[str] | None:
         """The nodes that slices of a pool name; None where one of them names none: any node may reach it then."""
-        names = {one.reach.node for one in self._of_pool.get(pool, ())}
+        names = {one.reach.only for one in self._of_pool.get(pool, ())}
         return None if "" in names else names
 
     def pools(self, node: DeviceNode, features: Features) -> tuple[Pool, ...]:

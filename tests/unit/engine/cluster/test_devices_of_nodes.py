@@ -186,6 +186,36 @@ def test_a_device_that_other_nodes_could_give_away_is_not_counted():
     assert cluster.fits() == {"a": 0, "b": 0}
 
 
+def named(*nodes, **labels):
+    needs = [{"key": key, "operator": "In", "values": [value]} for key, value in labels.items()]
+    fields = [[{"key": "metadata.name", "operator": "In", "values": [node]}] for node in nodes]
+    return {"nodeSelectorTerms": [{"matchFields": one, "matchExpressions": needs} for one in fields]}
+
+
+@pytest.mark.parametrize(
+    ("selector", "fits"),
+    [
+        (named("a"), {"a": 2, "b": 0}),
+        (named("a", rack="r0"), {"a": 2, "b": 0}),
+        (named("a", rack="r9"), {"a": 0, "b": 0}),
+        (named("a", "a"), {"a": 0, "b": 0}),  # Kubernetes repeats only one term in an allocation
+        (named("a", "b"), {"a": 0, "b": 0}),
+        ({"nodeSelectorTerms": [named("a")["nodeSelectorTerms"][0], {"matchExpressions": []}]}, {"a": 0, "b": 0}),
+    ],
+)
+@pytest.mark.parametrize("each", [False, True])
+def test_a_selector_that_names_one_node_is_as_good_as_its_name(selector, fits, each):
+    cluster, way = Cluster(("a", "b"), devices=0), {"nodeSelector": selector}
+    made = [device(name, **(way if each else {})) for name in ("net", "net-2")]
+    where = {"perDeviceNodeSelection": True} if each else way
+    cluster.cluster.devices.set_slice("net", read_slice(resource_slice(*made, name="net", pool="net", **where)))
+    assert cluster.fits() == fits
+    cluster.cluster.devices.set_uses("ns/held", (Use((DRIVER, "net", "net")),))
+    assert cluster.fits() == {name: count // 2 for name, count in fits.items()}
+    cluster.cluster.devices.set_slice("net", None)
+    assert cluster.fits() == {"a": 0, "b": 0}
+
+
 def test_nodes_that_come_go_and_move_keep_their_own_devices():
     cluster = Cluster(("b", "d"))
     cluster.hold(1, topology=RACK)
