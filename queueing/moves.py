@@ -207,6 +207,13 @@ def relocated(
     return dataclasses.replace(grant, assignments=parts) if changed else None
 
 
+def instead(grant: AssumedAdmission, found: Iterable[Assignment]) -> AssumedAdmission:
+    """The grant with these assignments instead of its own for the same pod sets."""
+    by_name = {part.pod_set: part for part in found}
+    parts = tuple([by_name.get(part.pod_set, part) for part in grant.assignments])
+    return dataclasses.replace(grant, assignments=parts)
+
+
 def hindered(queues: Queues, key: str) -> str:
     """Why one that is admitted is not moved now, as queueing has it; "" where it may be."""
     entry = queues.entries.get(key)

@@ -26,6 +26,7 @@ from engine.cluster.state import ClusterState
 from engine.cluster.tree import Path, Tree
 from engine.model import PODS, PodSet, Policy, TopologyRequest
 from engine.placement.place import place
+from engine.placement.relocate import off
 from engine.results import Refusal, WorkloadRequest
 
 ALL_SETS: Final = 8  # up to so many domains that could be emptied, every set of them is tried
@@ -35,12 +36,16 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Movable:
-    """A workload that may be moved. ``pods``: the keys of its pods that are bound."""
+    """A workload that may be moved. ``pods``: the keys of its pods that are bound.
+
+    ``as_one``: all of it goes to other nodes than it has, as its ranks belong together.
+    """
 
     pod_sets: tuple[PodSet, ...]
     flavors: tuple[str, ...]
     pods: tuple[str, ...] = ()
     priority: int = 0
+    as_one: bool = False
 
     @property
     def count(self) -> int:
@@ -141,7 +146,7 @@ class _Search:
             state.release(workload)
         self._close([*domains, *np.flatnonzero(whole).tolist()])
         largest_first = sorted(workloads, key=lambda name: (-_size(self.movable[name]), name))
-        fits = all(self._placed(workload) for workload in largest_first)
+        fits = all(self._placed(workload, before[workload]) for workload in largest_first)
         state.release(CLOSED)
         now = self.whole() if fits else whole
         gained = np.flatnonzero(now & ~whole).tolist()
@@ -155,9 +160,10 @@ class _Search:
         )
         return Step(moves, tuple(self.tree.path(min(self.rank, self.tree.last), domain) for domain in gained))
 
-    def _placed(self, workload: str) -> bool:
+    def _placed(self, workload: str, before: Collection[str]) -> bool:
         one = self.movable[workload]
-        found = place(self.state, WorkloadRequest(workload, one.pod_sets, one.flavors))
+        pod_sets = tuple([off(pod_set, before) for pod_set in one.pod_sets]) if one.as_one else one.pod_sets
+        found = place(self.state, WorkloadRequest(workload, pod_sets, one.flavors))
         if isinstance(found, Refusal):
             return False
         self.state.reserve(workload, found.assignments)

@@ -1,18 +1,18 @@
 """Moves of jobs that run (docs/moves.md), in simulated time: who is moved, and where to, as the queue core decides it.
 
-Only jobs come together that prefer a level and are spread. Nobody is moved whose pods hold devices of resource claims,
-or keep together in slices or groups, and none that says so.
+Only jobs come together that prefer a level and are spread; those whose pods keep together in slices or groups all at
+once. Nobody is moved whose pods hold devices of resource claims, and none that says so.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from engine.cluster.assignment import Assignment
 from engine.cluster.state import ClusterState
 from engine.model import PodSet, Policy
-from engine.placement.relocate import gather, spread
+from engine.placement.relocate import gather, gather_all, spread
 from engine.results import Refusal
 from queueing.cycle.elastic import sized
-from queueing.moves import LOOK, LOOKED_AT, SEARCHES, MoveLog, MoveRules, MoveTurns, hindered, relocated
+from queueing.moves import LOOK, LOOKED_AT, SEARCHES, MoveLog, MoveRules, MoveTurns, hindered, instead, relocated
 from queueing.queues.entry import AssumedAdmission, Entry
 from queueing.queues.queues import Queues
 from simulator.model import Job
@@ -80,9 +80,9 @@ class Mover:
         return min((at for at in times if at > now), default=None)
 
 
-def _alone(pod_set: PodSet) -> bool:
-    """Whether its pods need not keep together in slices, or with those of other pod sets; devices stay theirs."""
-    return not (pod_set.topology.slices or pod_set.group or pod_set.devices)
+def _as_one(pod_sets: Iterable[PodSet]) -> bool:
+    """Whether pods have to keep together in slices, or with those of other pod sets."""
+    return any(pod_set.topology.slices or pod_set.group for pod_set in pod_sets)
 
 
 def _is_spread(state: ClusterState, entry: Entry) -> bool:
@@ -90,7 +90,7 @@ def _is_spread(state: ClusterState, entry: Entry) -> bool:
     for name, held in state.assignments(entry.workload.key).items():
         pod_set = sized(entry, held.levels, name, held.count)
         wished = pod_set.topology.policy is Policy.PREFERRED and pod_set.topology.level in held.levels
-        if wished and _alone(pod_set) and spread(held, pod_set.topology.level)[-1] > 1:
+        if wished and not pod_set.devices and spread(held, pod_set.topology.level)[-1] > 1:
             return True
     return False
 
@@ -100,10 +100,14 @@ def _together(state: ClusterState, entry: Entry) -> AssumedAdmission | None:
     if entry.grant is None:
         return None
     key = entry.workload.key
+    if _as_one(entry.workload.pod_sets):
+        held = state.assignments(key)
+        every = gather_all(state, key, [sized(entry, part.levels, name, part.count) for name, part in held.items()])
+        return instead(entry.grant, every) if every is not None else None
 
     def search(name: str, held: Assignment) -> Assignment | None:
         return gather(state, key, sized(entry, held.levels, name, held.count))
 
-    names = [pod_set.name for pod_set in entry.workload.pod_sets if _alone(pod_set)]
+    names = [pod_set.name for pod_set in entry.workload.pod_sets if not pod_set.devices]
     found = relocated(state, key, entry.grant, names, search)
     return None if isinstance(found, Refusal) else found

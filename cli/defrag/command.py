@@ -34,6 +34,7 @@ from simulator.tally import measured
 from simulator.world.site import main_flavor
 from ungater.cache.cache import Cache
 from ungater.model.workload_entry import WorkloadEntry
+from ungater.reconcile.moves import as_one
 from ungater.scheduling import relocation
 
 HARMLESS = frozenset({"DaemonSet", "Node"})  # owners of pods that are on every node, and come back where they were
@@ -229,7 +230,7 @@ def _movable(memory: Cache, record: WorkloadEntry, pods: tuple[str, ...], priori
             return f"flavor {now.flavor} has no longer the level that it requests"
         pod_sets.append(memory.pod_sets.pod_set(record, owned, topology, now.count))
         flavors.append(now.flavor)
-    return Movable(tuple(pod_sets), tuple(flavors), pods, priority)
+    return Movable(tuple(pod_sets), tuple(flavors), pods, priority, as_one(record))
 
 
 def _must_stay(dump: Dump, pods: Sequence[objects.Pod], priority: int, max_priority: int | None) -> str:

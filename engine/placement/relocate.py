@@ -7,12 +7,14 @@ Rules
   narrowest wider one that will do. Those stay that are there already; where no domain that it uses has room for the
   rest, all of it goes to another one.
 - Never worse: a pod set has no more domains than before, of any level down to the one that it asks for.
+- Pod sets whose ranks belong together, in slices or in one domain with each other, go all at once (`away`), to none of
+  the nodes where they are: then their new slots are in rank order, and no pod is taken for one that is there already.
 
 Nothing here changes the state.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -26,6 +28,8 @@ from engine.placement.resize import cut, grown, held_of
 from engine.reasons import Reason
 from engine.results import Refusal, WorkloadRequest
 
+ANY_NODE: Mapping[str, Collection[str]] = {}
+WIDER = "there is room only in more domains than now"
 MOST_DOMAINS = 4  # of those that a pod set uses, so many are tried: the ones with most of its pods
 
 
@@ -44,9 +48,7 @@ def relocate(
     held = held_of(state, workload, pod_set.name)
     stays, left = _stays(held, gone)
     lost = {name for part in left for name, _ in part.nodes}
-    wanted = _off(pod_set, lost)
-    if only is not None:
-        wanted = _narrowed(wanted, Requirement(key="metadata.name", operator="In", values=tuple(sorted(only))))
+    wanted = _within(off(pod_set, lost), only)
     found: Assignment | Refusal
     if stays:
         found = grown(state, held, stays, wanted, sum(part.count for part in left), frozenset(lost))
@@ -57,7 +59,7 @@ def relocate(
     if isinstance(found, Refusal):
         return found
     if wider(held, found, pod_set):
-        return Refusal(Reason.DOES_NOT_FIT, "there is room only in more domains than now", pod_set.name, held.flavor)
+        return Refusal(Reason.DOES_NOT_FIT, WIDER, pod_set.name, held.flavor)
     return with_slices(held, found.slices)  # made for the pod set as it is
 
 
@@ -76,6 +78,64 @@ def gather(state: ClusterState, workload: str, pod_set: PodSet) -> Assignment | 
         for found in _gathered(state, workload, pod_set, held, own):
             if not isinstance(found, Refusal):
                 return found
+    return None
+
+
+def away(
+    state: ClusterState, workload: str, pod_sets: Sequence[PodSet], only: Mapping[str, Collection[str]] = ANY_NODE
+) -> tuple[Assignment, ...] | Refusal:
+    """All slots of these pod sets on other nodes, placed as they ask for; all of one flavor.
+
+    ``only``: by pod set, the nodes to which they may go; absent: any. Raises ValueError where the workload holds no
+    such pod set.
+    """
+    held = [held_of(state, workload, pod_set.name) for pod_set in pod_sets]
+    left = {name for part in held for piece in part.slices for name, _ in piece.nodes}
+    wanted = [
+        _within(msgspec.structs.replace(off(pod_set, left), count=part.count), only.get(pod_set.name))
+        for pod_set, part in zip(pod_sets, held, strict=True)
+    ]
+    flavors = tuple(dict.fromkeys(part.flavor for part in held))
+    if len(flavors) > 1:
+        return Refusal(Reason.UNSUPPORTED_CONSTRAINT, "its pod sets are in several flavors", pod_sets[0].name)
+    placed = place(state, WorkloadRequest(workload, tuple(wanted), flavors))
+    if isinstance(placed, Refusal):
+        return placed
+    made: list[Assignment] = []
+    here = {piece.values for part in held for piece in part.slices}  # where a slot is more than a node, it has others
+    for before, after, pod_set in zip(held, placed.assignments, pod_sets, strict=True):
+        if wider(before, after, pod_set) or not here.isdisjoint(piece.values for piece in after.slices):
+            return Refusal(Reason.DOES_NOT_FIT, WIDER, pod_set.name, before.flavor)
+        made.append(with_slices(before, after.slices))
+    return tuple(made)
+
+
+def gather_all(state: ClusterState, workload: str, pod_sets: Sequence[PodSet]) -> tuple[Assignment, ...] | None:
+    """Pod sets whose ranks belong together in fewer domains, all at once; None as of `gather`.
+
+    Those that share a domain are as far apart as all of their pods are.
+    """
+    held = {pod_set.name: held_of(state, workload, pod_set.name) for pod_set in pod_sets}
+    for depth in range(max(map(len, (part.levels for part in held.values())), default=0) - 1, -1, -1):
+        used: dict[str, set[Path]] = {}
+        for pod_set in pod_sets:
+            unit = pod_set.group or f"pod set {pod_set.name}"
+            used.setdefault(unit, set()).update(part.values[: depth + 1] for part in held[pod_set.name].slices)
+        wanted, apart = list(pod_sets), False
+        for at, pod_set in enumerate(pod_sets):
+            levels, topology = held[pod_set.name].levels, pod_set.topology
+            if topology.policy is not Policy.PREFERRED or topology.level not in levels[depth:]:
+                continue
+            apart |= len(used[pod_set.group or f"pod set {pod_set.name}"]) > 1
+            required = msgspec.structs.replace(topology, policy=Policy.REQUIRED, level=levels[depth])
+            wanted[at] = msgspec.structs.replace(pod_set, topology=required)
+        if not apart:
+            continue
+        found = away(state, workload, wanted)
+        if isinstance(found, Refusal):
+            continue
+        if not any(wider(held[one.pod_set], one, asked) for one, asked in zip(found, pod_sets, strict=True)):
+            return found
     return None
 
 
@@ -123,10 +183,17 @@ def _stays(held: Assignment, gone: Mapping[Path, int]) -> tuple[list[Slice], lis
     return stays, left
 
 
-def _off(pod_set: PodSet, nodes: Collection[str]) -> PodSet:
+def off(pod_set: PodSet, nodes: Collection[str]) -> PodSet:
+    """The pod set as one that may go to none of these nodes."""
     if not nodes:
         return pod_set
     return _narrowed(pod_set, Requirement(key="metadata.name", operator="NotIn", values=tuple(sorted(nodes))))
+
+
+def _within(pod_set: PodSet, only: Collection[str] | None) -> PodSet:
+    if only is None:
+        return pod_set
+    return _narrowed(pod_set, Requirement(key="metadata.name", operator="In", values=tuple(sorted(only))))
 
 
 def _narrowed(pod_set: PodSet, field: Requirement) -> PodSet:

@@ -5,6 +5,8 @@ Rules
 - Pods that run are evicted, so that PodDisruptionBudgets hold; what their owner makes anew goes to the new places.
 - Pods of Jobs go all at once, as none of them gets on without the others. Those of a StatefulSet or ReplicaSet go one
   at a time, each when the successor of the last one is ready: a service goes on meanwhile, with a budget or without.
+- Whose ranks belong together, in slices or in one domain, goes as a whole (`as_one`), and all at once. So does a group
+  of a LeaderWorkerSet: all of it is made anew when one of its pods goes.
 - A pod that is still where it was keeps one of the new places from its successor, as any that is to go does
   (`ungater.reconcile.ungating`): no more pods run than are admitted.
 - A ReplicaSet makes a successor as soon as a pod begins to end, a StatefulSet once it is gone; how many pods they are
@@ -24,7 +26,7 @@ from ungater.jobs.leaderworkerset import KIND as LEADER_SETS
 from ungater.model import conditions as names
 from ungater.model.actions import EvictMoved, Instruction, WriteConditions
 from ungater.model.conditions import WantedCondition
-from ungater.model.job_view import SERVICES, JobView, is_job
+from ungater.model.job_view import SERVICES, JobView, PodSetView, is_job
 from ungater.model.pod_slots import PodSetSlots, Tally, finished
 from ungater.model.workload_entry import WorkloadEntry
 
@@ -40,7 +42,7 @@ def steps(entry: WorkloadEntry, counted: Mapping[str, Tally]) -> list[Instructio
     """Evict who is to go; nobody is left and all are up: say that it is over. ``counted``: by pod set."""
     pods = [pod for count in counted.values() for pod in count.moved if pod.spec.node_name]
     if pods:
-        one = not all(is_job(controller_of(pod.metadata)) for pod in pods)
+        one = not as_one(entry) and not all(is_job(controller_of(pod.metadata)) for pod in pods)
         if one and not _all_ready(entry):
             return []  # the last one's successor is not there yet
         why = f"workload {entry.job.workload} is moved: {_why(entry)}"
@@ -53,10 +55,22 @@ def steps(entry: WorkloadEntry, counted: Mapping[str, Tally]) -> list[Instructio
 
 
 def movable(entry: WorkloadEntry) -> bool:
-    """Whether its owner makes pods anew one for one, and lets some of them go alone, and it is known how many come."""
-    return (
-        (not entry.job.open_ended or _of_service(entry.job)) and not entry.job.whole and entry.job.kind != LEADER_SETS
-    )
+    """Whether its owner makes pods anew one for one, and it is known how many come.
+
+    Of a service that does not tell how many pods it has only one may be away at a time, so it does not go as a whole.
+    """
+    known = not entry.job.open_ended or (_of_service(entry.job) and not as_one(entry))
+    return known and not entry.job.whole
+
+
+def as_one(entry: WorkloadEntry) -> bool:
+    """Whether all of its pods go when one of them is moved."""
+    return entry.job.kind == LEADER_SETS or not all(map(_alone, entry.job.pod_sets))
+
+
+def _alone(owned: PodSetView) -> bool:
+    """Whether its pods need not keep together in slices, or with those of other pod sets."""
+    return not owned.shared and (owned.request is None or not (owned.request.slices or owned.request.group))
 
 
 def _of_service(job: JobView) -> bool:

@@ -26,7 +26,7 @@ from ungater.model import conditions, move_request
 from ungater.model.conditions import WantedCondition, moment
 from ungater.model.move_request import MoveRequest
 from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
-from ungater.reconcile.moves import movable
+from ungater.reconcile.moves import as_one, movable
 from ungater.scheduling import old_places, relocation
 from ungater.writers.events import emit
 
@@ -208,8 +208,13 @@ class Moves:
     def put_back(self, entry: WorkloadEntry, pods: Iterable[Pod], why: str) -> bool:
         """These pods of one that is moved do not go: they get the places back where they are. False: they cannot.
 
-        After a restart nobody knows where it was: it may be spread no wider then than it is to be.
+        After a restart nobody knows where it was: it may be spread no wider then than it is to be. Who goes as a whole
+        comes back as a whole, or not.
         """
+        pods = list(pods)
+        held = entry.grant.assignments if entry.grant is not None else ()
+        if as_one(entry) and len(pods) < sum(part.count for part in held):
+            return False  # some of it is elsewhere already, and all of it belongs together
         grant, said = old_places.restored(self._cache, entry, pods), _said(entry)
         if grant is None or entry.grant is None or said is None:
             return False

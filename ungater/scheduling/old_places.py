@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 
 from engine.cluster.assignment import Assignment
+from engine.cluster.natural_order import NaturalKey, natural
 from engine.placement.relocate import spread
 from kube.objects import Pod
 from queueing.queues.entry import AssumedAdmission
@@ -59,12 +60,16 @@ def restored(cache: Cache, entry: WorkloadEntry, pods: Iterable[Pod]) -> Assumed
     return dataclasses.replace(grant, assignments=tuple(parts))
 
 
+def _in_order(item: tuple[tuple[str, ...], int]) -> list[NaturalKey]:
+    return [natural(value) for value in item[0]]
+
+
 def _exchanged(
     slots: PodSetSlots, back: Sequence[Pod], pods: Iterable[Pod], sent: Callable[[str], Expectation | None]
 ) -> PodSetSlots | None:
     """The slots with those where some pods are, for as many that no other pod is in, or was ``sent`` to.
 
-    In the order of their names; None where there are fewer.
+    In the tree's order, which is that of ranks; None where there are fewer.
     """
     counts = {slot.values: slot.count for slot in slots.slots}
     used = dict.fromkeys(counts, 0)
@@ -87,5 +92,5 @@ def _exchanged(
         counts[values] = counts.get(values, 0) + 1
         used[values] = used.get(values, 0) + 1
         nodes.setdefault(values, pod.spec.node_name if free.node else "")
-    made = [Slot(values, count, nodes[values]) for values, count in sorted(counts.items()) if count > 0]
+    made = [Slot(values, count, nodes[values]) for values, count in sorted(counts.items(), key=_in_order) if count > 0]
     return PodSetSlots(slots.levels, made, slots.flavor)

@@ -7,10 +7,9 @@ Rules
 - Only of owners that say how many pods they have. Else a successor beside a pod that still ends would count as growth,
   and one that is not made yet as fewer pods. ReplicaSets and StatefulSets need not say it; their pods are counted one
   for one meanwhile (`ungater.reconcile.moves.one_for_one`).
-- No group of a LeaderWorkerSet: that makes all of a group anew when one of its pods goes.
 - Budgets that would not let all of them go now forbid it.
 - Room that is kept for somebody who waits is not used.
-- Pod sets with slices, and those that share a domain with another, stay: their ranks belong together.
+- Who goes as a whole (`ungater.reconcile.moves.as_one`) has room for all of it elsewhere before one of its pods goes.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -18,8 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from engine.cluster.assignment import Assignment, without
 from engine.cluster.tree import Path
 from engine.model import PodSet, Policy
-from engine.placement.relocate import gather, relocate
-from engine.reasons import Reason
+from engine.placement.relocate import away, gather, gather_all, relocate
 from engine.results import Refusal
 from kube.objects import Pod, controller_of, is_true
 from queueing import moves
@@ -29,7 +27,7 @@ from ungater.model import conditions
 from ungater.model.job_view import REPLICA_SET, PodSetView
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
-from ungater.reconcile.moves import movable
+from ungater.reconcile.moves import as_one, movable
 from ungater.reconcile.partial_eviction import SAFE_TO_EVICT
 from ungater.scheduling.replacement import pod_set_in
 
@@ -84,27 +82,28 @@ def _steady(cache: Cache, entry: WorkloadEntry) -> bool:
 
 def unmovable(cache: Cache, entry: WorkloadEntry) -> str:
     """Why a workload is not moved now wherever all of it were to go; "" where it may be. Without budgets and places."""
-    if not all(alone(owned) for owned in entry.job.pod_sets):
-        return "its pods keep together in slices, or with those of another pod set: such are not moved"
     return hindered(cache, entry) or _bound(entry, entry.pods.values())
 
 
 def together(cache: Cache, entry: WorkloadEntry) -> AssumedAdmission | None:
     """Fewer domains for pod sets that prefer a level and are spread; None where that is not so, or there is no room."""
+    if as_one(entry):
+        return _whole(entry, gather_all(cache.state, entry.key, _pod_sets(cache, entry)))
     found = _searched(cache, entry, lambda _, pod_set, _held: gather(cache.state, entry.key, pod_set))
     return found if isinstance(found, AssumedAdmission) else None
 
 
 def is_spread(entry: WorkloadEntry) -> bool:
     """Whether some pod set prefers a level, uses several domains of it, and may come together. Cheap: most are not."""
+    used: dict[str, set[tuple[str, ...]]] = {}  # by those that share a domain
     for owned in entry.job.pod_sets:
         slots, request = entry.slots_in.get(owned.name), owned.request
         if slots is None or request is None or request.policy is not Policy.PREFERRED:
             continue
         depth = slots.levels.index(request.level) + 1 if request.level in slots.levels else len(slots.levels)
-        if len({slot.values[:depth] for slot in slots.slots}) > 1:
-            return True
-    return False
+        unit = f"group {request.group or owned.shared}" if request.group or owned.shared else owned.name
+        used.setdefault(unit, set()).update(slot.values[:depth] for slot in slots.slots)
+    return any(len(domains) > 1 for domains in used.values())
 
 
 def realigned(cache: Cache, entry: WorkloadEntry, pods: Mapping[str, str]) -> AssumedAdmission | None:
@@ -119,6 +118,9 @@ def realigned(cache: Cache, entry: WorkloadEntry, pods: Mapping[str, str]) -> As
         mine = gone.setdefault(entry.pod_set_of(pod), {})
         mine[slots.slots[index].values] = mine.get(slots.slots[index].values, 0) + 1
 
+    if as_one(entry):
+        return _whole(entry, away(cache.state, entry.key, _pod_sets(cache, entry)))
+
     def search(owned: PodSetView, pod_set: PodSet, _: Assignment) -> Found:
         return relocate(cache.state, entry.key, pod_set, gone[owned.name]) if owned.name in gone else None
 
@@ -130,10 +132,16 @@ def moved_to(
     cache: Cache, entry: WorkloadEntry, nodes: Mapping[str, Collection[str]]
 ) -> AssumedAdmission | Refusal | None:
     """Its pods on these nodes alone, by pod set; None where they are there already, or a refusal."""
-    for owned in entry.job.pod_sets:
-        if owned.name in nodes and not alone(owned):
-            text = f"pod set {owned.name} has slices, or shares a domain with another: its pods stay together"
-            return Refusal(Reason.UNSUPPORTED_CONSTRAINT, text, owned.name)
+    if as_one(entry):
+        there = all(
+            node in nodes[part.pod_set]
+            for part in cache.state.assignments(entry.key).values()
+            if part.pod_set in nodes
+            for piece in part.slices
+            for node, _ in piece.nodes
+        )
+        found = None if there else away(cache.state, entry.key, _pod_sets(cache, entry), nodes)
+        return found if isinstance(found, Refusal) else _whole(entry, found)
 
     def search(owned: PodSetView, pod_set: PodSet, held: Assignment) -> Found:
         only = nodes.get(owned.name)
@@ -149,19 +157,30 @@ def _searched(cache: Cache, entry: WorkloadEntry, search: Search) -> AssumedAdmi
     """What a search finds for each pod set in turn; the first refusal, or None where there is nothing to do."""
     if entry.grant is None:
         return None
-    named = {owned.name: owned for owned in entry.job.pod_sets if alone(owned)}
+    named = {owned.name: owned for owned in entry.job.pod_sets}
 
     def elsewhere(name: str, held: Assignment) -> Found:
         pod_set = pod_set_in(cache, entry, named[name], held.levels, held.count)
-        found = search(named[name], pod_set, held)
-        return None if pod_set.group and not isinstance(found, Refusal) else found
+        return search(named[name], pod_set, held)
 
     return moves.relocated(cache.state, entry.key, entry.grant, named, elsewhere)
 
 
-def alone(owned: PodSetView) -> bool:
-    """Whether its pods need not keep together in slices, or with those of other pod sets."""
-    return not owned.shared and (owned.request is None or not (owned.request.slices or owned.request.group))
+def _pod_sets(cache: Cache, entry: WorkloadEntry) -> list[PodSet]:
+    """Those of its pod sets that have slots, as they are asked for where they are."""
+    held = cache.state.assignments(entry.key)
+    return [
+        pod_set_in(cache, entry, owned, part.levels, part.count)
+        for owned in entry.job.pod_sets
+        if (part := held.get(owned.name)) is not None and part.slices
+    ]
+
+
+def _whole(entry: WorkloadEntry, found: tuple[Assignment, ...] | Refusal | None) -> AssumedAdmission | None:
+    """What it would hold with these instead; None where there are none."""
+    if entry.grant is None or found is None or isinstance(found, Refusal):
+        return None
+    return moves.instead(entry.grant, found)
 
 
 # --- the pods that would go ----------------------------------------------------------------------------------------

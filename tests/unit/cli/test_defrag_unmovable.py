@@ -68,7 +68,6 @@ def not_ready(job, pods):
         (everywhere("terminationGracePeriodSeconds", 601), "pod moves-0 may take more than 600 s to stop"),
         (everywhere("resourceClaims", [{"name": "c", "resourceClaimName": "c"}]), "resource claims"),
         (everywhere("priorityClassName", "spared"), "non-preemptible"),
-        (in_slices, "keep together in slices"),
         (not_ready, "not all of its pods run in their slots and are ready"),
     ],
 )
@@ -83,6 +82,18 @@ def test_one_that_the_controller_would_not_move_is_left_and_the_others_are_moved
     assert left == "team/moves"
     assert says in why
     assert [move.job for step in found.steps for move in step.moves] == ["team/other"]
+
+
+def test_one_with_slices_is_moved_as_a_whole(tmp_path):
+    job, workload, pods = steady("moves", ["r1h1"], 4)
+    in_slices(job, pods)
+    found = plan(tmp_path, job, workload, *pods)
+    assert found.left == ()
+    other = steady("other", ["r2h2"], 4)
+    found = plan(tmp_path, *other[:2], *other[2], job, workload, *pods)
+    moves = [move for step in found.steps for move in step.moves]
+    assert moves
+    assert all(not set(move.before) & set(move.after) for move in moves if move.job == "team/moves")
 
 
 def test_a_plan_that_nobody_carries_out_has_them_too(tmp_path):

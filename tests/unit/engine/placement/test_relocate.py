@@ -4,11 +4,11 @@ import itertools
 import random
 
 import pytest
-from support.engine_factories import BLOCK, RACK, make_pod, make_pod_set, nodes_of, racks
+from support.engine_factories import BLOCK, GPU, RACK, make_pod, make_pod_set, nodes_of, racks
 
 from engine.cluster.assignment import Assignment, Slice
-from engine.model import Policy
-from engine.placement.relocate import gather, relocate, spread
+from engine.model import PodSet, Policy, SliceLayer, TopologyRequest
+from engine.placement.relocate import away, gather, gather_all, relocate, spread
 from engine.reasons import Reason
 from engine.results import Refusal
 
@@ -176,3 +176,71 @@ def test_a_required_rack_holds_for_all_of_it():
     assert nodes_of(relocate(state, "w", pod_set, everything, only={"n1", "n2"})) == {"n1": 2, "n2": 2}
     half = relocate(state, "w", pod_set, {path(state, "n0"): 2}, only={"n1"})
     assert isinstance(half, Refusal), "half of it in another rack"
+
+
+# --- all at once -----------------------------------------------------------------------------------------------
+
+
+def sliced(count, size, level=BLOCK):
+    """Pods that prefer a level, and of which ``size`` keep together in a rack."""
+    topology = TopologyRequest(policy=Policy.PREFERRED, level=level, slices=(SliceLayer(RACK, size),))
+    return PodSet(name="main", count=count, requests={GPU: 1}, topology=topology)
+
+
+def test_slices_come_together_in_a_block_and_none_of_their_pods_stays():
+    state = racks({"b1/r1": [4], "b1/r2": [2], "b2/r3": [4], "b3/r4": [4], "b3/r5": [4]})
+    holding(state, sliced(8, 4), {"n0": 4, "n2": 4})
+    (found,) = gather_all(state, "w", [sliced(8, 4)])
+    assert nodes_of(found) == {"n3": 4, "n4": 4}
+    assert found.source == sliced(8, 4)
+
+
+def test_slices_stay_where_not_all_of_them_have_room_in_one_block():
+    state = racks({"b1/r1": [4], "b1/r2": [4], "b2/r3": [4]})
+    holding(state, sliced(8, 4), {"n0": 4, "n2": 4})
+    assert gather_all(state, "w", [sliced(8, 4)]) is None, "where half of it is, its own pods are yet"
+
+
+def test_who_shares_a_domain_is_apart_where_one_of_them_is_elsewhere_and_goes_with_the_others():
+    state = racks({"b1/r1": [1, 1], "b1/r2": [4], "b2/r3": [8]})
+    pod_sets = [make_pod_set(1, Policy.PREFERRED, name="leader", group="g")]
+    pod_sets += [make_pod_set(4, Policy.PREFERRED, name="workers", group="g")]
+    tree = state.tree("tas")
+    at = dict(zip(tree.names, tree.paths, strict=True))
+    state.reserve(
+        "w",
+        [
+            Assignment(
+                pod_set=pod_set.name,
+                flavor="tas",
+                levels=tree.flavor.levels,
+                requests=pod_set.requests,
+                slices=[Slice((*at[node][:2], node), pod_set.count, ((node, pod_set.count),))],
+                source=pod_set,
+            )
+            for pod_set, node in zip(pod_sets, ("n0", "n2"), strict=True)
+        ],
+    )
+    found = gather_all(state, "w", pod_sets)
+    assert [nodes_of(part) for part in found] == [{"n3": 1}, {"n3": 4}]
+
+
+def test_where_a_slot_is_more_than_a_node_nobody_is_taken_for_one_that_went():
+    state = racks({"b1/r1": [4, 4]}, levels=(BLOCK, RACK))
+    tree = state.tree("tas")
+    pod_set = make_pod_set(4, Policy.PREFERRED)
+    part = Slice(tree.paths[0][:2], 4, (("n0", 4),))
+    state.reserve(
+        "w",
+        [
+            Assignment(
+                pod_set="main",
+                flavor="tas",
+                levels=(BLOCK, RACK),
+                requests=pod_set.requests,
+                slices=[part],
+                source=pod_set,
+            )
+        ],
+    )
+    assert isinstance(away(state, "w", [pod_set]), Refusal)

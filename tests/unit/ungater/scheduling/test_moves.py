@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from support.owned import KEYS, make_job, make_owner, make_pod
 from support.queued_world import filled
-from support.world import World
+from support.world import World, make_node
 
 from clock import SYSTEM
 from engine.reasons import Reason
@@ -257,8 +257,8 @@ def test_only_controllers_that_are_known_make_pods_anew_whatever_others_are_call
     assert bool(cluster.begun) is moved
 
 
-@pytest.mark.parametrize("change", [{"open_ended": True}, {"kind": "LeaderWorkerSet"}])
-def test_owners_stay_that_make_more_pods_meanwhile_or_all_of_them_anew(cluster, change):
+@pytest.mark.parametrize("change", [{"open_ended": True}, {"whole": True}])
+def test_owners_stay_that_make_more_pods_meanwhile_or_let_none_go_alone(cluster, change):
     entry, _ = cluster.spread()
     entry.view(entry.job, dataclasses.replace(entry.job, **change))
     assert "makes its pods anew" in relocation.unmovable(cluster.world.memory, entry)
@@ -853,3 +853,77 @@ class Entered:
 def copy_of(entry, namespace, name):
     job = dataclasses.replace(entry.job, namespace=namespace, name=name, uid=name, workload=name)
     return dataclasses.replace(entry, job=job)
+
+
+# --- those that go as a whole --------------------------------------------------------------------------------------
+
+IN_SLICES = {**PREFERRED, KEYS.slice_level: "kubernetes.io/hostname", KEYS.slice_size: "2"}
+
+
+def apart(cluster, *, kind="Job", api="batch/v1", room=("r3-h1", "r3-h2"), **more):
+    """A job of two slices in two racks, beside others that have the rest of them; then a third rack has ``room``."""
+    for host in ("h1", "h2"):
+        cluster.world.put("node", make_node("r3", host))
+    others = {node: cluster.filler(node, node) for node in ("r1-h1", "r2-h1", "r3-h1", "r3-h2")}
+    entry = cluster.job(**more)
+    assert racks(entry) == {"r1", "r2"}
+    for node in room:
+        cluster.gone(others[node])
+    for pod in list(entry.pods.values()):
+        refs = tuple(msgspec.structs.replace(one, kind=kind, api_version=api) for one in pod.metadata.owner_references)
+        meta = msgspec.structs.replace(pod.metadata, owner_references=refs)
+        entry.pods[pod.metadata.uid] = msgspec.structs.replace(pod, metadata=meta)
+    return entry
+
+
+def test_a_job_with_slices_comes_together_as_a_whole(cluster):
+    entry = apart(cluster, request=IN_SLICES)
+    assert relocation.unmovable(cluster.world.memory, entry) == ""
+    cluster.look()
+    assert cluster.begun == [entry.key]
+    assert [(slot.node, slot.count) for slot in entry.slots.slots] == [("r3-h1", 2), ("r3-h2", 2)]
+    free = [cluster.world.memory.state.free(node)["cpu"] for node in ("r3-h1", "r3-h2", "r1-h2", "r2-h2")]
+    assert free == [0] * 4, "its next place is kept before the first pod goes, and the old one while pods are there"
+    (evict,) = of(i.EvictMoved, reconcile(entry, cluster.world.memory.rules, 0.0, NOW))
+    assert (len(evict.pods), evict.one) == (4, False)
+
+
+def test_a_job_with_slices_stays_where_not_all_of_it_has_another_place(cluster):
+    entry = apart(cluster, request=IN_SLICES, room=("r3-h1", "r1-h1"))
+    cluster.look()
+    assert cluster.begun == []
+    ask(cluster, entry, ["r1-h1", "r1-h2"])
+    cluster.look()
+    assert cluster.begun == []
+    assert refused(entry).reason == "NeverFits", "of the nodes that are named it has one already"
+
+
+def test_one_that_goes_as_a_whole_comes_back_as_a_whole_or_not(cluster):
+    entry = apart(cluster, request=IN_SLICES)
+    before = [(slot.values, slot.count) for slot in entry.slots.slots]
+    cluster.look()
+    pods = away(entry)
+    assert not cluster.moves.put_back(entry, pods[1:], "a budget refuses")
+    assert said(entry).status == "True", "the budget is asked on and on"
+    assert cluster.moves.put_back(entry, pods, "a budget refuses")
+    assert [(slot.values, slot.count) for slot in entry.slots.slots] == before
+
+
+def test_a_group_of_a_leader_worker_set_goes_at_once_where_an_administrator_says(cluster):
+    entry = apart(cluster, kind="StatefulSet", api="apps/v1")
+    entry.view(entry.job, dataclasses.replace(entry.job, kind="LeaderWorkerSet"))
+    ask(cluster, entry, ["r3-h1", "r3-h2"])
+    cluster.look()
+    assert cluster.begun == [entry.key]
+    assert racks(entry) == {"r3"}
+    (evict,) = of(i.EvictMoved, reconcile(entry, cluster.world.memory.rules, 0.0, NOW))
+    assert (len(evict.pods), evict.one) == (4, False), "all of it is made anew when one of its pods goes"
+
+
+def test_a_service_that_does_not_tell_how_many_pods_it_has_does_not_go_as_a_whole(cluster):
+    entry = apart(cluster, request=IN_SLICES)
+    change = {"kind": "ReplicaSet", "api_version": "apps/v1", "open_ended": True}
+    entry.view(entry.job, dataclasses.replace(entry.job, **change))
+    assert "no move goes with" in relocation.unmovable(cluster.world.memory, entry)
+    cluster.look()
+    assert cluster.begun == []
