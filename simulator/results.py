@@ -30,7 +30,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     When it last started: ``domains``, how many of each level its pods
     were in; ``aligned``, whether they were in one domain of the level it wishes (None: it wishes none); ``crossing``,
     how many got devices of several sockets though one has as many; ``avoidable``, how many of these had a node, as the
-    cluster was, where they would not; ``split``, how many hold something of more
+    cluster was, where they would not; ``kept``, of how many of those all such nodes were closed for who waits for
+    longer than the rules' ``hold``; ``split``, how many hold something of more
     NUMA zones than they would on an empty machine.
     """
 
@@ -53,6 +54,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     refusals: int = 0
     crossing: int = 0
     avoidable: int = 0
+    kept: int = 0
     split: int = 0
     aligned: bool | None = None
     domains: dict[str, int] = {}

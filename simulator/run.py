@@ -285,6 +285,12 @@ class Simulation:
         if track.running:
             self._end_later(track)
 
+    def _closed(self, track: Track) -> set[str]:
+        """The nodes that others have closed to a job, as they wait for longer than the rules' ``hold``."""
+        claims, of_this = self.queues.claims.values(), self.queues.entries[track.job.key].order
+        hard = (claim for claim in claims if not claim.soft and claim.order < of_this)
+        return {name for claim in hard for names in claim.nodes.values() for name in names}
+
     def _end_later(self, track: Track) -> None:
         if track.pace < inf:
             self._later((track.left - track.done) * track.pace, Kind.END, track)
@@ -298,7 +304,8 @@ class Simulation:
         elif not refused:
             crossing = self.site.crossing(where, self.tally.resource)
             avoidable = self.site.avoidable(where, self.tally.resource) if crossing else 0
-            track.run(self.now, crossing, avoidable, self.site.split(where))
+            kept = avoidable - self.site.avoidable(where, self.tally.resource, self._closed(track)) if avoidable else 0
+            track.run(self.now, crossing, avoidable, kept, self.site.split(where))
             self.tally.runs(1)
             self._end_later(track)
         elif track.tries >= self.options.retries:
@@ -350,6 +357,7 @@ class Simulation:
             refusals=track.refusals,
             crossing=track.crossing,
             avoidable=track.avoidable,
+            kept=track.kept,
             split=track.split,
             aligned=track.aligned,
             domains=track.domains,

@@ -46,6 +46,7 @@ class Summary(msgspec.Struct, frozen=True, rename="camel"):
     ``lost``, in amounts times hours: what evictions and moves undid.
     ``crossing``: pods with devices of several sockets though
     one has as many; ``avoidable``: those of them that would not on another node that had room for them;
+    ``kept``: those of these for which all such nodes were closed for who waits for longer than ``--hold``;
     ``split``: pods with something of more NUMA zones than on an empty machine.
     """
 
@@ -71,6 +72,7 @@ class Summary(msgspec.Struct, frozen=True, rename="camel"):
     refusals: int
     crossing: int
     avoidable: int
+    kept: int
     split: int
     levels: tuple[LevelSummary, ...]
     moves: int | msgspec.UnsetType = msgspec.UNSET  # where the policy moves anybody
@@ -109,6 +111,7 @@ def summarise(result: Result) -> Summary:
         refusals=sum(one.refusals for one in outcomes),
         crossing=sum(one.crossing for one in outcomes),
         avoidable=sum(one.avoidable for one in outcomes),
+        kept=sum(one.kept for one in outcomes),
         split=sum(one.split for one in outcomes),
         levels=tuple(_levels(result, weights)),
         moves=sum(one.moves for one in outcomes) if result.policy.moving else msgspec.UNSET,

@@ -42,6 +42,7 @@ class Track:
     aligned: bool | None = None
     crossing: int = 0
     avoidable: int = 0
+    kept: int = 0
     split: int = 0
     domains: dict[str, int] = field(default_factory=dict)
     wanted: dict[str, int] = field(default_factory=dict)
@@ -81,10 +82,10 @@ class Track:
         """It has more pods, which kubelets did not see yet."""
         self.tries = 0
 
-    def run(self, now: float, crossing: int, avoidable: int, split: int) -> None:
+    def run(self, now: float, crossing: int, avoidable: int, kept: int, split: int) -> None:
         """All its pods run."""
         self.running, self.since = True, now
-        self.crossing, self.avoidable, self.split = crossing, avoidable, split
+        self.crossing, self.avoidable, self.kept, self.split = crossing, avoidable, kept, split
         self.started = now if self.started is None else self.started
 
     def count_refusals(self, pods: int) -> None:

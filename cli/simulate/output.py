@@ -53,6 +53,7 @@ def _figures(summary: Summary, reasons: Sequence[str]) -> Iterator[tuple[str, st
     yield "pods refused by kubelets", str(summary.refusals)
     yield "pods across sockets without need", str(summary.crossing)
     yield "  though another node would have spared them", str(summary.avoidable)
+    yield "    all of these nodes closed for one that waits longer than --hold", _some(summary.kept)
     yield "pods across NUMA zones without need", str(summary.split)
     for number, level in enumerate(summary.levels, 1):
         short = level.level.rpartition("/")[2]
@@ -79,7 +80,7 @@ def write_jobs(result: Result, stream: TextIO) -> None:
     domains = [f"domains:{level}" for level in result.levels]
     names = (
         *("name", "arrival", "duration", "pods", "amount", "priority", "queue", "topology", "end", "started"),
-        *("finished", "wait", "starts", "evictions", "lost", "refusals", "crossing", "avoidable", "aligned"),
+        *("finished", "wait", "starts", "evictions", "lost", "refusals", "crossing", "avoidable", "kept", "aligned"),
         *(("moves",) if result.policy.moving else ()),
     )
     lines = csv.writer(stream, lineterminator="\n")

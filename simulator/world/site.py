@@ -9,7 +9,7 @@ come back when it is gone, or its kubelet refuses it. That is so with every poli
 
 import random
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -184,20 +184,22 @@ class Site:
         """How many of the pods got devices of several sockets though one has as many."""
         return sum(self.kubelets.crosses(node, key, resource) for key, _, node in where.pods)
 
-    def avoidable(self, where: Where, resource: str) -> int:
+    def avoidable(self, where: Where, resource: str, closed: Container[str] = ()) -> int:
         """How many of those would not have to: on a node with room for them they get devices of one socket.
 
-        Room that others hold is none; what is kept for those who wait for long (claims) is not told from what is free.
+        Room that others hold is none; what is kept for those who wait for long (claims) counts as free, but on nodes
+        that are ``closed`` for them.
         Of pods that wish a level, nodes of the same domain of it count alone.
         """
         found = ((pod_set, node) for key, pod_set, node in where.pods if self.kubelets.crosses(node, key, resource))
-        return sum(self._spares(pod_set, node, resource) for pod_set, node in found)
+        return sum(self._spares(pod_set, node, resource, closed) for pod_set, node in found)
 
-    def _spares(self, pod_set: PodSet, node: str, resource: str) -> bool:
+    def _spares(self, pod_set: PodSet, node: str, resource: str, closed: Container[str]) -> bool:
         level, shape, nodes = pod_set.topology.level, pod_set.shape, self.state.nodes
         return shape is not None and any(
             name in self.kubelets
             and name != node
+            and name not in closed
             and (level is None or other.labels.get(level) == nodes[node].labels.get(level))
             and all(self.state.free(name).get(each, 0) >= amount for each, amount in pod_set.requests.items())
             and not self.kubelets.would_cross(name, shape, resource)

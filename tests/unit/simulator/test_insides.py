@@ -122,6 +122,8 @@ def test_who_may_take_room_that_is_kept_softly_does_so_rather_than_cross_sockets
     site = cluster(hosts=2, kubelet="best-effort")
     for hold, crossing in ((Options().hold, 0), (0.0, 1)):
         found = simulate(site, [*jobs, job("pair", 600, 100, 2)], OURS, Options(hold=hold)).outcomes
-        assert [(one.crossing, one.avoidable) for one in found] == [(0, 0)] * 4 + [(crossing, crossing)]
+        seen = [(one.crossing, one.avoidable, one.kept) for one in found]
+        assert seen == [(0, 0, 0)] * 4 + [(crossing, crossing, crossing)], "closed after the hold, and it is said"
     never = simulate(site, [*jobs, job("pair", 600, 100, 2)], How("topology", alignment=AlignmentOverPacking.NEVER))
-    assert never.outcomes[-1].crossing == 1, "nothing is given up for it"
+    last = never.outcomes[-1]
+    assert (last.crossing, last.avoidable, last.kept) == (1, 1, 0), "nothing is given up for it, and nothing closed"

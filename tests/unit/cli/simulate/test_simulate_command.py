@@ -86,6 +86,7 @@ def test_csv_of_jobs_and_series(trace, tmp_path):
         "refusals": "0",
         "crossing": "0",
         "avoidable": "0",
+        "kept": "0",
         "aligned": "True",
         "domains:cloud-provider.com/topology-block": "1",
         "domains:cloud-provider.com/topology-rack": "1",
