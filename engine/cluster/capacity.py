@@ -15,6 +15,7 @@ from engine.cluster.state import ClusterState
 from engine.cluster.tree import Tree
 
 GANGS: Final = (8, 64, 512)  # devices of the gangs that are told of
+MOST_DEVICES: Final = 64  # resources that are told of
 WHOLE: Final = -1  # in place of a rank: the flavor as a whole is one domain
 
 
@@ -112,9 +113,14 @@ class Capacity:
 
 
 def measured(state: ClusterState) -> tuple[str, ...]:
-    """The resources worth telling about: devices, each by name, then cpu and memory; of those that any node has."""
+    """The resources worth telling about: devices, each by name, then cpu and memory; of those that any node has.
+
+    Of more than `MOST_DEVICES` those that most nodes have: one node may publish thousands.
+    """
     table = state.cluster.table
-    every = slice(None)
-    have = {resource for resource in table.rows if int(table.published(table.alloc, resource, every).sum()) > 0}
-    devices = sorted(name for name in have if "/" in name)
-    return (*devices, *(name for name in ("cpu", "memory") if name in have))
+    nodes = (table.alloc > 0).sum(axis=1).tolist()
+    for name in table.delegated & table.rows.keys():
+        nodes[table.rows[name]] = int((table.published(table.alloc, name, slice(None)) > 0).sum())
+    have = {name: nodes[row] for name, row in table.rows.items() if nodes[row]}
+    devices = sorted((name for name in have if "/" in name), key=lambda name: (-have[name], name))
+    return (*sorted(devices[:MOST_DEVICES]), *(name for name in ("cpu", "memory") if name in have))

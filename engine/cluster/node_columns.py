@@ -121,8 +121,7 @@ class Table:
 
     def set_alloc(self, index: int, amounts: Amounts) -> None:
         """Set what a node has; what is charged to it stays charged."""
-        for resource in amounts:
-            self._row(resource)
+        self._add_rows(resource for resource in amounts if resource not in self.rows)
         published = {name: amount for name, amount in amounts.items() if amount or name not in self.delegated}
         vector = self.vector(self.limits | published, pods=0)
         self.free[:, index] += vector - self.alloc[:, index]
@@ -253,18 +252,19 @@ class Table:
         found: Ints = rows[0 if row is None else row][selection]
         return np.zeros_like(found) if row is None else found
 
-    def _row(self, resource: str) -> int:
-        """The row of a resource that a node has; made where it is the first."""
-        row = self.rows.get(resource)
-        if row is None:
-            row = self.rows[resource] = len(self.rows)
-            empty = np.zeros((1, self.capacity), np.int64)
+    def _add_rows(self, resources: Iterable[str]) -> None:
+        """Make rows of resources that no node had, all at once: a node may publish thousands."""
+        made = []
+        for resource in resources:
+            self.rows[resource] = len(self.rows)
+            empty = np.zeros(self.capacity, np.int64)
             if is_volume_limit(resource) or resource in self.delegated:
                 self.limits[resource] = NO_LIMIT
-                empty[0] = np.where(self.alloc.any(axis=0), NO_LIMIT, 0)
-            self.alloc, self.free = (np.concatenate([rows, empty]) for rows in (self.alloc, self.free))
+                empty = np.where(self.alloc.any(axis=0), NO_LIMIT, 0)
+            made.append(empty)
+        if made:
+            self.alloc, self.free = (np.concatenate([rows, made]) for rows in (self.alloc, self.free))
             self._laid_out()
-        return row
 
     def charge(self, index: int, vector: Ints) -> None:
         """Take ``vector`` from one node; a negative vector gives back."""

@@ -73,6 +73,8 @@ CACHES = {
     "Table.labels": 5,  # columns of labels that nodes have, made where a selector names one
     "LabelColumn.codes": 5 * 64,
     "LabelColumn.values": 5 * 8,
+    "InFlightPods._observing": 8,  # nodes that are there
+    "Type.parameters": 4096,  # of what selectors of devices were read as
     "Queues.local": 2,  # of namespaces that are there: who waits without a queue
     "Queues.rooms": 8,
     **dict.fromkeys(("PendingWorkloads._later", "Queues.aging"), 64),  # heaps: who went is in them until their time

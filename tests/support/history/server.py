@@ -563,5 +563,5 @@ def _job_changes(old: Json, new: Json) -> None:
 def _jobset_changes(old: Json, new: Json) -> None:
     """The pod templates are what a suspended one may change."""
     spec, now = old["spec"], new["spec"]
-    if spec["replicatedJobs"] != now["replicatedJobs"] and not (spec.get("suspend") or now.get("suspend")):
+    if spec.get("replicatedJobs") != now.get("replicatedJobs") and not (spec.get("suspend") or now.get("suspend")):
         raise Refused(422, "Invalid", "spec.replicatedJobs: field is immutable")

@@ -12,7 +12,7 @@ from support.engine_factories import (
     placed,
 )
 
-from engine.cluster.capacity import WHOLE, Capacity, measured
+from engine.cluster.capacity import MOST_DEVICES, WHOLE, Capacity, measured
 from engine.cluster.state import ClusterState
 
 NODES = [make_node(f"n{i}", f"b{i // 4}", f"r{i // 2 % 2}") for i in range(8)]  # 2 blocks of 2 racks of 2 hosts
@@ -120,3 +120,12 @@ def test_gangs_that_would_start_in_one_domain():
 def test_gangs_on_nodes_of_several_sizes_are_of_the_size_that_most_have():
     nodes = [make_node(f"n{at}", gpu=4 if at < 3 else 8) for at in range(4)]
     assert capacity(make_state(nodes)).gangs(GPU, 8, WHOLE).tolist() == [2], "pods of 4: 3 and 2 of them, two a gang"
+
+
+def test_of_a_node_that_publishes_thousands_of_devices_only_some_are_told_of():
+    """What the other nodes have is among them, whatever the names."""
+    state = make_state(NODES)
+    state.set_node(make_node("odd", allocatable={f"a.b/{n:04}": 1 for n in range(3000)}))
+    found = measured(state)
+    assert GPU in found
+    assert len([name for name in found if "/" in name]) == MOST_DEVICES

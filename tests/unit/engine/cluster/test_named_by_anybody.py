@@ -172,3 +172,15 @@ def test_whatever_is_written_is_an_amount(text):
 @pytest.mark.parametrize("text", ["1e-9999", "0." + "0" * 5000 + "1", "1n"])
 def test_the_least_amount_is_not_rounded_away(text):
     assert parse("memory", text) == 1
+
+
+def test_thousands_of_resources_of_one_node_have_the_table_laid_out_once():
+    """Each row by itself had it copied whole, thousands of times."""
+    state = racks({"b1/r1": [8, 8]})
+    table = state.cluster.table
+    before = table.layout
+    state.set_node(make_node("odd", allocatable={f"a.b/{n}": n for n in range(3000)}))
+    assert table.layout == before + 1
+    assert len(table.rows) == table.alloc.shape[0] == table.free.shape[0] > 3000
+    index = state.cluster.by_name["odd"].index
+    assert table.free[table.rows["a.b/2999"], index] == 2999
