@@ -15,6 +15,7 @@ from engine.devices.kinds import Kind
 from engine.devices.node_counts import NodeCounts
 
 KINDS_KEPT: Final = 128
+CHARACTERS_KEPT: Final = 1 << 19  # of what they ask for: a selector of 10,000 takes 1 MiB once it is compiled
 
 
 @dataclass(eq=False, slots=True)
@@ -37,6 +38,7 @@ class KnownKinds:
         self._selectors = Selectors()
         self._views = DeviceViews()
         self._kinds: dict[str, Kind] = {}
+        self._characters = 0  # of their keys
         self._varying: dict[DeviceAsk, Varying] = {}
         self.free = FreeNumbers(self.classes, self._selectors, self._views)
 
@@ -47,6 +49,7 @@ class KnownKinds:
         else:
             self.classes[name] = found
         self._kinds.clear()
+        self._characters = 0
         self._varying.clear()
         self.free = FreeNumbers(self.classes, self._selectors, self._views)
 
@@ -83,8 +86,11 @@ class KnownKinds:
         """The kind of pods that ask for just this."""
         found = self._kinds.pop(ask.key, None)
         if found is None:
-            if len(self._kinds) >= KINDS_KEPT:
-                del self._kinds[next(iter(self._kinds))]
+            self._characters += len(ask.key)
+            while self._kinds and (len(self._kinds) >= KINDS_KEPT or self._characters > CHARACTERS_KEPT):
+                oldest = next(iter(self._kinds))
+                self._characters -= len(oldest)
+                del self._kinds[oldest]
             found = Kind(claims_of(ask), self.classes, self._selectors, self._views)
         self._kinds[ask.key] = found  # the newest is last, the first is the one to forget
         return found

@@ -18,6 +18,7 @@ FLAWS: Final[Path] = ("",)  # what of a device is no value: it fails every expre
 
 _REMEMBERED: Final = 4096  # answers of one expression
 _PROGRAMS: Final = 2048
+_CHARACTERS: Final = 1 << 19  # of all programs: one of 10,000 takes 1 MiB, and anybody writes them
 MOST_PATTERNS: Final = 100  # regular expressions in one expression: each may take some 5 ms to make
 
 
@@ -161,12 +162,15 @@ class Selectors:
     """Programs by their expression."""
 
     _programs: dict[str, Program] = field(default_factory=dict)
+    _characters: int = 0
 
     def program(self, expression: str) -> Program:
         """The program of an expression, compiled once."""
         found = self._programs.get(expression)
         if found is None:
-            if len(self._programs) >= _PROGRAMS:
+            self._characters += len(expression)
+            if len(self._programs) >= _PROGRAMS or self._characters > _CHARACTERS:
                 self._programs.clear()
+                self._characters = len(expression)
             found = self._programs[expression] = Program.of(expression)
         return found

@@ -218,3 +218,12 @@ def test_programs_are_compiled_once():
     selectors = Selectors()
     assert selectors.program("true") is selectors.program("true")
     assert syntax.parse("a.?b") == syntax.parse("a . ? b")
+
+
+def test_programs_are_kept_by_their_length_as_anybody_may_write_long_ones():
+    """Two thousand of ten thousand characters took 2 GiB."""
+    selectors = Selectors()
+    for number in range(200):
+        program = selectors.program(f"{number} == 0 || {'x' * 9_000}")
+        assert selectors.program(program.expression) is program
+    assert sum(map(len, selectors._programs)) <= 1 << 19
