@@ -9,19 +9,18 @@ import os
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
-from support.chaos import ALONE
-from support.claim_jobs import MACHINE, TEMPLATES, mixed
+from support.chaos import ALONE, insist
+from support.claim_jobs import equip, mixed
 from support.house import NAMESPACE, PREFERRED, REQUIRED, house
 from support.jobs import KEYS
 
 from kube.informer import Informer
 from kube.objects import Pod
-from kube.resources import CLAIM_TEMPLATES, JOBS, PODS, RESOURCE_CLAIMS
+from kube.resources import JOBS, PODS, RESOURCE_CLAIMS
 from localcluster import Fleet
-from localcluster.dra.driver import parse_driver
-from localcluster.dra.publish import publish
 
 COUNT = int(os.environ.get("TOPOGATE_CLAIMS", "0"))
 KILLS = 10
@@ -43,7 +42,7 @@ class Watch:
 
     let_go: dict[str, float] = field(default_factory=dict)
     bound: dict[str, float] = field(default_factory=dict)
-    unschedulable: set[str] = field(default_factory=set)  # let go, and kube-scheduler had no node for them
+    unschedulable: dict[str, str] = field(default_factory=dict)  # let go, and why kube-scheduler had no node then
     partly: dict[str, float] = field(default_factory=dict)  # since when some pods of a Job have a node, and others not
     apart: set[str] = field(default_factory=set)  # for five seconds or more
     racks: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -60,8 +59,10 @@ class Watch:
             self.bound.setdefault(uid, now)
             job = pod.metadata.labels["batch.kubernetes.io/job-name"]
             self.racks[job].add(pod.spec.node_name.rpartition("-")[0])
-        elif any(one.reason == "Unschedulable" for one in pod.status.conditions or ()):
-            self.unschedulable.add(uid)
+            return
+        for one in pod.status.conditions or ():
+            if one.reason == "Unschedulable":
+                self.unschedulable[pod.metadata.name] = one.message
 
     async def sample(self, pods):
         """Look for Jobs that are half there, each second."""
@@ -84,9 +85,7 @@ async def test_no_pod_that_was_let_go_waits_for_devices(variant):
     plans = mixed(COUNT, REQUESTS, seed=18, seconds=(20, 80))
     async with house(FLEET, env=ALONE) as here:
         client = here.client
-        await publish(client, FLEET.names(), MACHINE, parse_driver("partitions"))
-        for name, spec in TEMPLATES.items():
-            await client.create(CLAIM_TEMPLATES, {"metadata": {"name": name}, "spec": {"spec": spec}}, NAMESPACE)
+        await equip(client, FLEET.names(), NAMESPACE)
         watch = Watch()
         pods = Informer(client, PODS, Pod, namespace=NAMESPACE, on_event=watch.see)
         tasks = [asyncio.create_task(pods.run()), asyncio.create_task(watch.sample(pods))]
@@ -107,6 +106,10 @@ async def test_no_pod_that_was_let_go_waits_for_devices(variant):
         print(f"  {time.monotonic() - began:.0f} s: {ended} complete, {len(watch.bound)} pods had a node")
         print(f"  let go and without a node at the end: {hanging}")
         print(f"  Unschedulable after they were let go: {len(watch.unschedulable)} pods")
+        if variant == "topogate":
+            kinds = {plan.name: plan.kind for plan in plans}
+            for name, why in list(watch.unschedulable.items())[:20]:
+                print(f"    {name} ({kinds[name.rpartition('-')[0]]}): {why}")
         print(f"  from let go to a node: {waits[len(waits) // 2]:.2f} s (median), {waits[-1]:.1f} s (most)")
         print(f"  some pods with devices for five seconds or more, others without: {len(watch.apart)} Jobs")
         print(f"  in one rack, of Jobs that want one: {together} of {len(required)}", flush=True)
@@ -122,8 +125,9 @@ async def _create(here, plans, *, topology):
     for number, plan in enumerate(plans):
         await asyncio.sleep(max(0.0, began + number / RATE - time.monotonic()))
         if plan.shared is not None:
-            await here.client.create(RESOURCE_CLAIMS, {"metadata": {"name": plan.name}, "spec": plan.shared}, NAMESPACE)
-        await here.client.create(JOBS, plan.body(topology=topology), NAMESPACE)
+            claim = {"metadata": {"name": plan.claim}, "spec": plan.shared}
+            await insist(partial(here.client.create, RESOURCE_CLAIMS, claim, NAMESPACE))
+        await insist(partial(here.client.create, JOBS, plan.body(topology=topology), NAMESPACE))
         if topology and number in kills:
             await here.components.kill("ungater")
             here.components.spawn("ungater")
