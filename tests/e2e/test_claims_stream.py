@@ -8,6 +8,7 @@ import asyncio
 import os
 import time
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -17,6 +18,7 @@ from support.claim_jobs import equip, mixed
 from support.house import NAMESPACE, PREFERRED, REQUIRED, house
 from support.jobs import KEYS
 
+from kube.errors import KubeError
 from kube.informer import Informer
 from kube.objects import Pod
 from kube.resources import JOBS, PODS, RESOURCE_CLAIMS
@@ -135,12 +137,18 @@ async def _create(here, plans, *, topology):
 
 async def _ended(client, until):
     """How many Jobs are complete, once all are or nothing more is waited for."""
+    done = 0
     while True:
-        jobs = await client.list(JOBS, NAMESPACE)
-        done = sum(
-            any(one["type"] == "Complete" and one["status"] == "True" for one in job["status"].get("conditions") or ())
-            for job in jobs
-        )
-        if done == len(jobs) or time.monotonic() > until:
+        with suppress(KubeError):  # on a busy machine the API server does not always answer
+            jobs = await client.list(JOBS, NAMESPACE)
+            done = sum(map(_complete, jobs))
+            if done == len(jobs):
+                return done
+        if time.monotonic() > until:
             return done
         await asyncio.sleep(5)
+
+
+def _complete(job):
+    conditions = job["status"].get("conditions") or ()
+    return any(one["type"] == "Complete" and one["status"] == "True" for one in conditions)
