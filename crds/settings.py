@@ -140,7 +140,7 @@ class Settings(BaseModel):
     """Queues of a cohort take turns, and are preempted, by dominant resource share."""
     queue_patience_seconds: Seconds = 300.0
     """Those behind a workload that has waited for so long leave it the quota it needs, and its room where they can."""
-    queue_hold_seconds: Annotated[float, Field(gt=0, le=31_536_000)] = 259_200.0
+    queue_hold_seconds: Annotated[float, Field(gt=0, le=31_536_000)] = 604_800.0
     """After so long they leave it the room in any case, though it stays idle until all of it is free."""
     preemption_strategy: Literal["LeastPriority", "IncrementalMinimal"] = "LeastPriority"
     """Which victims are the least: those of least priority, or the fewest, as in the paper on FlexTopo."""

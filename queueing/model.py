@@ -219,7 +219,7 @@ class Rules(_Struct, frozen=True):
     """
 
     patience: float = 300.0
-    hold: float = 259_200.0
+    hold: float = 604_800.0
     fair: bool = False
     victims: VictimRules = VictimRules()
     pods: bool = False

@@ -134,7 +134,7 @@ class Options:
     grace: float = 30.0
     retries: int = 6
     patience: float = 300.0
-    hold: float = 259_200.0
+    hold: float = 604_800.0
     seed: int = 0
     moves_per_hour: int = 6
 

@@ -164,7 +164,7 @@ def command(
     grace: Grace = "30s",
     retries: Retries = 6,
     patience: Patience = "5m",
-    hold: Hold = "3d",
+    hold: Hold = "7d",
     moves_per_hour: MovesPerHour = 6,
     output: Output = OutputFormat.TABLE,
     out: Out = None,

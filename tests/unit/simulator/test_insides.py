@@ -107,7 +107,7 @@ def test_nobody_crosses_sockets_whom_another_node_would_have_spared_it_where_nob
 @pytest.mark.parametrize("how", [OURS, How("topology", claims=False)])
 @pytest.mark.parametrize("seed", [2, 3])
 def test_nor_under_a_load_as_things_are_set_by_default(how, seed):
-    """Jobs of several servers wait for hours, and room is kept for them softly: for no more than three days."""
+    """Jobs of several servers wait for hours, and room is kept for them softly: for no more than a week."""
     machine = "2 sockets / 8 NUMA / 64 cores / 8 GPUs"
     made = Made(blocks=1, racks=1, hosts=8, gpus=8, cpu="1", memory="1Gi", machine=machine, kubelet="best-effort, pod")
     jobs = generate(site_of(generated(made)), 250, seed, span=3 * DAY, load=0.9)

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from sim_factories import GPU, RACK, ends, make_cluster, make_job, simulate, waits
 
+from crds.settings import Settings
 from engine.model import Pod
 from engine.preemption.model import Strategy
-from queueing.model import ClusterQueue, FlavorQuotas, LocalQueue, NonPreemptible, Quota, ResourceGroup
-from simulator.generate import JobSite, generate
+from queueing.model import ClusterQueue, FlavorQuotas, LocalQueue, NonPreemptible, Quota, ResourceGroup, Rules
+from simulator.generate import DAY, JobSite, generate
 from simulator.model import Options, Placing, Policy
 from simulator.results import End
 from simulator.run import Simulation
@@ -48,6 +49,27 @@ def test_a_patient_one_is_passed_for_ever_and_a_claim_ends_that():
     assert waits(passed)["whole"] == 19 * 60 + 100 - 10
     # Its claim is on from 310 on; what runs then are those of 240 and 300, the last of which ends at 400.
     assert waits(claimed)["whole"] == 390
+
+
+def test_room_is_closed_after_a_week_and_no_earlier_unless_told_otherwise():
+    """A job that runs for ten days has one of two nodes, so for ten days a gang of two needs the other in vain."""
+    jobs = [
+        make_job("long", 0, 10 * DAY),
+        make_job("gang", 1, 100, pods=2, required=RACK),
+        make_job("after four days", 4 * DAY, 3600),
+        make_job("after eight days", 8 * DAY, 3600),
+    ]
+    found = waits(simulate(make_cluster(1, 2), jobs, OURS))
+    assert found == {
+        "long": 0,
+        "gang": 10 * DAY - 1,
+        "after four days": 0,
+        "after eight days": 2 * DAY + 100,
+    }
+    sooner = waits(simulate(make_cluster(1, 2), jobs, OURS, Options(hold=3 * DAY)))
+    assert sooner["after four days"] == 6 * DAY + 100
+    assert sooner["gang"] == found["gang"], "the week costs it nothing"
+    assert Options().hold == Rules().hold == Settings().queue_hold_seconds == 7 * DAY
 
 
 def test_required_waits_for_one_rack_and_count_only_lands_anywhere():
