@@ -52,7 +52,7 @@ class Copies:
         self._copied: dict[str, Seen] = {}
         self.problems: dict[str, str] = {}  # by file
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Bring all copies up to date. Raises OSError where they cannot be written."""
         for name in NAMES:
             why = ""
@@ -209,7 +209,7 @@ def main(source: str, target: str, clock: Clock = SYSTEM) -> None:
     _say(clock, "info", "copying", source=source, target=target, files=len(NAMES))
     while True:
         try:
-            copies.look()
+            copies.refresh()
             if clock.monotonic() >= due:
                 copies.beat()
                 due = clock.monotonic() + BEAT_SECONDS

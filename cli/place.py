@@ -157,7 +157,7 @@ def command(
     found, passed = manifests.read(files, where)
     if passed:
         stderr().print(f"not looked at: {', '.join(manifests.kinds_of(passed))}", markup=False, soft_wrap=True)
-    memory = cluster_snapshot.memory_of(dump, settings)
+    memory = cluster_snapshot.cache_of(dump, settings)
     answers = report(memory, found, where, SYSTEM.now(), require_queue=settings.require_queue)
     emit(answers, output, table=render(answers, 0 if everything else CLOSEST))
     states = {answer.state for answer in answers}
@@ -304,17 +304,17 @@ def render(answers: Sequence[PlaceAnswer], most: int = CLOSEST) -> RenderableTyp
     """The answers as a person reads them."""
     parts: list[RenderableType] = []
     for answer in answers:
-        parts += [*_told(answer, most), Text("")]
+        parts += [*_answer_lines(answer, most), Text("")]
     return Group(*parts[:-1])
 
 
-def _told(answer: PlaceAnswer, most: int) -> Iterator[RenderableType]:
+def _answer_lines(answer: PlaceAnswer, most: int) -> Iterator[RenderableType]:
     pods = sum(one.count for one in answer.pod_sets)
     head = f"{answer.namespace}/{answer.name}"
     yield Text.assemble(
         (head, "bold"), f"  {pods} pods" if pods else "", f", queue {answer.queue}" * bool(answer.queue)
     )
-    told = room_report.told(answer.message, answer.room)
+    told = room_report.without_closest(answer.message, answer.room)
     if answer.reason and answer.state is not State.PLACED:
         told = f"{answer.reason}: {told}"
     yield Text.assemble((answer.state.value, _STYLES.get(answer.state, "bold")), f"  {told}")

@@ -108,7 +108,7 @@ async def _items(kubeconfig: str | None, context: str | None) -> list[Json]:
             revisions(client, dict),
             workload_classes(client, dict),
         )
-    return [_told(resource, item) for resource, items in found for item in items]
+    return [_typed(resource, item) for resource, items in found for item in items]
 
 
 async def _groups(client: Client) -> tuple[Resource, list[Json]]:
@@ -118,7 +118,7 @@ async def _groups(client: Client) -> tuple[Resource, list[Json]]:
     return POD_GROUPS, []
 
 
-def _told(resource: Resource, item: Json) -> Json:
+def _typed(resource: Resource, item: Json) -> Json:
     return {"apiVersion": resource.api_version, "kind": resource.kind, **stripped(item)}
 
 

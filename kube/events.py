@@ -227,10 +227,10 @@ class EventRecorder:
             try:
                 await self._create(series)
             except asyncio.CancelledError:
-                self._again(series)
+                self._requeue(series)
                 raise
 
-    def _again(self, series: _Series) -> None:
+    def _requeue(self, series: _Series) -> None:
         with contextlib.suppress(asyncio.QueueFull):
             self._queue.put_nowait(series)  # its name is known: should it be there already, that is fine
 

@@ -73,7 +73,7 @@ class PodSetAssignment(Struct, frozen=True):
 
 
 class Admission(Struct, frozen=True):
-    """The write-ahead record of an admission."""
+    """What a workload was admitted with, written before any pod goes."""
 
     cluster_queue: str | None = None
     pod_set_assignments: tuple[PodSetAssignment, ...] = ()

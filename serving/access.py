@@ -48,7 +48,7 @@ TOO_MANY = Verdict(429, "too many tokens that are not known yet: try again in a 
 
 
 @dataclass
-class _Known:
+class _CachedVerdict:
     verdict: Verdict
     at: float  # monotonic
 
@@ -69,7 +69,7 @@ class Access:
     def __init__(self, review: Review, clock: Callable[[], float]) -> None:
         self._review = review
         self._clock = clock
-        self._known: OrderedDict[bytes, _Known] = OrderedDict()
+        self._known: OrderedDict[bytes, _CachedVerdict] = OrderedDict()
         self._asking: dict[bytes, asyncio.Task[Verdict]] = {}
         self._left, self._filled = float(REVIEWS_AT_ONCE), clock()
 
@@ -108,7 +108,7 @@ class Access:
             if known is not None and known.usable(self._clock()):
                 return known.verdict
             return Verdict(503, "the API server cannot be asked whether this token may read metrics")
-        self._known[key] = _Known(verdict, self._clock())
+        self._known[key] = _CachedVerdict(verdict, self._clock())
         self._known.move_to_end(key)
         if len(self._known) > REMEMBERED:
             self._known.popitem(last=False)

@@ -41,7 +41,7 @@ class Mover:
         self._spread.pop(key, None)
         self._turns.forget(key)
 
-    def look(self, now: float, steady: Callable[[str], bool]) -> Iterator[tuple[str, AssumedAdmission]]:
+    def next_moves(self, now: float, steady: Callable[[str], bool]) -> Iterator[tuple[str, AssumedAdmission]]:
         """Who is moved now, with what each holds instead; that is to be held before the next one is asked for.
 
         ``steady``: whether all pods of a job run.

@@ -139,7 +139,7 @@ class Simulation:
     def _gone(self, track: Track) -> None:
         self._leave(track)
         self.tally.waits(track.job, 1)
-        self.queues.back(self.site.state, track.job.key, self.now)
+        self.queues.release_and_requeue(self.site.state, track.job.key, self.now)
 
     def _retry(self, track: Track) -> None:
         """Pods that were refused are there again: their kubelets look at them once more."""
@@ -181,7 +181,7 @@ class Simulation:
     def _move(self) -> bool:
         """Nobody is to be looked at now: who runs may be moved. True where anybody is."""
         anybody = False
-        for key, grant in self.mover.look(self.now, self._is_steady) if self.mover is not None else ():
+        for key, grant in self.mover.next_moves(self.now, self._is_steady) if self.mover is not None else ():
             anybody = True
             track, left = self.tracks[key], elastic.hold_elsewhere(self.site.state, self.queues, key, grant)
             if track.where is not None:
@@ -203,7 +203,9 @@ class Simulation:
         gone = where.parted()
         self.tally.takes(gone, -1)
         self.site.clear(gone, self.queues)
-        self.queues.freed(dict.fromkeys(flavor for _, _, node in gone.pods for flavor in self.site.flavors_on(node)))
+        self.queues.room_freed(
+            dict.fromkeys(flavor for _, _, node in gone.pods for flavor in self.site.flavors_on(node))
+        )
         self._grow(track, grant)
         if self.mover is not None:
             self.mover.note(track.job, track.admitted)

@@ -78,7 +78,7 @@ log = structlog.get_logger()
 class _Shared(TypedDict):
     """What several parts take alike."""
 
-    again: Callable[[str, float], None]
+    requeue: Callable[[str, float], None]
     metrics: Metrics
     recorder: EventRecorder
     clock: Clock
@@ -105,11 +105,12 @@ class Controller:
         self.informers = informers = Informers(client, settings.keys, clock, metrics.signal)
         standings = Standings()
         notices = NodeNotices(recorder, metrics, informers.node)
+        requeue = self.queue.add
         self.cache = _cache(
-            settings, informers, standings, notices, clock, requeue=self.queue.add, wake=self.wake, guard=self.guard
+            settings, informers, standings, notices, clock, requeue=requeue, wake=self.request_cycle, guard=self.guard
         )
         self.writer = WorkloadWriter(client, clock)
-        shared: _Shared = {"again": self.queue.add, "metrics": metrics, "recorder": recorder, "clock": clock}
+        shared: _Shared = {"requeue": requeue, "metrics": metrics, "recorder": recorder, "clock": clock}
         self.pod_writer = _pod_writer(settings, client, informers, self.cache, shared)
         self._signal = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
@@ -287,7 +288,7 @@ class Controller:
 
     # --- the admission cycle -------------------------------------------------------------------------------------
 
-    def wake(self) -> None:
+    def request_cycle(self) -> None:
         """Have a cycle be run soon."""
         self._signal.set()
 

@@ -20,7 +20,7 @@ class WorkQueue:
         self._ready: deque[str] = deque()
         self._waiting: set[str] = set()  # in _ready
         self._working: set[str] = set()
-        self._again: dict[str, float] = {}  # added while being worked on: the smallest delay asked for
+        self._requeued: dict[str, float] = {}  # added while being worked on: the smallest delay asked for
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._due: dict[str, float] = {}  # of the timers, monotonic
         self._wake = asyncio.Event()
@@ -36,7 +36,7 @@ class WorkQueue:
     def add(self, key: str, after: float = 0.0) -> None:
         """Have ``key`` worked on after that many seconds, or an hour; the earliest of several wishes holds."""
         if key in self._working:
-            self._again[key] = min(after, self._again.get(key, after))
+            self._requeued[key] = min(after, self._requeued.get(key, after))
         elif key in self._waiting:
             return
         elif after > 0:
@@ -60,13 +60,13 @@ class WorkQueue:
     def done(self, key: str) -> None:
         """The worker is through with ``key``."""
         self._working.discard(key)
-        if (after := self._again.pop(key, None)) is not None:
+        if (after := self._requeued.pop(key, None)) is not None:
             self.add(key, after)
 
     def forget(self, key: str) -> None:
         """Drop every wish for ``key`` that has not begun."""
         self._cancel(key)
-        self._again.pop(key, None)
+        self._requeued.pop(key, None)
 
     def close(self) -> None:
         """Cancel all timers."""

@@ -103,7 +103,7 @@ class EventRow(msgspec.Struct, frozen=True, array_like=True):
     reporter: str
 
 
-class Told(msgspec.Struct, frozen=True):
+class EventsAnswer(msgspec.Struct, frozen=True):
     """The rows, newest first. ``why``: why there are none, or not all."""
 
     rows: tuple[EventRow, ...] = ()
@@ -160,10 +160,10 @@ class Events:
         self._client = client
         self._clock = clock
         self._few = asyncio.Semaphore(AT_ONCE)
-        self._kept: OrderedDict[str, tuple[float, Told]] = OrderedDict()
-        self._asking: dict[str, asyncio.Task[Told]] = {}
+        self._kept: OrderedDict[str, tuple[float, EventsAnswer]] = OrderedDict()
+        self._asking: dict[str, asyncio.Task[EventsAnswer]] = {}
 
-    async def of(self, key: str, subject: Subject) -> Told:
+    async def of(self, key: str, subject: Subject) -> EventsAnswer:
         """The events of the workload of this key. Never raises for a client's sake."""
         kept = self._kept.get(key)
         if kept is not None and self._clock() - kept[0] < KEPT_SECONDS:
@@ -173,7 +173,7 @@ class Events:
             task.add_done_callback(lambda _: self._asking.pop(key, None))
         return await asyncio.shield(task)
 
-    async def _ask(self, key: str, subject: Subject) -> Told:
+    async def _ask(self, key: str, subject: Subject) -> EventsAnswer:
         async with self._few:
             told = await self._read(subject)
         self._kept[key] = self._clock(), told
@@ -182,7 +182,7 @@ class Events:
             self._kept.popitem(last=False)
         return told
 
-    async def _read(self, subject: Subject) -> Told:
+    async def _read(self, subject: Subject) -> EventsAnswer:
         found: list[Event] = []
         try:
             for kind, name in {(WORKLOAD, subject.workload), subject.owner}:
@@ -191,13 +191,15 @@ class Events:
                     found += (await self._some(subject.namespace, selector, PAGE))[0]
             of_pods, all_read = await self._some(subject.namespace, f"regarding.kind={POD}", MOST_READ)
         except Forbidden:
-            return Told(why="this page may not list events: it takes ClusterRole topogate-inspect of this version")
+            return EventsAnswer(
+                why="this page may not list events: it takes ClusterRole topogate-inspect of this version"
+            )
         except KubeError as error:
             log.warning("events cannot be read", error=str(error))
-            return Told(why="the API server gives no events now")
+            return EventsAnswer(why="the API server gives no events now")
         found += [one for one in of_pods if one.regarding.name in subject.pods]
         why = "" if all_read else f"not all: the namespace has more than {MOST_READ:,} events of pods"
-        return Told(rows(found, subject.created - BEFORE if subject.created else 0.0), why)
+        return EventsAnswer(rows(found, subject.created - BEFORE if subject.created else 0.0), why)
 
     async def _some(self, namespace: str, selector: str, most: int) -> tuple[list[Event], bool]:
         """As many events as that, page by page, and whether these are all."""
@@ -212,4 +214,4 @@ class Events:
         return found, True
 
 
-Reader = Callable[[str, Subject], Awaitable[Told]]
+Reader = Callable[[str, Subject], Awaitable[EventsAnswer]]

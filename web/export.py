@@ -23,7 +23,7 @@ _encode = msgspec.json.Encoder().encode
 def page(hub: Hub, questions: Questions | None, known: Inside, *, history: dict[str, Any] | None = None) -> bytes:
     """The file. ``history``: told instead of the hub's own; where neither has two samples, there are no curves."""
     board = hub.board
-    told = history if history is not None else hub.history.told()
+    told = history if history is not None else hub.history.columns()
     made: dict[str, Any] = {
         "picture": msgspec.Raw(
             picture.whole(board, EVERYTHING, version=0, epoch="file", now=hub.now(), cluster=hub.cluster)

@@ -54,7 +54,7 @@ class History:
         self.levels, self._evictions = levels, board.evictions
         self.samples.append(sample)
 
-    def told(self) -> dict[str, Any]:
+    def columns(self) -> dict[str, Any]:
         """Column by column, as curves are drawn."""
         found = list(self.samples)
         columns = ("at", "amount", "used", "promised", "out", "free", "waiting", "wanted", "evictions")

@@ -63,7 +63,7 @@ class Prometheus:
         self._kept: tuple[float, dict[str, Any] | PrometheusError] | None = None
         self._asking: asyncio.Task[None] | None = None
 
-    async def told(self, resource: str, levels: Sequence[str]) -> dict[str, Any]:
+    async def columns(self, resource: str, levels: Sequence[str]) -> dict[str, Any]:
         """Column by column, as curves are drawn. ``levels``: in the order of the tree. Raises PrometheusError."""
         if self._kept is None or self._clock.monotonic() - self._kept[0] >= KEPT_SECONDS:
             if self._asking is None or self._asking.done():

@@ -99,7 +99,7 @@ class KeyRights:
 
 
 @dataclass
-class _Known:
+class _CachedSight:
     """What was found of one token. Times are monotonic."""
 
     seen: Seen
@@ -144,8 +144,8 @@ class ReviewedRights:
     def __init__(self, client: Client, clock: Callable[[], float]) -> None:
         self._client = client
         self._clock = clock
-        self._known: OrderedDict[bytes, _Known] = OrderedDict()
-        self._strangers: OrderedDict[bytes, _Known] = OrderedDict()  # tokens that are none: they forget no viewer
+        self._known: OrderedDict[bytes, _CachedSight] = OrderedDict()
+        self._strangers: OrderedDict[bytes, _CachedSight] = OrderedDict()  # tokens that are none: they forget no viewer
         self._asking: dict[bytes, asyncio.Task[Seen]] = {}
         self._few = asyncio.Semaphore(REVIEWS_AT_ONCE)
         self._left, self._filled = float(LOGINS_AT_ONCE), clock()
@@ -196,10 +196,10 @@ class ReviewedRights:
         try:
             user = await self._review(token)
             if user is None:
-                found = _Known(NOT_KNOWN, self._clock())
+                found = _CachedSight(NOT_KNOWN, self._clock())
             else:
                 before = known.namespaces if known is not None else {}
-                found = _Known(NOT_KNOWN, self._clock(), user=user, namespaces=before)
+                found = _CachedSight(NOT_KNOWN, self._clock(), user=user, namespaces=before)
                 found.learn(Seen(str(user.get("username", "")), await self._sight(found, namespaces)))
         except KubeError as error:
             log.warning("nobody could be asked what a viewer may see", error=str(error))
@@ -221,7 +221,7 @@ class ReviewedRights:
         status: Mapping[str, Any] = answer.get("status") or {}
         return (status.get("user") or {}) if status.get("authenticated") else None
 
-    async def _sight(self, known: _Known, namespaces: Collection[str]) -> Sight:
+    async def _sight(self, known: _CachedSight, namespaces: Collection[str]) -> Sight:
         user = known.user
         hosts, queues, pods, workloads = await asyncio.gather(
             *(self._may(user, resource, "") for resource in (NODES, CLUSTER_QUEUES, PODS, WORKLOADS))

@@ -26,7 +26,7 @@ from ungater.numa.sources import Described
 from web import inside
 from web.board import Board
 from web.doors import HEADERS, door
-from web.events import Reader, Subject, Told
+from web.events import EventsAnswer, Reader, Subject
 from web.hub import Hub
 from web.prometheus import Prometheus, PrometheusError
 from web.questions import QuestionError, Questions
@@ -168,9 +168,9 @@ class Page:
         if found is None:
             return _absent()
         if self._events_of is None:
-            return _json(Told(why="there are no events in a snapshot"))
+            return _json(EventsAnswer(why="there are no events in a snapshot"))
         if why := await self._rights.no_events(request.headers.get("Authorization"), found.namespace):
-            return _json(Told(why=why))
+            return _json(EventsAnswer(why=why))
         return _json(await self._events_of(key, found))
 
     async def _history(self, _: web.Request, seen: Seen) -> web.Response:
@@ -179,10 +179,10 @@ class Page:
         told, history = {}, self._hub.history
         if self._past is not None:
             try:
-                return _json(await self._past.told(self._hub.board.resource, history.levels))
+                return _json(await self._past.columns(self._hub.board.resource, history.levels))
             except PrometheusError as error:
                 told = {"why": str(error)}
-        return _json(history.told() | told)
+        return _json(history.columns() | told)
 
     # --- questions ---------------------------------------------------------------------------------------------------
 

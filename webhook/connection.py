@@ -90,7 +90,7 @@ class ReviewServer(web.Server):
         clock: Clock,
         **options: Any,
     ) -> None:
-        super().__init__(_told(handler), **options)
+        super().__init__(_marks_head(handler), **options)
         self._options = options
         self.routes = routes
         self.limit = limit
@@ -108,7 +108,7 @@ class ReviewServer(web.Server):
         return ReviewConnection(self, place, loop=asyncio.get_running_loop(), **self._options)
 
 
-def _told(handler: Handler) -> Handler:
+def _marks_head(handler: Handler) -> Handler:
     """The handler, which tells its connection that a head is whole."""
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:

@@ -278,7 +278,7 @@ def storage_of(found: Dump) -> Storage:
     )
 
 
-def memory_of(found: Dump, settings: Settings, *, whole: bool = False, clock: Clock = SYSTEM) -> Cache:
+def cache_of(found: Dump, settings: Settings, *, whole: bool = False, clock: Clock = SYSTEM) -> Cache:
     """What the controller would know. What cannot be read of it is told on stderr, and left out.
 
     ``whole``: Failure instead.

@@ -86,7 +86,7 @@ class _Stage:
     def _note(self, record: WorkloadEntry, made: Admitted | Preempting) -> None:
         grant = made.grant
         victims = made.victims if isinstance(made, Preempting) else ()
-        where = replacement.told(
+        where = replacement.message_of(
             self.memory, record, self.memory.reservations.admission_of(record, grant), made.message
         )
         self.outcomes[record.key] = Outcome(

@@ -98,7 +98,7 @@ def notes(found: Sequence[Room]) -> Iterator[Text]:
         yield Text(f"and {len(lacking) - MOST_UNLABELED} more such nodes; -o json has them all")
 
 
-def told(message: str, found: Sequence[Room]) -> str:
+def without_closest(message: str, found: Sequence[Room]) -> str:
     """Why something waits, without the closest domains where a table tells of them."""
     return message.partition(CLOSEST_ARE)[0] if found else message
 

@@ -160,7 +160,7 @@ def report(
     dump: Dump, settings: Settings, flavor: str, level: str, max_priority: int | None, *, run: bool = False
 ) -> DefragReport:
     """The plan for a cluster; ``run``: of what the controller would move. Failure where there is none."""
-    memory = cluster_snapshot.memory_of(dump, settings)
+    memory = cluster_snapshot.cache_of(dump, settings)
     state = memory.state
     chosen = _flavor(state, flavor)
     wanted = level or chosen.levels[-2 if len(chosen.levels) > 1 else -1]

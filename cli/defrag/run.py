@@ -59,7 +59,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Told:
+class MoveResult:
     """What became of a move, and what the controller said."""
 
     outcome: MoveOutcome
@@ -101,7 +101,7 @@ class Run:
             left = refused
         return True
 
-    async def one(self, move: Wanted) -> Told:
+    async def one(self, move: Wanted) -> MoveResult:
         """One move, from its request to its end. Raises KubeError."""
         self._number += 1
         began = self._clock.now()
@@ -114,10 +114,10 @@ class Run:
             await self._write(move, encode(request))
             said = await self._answer(move, request)
         except NotFound:
-            return Told(MoveOutcome.GONE)
+            return MoveResult(MoveOutcome.GONE)
         finally:
             await asyncio.shield(self._withdraw(move))
-        if isinstance(said, Told):
+        if isinstance(said, MoveResult):
             return said
         return await self._end(move, request, self._clock.monotonic() + self._patience)
 
@@ -133,7 +133,7 @@ class Run:
         namespace, _, name = move.workload.partition("/")
         return await self._client.get(WORKLOADS, name, namespace, type=Workload)
 
-    async def _answer(self, move: Wanted, request: MoveRequest) -> Condition | Told:
+    async def _answer(self, move: Wanted, request: MoveRequest) -> Condition | MoveResult:
         """What the controller says to a request: the condition of a move that began, or why none did."""
         until = self._clock.monotonic() + ANSWER
         while self._clock.monotonic() < until:
@@ -146,28 +146,30 @@ class Run:
                 await asyncio.sleep(POLL)
                 continue
             if said.reason == Reason.NOTHING_TO_MOVE:
-                return Told(MoveOutcome.THERE)
+                return MoveResult(MoveOutcome.THERE)
             if said.reason == Reason.MOVES_USED_UP:
-                return Told(MoveOutcome.USED_UP, said.message)
-            return Told(MoveOutcome.REFUSED, said.message)
-        return Told(MoveOutcome.LATE, f"the controller did not answer in {ANSWER:g} s; is `topogate ungater` running?")
+                return MoveResult(MoveOutcome.USED_UP, said.message)
+            return MoveResult(MoveOutcome.REFUSED, said.message)
+        return MoveResult(
+            MoveOutcome.LATE, f"the controller did not answer in {ANSWER:g} s; is `topogate ungater` running?"
+        )
 
-    async def _end(self, move: Wanted, request: MoveRequest, until: float) -> Told:
+    async def _end(self, move: Wanted, request: MoveRequest, until: float) -> MoveResult:
         """Wait until all pods of a move that began run again; ``until`` is of the monotonic clock."""
         while self._clock.monotonic() < until:
             try:
                 conditions = (await self._read(move)).status.conditions
             except NotFound:
-                return Told(MoveOutcome.GONE)
+                return MoveResult(MoveOutcome.GONE)
             said = condition(conditions, MOVING)
             if said is not None and said.status == "False" and said.reason == Reason.EVICTION_BLOCKED:
-                return Told(MoveOutcome.STAYED, said.message)
+                return MoveResult(MoveOutcome.STAYED, said.message)
             if said is not None and said.status == "False" and said.reason == Reason.EVICTED:
-                return Told(MoveOutcome.REFUSED, said.message)
+                return MoveResult(MoveOutcome.REFUSED, said.message)
             over = said is None or said.status == "False" or request.mark not in said.message
             if over and is_true(conditions, PODS_READY):
-                return Told(MoveOutcome.MOVED)
+                return MoveResult(MoveOutcome.MOVED)
             await asyncio.sleep(POLL)
-        return Told(
+        return MoveResult(
             MoveOutcome.LATE, f"its pods do not all run after {self._patience:g} s; the controller goes on with it"
         )

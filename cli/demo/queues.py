@@ -154,12 +154,12 @@ async def _show(stage: Stage) -> None:
 async def _usage(stage: Stage, team: str, *, used: int, borrowed: int) -> None:
     """What the ClusterQueue's own status says; Failure where it does not come to that."""
 
-    async def told() -> bool:
+    async def usage_is_reported() -> bool:
         status = (await stage.client.get(CLUSTER_QUEUES, team)).get("status", {})
         usages = [one for flavor in status.get("flavorsUsage", ()) for one in flavor["resources"]]
         return [(one["total"], one["borrowed"]) for one in usages if one["name"] == GPU] == [(str(used), str(borrowed))]
 
-    await until(told, f"ClusterQueue {team} uses {used} GPUs, {borrowed} of them borrowed")
+    await until(usage_is_reported, f"ClusterQueue {team} uses {used} GPUs, {borrowed} of them borrowed")
 
 
 async def _workloads(stage: Stage) -> dict[str, Workload]:

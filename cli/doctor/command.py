@@ -52,15 +52,15 @@ async def _examine(kubeconfig: str | None, context: str | None, namespace: str, 
             dump = await cluster_snapshot.read(client)
         except Failure as refused:
             return [*found, unknown("nodes", str(refused), "topogate doctor, as somebody who may list these")]
-        memory = cluster_snapshot.memory_of(dump, seen.settings)
+        memory = cluster_snapshot.cache_of(dump, seen.settings)
         asked = [
             (f"{entry.job.kind} {entry.job.key}", {**(one.template.metadata.annotations or {}), **one.wishes})
             for entry in memory.entries.values()
             if not entry.job.over
             for one in entry.job.pod_sets
         ]
-        about = Seen(dump.nodes, dump.flavors, dump.topologies, dump.flexes, asked, seen.agent, seen.again)
-        return [*found, *nodes.look(about)]
+        about = Seen(dump.nodes, dump.flavors, dump.topologies, dump.flexes, asked, seen.agent, seen.install_command)
+        return [*found, *nodes.findings(about)]
 
 
 def shown(found: list[Finding]) -> Group:

@@ -66,7 +66,7 @@ class Installed:
         return bool(self.settings.webhook_url)
 
     @property
-    def again(self) -> str:
+    def install_command(self) -> str:
         """The command that brings the installation up to date, and leaves its components where they are."""
         where = f" --out-of-cluster --webhook-url {self.settings.webhook_url}" if self.outside else ""
         return f"topogate install{where}"
@@ -131,7 +131,7 @@ def judge(found: Installed, now: datetime, version: str) -> Iterator[Finding]:
     if not found.configured and not any(live for _, live in found.objects):
         yield error("installation", "Topogate is not installed in this cluster", "topogate install --topology auto")
         return
-    yield from _objects(found.objects, found.again)
+    yield from _objects(found.objects, found.install_command)
     yield from _pods(found, version)
     yield from _certificates(found, now)
     yield from _leader(found, now)
@@ -213,7 +213,7 @@ def _pods(found: Installed, version: str) -> Iterator[Finding]:
             yield warning(
                 "versions",
                 f"{name} runs {image}, and this command is {version}",
-                f"{found.again} --image IMAGE:{version}",
+                f"{found.install_command} --image IMAGE:{version}",
             )
 
 

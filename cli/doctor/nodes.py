@@ -34,7 +34,7 @@ class Seen:
     install: str = "topogate install"
 
 
-def look(seen: Seen) -> Iterator[Finding]:
+def findings(seen: Seen) -> Iterator[Finding]:
     """All findings about nodes."""
     nodes = labelled(seen.nodes)
     flavors = [one for one in seen.flavors if one.spec.topology is not None and one.spec.topology.levels]

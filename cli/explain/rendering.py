@@ -32,7 +32,7 @@ def render(result: Report, most: int = CLOSEST) -> RenderableType:
         what += f" ({_each(result.per_pod)} each), {_wish(result.policy, result.level)}"
     for one in result.pod_sets if several else ():
         what += f"\n  {one.name}  {one.count} pods ({_each(one.per_pod)} each), {_wish(one.policy, one.level)}"
-    message = room_report.told(result.message, result.room)
+    message = room_report.without_closest(result.message, result.room)
     head = Text.assemble(
         (f"{result.kind} {result.job}", "bold"), f"  {what}\n",
         (result.state, _color(result)), f"  {message}" if message else "",
@@ -64,7 +64,7 @@ def _growth(found: Growth | None, most: int) -> Iterator[RenderableType]:
     if found is None:
         return
     pods = f" by {found.pods} pod{'s' * (found.pods != 1)}" if found.pods else ""  # else it wants larger ones
-    yield Text(f"\nIt waits to grow{pods}: {room_report.told(found.message, found.room)}")
+    yield Text(f"\nIt waits to grow{pods}: {room_report.without_closest(found.message, found.room)}")
     if found.room:
         yield room_report.table(found.room, found.pods, most)
         yield from room_report.notes(found.room)

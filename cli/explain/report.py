@@ -144,7 +144,7 @@ async def reports(
     if job is None and kind == "job":
         raise Failure(f"no Job {name} in namespace {namespace}; `kubectl get jobs -n {namespace}` lists them")
     read = await cluster_snapshot.read(client)
-    memory = cluster_snapshot.memory_of(read, settings.model_copy(update={"domain": keys.domain}), clock=clock)
+    memory = cluster_snapshot.cache_of(read, settings.model_copy(update={"domain": keys.domain}), clock=clock)
     found = _records(memory, job) if job is not None else owners.find(memory, namespace, kind, name)
     if job is None and not found:
         raise await owners.not_found(client, memory, namespace, kind, name)

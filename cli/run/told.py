@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from crds.settings import Settings
 
 
-class _Told(msgspec.Struct, frozen=True):
+class _PlainSettings(msgspec.Struct, frozen=True):
     """What is derived of settings; fields come with what is told."""
 
     domain: str
@@ -29,7 +29,9 @@ def settings(values: Mapping[str, Any]) -> "Settings":
     """The settings whose plain values are told, as ``Settings.model_dump(mode="json")`` gives them."""
     plain = {name: _plain(value) for name, value in values.items()}
     names = [name for name in plain if name != "domain"]
-    return cast("Settings", msgspec.defstruct("Settings", names, bases=(_Told,), frozen=True, kw_only=True)(**plain))
+    return cast(
+        "Settings", msgspec.defstruct("Settings", names, bases=(_PlainSettings,), frozen=True, kw_only=True)(**plain)
+    )
 
 
 def _plain(value: Any) -> Any:

@@ -7,7 +7,7 @@ import msgspec
 
 from cli.cluster import dump as dumps
 from cli.output import Failure
-from cli.simulate.known import Known
+from cli.simulate.known import SimulationInput
 from cli.simulate.options import Made, teams
 from crds.levels import LevelNames
 from engine.cluster.state import ClusterState
@@ -43,7 +43,7 @@ def servers(made: Made) -> list[objects.Node]:
     return [msgspec.convert(body, objects.Node) for body in made.fleet().objects()]
 
 
-def equipped(cluster: Cluster, found: Known, *, empty: bool = False) -> Cluster:
+def equipped(cluster: Cluster, found: SimulationInput, *, empty: bool = False) -> Cluster:
     """A cluster with the devices that are known; ``empty``: nobody has any yet."""
     facts = found.memory.state.cluster.devices.facts()
     return replace(cluster, devices=facts.unused if empty else facts)
@@ -83,7 +83,7 @@ def _shared(nodes: Sequence[Node], names: Sequence[str]) -> Iterator[ClusterQueu
         yield ClusterQueue(name=name, cohort="all", groups=(ResourceGroup(resources=tuple(have), flavors=(flavors,)),))
 
 
-def recorded(known: Known, levels: Sequence[str], *, empty: bool = False) -> Cluster:
+def recorded(known: SimulationInput, levels: Sequence[str], *, empty: bool = False) -> Cluster:
     """A cluster from files. ``levels``: where there is no ResourceFlavor; ``empty``: without the pods that are there.
 
     Raises:

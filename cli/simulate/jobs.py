@@ -9,7 +9,7 @@ import msgspec
 from cli.cluster.dump import Found
 from cli.output import Failure, stderr
 from cli.simulate.cluster import names_in
-from cli.simulate.known import Known
+from cli.simulate.known import SimulationInput
 from cli.simulate.trace import MOST, read, seconds
 from cli.whatif.cases import opened
 from crds.constants import GROUP
@@ -33,7 +33,7 @@ RUN_SECONDS: Final = f"{GROUP}/run-seconds"  # of the pod template, as simulated
 ARRIVAL_SECONDS: Final = f"{GROUP}/arrival-seconds"  # of the Job
 
 
-def jobs_in(files: Sequence[str], cluster: Cluster, known: Known, *, duration: float) -> tuple[Job, ...]:
+def jobs_in(files: Sequence[str], cluster: Cluster, known: SimulationInput, *, duration: float) -> tuple[Job, ...]:
     """The jobs of all files, by arrival. ``known`` has read manifests; ``duration``: of those that say none.
 
     Raises:
@@ -70,7 +70,7 @@ def _trace(file: str, cluster: Cluster) -> Sequence[Job]:
     return jobs
 
 
-def _manifests(file: str, cluster: Cluster, known: Known, duration: float) -> Sequence[Job]:
+def _manifests(file: str, cluster: Cluster, known: SimulationInput, duration: float) -> Sequence[Job]:
     everything = known.manifests[file]
     rules = ClassRules()
     tables = {
@@ -84,7 +84,7 @@ def _manifests(file: str, cluster: Cluster, known: Known, duration: float) -> Se
     return [_job(one, cluster, known, rules, duration, number) for number, one in enumerate(wanted, 1)]
 
 
-def _job(one: Found, cluster: Cluster, known: Known, rules: ClassRules, duration: float, number: int) -> Job:
+def _job(one: Found, cluster: Cluster, known: SimulationInput, rules: ClassRules, duration: float, number: int) -> Job:
     wire, keys, memory = _submitted(one.read(objects.Job)), known.keys, known.memory
     names = names_in(cluster)
     owner = owner_of(wire, keys).named(names)

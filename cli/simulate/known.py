@@ -29,7 +29,7 @@ NAMESPACED: Final = frozenset({"ResourceClaimTemplate", "ResourceClaim", "Persis
 
 
 @dataclass(frozen=True)
-class Known:
+class SimulationInput:
     """``files``: of the cluster. ``manifests``: by file of jobs, what is in it."""
 
     keys: Keys
@@ -39,7 +39,9 @@ class Known:
     manifests: Mapping[str, Sequence[Found]]
 
 
-def known(files: Sequence[str], keys: Keys, jobs: Sequence[str] = (), nodes: Iterable[objects.Node] = ()) -> Known:
+def known(
+    files: Sequence[str], keys: Keys, jobs: Sequence[str] = (), nodes: Iterable[objects.Node] = ()
+) -> SimulationInput:
     """All that these files say. ``nodes``: those that are there without a file.
 
     Raises:
@@ -52,10 +54,10 @@ def known(files: Sequence[str], keys: Keys, jobs: Sequence[str] = (), nodes: Ite
         if (one.group, one.kind) in BESIDE_JOBS:
             dump.add(_in_a_namespace(one) if one.kind in NAMESPACED else one)
     try:
-        memory = cluster_snapshot.memory_of(dump, Settings(domain=keys.domain), whole=True)
+        memory = cluster_snapshot.cache_of(dump, Settings(domain=keys.domain), whole=True)
     except (ValueError, Failure) as error:
         raise Failure(f"{', '.join([*files, *jobs])}: {error}") from None
-    return Known(keys, tuple(files), dump, memory, manifests)
+    return SimulationInput(keys, tuple(files), dump, memory, manifests)
 
 
 def _in_a_namespace(one: Found) -> Found:

@@ -14,7 +14,7 @@ from cli.simulate import options as given
 from cli.simulate import pictures
 from cli.simulate.cluster import equipped, generated, recorded, servers
 from cli.simulate.jobs import is_trace, jobs_in
-from cli.simulate.known import Known, known
+from cli.simulate.known import SimulationInput, known
 from cli.simulate.output import table, write_jobs, write_series
 from cli.simulate.policies import DEFAULT, EXAMPLE, policies
 from cli.web import simulated
@@ -235,13 +235,13 @@ def _files(jobs: Sequence[str] | None) -> Sequence[str]:
     return () if not jobs or (len(jobs) == 1 and jobs[0].isdigit()) else jobs
 
 
-def _known(files: Sequence[str] | None, keys: Keys, jobs: Sequence[str], made: given.Made) -> Known:
+def _known(files: Sequence[str] | None, keys: Keys, jobs: Sequence[str], made: given.Made) -> SimulationInput:
     """What files say; without any, nothing but what is generated."""
     manifests = [file for file in jobs if not is_trace(file)]
     return known(files or (), keys, manifests, servers(made) if manifests and not files else ())
 
 
-def _place(found: Known, made: given.Made, levels: list[str], queues: int, *, empty: bool) -> Cluster:
+def _place(found: SimulationInput, made: given.Made, levels: list[str], queues: int, *, empty: bool) -> Cluster:
     """The cluster: recorded where there are files, else generated."""
     if not found.files:
         return equipped(generated(made, queues), found)

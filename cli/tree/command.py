@@ -65,7 +65,7 @@ def command(
         workloads,
         folded=output is TreeFormat.TABLE,
     )
-    found = report(cluster_snapshot.memory_of(dump, settings), wish)
+    found = report(cluster_snapshot.cache_of(dump, settings), wish)
     if output in {TreeFormat.TABLE, TreeFormat.WIDE}:
         stdout().print(render(found, wide=output is TreeFormat.WIDE))
     else:

@@ -112,7 +112,7 @@ class ClusterQuestions:
         return {"answers": made}
 
     def _memory(self, dump: Dump) -> Cache:
-        return cluster_snapshot.memory_of(dump, self._settings, clock=self._clock)
+        return cluster_snapshot.cache_of(dump, self._settings, clock=self._clock)
 
     def _queues(self, dump: Dump, workloads: Iterable[WholeWorkload]) -> live_queues.Reading:
         return live_queues.build(

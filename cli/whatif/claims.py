@@ -21,7 +21,7 @@ from engine.claims.budget import Budget
 from engine.claims.cel.selectors import Selectors
 from engine.claims.counting.count import count
 from engine.claims.results import Allocation, Outcome
-from engine.claims.searching.requests import Known
+from engine.claims.searching.requests import RequestContext
 
 HEADINGS = ("Case", "Fits", "Devices, or why not")
 
@@ -166,7 +166,7 @@ def _allocations(case: ClaimsCase, selectors: Selectors) -> tuple[tuple[Allocati
         message = f"the node lacks {case.extended.missing}, which no class stands for"
         return (), Allocation(Outcome.UNALLOCATABLE, message=message)
     budget = Budget()
-    prepared = prepare(case.hardware, case.claims, Known(case.classes, selectors, budget))
+    prepared = prepare(case.hardware, case.claims, RequestContext(case.classes, selectors, budget))
     if case.form.limit is not None:
         counted = count(prepared, case.in_use, case.form.limit, budget)
         return counted.pods, counted.failed

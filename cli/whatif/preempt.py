@@ -16,7 +16,7 @@ from cli.output import Failure, stderr, stdout
 from cli.timing import measured, undisturbed
 from cli.whatif.cases import opened
 from cli.whatif.output import ErrorAnswer, LinesFormat, with_progress, write
-from cli.whatif.preempt_cases import Asked, Cluster, ClusterError, FactsForm, clusters, read_file
+from cli.whatif.preempt_cases import CaseRequest, Cluster, ClusterError, FactsForm, clusters, read_file
 from engine.kubelet.devices.links import bits
 from engine.kubelet.rebuild import asked as admission_of
 from engine.preemption.model import Choice, Landing, Rules, Scoring, Strategy, TopologyQos
@@ -147,7 +147,7 @@ def _answers(
             yield given
 
 
-def answer(cluster: Cluster, roster: Roster, live: SaturatedCluster, asked: Asked, rules: Rules) -> PreemptAnswer:
+def answer(cluster: Cluster, roster: Roster, live: SaturatedCluster, asked: CaseRequest, rules: Rules) -> PreemptAnswer:
     """The decision about one preemptor; ``live`` is the same cluster, full of workloads, and stays as it is."""
     micros = _micros(roster, asked, rules)
     if asked.preemptor.qos is TopologyQos.BLIND:
@@ -175,13 +175,13 @@ def answer(cluster: Cluster, roster: Roster, live: SaturatedCluster, asked: Aske
     )
 
 
-def _micros(roster: Roster, asked: Asked, rules: Rules) -> float:
+def _micros(roster: Roster, asked: CaseRequest, rules: Rules) -> float:
     """CPU time of one search: the median of a few, because a first one pays for cold caches."""
     with undisturbed(collect=False):
         return median(measured(lambda: next(sourced(roster, asked.preemptor, rules), None))[1] for _ in range(SEARCHES))
 
 
-def _planned(roster: Roster, live: SaturatedCluster, asked: Asked, rules: Rules) -> Choice | None:
+def _planned(roster: Roster, live: SaturatedCluster, asked: CaseRequest, rules: Rules) -> Choice | None:
     """What the controller's cycle decides, and what the kubelet gives the pod once the victims are gone."""
     decided = live.plan(PREEMPTOR, asked.of, wish=asked.wish)
     if decided is None:

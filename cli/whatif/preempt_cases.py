@@ -98,7 +98,7 @@ class FileForm(msgspec.Struct, frozen=True):
     kubelet: KubeletForm | None = None
 
 
-class Asked(msgspec.Struct, frozen=True):
+class CaseRequest(msgspec.Struct, frozen=True):
     """A preemptor by name, with what is known of the best answer; ``wish``: what it asks of a kubelet itself."""
 
     name: str
@@ -116,7 +116,7 @@ class Cluster(msgspec.Struct, frozen=True):
     server: Server
     rooms: tuple[NodeRoom, ...]
     instances: dict[str, tuple[Instance, ...]]  # by node, as they started
-    asked: tuple[Asked, ...]
+    asked: tuple[CaseRequest, ...]
 
 
 class ClusterError(Exception):
@@ -211,7 +211,7 @@ def _cluster(
     )
 
 
-def _asked(name: str, form: PreemptorForm, facts: FactsForm | None) -> Asked:
+def _asked(name: str, form: PreemptorForm, facts: FactsForm | None) -> CaseRequest:
     of = InstanceClass(priority=form.priority, gpus=form.gpus, cpu=form.cpu)
     wish = form.numa_policy if form.qos is TopologyQos.GUARANTEED else TopologyPolicy.NONE
-    return Asked(name, of, wish, preemptor_of(of, form.qos, form.numa_policy), facts)
+    return CaseRequest(name, of, wish, preemptor_of(of, form.qos, form.numa_policy), facts)

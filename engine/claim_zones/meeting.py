@@ -119,7 +119,7 @@ class ClaimZones:
         left = empty(layout) if emptied else self._numa.state(name)
         if left is None:
             return _Walk(1, 0, _unseen(shape))
-        key = here.look, here.zones, shape, layout, left, before
+        key = here.search_class, here.zones, shape, layout, left, before
         known = self._walks.get(key)
         if known is None or (known.looked < most and not known.end):
             if len(self._walks) >= KEPT:
@@ -128,7 +128,7 @@ class ClaimZones:
         return known
 
     def _first_fits(self, here: NodeAsk, shape: PodShape) -> FirstFits:
-        key = here.look, here.zones, shape.wish_resources
+        key = here.search_class, here.zones, shape.wish_resources
         found = self._fits.get(key)
         if found is None:
             if len(self._fits) >= KEPT:

@@ -14,7 +14,7 @@ from engine.claims.in_use import InUse
 from engine.claims.model import MOST_DEVICES, Ask, Claim, Request
 from engine.claims.results import Allocation, Outcome
 from engine.claims.searching.constraints import Rule, rule_of
-from engine.claims.searching.requests import Known, ready
+from engine.claims.searching.requests import RequestContext, ready
 from engine.claims.searching.search import Alternatives, ClaimSearch, DeviceSearch
 
 
@@ -27,7 +27,7 @@ class Prepared:
     failed: Allocation | None = None
 
 
-def prepare(hardware: Hardware, claims: Sequence[Claim], known: Known) -> Prepared:
+def prepare(hardware: Hardware, claims: Sequence[Claim], known: RequestContext) -> Prepared:
     """Find classes, compile selectors, and say what ``All`` means on this node."""
     try:
         return Prepared(hardware, tuple((claim, _requests(claim, known, hardware)) for claim in claims))
@@ -98,7 +98,7 @@ def _searched(prepared: Prepared, search: DeviceSearch) -> Allocation:
     return Allocation(Outcome.UNALLOCATABLE, message="no devices are left that meet the claims")
 
 
-def _requests(claim: Claim, known: Known, hardware: Hardware) -> tuple[Alternatives, ...]:
+def _requests(claim: Claim, known: RequestContext, hardware: Hardware) -> tuple[Alternatives, ...]:
     made: list[Alternatives] = []
     least = 0
     for request in claim.requests:

@@ -91,7 +91,7 @@ class ConstrainedCounts:
 
 def room(state: ClusterState, tree: Tree, pod_set: PodSet, counts: Counts) -> ConstrainedCounts:
     """What is left of ``counts`` once inter-pod constraints hold. Raises Unsupported."""
-    constrained = pod_set.affinity or pod_set.anti_affinity or pod_set.spread or state.neighbours.any_repel
+    constrained = pod_set.affinity or pod_set.anti_affinity or pod_set.spread or state.affinity_index.any_repel
     if not constrained and not any(part.alone for part in pod_set.topology.slices):
         return ConstrainedCounts(tree, counts)
     return Constraints(state, tree, pod_set).applied(counts)
@@ -143,7 +143,7 @@ class Constraints:
                 yield Reason.POD_AFFINITY, labelled & self._own(self.pod_set.affinity)
 
     def _repelled(self) -> Iterator[tuple[Reason, Mask]]:
-        for other in self.state.neighbours.repelling(self.state.cluster.at, self.pod_set.namespace):
+        for other in self.state.affinity_index.repelling(self.state.cluster.at, self.pod_set.namespace):
             if reaches(other.term, other.pods.namespace, self.pod_set.namespace, self.pod_set.labels):
                 yield Reason.POD_ANTI_AFFINITY, ~self._near(other.term.topology_key, [other.pods])
 

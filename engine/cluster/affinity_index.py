@@ -47,7 +47,7 @@ class Repelling:
     pods: PodGroup
 
 
-class Neighbours:
+class AffinityIndex:
     """The index. ``held`` are reservations whose pods will repel others."""
 
     def __init__(self) -> None:

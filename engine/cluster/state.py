@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 from types import MappingProxyType
 
-from engine.cluster.affinity_index import Neighbours, PodGroup, held_group
+from engine.cluster.affinity_index import AffinityIndex, PodGroup, held_group
 from engine.cluster.assignment import Assignment, outline
 from engine.cluster.nodes import Nodes
 from engine.cluster.reservations import HeldSlots, Ledger, Slots
@@ -50,7 +50,7 @@ class ClusterState:
         held = HeldSlots()
         self.cluster = Nodes(held, xpus=xpus, reconstruct=reconstruct_available, score=numa_score)
         self.ledger = Ledger(self.cluster, held)
-        self.neighbours = Neighbours()
+        self.affinity_index = AffinityIndex()
         self._pods: dict[str, Pod] = {}
         self._log = UndoLog()
 
@@ -217,7 +217,7 @@ class ClusterState:
         record.count_pod(sign)
         if not record.pods:
             self.cluster.emptied(record)
-        self.neighbours.note(pod, record, sign)
+        self.affinity_index.note(pod, record, sign)
         numa = self.cluster.numa
         if sign > 0:
             numa.arrive(pod, before)
@@ -309,7 +309,7 @@ class ClusterState:
         for slots in parts.values():
             source = slots.assignment.source
             if source is not None and source.anti_affinity:
-                self.neighbours.note_held(slots, sign)
+                self.affinity_index.note_held(slots, sign)
 
     def unclaimed(self, workload: str, pod_set: str) -> tuple[tuple[Path, int], ...]:
         """(slice values, slots that no pod claims) for each slice, in tree order."""
@@ -395,6 +395,6 @@ class ClusterState:
 
     def pod_groups(self) -> Iterator[PodGroup]:
         """Pods, and held slots whose pod set is known, by namespace and labels: for inter-pod constraints."""
-        yield from self.neighbours.groups(self._pods, self.cluster.by_name)
+        yield from self.affinity_index.groups(self._pods, self.cluster.by_name)
         for parts in self.ledger.held.values():
             yield from filter(None, (held_group(slots, self.cluster.at) for slots in parts.values()))

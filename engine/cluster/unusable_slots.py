@@ -34,7 +34,9 @@ def closed(
         known = None  # another one of that name; who stands in the old one is not to move for that
     if not all(name for _, name in slots):
         state.tree("")  # nodes may change their place in the table here, and not below
-    look = _Look(state, known, levels, NodeFilter.of(pod_set, known.tolerations if known is not None else ()), pod_set)
+    look = _SlotCheck(
+        state, known, levels, NodeFilter.of(pod_set, known.tolerations if known is not None else ()), pod_set
+    )
     hosts = [look.host(values, name) if name else -1 for values, name in slots]
     index = np.array([at for at in hosts if at >= 0], np.int64)
     free = iter(look.open(index).tolist())
@@ -56,7 +58,7 @@ class SlotNodes:
         if not all(name for _, name in slots):
             state.tree("")
         by_name = state.cluster.by_name
-        look = _Look(state, known, levels, NodeFilter(), PodSet(name="", count=1, requests={}, topology=ANYWHERE))
+        look = _SlotCheck(state, known, levels, NodeFilter(), PodSet(name="", count=1, requests={}, topology=ANYWHERE))
         nodes: list[Ints] = []
         for values, name in slots:
             record = by_name.get(name) if name else None
@@ -80,7 +82,7 @@ class SlotNodes:
 
 
 @dataclass(frozen=True)
-class _Look:
+class _SlotCheck:
     """What is asked of every node."""
 
     state: ClusterState

@@ -25,7 +25,7 @@ from engine.claims.counting.looks import NodeDevices
 from engine.claims.model import Claim, Device, DeviceId
 from engine.claims.read.asks import classes_of
 from engine.claims.results import Allocation
-from engine.claims.searching.requests import Known
+from engine.claims.searching.requests import RequestContext
 from engine.devices.kinds import LOOK_STEPS
 from engine.kubelet.hints import fewest
 from engine.kubelet.machine import DeviceZones, PodShape
@@ -40,15 +40,15 @@ OUT_OF_TURN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class NodeAsk:
-    """What one kind of pods asks of a node's devices. ``look``: equal where the search goes alike, zones aside.
+    """What one kind of pods asks of a node's devices. ``search_class``: equal where the search goes alike, zones aside.
 
     ``known``: what requests refer to, with so many steps for one search.
     """
 
-    look: Hashable
+    search_class: Hashable
     claims: Sequence[Claim]
     devices: NodeDevices
-    known: Callable[[int], Known]
+    known: Callable[[int], RequestContext]
 
     @property
     def zones(self) -> Hashable:

@@ -13,11 +13,11 @@ from engine.claims.allocate import prepare
 from engine.claims.budget import Budget
 from engine.claims.cel.selectors import Selectors
 from engine.claims.counting.beside import count_beside
-from engine.claims.counting.count import ClaimCounter, Look
+from engine.claims.counting.count import ClaimCounter, StateClass
 from engine.claims.counting.free_devices import forms_of
 from engine.claims.counting.looks import DeviceView, DeviceViews, NodeDevices
 from engine.claims.model import Claim, DeviceClass
-from engine.claims.searching.requests import Known
+from engine.claims.searching.requests import RequestContext
 from engine.devices.node_counts import NodeCounts
 
 MOST_PODS: Final = 256  # of one kind on one node that are counted
@@ -61,9 +61,9 @@ class Kind:
         self._costly.clear()
         self._given_up.clear()
 
-    def look(self, node: NodeDevices) -> Look:
+    def state_class(self, node: NodeDevices) -> StateClass:
         """What tells states of nodes apart to this kind."""
-        return self._counter.look(node)
+        return self._counter.state_class(node)
 
     def count(
         self, node: NodeDevices, waiting: "Sequence[tuple[Kind, int]]", whole: Budget, *, real: bool = True
@@ -75,7 +75,7 @@ class Kind:
         """
         if self.refused:
             return 0
-        look = self.look(node)
+        look = self.state_class(node)
         found = self._counter.known(look)
         if found is None:
             found = self._within(
@@ -87,7 +87,7 @@ class Kind:
         most, others = found - same, [(kind, count) for kind, count in waiting if kind is not self]
         if most <= 0 or not others:
             return max(most, 0)
-        key = (look, same, tuple([(kind.number, kind.look(node), count) for kind, count in others]))
+        key = (look, same, tuple([(kind.number, kind.state_class(node), count) for kind, count in others]))
         found = self._beside.get(key)
         if found is None:
             found = self._within(
@@ -103,7 +103,7 @@ class Kind:
         return max(found, 0)
 
     def _count_beside(self, node: NodeDevices, others: "Sequence[tuple[Kind, int]]", limit: int, budget: Budget) -> int:
-        known = Known(*self._known, budget)
+        known = RequestContext(*self._known, budget)
         waiting = [(prepare(node.hardware, kind.claims, known), count) for kind, count in others]
         return count_beside(waiting, prepare(node.hardware, self.claims, known), node.in_use, limit, budget)
 

@@ -9,7 +9,7 @@ from engine.claims.cel.selectors import Selectors
 from engine.claims.counting.looks import DeviceViews
 from engine.claims.model import DeviceClass
 from engine.claims.read.asks import claims_of
-from engine.claims.searching.requests import Known
+from engine.claims.searching.requests import RequestContext
 from engine.devices.free_numbers import FreeNumbers
 from engine.devices.kinds import Kind
 from engine.devices.node_counts import NodeCounts
@@ -64,9 +64,9 @@ class KnownKinds:
         for ask in [one for one in self._varying if claim in one.claims]:
             del self._varying[ask]
 
-    def known(self, steps: int) -> Known:
+    def known(self, steps: int) -> RequestContext:
         """What requests refer to, with so many steps for one question."""
-        return Known(self.classes, self._selectors, Budget(steps))
+        return RequestContext(self.classes, self._selectors, Budget(steps))
 
     def counted(self, ask: DeviceAsk) -> Kind | Varying:
         """What knows how many of such pods fit each node."""

@@ -39,7 +39,7 @@ from engine.devices.known_kinds import KnownKinds
 from engine.devices.node_counts import NodePlaces
 from engine.devices.of_node import UNLIMITED, BothStates, barred, pod_count
 from engine.devices.taints import TaintRule, TaintRules
-from engine.devices.words import told
+from engine.devices.words import message_of
 
 POD_STEPS = 1_000_000  # for the devices of one pod
 COSTLY = "counting such devices takes too many steps"
@@ -286,7 +286,7 @@ class DeviceLedger:
         if here is None or kind is None:
             return None
         devices = of.bare if emptied else of.now
-        return NodeAsk((kind.number, kind.look(devices)), claims_of(here), devices, self._asked.known)
+        return NodeAsk((kind.number, kind.state_class(devices)), claims_of(here), devices, self._asked.known)
 
     def waiting(self, name: str) -> Mapping[DeviceAsk, int]:
         """How many pods and slots wait for devices on a node, by what they ask for. Do not modify."""
@@ -318,7 +318,7 @@ class DeviceLedger:
         known = self._asked.known(LOOK_STEPS)
         used = (each for pool, _ in devices.hardware.by_pool for each in self.holders.of_pool(pool.pool_id))
         holders = {use.device: claim for claim, use in used if not use.admin}
-        return told(devices, claims_of(here), known, waiting=waiting, holders=holders)
+        return message_of(devices, claims_of(here), known, waiting=waiting, holders=holders)
 
     def _beside(self, name: str, less: Mapping[DeviceAsk, int] | None = None) -> list[tuple[Kind, int]]:
         """Those that wait on a node, by kind; ``less``: so many fewer than wait."""

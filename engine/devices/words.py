@@ -8,14 +8,14 @@ from engine.claims.counting.beside import given
 from engine.claims.counting.looks import NodeDevices
 from engine.claims.errors import AllocationError, SearchLimitError
 from engine.claims.model import ALL, Claim, DeviceId
-from engine.claims.searching.requests import Known, Ready
+from engine.claims.searching.requests import Ready, RequestContext
 
 _NAMED: Final = 3  # claims that hold devices
 _LONGEST: Final = 400  # characters of an error
 
 
-def told(
-    node: NodeDevices, claims: Sequence[Claim], known: Known, *, waiting: int, holders: Mapping[DeviceId, str]
+def message_of(
+    node: NodeDevices, claims: Sequence[Claim], known: RequestContext, *, waiting: int, holders: Mapping[DeviceId, str]
 ) -> str:
     """Of a node on which no more pod with these claims fits.
 
@@ -37,7 +37,7 @@ def _single(prepared: Prepared) -> list[Ready]:
     return [one for _, requests in prepared.claims for alternatives in requests for one in alternatives]
 
 
-def _request(node: NodeDevices, request: Ready, holders: Mapping[DeviceId, str], known: Known) -> str:
+def _request(node: NodeDevices, request: Ready, holders: Mapping[DeviceId, str], known: RequestContext) -> str:
     hardware, in_use = node.hardware, node.in_use
     fit = [
         (index, one)
@@ -60,7 +60,7 @@ def _request(node: NodeDevices, request: Ready, holders: Mapping[DeviceId, str],
     return found + "".join(f", {part}" for part in parts)
 
 
-def _promised(node: NodeDevices, prepared: Prepared, waiting: int, known: Known) -> list[str]:
+def _promised(node: NodeDevices, prepared: Prepared, waiting: int, known: RequestContext) -> list[str]:
     """What is told of those that wait, and of what else stands against it."""
     if waiting:
         return [f"{waiting} {'pod is' if waiting == 1 else 'pods are'} to have devices there first"]

@@ -91,7 +91,7 @@ def take(cpus: Cpus, kubelet: Kubelet, available: int, count: int) -> int | None
     return _packed(cpus, kubelet, available, count)
 
 
-class _Taking:
+class _CpuSelection:
     """CPUs being picked: ``free`` may still be, ``need`` more are wanted."""
 
     __slots__ = ("cpus", "free", "need", "result")
@@ -197,7 +197,7 @@ class _Taking:
 
 
 def _packed(cpus: Cpus, kubelet: Kubelet, available: int, count: int) -> int | None:
-    taking = _Taking(cpus, available, count)
+    taking = _CpuSelection(cpus, available, count)
     if not count:
         return 0
     if count > available.bit_count():
@@ -271,7 +271,7 @@ def _rounded(value: float) -> float:
 
 
 def _distributed(cpus: Cpus, kubelet: Kubelet, available: int, count: int, group: int) -> int | None:
-    taking = _Taking(cpus, available, count)
+    taking = _CpuSelection(cpus, available, count)
     zones = taking.zones()
     groups = (cpus.all.bit_count() - 1) // group + 1
     a_zone = (groups - 1) // cpus.with_cpus.bit_count() + 1
@@ -297,7 +297,7 @@ def _distributed(cpus: Cpus, kubelet: Kubelet, available: int, count: int, group
     return _packed(cpus, kubelet, available, count)
 
 
-def _best_zones(taking: _Taking, zones: list[int], width: int, group: int) -> tuple[_Slice, _Slice | None] | None:
+def _best_zones(taking: _CpuSelection, zones: list[int], width: int, group: int) -> tuple[_Slice, _Slice | None] | None:
     """The zones to share the CPUs equally, and those that take what is over: the best balance of what stays free."""
     free = {zone: (taking.free & taking.cpus.zones[zone]).bit_count() for zone in zones}
     best: tuple[_Slice, _Slice | None] | None = None

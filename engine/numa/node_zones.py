@@ -70,7 +70,7 @@ class Saved(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Inside:
+class NodeZones:
     """``by_report``: the base is what the report says is free. ``decided``: zones of slots that no pod claims.
 
     ``since`` and ``gone`` are kept where a report does not say which pods it accounts for: pods that it does not count

@@ -23,7 +23,7 @@ from engine.kubelet.arrival_orders import Free
 from engine.kubelet.machine import Machine, NumaPlacement, PodShape, State
 from engine.model import Pod
 from engine.numa.fleets import Fleets
-from engine.numa.node_zones import NEVER, NO_SLOTS, Before, Inside, Mark, Names, Reserved, Saved, SlotKey, slot_of
+from engine.numa.node_zones import NEVER, NO_SLOTS, Before, Mark, Names, NodeZones, Reserved, Saved, SlotKey, slot_of
 from engine.numa.score import Trait, ZoneScore, traits
 
 MOST_SLOTS: Final = 4096  # of a pod set on one node, that are decided: no kubelet takes more pods
@@ -53,7 +53,7 @@ class NumaLedger:
         self._index = index
         self._name = name
         self._touch = touch
-        self._by_name: dict[str, Inside] = {}
+        self._by_name: dict[str, NodeZones] = {}
         self._fleets = Fleets(index, self.machines)
         self._pending: dict[SlotKey, Names] = {}
         self._on: dict[SlotKey, set[str]] = {}  # where a pod set's slots have zones
@@ -117,13 +117,13 @@ class NumaLedger:
         inside = self._by_name.get(name)
         return 0 if inside is None else inside.unsure
 
-    def _inside(self, name: str) -> Inside:
+    def _inside(self, name: str) -> NodeZones:
         found = self._by_name.get(name)
         if found is None:
-            found = self._by_name[name] = Inside()
+            found = self._by_name[name] = NodeZones()
         return found
 
-    def _drop_idle(self, name: str, inside: Inside) -> None:
+    def _drop_idle(self, name: str, inside: NodeZones) -> None:
         if inside.idle:
             self._by_name.pop(name, None)
 
@@ -261,7 +261,7 @@ class NumaLedger:
         if names is not None and name not in names:
             self._pending[key] = (*names, name)
 
-    def _decide(self, name: str, inside: Inside, key: SlotKey, now: tuple[NumaPlacement, ...]) -> None:
+    def _decide(self, name: str, inside: NodeZones, key: SlotKey, now: tuple[NumaPlacement, ...]) -> None:
         inside.decide(key, now)
         self._fleets.changed(name)
         if now:
@@ -271,7 +271,7 @@ class NumaLedger:
             if not self._on[key]:
                 del self._on[key]
 
-    def _undecide(self, name: str, inside: Inside) -> None:
+    def _undecide(self, name: str, inside: NodeZones) -> None:
         for key in list(inside.decided):
             self._decide(name, inside, key, NO_SLOTS)
 
@@ -378,7 +378,7 @@ class NumaLedger:
         """No transaction is open any more, and all is kept."""
         self._undo = None
 
-    def _save(self, name: str, inside: Inside) -> None:
+    def _save(self, name: str, inside: NodeZones) -> None:
         if self._undo is not None:
             self._undo.append((name, inside.saved()))
 

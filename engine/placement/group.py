@@ -112,7 +112,7 @@ class _Site:
         apart = sum(_apart(found[fit.pod_set.name], int(pick.leaves[0])) for fit in small)
         return Together(found, pick.cost, apart)
 
-    def _again(self, fit: Fit) -> Fit | None:
+    def _refit(self, fit: Fit) -> Fit | None:
         """The same question, as things stand now; None where a constraint among the sets cannot be honoured."""
         now = Fit.of(self.state, fit.tree.flavor.name, fit.pod_set)
         return now if isinstance(now, Fit) else None
@@ -124,7 +124,7 @@ class _Site:
         return fit.best(self.container, lambda chooser: chooser.in_one(self.container, fit.rank, domain))
 
     def _take(self, fit: Fit, found: dict[str, Assignment]) -> Pick | None:
-        now = self._again(fit)
+        now = self._refit(fit)
         pick = None if now is None else self._pick(now)
         if now is not None and pick is not None:
             self._hold(now, pick, found)
@@ -137,7 +137,7 @@ class _Site:
 
     def _fill(self, fit: Fit, first: int, found: dict[str, Assignment]) -> bool:
         """Fill leaves from ``first`` on, in tree order, then the ones before it."""
-        now, leaves = self._again(fit), self.leaves
+        now, leaves = self._refit(fit), self.leaves
         if now is None:
             return False
         order = np.concatenate([np.arange(first, leaves.stop), np.arange(leaves.start, first)])

@@ -19,7 +19,7 @@ from engine.reasons import Reason
 
 
 @dataclass(frozen=True)
-class Outlook:
+class UpperBounds:
     """One pod set on one flavor. ``needs``: (resource, amount a pod); arrays are by leaf of ``tree``.
 
     ``rank``: of the domain that must hold all pods; -1: the whole flavor. ``claimed``: for how many pods there are
@@ -35,7 +35,7 @@ class Outlook:
     claimed: Ints | None = None
 
     @classmethod
-    def of(cls, state: ClusterState, flavor: str, pod_set: PodSet, *, claims: bool = False) -> "Outlook | None":
+    def of(cls, state: ClusterState, flavor: str, pod_set: PodSet, *, claims: bool = False) -> "UpperBounds | None":
         """The bound as things are now; None where flavor or level do not exist or there are no nodes.
 
         ``claims``: with the devices of claims.

@@ -93,7 +93,7 @@ class RosterTable:
     _arrays: "_Arrays | None" = None
     _low: list[int] = field(default_factory=list)  # by row: no column has less free
     _high: list[list[int]] = field(default_factory=list)  # by level and row: no column has more
-    _looks: "dict[tuple[tuple[Row, int], ...], _Look | None]" = field(default_factory=dict)
+    _looks: "dict[tuple[tuple[Row, int], ...], _ScarceRows | None]" = field(default_factory=dict)
     _chosen: dict[tuple[Row, ...], list[int] | None] = field(default_factory=dict)
 
     def put(self, node: str, places: list[Place]) -> None:
@@ -162,7 +162,7 @@ class RosterTable:
 
         By highest priority, sum, number and devices freed; ``by_count``: by number, sum and devices freed.
         """
-        look = self._look(wanted)
+        look = self._scarce_rows(wanted)
         if look is None:
             return
         if not look.amounts:
@@ -181,14 +181,14 @@ class RosterTable:
                 if len(columns):
                     yield from look.by_total(columns, level)
 
-    def _look(self, wanted: MachineNeeds) -> "_Look | None":
+    def _scarce_rows(self, wanted: MachineNeeds) -> "_ScarceRows | None":
         """The rows that may be scarce; None where not even all victims would do."""
         self.built()
         if wanted.needs not in self._looks:
             self._looks[wanted.needs] = self._new_look(wanted)
         return self._looks[wanted.needs]
 
-    def _new_look(self, wanted: MachineNeeds) -> "_Look | None":
+    def _new_look(self, wanted: MachineNeeds) -> "_ScarceRows | None":
         rows = self.rows_of(wanted)
         if rows is None or not self.places:
             return None
@@ -203,10 +203,10 @@ class RosterTable:
                     devices.setdefault(self.rows[row][1], []).append(len(scarce))
                 scarce.append(row)
                 need.append(amount)
-        return _Look(self, scarce, need, list(devices.values()))
+        return _ScarceRows(self, scarce, need, list(devices.values()))
 
 
-class _Look:
+class _ScarceRows:
     """One look at a table: ``rows`` and how much is needed of each; ``devices``: positions of those by resource."""
 
     def __init__(self, table: RosterTable, rows: list[int], need: list[int], devices: list[list[int]]) -> None:

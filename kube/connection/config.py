@@ -234,7 +234,7 @@ async def _load_kubeconfig(paths: str, context: str | None, clock: Clock) -> Con
     merged = files.merge(paths)
     try:
         chosen = files.choose(merged, context)
-        tls, credentials = await _asked(merged, context, clock) if chosen.asks else _told(chosen, clock)
+        tls, credentials = await _asked(merged, context, clock) if chosen.asks else _from_files(chosen, clock)
     except ConfigError as error:
         raise ConfigError(f"kubeconfig {paths}: {error}") from error
     server_name, proxy = chosen.text("tls-server-name"), chosen.text("proxy-url")
@@ -243,7 +243,7 @@ async def _load_kubeconfig(paths: str, context: str | None, clock: Clock) -> Con
     )
 
 
-def _told(chosen: files.Chosen, clock: Clock) -> tuple[ssl.SSLContext | None, Credentials]:
+def _from_files(chosen: files.Chosen, clock: Clock) -> tuple[ssl.SSLContext | None, Credentials]:
     """What the files say themselves."""
     tls = None
     if chosen.encrypted:

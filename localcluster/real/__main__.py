@@ -34,7 +34,7 @@ class Plugins:
         self._known = ""
         folder.registered.unlink(missing_ok=True)
 
-    def look(self) -> None:
+    def register_sockets(self) -> None:
         """Once: a kubelet makes its socket anew when it starts, and clears the plugins' away."""
         sick = _lines(self._folder.unhealthy)
         for each in self._plugins:
@@ -74,7 +74,7 @@ def main(clock: Clock = SYSTEM) -> None:
     plugins = Plugins(folder)
     server = serve_runtime(Runtime(folder.records, clock), folder.runtime_socket)
     while not ended.wait(LOOK_SECONDS):
-        plugins.look()
+        plugins.register_sockets()
     plugins.close()
     server.stop(None).wait()
 

@@ -35,7 +35,7 @@ from engine.arrays import Ints
 from engine.cluster.assignment import Assignment
 from engine.cluster.state import ClusterState
 from engine.model import PODS, PodSet, Policy, TopologyRequest
-from engine.placement.upper_bounds import Outlook
+from engine.placement.upper_bounds import UpperBounds
 from engine.results import Refusal
 from queueing.cycle.shield import Shield
 from queueing.model import Order, Reclaim, Within
@@ -190,8 +190,8 @@ def end(state: ClusterState, queues: Queues, claim: BackfillReservation) -> None
     """Give back what was kept."""
     queues.claims.pop(claim.key, None)
     state.release(claim.holder)
-    queues.freed(claim.option.rooms)
-    queues.pending.wake([("claim", claim.key)])
+    queues.room_freed(claim.option.rooms)
+    queues.pending.move_events_to_active([("claim", claim.key)])
 
 
 def open_(state: ClusterState, claims: Iterable[BackfillReservation]) -> None:
@@ -258,11 +258,11 @@ def close(state: ClusterState, queues: Queues, claim: BackfillReservation) -> No
     claim.lack(missing)
     if missing:  # room is of no use to it yet
         if held:
-            queues.freed(claim.option.rooms)
+            queues.room_freed(claim.option.rooms)
         return
     rooms: list[Assignment] = []
     for flavor, pod_sets in claim.option.parts:
-        outlook = Outlook.of(state, flavor, pod_sets[0])
+        outlook = UpperBounds.of(state, flavor, pod_sets[0])
         if outlook is None:
             continue
         leaves = _leaves(state, queues, claim, outlook, len(pod_sets))
@@ -279,7 +279,7 @@ def _named(flavor: str) -> PodSet:
     return PodSet(name=flavor, count=0, requests=_HELD.requests, topology=_HELD.topology)
 
 
-def _leaves(state: ClusterState, queues: Queues, claim: BackfillReservation, outlook: Outlook, sets: int) -> Ints:
+def _leaves(state: ClusterState, queues: Queues, claim: BackfillReservation, outlook: UpperBounds, sets: int) -> Ints:
     """The leaves that are kept of a flavor: in the claimed domain, and of it as many as would do."""
     flavor, tree = outlook.tree.flavor.name, outlook.tree
     if sets > 1:
@@ -315,7 +315,7 @@ def _leaves(state: ClusterState, queues: Queues, claim: BackfillReservation, out
     return leaves[chosen]
 
 
-def _all(state: ClusterState, queues: Queues, claim: BackfillReservation, outlook: Outlook) -> Ints:
+def _all(state: ClusterState, queues: Queues, claim: BackfillReservation, outlook: UpperBounds) -> Ints:
     """All of a flavor, for several pod sets."""
     flavor = outlook.tree.flavor.name
     if flavor not in claim.domains and not _fits_alone(state, queues, claim):
@@ -325,7 +325,7 @@ def _all(state: ClusterState, queues: Queues, claim: BackfillReservation, outloo
     return np.arange(outlook.tree.size)
 
 
-def _domain(claim: BackfillReservation, outlook: Outlook, then: Ints, used: Ints) -> int | None:
+def _domain(claim: BackfillReservation, outlook: UpperBounds, then: Ints, used: Ints) -> int | None:
     """The claimed domain; chooses one where none is claimed, or that one is of no use; None where none is of use."""
     flavor = outlook.tree.flavor.name
     best: int | None = None
@@ -344,7 +344,7 @@ def _domain(claim: BackfillReservation, outlook: Outlook, then: Ints, used: Ints
     return best
 
 
-def _path(outlook: Outlook, domain: int) -> tuple[str, ...]:
+def _path(outlook: UpperBounds, domain: int) -> tuple[str, ...]:
     """A domain that may hold all, widest first, a node's name at the end; () for the whole flavor."""
     if outlook.rank < 0:
         return ()

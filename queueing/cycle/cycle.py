@@ -52,7 +52,7 @@ class Preempting:
     message: str
     grows: bool = False
 
-    def told(self, victim: Victim) -> str:
+    def message_to(self, victim: Victim) -> str:
         """What a victim is told."""
         return messages.preempted(self.key, self.grant.queue, victim.reason)
 
@@ -115,7 +115,7 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     # 1. Time: who was put off and is due waits again, and so does who waits until its devices are counted.
     queues.due(now)
     if state.cluster.devices.counting.next_round():
-        queues.pending.wake([COUNTED])
+        queues.pending.move_events_to_active([COUNTED])
     # 2. Drained queues: what is admitted there goes.
     made.evict.extend(_drained(queues))
     # 3. Nominated: one whose victims are all gone is admitted, into the room that was kept for it.
@@ -141,9 +141,9 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     _grow_before(state, queues, shield, turns.left(), growers, made)
     # 7. Admissions help few: who looks at other pods, who may take back what somebody borrows now, and who waits until
     #    those that were just admitted may be victims.
-    queues.pending.wake(set(chain.from_iterable(queues.took(one.grant) for one in made.admitted)))
+    queues.pending.move_events_to_active(set(chain.from_iterable(queues.took(one.grant) for one in made.admitted)))
     # 8. Whoever joined those who wait and was not looked at hears why.
-    made.waiting.extend(_told(queues, limit))
+    made.waiting.extend(_take_news(queues, limit))
     made.more = bool(growers) or any(line.next() is not None for line in queues.lines.values())
     made.more |= state.cluster.devices.counting.unfinished
     if (next_time := queues.next_time()) is not None:
@@ -152,7 +152,7 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
 
 
 def _may_be_next(group: EquivalenceClass) -> bool:
-    return not group.parked and (not group.line.strict or group.line.next() is group)
+    return not group.inadmissible and (not group.line.strict or group.line.next() is group)
 
 
 def _drained(queues: Queues) -> Iterator[Drained]:
@@ -178,7 +178,7 @@ def _made_room(state: ClusterState, queues: Queues, now: float, key: str, made: 
             entry.refuse(refusal)
         return
     if why:
-        queues.back(state, key, now)
+        queues.release_and_requeue(state, key, now)
         made.given_up.append(Waiting(key, Reason.PENDING, f"{why}; it waits again"))
         return
     queues.grant(state, key, grant)
@@ -280,7 +280,7 @@ def _wait(queues: Queues, now: float, entry: Entry, waits: Waits, made: Decision
     """Park its group. Returns whether it was refused for the first time."""
     group, key = entry.group, entry.workload.key
     assert group is not None  # noqa: S101  (it was looked at in its line)
-    queues.pending.park(group, waits.events, aside=waits.aside)
+    queues.pending.mark_inadmissible(group, waits.events, aside=waits.aside)
     before = group.refusal
     if before is None or before.reason is not waits.reason or now - group.refused_at >= DETAILS:
         group.refuse(waits.refusal(), now)
@@ -291,7 +291,7 @@ def _wait(queues: Queues, now: float, entry: Entry, waits: Waits, made: Decision
     return before is None
 
 
-def _told(queues: Queues, limit: int) -> Iterator[Waiting]:
+def _take_news(queues: Queues, limit: int) -> Iterator[Waiting]:
     for key in list(queues.news)[:limit]:
         del queues.news[key]
         entry = queues.entries.get(key)
@@ -311,7 +311,7 @@ def _behind(queues: Queues, entry: Entry) -> Refusal | None:
     if group is None:
         return None
     first = queues.entries[group.head[2]] if group.head else entry
-    if group.parked and group.refusal is not None:
+    if group.inadmissible and group.refusal is not None:
         text = f"{first.workload.key}, which wants the same, comes before it in cluster queue {entry.queue} and waits: "
         return Refusal(group.refusal.reason, text + group.refusal.message, flavor=group.refusal.flavor)
     blocker = next(iter(queues.waiting(entry.queue)), "") if group.line.next() is None else ""

@@ -96,7 +96,7 @@ Outcome = Fits | Preempts | Waits
 
 
 @dataclass
-class _Look:
+class _QueueNominator:
     state: ClusterState
     queues: Queues
     entry: Entry
@@ -297,7 +297,7 @@ def nominate(state: ClusterState, queues: Queues, entry: Entry) -> Outcome:
         waits = Waits(events={COUNTED: None})
         waits.add(messages.counting(left))
         return waits
-    return _Look(state, queues, entry).run(known.found, known.refusal)
+    return _QueueNominator(state, queues, entry).run(known.found, known.refusal)
 
 
 def _looks_at_pods(option: FlavorAssignment) -> bool:

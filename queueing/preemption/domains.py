@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from engine.arrays import Ints
 from engine.kubelet.resource_requests import is_device
-from engine.placement.upper_bounds import Outlook
+from engine.placement.upper_bounds import UpperBounds
 from queueing.preemption.fragmentation import counted
 from queueing.preemption.plan import Plan
 from queueing.preemption.relief import DeviceRelief
@@ -62,7 +62,7 @@ class CandidateDomains:
     ``relief``: where their going frees devices of claims.
     """
 
-    outlook: Outlook
+    outlook: UpperBounds
     occupancy: FlavorUsage
     eligible: Mask
     relief: DeviceRelief | None = None

@@ -305,7 +305,7 @@ class _Greedy:
         inner, rooms = self._inner, self._rooms
         ideal = min(inner.ideal(room.layout) for room in rooms.values())
         for name in rooms:
-            self._look(name)
+            self._push_bound(name)
         while len(self._landed) < inner.pod_set.count and self._heap:
             _, _, _, room, pick = heapq.heappop(self._heap)
             if rooms[room.node] is not room:
@@ -317,7 +317,7 @@ class _Greedy:
         settled = len(self._landed) == inner.pod_set.count and max(self._landed, default=ideal) <= ideal
         return Proposed(list(self._taken), inner.price_of(self._taken.values(), self._landed, 0)[:-1], settled)
 
-    def _look(self, name: str) -> None:
+    def _push_bound(self, name: str) -> None:
         room = self._rooms[name]
         bound = self._inner.bound(room)
         if bound is not None:
@@ -339,7 +339,7 @@ class _Greedy:
             rooms[room.node] = admitted
             self._landed.append(pick.landing)
         for other in sorted(others):
-            self._look(other)
+            self._push_bound(other)
 
 
 def _positions(room: NodeRoom, choice: Choice) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from engine.arrays import Ints
 from engine.cluster.state import ClusterState
-from engine.placement.upper_bounds import Outlook
+from engine.placement.upper_bounds import UpperBounds
 from queueing.preemption.domains import CandidateDomains, SlotHoldings
 from queueing.queues.usage import Mask
 
@@ -25,7 +25,7 @@ class NecessityProof:
     def start(self, state: ClusterState, taken: Iterable[str]) -> None:
         """Look at the state while all of ``taken`` are out."""
         site = self.site
-        outlook = Outlook.of(state, site.outlook.tree.flavor.name, site.outlook.pod_set)
+        outlook = UpperBounds.of(state, site.outlook.tree.flavor.name, site.outlook.pod_set)
         if outlook is None:
             return
         self._free = [free.copy() for free in outlook.free]

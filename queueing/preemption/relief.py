@@ -14,7 +14,7 @@ import numpy as np
 from engine.arrays import Ints
 from engine.claims.asks import DeviceAsk
 from engine.cluster.state import ClusterState
-from engine.placement.upper_bounds import Outlook
+from engine.placement.upper_bounds import UpperBounds
 from queueing.preemption.simulate import SimulatedRemoval
 from queueing.queues.eviction_units import holder_of, is_pod
 from queueing.queues.usage import FlavorUsage, Mask
@@ -38,14 +38,14 @@ class DeviceRelief:
     """For one pod set on one flavor; ``holders``: the candidates that have devices, or slots that keep some."""
 
     state: ClusterState
-    outlook: Outlook
+    outlook: UpperBounds
     ask: DeviceAsk
     holders: tuple[DeviceHolder, ...]
     _counts: dict[int, Ints] = field(default_factory=dict)  # while all are as they were when it was asked
 
     @classmethod
     def of(
-        cls, taking: SimulatedRemoval, outlook: Outlook, usage: FlavorUsage, eligible: Mask
+        cls, taking: SimulatedRemoval, outlook: UpperBounds, usage: FlavorUsage, eligible: Mask
     ) -> "DeviceRelief | None":
         """None where no device comes free by anybody's going, or none is asked for."""
         ask = outlook.pod_set.devices

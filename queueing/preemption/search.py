@@ -28,7 +28,7 @@ from typing import Final
 
 from engine.cluster.assignment import Assignment
 from engine.cluster.state import ClusterState
-from engine.placement.upper_bounds import Outlook
+from engine.placement.upper_bounds import UpperBounds
 from engine.preemption.model import Rules as VictimRules
 from engine.reasons import Reason
 from engine.results import Refusal
@@ -107,14 +107,14 @@ class _Search:
     def __post_init__(self) -> None:
         who = self.candidates
         self.state, self.queues, self.entry, self.option = who.state, who.queues, who.entry, who.option
-        self.taking = SimulatedRemoval(who)
+        self.removal = SimulatedRemoval(who)
 
     def run(self) -> Plan | None:
         """See ``plan``."""
         if not self.candidates.anyone():
             return None
         self.queues.count_search()
-        if not self.taking.quota_reachable():
+        if not self.removal.quota_reachable():
             return None
         refused = put(self.state, self.entry.workload.key, self.option)
         if not isinstance(refused, Refusal):
@@ -160,11 +160,11 @@ class _Search:
         for flavor, pod_sets in self.option.parts:
             for pod_set in pod_sets:
                 if pod_set.name == refused.pod_set:
-                    outlook = Outlook.of(self.state, flavor, pod_set, claims=True)
+                    outlook = UpperBounds.of(self.state, flavor, pod_set, claims=True)
                     occupancy = self.queues.holders.usage(self.state, flavor)
                     if outlook is not None and occupancy is not None:
                         eligible = self.candidates.eligible(occupancy)
-                        relief = DeviceRelief.of(self.taking, outlook, occupancy, eligible)
+                        relief = DeviceRelief.of(self.removal, outlook, occupancy, eligible)
                         return CandidateDomains(outlook, occupancy, eligible, relief)
         return None
 
@@ -207,7 +207,7 @@ class _Search:
         for proposal in islice(self._proposals(site), TRIES):
             for keys in proposal.sets:
                 depth, checkpoint, more = quotas.begin(), state.begin(), dict(taken)
-                self.taking.take_all(keys, more)
+                self.removal.take_all(keys, more)
                 found = put(state, self.entry.workload.key, option)
                 if not isinstance(found, Refusal):
                     quotas.commit(depth)
@@ -241,8 +241,8 @@ class _Search:
 
     def _frees(self, unit: str) -> int:
         """What a unit that is in the state gives up of what counts."""
-        amounts = self.taking.holds(unit, self.taking.pods(unit), self._resources)
-        return sum(amounts.values()) + (self.taking.devices(unit) if CLAIMED in self._resources else 0)
+        amounts = self.removal.holds(unit, self.removal.pods(unit), self._resources)
+        return sum(amounts.values()) + (self.removal.devices(unit) if CLAIMED in self._resources else 0)
 
     @cached_property
     def _resources(self) -> frozenset[str]:
@@ -259,16 +259,16 @@ class _Search:
         try:
             placed = self._placed() if not sets else None
             for keys in sets:
-                if self.taking.take_all(keys, taken):
+                if self.removal.take_all(keys, taken):
                     placed = self._placed()
                 if placed is not None:
                     break
-            if placed is not None and not self.taking.quota_fits():
+            if placed is not None and not self.removal.quota_fits():
                 for key in self.candidates.by_quota():
-                    self.taking.take_all([key], taken)
-                    if self.taking.quota_fits():
+                    self.removal.take_all([key], taken)
+                    if self.removal.quota_fits():
                         break
-            if placed is None or not taken or not self.taking.quota_fits():
+            if placed is None or not taken or not self.removal.quota_fits():
                 return None
             return self._cut(taken)
         finally:
@@ -288,11 +288,11 @@ class _Search:
             if len(taken) == 1 or (needed is not None and needed.surely(key)):
                 continue
             depth, checkpoint = quotas.begin(), state.begin()
-            self.taking.give_back(key, taken[key].held)
-            fits = self.taking.quota_fits()
+            self.removal.give_back(key, taken[key].held)
+            fits = self.removal.quota_fits()
             if fits:
                 if not is_pod(key):
-                    self.taking.leave(holder_of(key), (unit for unit in taken if unit != key))
+                    self.removal.leave(holder_of(key), (unit for unit in taken if unit != key))
                 for pod in taken[key].pods:
                     state.set_pod(pod)
                 fits = self._placed() is not None
@@ -315,7 +315,7 @@ class _Search:
         """What is left fragmented, while these are out of the state."""
         resources, gone = self._resources, dict[str, int]()
         for unit, one in taken.items():
-            for name, amount in self.taking.holds(unit, one.pods, resources).items():
+            for name, amount in self.removal.holds(unit, one.pods, resources).items():
                 gone[name] = gone.get(name, 0) + amount
         devices = sum(one.devices for one in taken.values()) if CLAIMED in resources else 0
         left = leftover(self.state, gone, held_on(assignments, (), resources), resources)
@@ -333,7 +333,7 @@ class _Search:
         for key, of_it in groupby(sorted(units, key=holder_of), key=holder_of):
             other = self.queues.holder(key)
             workload, domains = other.workload, tuple(filter(None, map(domain_of, of_it)))
-            left = sum(part.count for part in split(self.taking.before[key], domains)[0]) if domains else 0
+            left = sum(part.count for part in split(self.removal.before[key], domains)[0]) if domains else 0
             if left == 0 or left < max(workload.at_least.values(), default=0):
                 domains = ()
             own = other.queue == self.entry.queue

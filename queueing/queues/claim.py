@@ -48,7 +48,7 @@ class BackfillReservation:
     @property
     def refused(self) -> bool:
         """Whether it was looked at with what is kept for it, in vain."""
-        return self.entry.group is not None and self.entry.group.parked
+        return self.entry.group is not None and self.entry.group.inadmissible
 
     @property
     def key(self) -> str:

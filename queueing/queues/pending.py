@@ -30,7 +30,7 @@ class EquivalenceClass:
     line: "PendingQueue"
     heap: list[Order] = field(default_factory=list)
     members: dict[str, Order] = field(default_factory=dict)
-    parked: bool = False
+    inadmissible: bool = False
     aside: bool = False
     waits: tuple[tuple[str, ...], ...] = ()  # the events that could help it
     refusal: Refusal | None = None
@@ -52,13 +52,13 @@ class EquivalenceClass:
             self.members[order[2]] = order
             heapq.heappush(self.heap, order)
 
-    def park(self, waits: tuple[tuple[str, ...], ...], *, aside: bool) -> None:
+    def mark_inadmissible(self, waits: tuple[tuple[str, ...], ...], *, aside: bool) -> None:
         """Its first was refused, and one of these events could help it."""
-        self.parked, self.aside, self.waits = True, aside, waits
+        self.inadmissible, self.aside, self.waits = True, aside, waits
 
-    def unpark(self) -> None:
+    def mark_active(self) -> None:
         """It is worth a look again."""
-        self.parked = False
+        self.inadmissible = False
 
     def end_waits(self) -> tuple[tuple[str, ...], ...]:
         """It waits for no event any more; returns for which it did."""
@@ -114,7 +114,7 @@ class PendingQueue:
             group = self.groups[key] = EquivalenceClass(key, self)
         before = group.head
         group.add(order)
-        if not group.parked and (before is None or order < before):
+        if not group.inadmissible and (before is None or order < before):
             self._push(group)
         return group
 
@@ -123,14 +123,14 @@ class PendingQueue:
         group.members.pop(key, None)
         if not group.members:
             self.groups.pop(group.key, None)
-        elif not group.parked:
+        elif not group.inadmissible:
             self._push(group)
 
-    def wake(self, group: EquivalenceClass) -> bool:
+    def move_to_active(self, group: EquivalenceClass) -> bool:
         """The group is worth a look again; True where it was parked."""
-        if not group.parked or not group.members:
+        if not group.inadmissible or not group.members:
             return False
-        group.unpark()
+        group.mark_active()
         self._push(group)
         return True
 
@@ -145,7 +145,7 @@ class PendingQueue:
         ready = self._ready
         while ready:
             order, _, group = ready[0]
-            if group.parked or group.head != order or self.groups.get(group.key) is not group:
+            if group.inadmissible or group.head != order or self.groups.get(group.key) is not group:
                 heapq.heappop(ready)
                 continue
             if self.strict and self._held_up(order):
@@ -156,7 +156,7 @@ class PendingQueue:
     def _held_up(self, order: Order) -> bool:
         """Whether one that is parked comes before; only parked groups are looked at, and few are."""
         return any(
-            group.parked and not group.aside and (head := group.head) is not None and head < order
+            group.inadmissible and not group.aside and (head := group.head) is not None and head < order
             for group in self.groups.values()
         )
 

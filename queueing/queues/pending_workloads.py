@@ -32,7 +32,7 @@ class PendingWorkloads:
         self.turn = 0  # of the queue that was served last
         self._config = config
         self._patience = patience
-        self._parked: dict[Event, set[EquivalenceClass]] = {}
+        self._inadmissible: dict[Event, set[EquivalenceClass]] = {}
         self._later: list[tuple[float, str]] = []
 
     # -- who waits where --------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ class PendingWorkloads:
         if entry.group is not None:
             entry.group.line.remove(entry.workload.key, entry.group)
             if not entry.group.members:
-                self._unpark(entry.group)
+                self._forget_events(entry.group)
             entry.leave()
 
     def put_off(self, entry: Entry, until: float) -> None:
@@ -92,12 +92,12 @@ class PendingWorkloads:
 
     # -- events that help -------------------------------------------------------------------------------------
 
-    def freed(self, flavors: Iterable[str]) -> None:
+    def room_freed(self, flavors: Iterable[str]) -> None:
         """Room may have become free in these flavors: pods went, nodes came or changed, slots were given back."""
         for flavor in flavors:
             self.rooms[flavor] = self.rooms.get(flavor, 0) + 1
-            self.wake([("room", flavor)])
-        self.wake([("gone",)])
+            self.move_events_to_active([("room", flavor)])
+        self.move_events_to_active([("gone",)])
 
     def gave_quota(self, queue: str, amounts: Quantities) -> None:
         """Quota of a cluster queue is free again."""
@@ -106,36 +106,36 @@ class PendingWorkloads:
             return  # nobody waits in it
         pool = quotas.pool(queue)
         self.pools[pool] = self.pools.get(pool, 0) + 1
-        self.wake(("quota", pool, *name) for name in amounts)
+        self.move_events_to_active(("quota", pool, *name) for name in amounts)
 
-    def wake(self, events: Iterable[Event]) -> None:
+    def move_events_to_active(self, events: Iterable[Event]) -> None:
         """Whoever is parked under one of these events is looked at again."""
         for event in events:
-            for group in self._parked.pop(event, ()):
-                if group.line.wake(group):
-                    self._unpark(group)
+            for group in self._inadmissible.pop(event, ()):
+                if group.line.move_to_active(group):
+                    self._forget_events(group)
 
-    def wake_line(self, line: PendingQueue) -> None:
+    def move_queue_to_active(self, line: PendingQueue) -> None:
         """Whoever is parked in a line is looked at again."""
         for group in line.groups.values():
-            if line.wake(group):
-                self._unpark(group)
+            if line.move_to_active(group):
+                self._forget_events(group)
 
     def awaited(self, event: Event) -> bool:
         """Whether somebody is parked under an event."""
-        return event in self._parked
+        return event in self._inadmissible
 
-    def park(self, group: EquivalenceClass, waits: Iterable[Event], *, aside: bool) -> None:
+    def mark_inadmissible(self, group: EquivalenceClass, waits: Iterable[Event], *, aside: bool) -> None:
         """Nobody looks at a group until one of the events comes."""
-        self._unpark(group)
-        group.park(tuple(waits), aside=aside)
+        self._forget_events(group)
+        group.mark_inadmissible(tuple(waits), aside=aside)
         for event in group.waits:
-            self._parked.setdefault(event, set()).add(group)
+            self._inadmissible.setdefault(event, set()).add(group)
 
-    def _unpark(self, group: EquivalenceClass) -> None:
+    def _forget_events(self, group: EquivalenceClass) -> None:
         for event in group.end_waits():
-            waiting = self._parked.get(event)
+            waiting = self._inadmissible.get(event)
             if waiting is not None:
                 waiting.discard(group)
                 if not waiting:
-                    del self._parked[event]
+                    del self._inadmissible[event]

@@ -56,7 +56,7 @@ class Queues:
         self.lines, self.news, self.aging, self.rooms = pending.lines, pending.news, pending.aging, pending.rooms
         self.nominated, self.evicting, self.losing = holders.nominated, holders.evicting, holders.losing
         self.outside, self.set_pod, self.remove_pod = holders.outside, holders.set_pod, holders.remove_pod
-        self.evict, self.freed = holders.evict, pending.freed
+        self.evict, self.room_freed = holders.evict, pending.room_freed
         self.promised, self.counted_once = holders.promised, holders.counted_once
         self.claims: dict[str, BackfillReservation] = {}
         self.searches = 0  # for victims and such, so far
@@ -129,14 +129,14 @@ class Queues:
         self.memo.clear()
         self.rooms.clear()  # of flavors that went too; that ``changes`` grew tells those who looked
         for line in self.lines.values():
-            self.pending.wake_line(line)
+            self.pending.move_queue_to_active(line)
 
     def _changed(self, queue: str, *cohorts: str) -> None:
         self.changes += 1
         for name, line in self.lines.items():
             found = self.quotas.queues.get(name)
             if name == queue or (found is not None and found.cohort and found.cohort in cohorts):
-                self.pending.wake_line(line)
+                self.pending.move_queue_to_active(line)
         self._reroute(lambda entry: self.config.cluster_queue(entry.workload) == queue)
 
     def _reroute(self, concerned: Callable[[Entry], bool]) -> None:
@@ -178,7 +178,7 @@ class Queues:
         for key in [key for key, until in self.spared.items() if until <= now]:
             del self.spared[key]
             entry = self.entries.get(key)
-            self.freed(flavors_of(entry.grant if entry is not None else None))
+            self.room_freed(flavors_of(entry.grant if entry is not None else None))
 
     def ask(self, key: str) -> None:
         """Have it told again why it waits, if it does."""
@@ -195,7 +195,7 @@ class Queues:
         self.storing.discard(key)
         self.fresh.discard(key)
         helped = self.pending.awaited(("placed",)) or bool(self.victimless)
-        self.pending.wake([("placed",)])
+        self.pending.move_events_to_active([("placed",)])
         self.growing.update({one: (self.growing[one][0], ()) for one in self.victimless & self.growing.keys()})
         self.victimless.clear()
         return helped
@@ -340,7 +340,7 @@ class Queues:
 
     def gave_back(self, state: ClusterState, grant: AssumedAdmission) -> None:
         """Quota and room of a grant, or part of it, are free again."""
-        self.freed(helped_by(state, grant) & {*state.flavors, *self.plain})  # in others nobody finds room
+        self.room_freed(helped_by(state, grant) & {*state.flavors, *self.plain})  # in others nobody finds room
         self.pending.gave_quota(grant.queue, grant.amounts)
 
     def took(self, grant: AssumedAdmission) -> Iterator[Event]:
@@ -368,7 +368,7 @@ class Queues:
         pool = self.quotas.pool(grant.queue)
         return self.changes, self.pending.pools.get(pool, 0), *(self.rooms.get(flavor, 0) for flavor in flavors)
 
-    def back(self, state: ClusterState, key: str, now: float, *, until: float = 0.0) -> None:
+    def release_and_requeue(self, state: ClusterState, key: str, now: float, *, until: float = 0.0) -> None:
         """Give back all and wait again, not before ``until``: after an eviction, or a write that failed."""
         self.release(state, key)
         entry = self.entries.get(key)

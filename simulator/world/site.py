@@ -215,7 +215,7 @@ class Site:
         self.state.set_pod(self._pod(job, key, pod_set, node))
         queues.bind(key, job.key)
         if pod_set.devices is not None:
-            queues.freed(self.state.flavors_on(node))  # its slot kept devices beside those that it has by now
+            queues.room_freed(self.state.flavors_on(node))  # its slot kept devices beside those that it has by now
 
     def _pod(self, job: Job, key: str, pod_set: PodSet, node: str) -> Pod:
         held = self.kubelets.held(node, key) if self.inside else None

@@ -29,7 +29,7 @@ async def evictions(client):
     made = Evictor(
         client,
         concurrency=4,
-        again=lambda uid, after: asked.append((uid, after)),
+        requeue=lambda uid, after: asked.append((uid, after)),
         recorder=recorder,
         metrics=Metrics(),
         guard=Guard(SYSTEM),

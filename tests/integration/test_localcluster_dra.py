@@ -17,7 +17,7 @@ from engine.claims.in_use import InUse
 from engine.claims.pools import Inventory
 from engine.claims.read.claims import read_claim, read_class, read_node, read_uses
 from engine.claims.read.slices import read_slice
-from engine.claims.searching.requests import Known
+from engine.claims.searching.requests import RequestContext
 from kube.client import Client
 from kube.resources import DEVICE_CLASSES, NODES, PODS, RESOURCE_SLICES, Resource
 from localcluster import Fleet, LocalCluster, add_nodes, wait_ready
@@ -146,7 +146,7 @@ async def foretold(client, node, spec):
     selectors, budget = Selectors(), Budget()
     counter = ClaimCounter(claims=claims, classes=classes, selectors=selectors, limit=64)
     (counted,) = counter.counts([NodeDevices(hardware, InUse())]).tolist()
-    found = count(prepare(hardware, claims, Known(classes, selectors, budget)), InUse(), 64, budget)
+    found = count(prepare(hardware, claims, RequestContext(classes, selectors, budget)), InUse(), 64, budget)
     devices = [[(one.request, one.device[2]) for claim in pod.claims for one in claim] for pod in found.pods]
     assert counted == len(devices)
     return devices

@@ -109,7 +109,7 @@ async def settled(here):
 async def test_statuses_are_written_once_and_again_where_they_change(here, client, namespace):
     name, other = await here.make("a", 4), await here.make("b", 12)
     writer = QueueStatus(client, here.source, SYSTEM)
-    await writer.look()
+    await writer.update()
     status = await here.status(name)
     assert (status["pendingWorkloads"], status["admittedWorkloads"]) == (0, 0)
     (active,) = status["conditions"]
@@ -117,13 +117,13 @@ async def test_statuses_are_written_once_and_again_where_they_change(here, clien
     assert usage(status) == [("0", "0")]
     await settled(here)
     before = await client.get(CLUSTER_QUEUES, name)
-    await writer.look()
+    await writer.update()
     assert (await client.get(CLUSTER_QUEUES, name))["metadata"]["resourceVersion"] == before["metadata"][
         "resourceVersion"
     ]
     here.submit("w", name, 8)
     here.submit("x", name, 20)
-    await QueueStatus(client, here.source, SYSTEM).look()
+    await QueueStatus(client, here.source, SYSTEM).update()
     status = await here.status(name)
     assert (status["pendingWorkloads"], status["reservingWorkloads"], status["admittedWorkloads"]) == (1, 1, 1)
     assert usage(status) == usage(status, "flavorsReservation") == [("8", "4")]
@@ -136,15 +136,15 @@ async def test_statuses_are_written_once_and_again_where_they_change(here, clien
 async def test_numbers_wait_a_little_and_conditions_do_not(here, client, monkeypatch):
     name = await here.make("a", 8)
     writer = QueueStatus(client, here.source, SYSTEM)
-    await writer.look()
+    await writer.update()
     await settled(here)
     here.submit("w", name, 8)
-    await writer.look()
+    await writer.update()
     assert (await here.status(name))["admittedWorkloads"] == 0, "it was written a moment ago"
     await client.patch(CLUSTER_QUEUES, name, body={"spec": {"stopPolicy": "Hold"}})
 
     async def stopped():
-        await writer.look()
+        await writer.update()
         (active,) = (await here.status(name))["conditions"]
         return (active["status"], active["reason"]) == ("False", "QueueStopped")
 
@@ -153,7 +153,7 @@ async def test_numbers_wait_a_little_and_conditions_do_not(here, client, monkeyp
     here.submit("x", name, 8)
 
     async def counted():
-        await writer.look()
+        await writer.update()
         return (await here.status(name))["pendingWorkloads"] == 1
 
     await until(counted, "the numbers, once their time has come")
@@ -166,11 +166,11 @@ async def test_a_queue_that_was_deleted_meanwhile_and_a_server_that_refuses_stop
     name = await here.make("a", 8)
     gone = await here.make("gone", 8)
     await client.delete(CLUSTER_QUEUES, gone)
-    await QueueStatus(client, here.source, SYSTEM).look()
+    await QueueStatus(client, here.source, SYSTEM).update()
     assert "conditions" in await here.status(name)
     stranger = await as_account(here.namespace, "default")
     fresh = await here.make("c", 8)
-    assert await QueueStatus(stranger, here.source, SYSTEM).look() == queues.AFTER_FAILURE
+    assert await QueueStatus(stranger, here.source, SYSTEM).update() == queues.AFTER_FAILURE
     assert await here.status(fresh) == {}
 
 

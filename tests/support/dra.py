@@ -10,7 +10,7 @@ from engine.claims.in_use import InUse, Use
 from engine.claims.pools import Inventory
 from engine.claims.read.claims import read_claim, read_class, read_node
 from engine.claims.read.slices import read_slice
-from engine.claims.searching.requests import Known
+from engine.claims.searching.requests import RequestContext
 
 DRIVER = "d.example.com"
 KINDS = {bool: "bool", int: "int", str: "string"}
@@ -96,7 +96,9 @@ def ready(slices, claims, *, classes=None, budget=None, **fields):
     """Claims made ready for a node."""
     known = {one.name: one for one in map(read_class, classes or [device_class()])}
     budget = budget or Budget()
-    return prepare(hardware(slices, **fields), list(map(read_claim, claims)), Known(known, Selectors(), budget)), budget
+    return prepare(
+        hardware(slices, **fields), list(map(read_claim, claims)), RequestContext(known, Selectors(), budget)
+    ), budget
 
 
 def given(slices, *claims, in_use=None, **fields):

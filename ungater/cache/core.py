@@ -71,7 +71,7 @@ class Core:
     def queue_inadmissible(self, flavors: Iterable[str] | None = None) -> None:
         """Something changed that could help a workload that waits, for a place in ``flavors`` (None: in any)."""
         self.generation += 1
-        self.queues.freed(self.flavors if flavors is None else flavors)
+        self.queues.room_freed(self.flavors if flavors is None else flavors)
         self.signal()
 
     def dead(self, name: str) -> bool:

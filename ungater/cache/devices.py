@@ -62,7 +62,7 @@ class DeviceEvents:
             read = read_slice({"metadata": {"name": event.key}, "spec": new.spec}) if new is not None else None
         finally:
             self._devices.set_slice(event.key, read)
-            self._told()
+            self._devices_changed()
 
     def on_rule(self, event: Event[DeviceTaintRule]) -> None:
         """A DeviceTaintRule came, changed or went."""
@@ -72,7 +72,7 @@ class DeviceEvents:
             read = read_rule({"metadata": {"name": event.key}, "spec": new.spec}) if new is not None else None
         finally:
             self._devices.set_rule(event.key, read)
-            self._told()
+            self._devices_changed()
 
     def on_template(self, event: Event[ResourceClaimTemplate]) -> None:
         """What claims are made of came, changed or went."""
@@ -123,7 +123,7 @@ class DeviceEvents:
                 if key(pod) == name:
                     self._charges.charge(pod)
 
-    def _told(self) -> None:
+    def _devices_changed(self) -> None:
         """There are other devices: those whose devices were not counted may be counted now."""
         for uid in self._claims.hindered:
             self._enqueue(uid, 0.0)

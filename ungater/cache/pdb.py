@@ -146,7 +146,7 @@ class BudgetWatch:
             self._turned.add(name)
         if not namespace.selectors:
             del self._namespaces[name]
-        self._stir(helped=helped)
+        self._move_inadmissible(helped=helped)
 
     def on_pod(self, event: Event[Pod]) -> None:
         """A pod came, changed or went."""
@@ -174,7 +174,7 @@ class BudgetWatch:
             if (entry := entries.get(self._dirty.pop())) is not None:
                 with self._cache.guard("workload", entry.key):
                     helped |= self._look_at(entry)
-        self._stir(helped=helped)
+        self._move_inadmissible(helped=helped)
 
     def _compare(self) -> None:
         """Compare budgets whose selectors changed with the pods of their namespaces that were compared before."""
@@ -228,7 +228,7 @@ class BudgetWatch:
         self._counted[entry.id] = counted
         return Counter(TWICE if len(names) > 1 else min(names) for _, names in counted.values() if names)
 
-    def _stir(self, *, helped: bool) -> None:
+    def _move_inadmissible(self, *, helped: bool) -> None:
         if helped and self._cache.live:
             self._cache.queue_inadmissible()
 

@@ -40,7 +40,7 @@ class VolumeEvents:
         """A claim came, changed or went."""
         old, new = event.old, event.new
         if self._core.live and _said(old) != _said(new):
-            self._look(event.key, charge=_limited(old) != _limited(new))
+            self._requeue_and_charge(event.key, charge=_limited(old) != _limited(new))
 
     def on_volume(self, event: Event[PersistentVolume]) -> None:
         """A volume came, changed or went: its claim's pods, and those that may be bound to it, are concerned."""
@@ -50,18 +50,18 @@ class VolumeEvents:
         references = [one.spec.claim_ref for one in both if one.spec.claim_ref is not None]
         charge = len({limit_of_volume(one) for one in both}) > 1 or len(both) == 1
         for key in sorted({f"{one.namespace}/{one.name}" for one in references}):
-            self._look(key, charge=charge)
+            self._requeue_and_charge(key, charge=charge)
         for host in sorted({host for one in both if (host := host_of(one))}):
             for node in self._nodes.named(host):
                 self._nodes.attaches(node)
         for name in sorted({one.spec.storage_class_name for one in both if is_available(one)}):
-            self._again(name)
+            self._requeue_users(name)
 
     def on_class(self, event: Event[StorageClass]) -> None:
         """A class came, changed or went; those that name none may have another one now."""
         if self._core.live:
-            self._again(event.key)
-            self._again("")
+            self._requeue_users(event.key)
+            self._requeue_users("")
 
     def on_csi_node(self, event: Event[CsiNode]) -> None:
         """How many volumes a node attaches changed."""
@@ -78,18 +78,18 @@ class VolumeEvents:
             key = f"{old.metadata.namespace}/{one.name}"
             claim = self._stores.storage.claim(key)
             if claim is not None and ALONE in (claim.spec.access_modes or ()):
-                self._look(key, charge=False)
+                self._requeue_and_charge(key, charge=False)
 
-    def _look(self, key: str, *, charge: bool) -> None:
+    def _requeue_and_charge(self, key: str, *, charge: bool) -> None:
         """Look at who names a claim, and charge the pods anew that have it."""
-        self._again(key)
+        self._requeue_users(key)
         for pod in self._stores.pods_with(key):
             if charge and pod.spec.node_name:
                 self._charges.charge(pod)
             if (entry := self._entries.of_pod(pod)) is not None:
                 self._enqueue(entry.id, self._delay(entry))
 
-    def _again(self, key: str) -> None:
+    def _requeue_users(self, key: str) -> None:
         for uid in sorted(self._pod_volumes.concerned(key)):
             if uid in self._entries:
                 self._enqueue(uid, 0.0)

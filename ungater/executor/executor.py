@@ -97,10 +97,10 @@ class Executor:
         self.deferred = DeferredWrites(idle, lambda job: requeue(job, 0.0), cache.entries.keys, clock)
         self._carry: dict[type, Callable[[WorkloadEntry, Any], Awaitable[bool]]] = {
             Create: self._create,
-            UpdateSpec: self._respec,
+            UpdateSpec: self._update_spec,
             UpdateOwners: self._adopt,
             Release: self._release,
-            RestoreAdmission: self._readmit,
+            RestoreAdmission: self._restore_admission,
             Shrink: self._shrink,
             WriteConditions: self._write,
             Start: lambda entry, _: lifecycle.start(entry),
@@ -200,7 +200,7 @@ class Executor:
             emit(self._recorder, entry, "Warning", Reason.UNKNOWN_PRIORITY_CLASS, "Admit", message=text)
         return True
 
-    async def _respec(self, entry: WorkloadEntry, _: UpdateSpec) -> bool:
+    async def _update_spec(self, entry: WorkloadEntry, _: UpdateSpec) -> bool:
         owner = entry.job
         if entry.admission is not None:
             counts = [pod_set.full for pod_set in owner.pod_sets]
@@ -244,10 +244,10 @@ class Executor:
             self._cache.admissions.free(entry)
         return True
 
-    async def _readmit(self, entry: WorkloadEntry, _: RestoreAdmission) -> bool:
+    async def _restore_admission(self, entry: WorkloadEntry, _: RestoreAdmission) -> bool:
         if entry.admission is not None:
             checks = self._cache.admissions.checks_of(entry) if entry.job.suspended else ()  # who runs has passed them
-            again = moves.again(entry, self._cache.keys.workload)
+            again = moves.moving_conditions(entry, self._cache.keys.workload)
             wanted = (*admitted_as(entry.observed, "the admission was written again", checks), *again)
             more = {"admissionChecks": pending(checks, self._clock.now())} if checks else None
             evict = self._cache.reservations.awaited(entry.key)

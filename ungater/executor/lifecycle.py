@@ -67,7 +67,7 @@ class Reclaim:
 class Lifecycle:
     """See the module's rules.
 
-    ``again(uid, seconds)`` has a job looked at; ``patience``: seconds that a preemption waits for a budget.
+    ``requeue(uid, seconds)`` has a job looked at; ``patience``: seconds that a preemption waits for a budget.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Lifecycle:
         *,
         flavors: Mapping[str, ResourceFlavor],
         keys: Keys,
-        again: Callable[[str, float], None],
+        requeue: Callable[[str, float], None],
         recorder: EventRecorder,
         metrics: Metrics,
         patience: float,
@@ -93,7 +93,7 @@ class Lifecycle:
         self._admitter = scheduler
         self._evictions = evictor
         self._keys = keys
-        self._again = again
+        self._requeue = requeue
         self._recorder = recorder
         self._metrics = metrics
         self._patience = patience
@@ -302,7 +302,7 @@ class Lifecycle:
         blocked = self._evictions.blocked(entry.id)
         if blocked is None or late:
             return blocked
-        self._again(entry.id, self._patience - waited)
+        self._requeue(entry.id, self._patience - waited)
         return None
 
     def _given_up(self, victim: str, preemptors: Iterable[str], why: str) -> None:
@@ -311,7 +311,7 @@ class Lifecycle:
             base, grows = base_of(name), is_growth(name)
             other = self._cache.entries.of_workload(base)
             if other is not None:
-                (self._cache.admissions.end_growth if grows else self._cache.admissions.undo)(other)
+                (self._cache.admissions.end_growth if grows else self._cache.admissions.forget_assumed)(other)
                 about = "pods that no queue admitted" if base == victim else victim
                 text = f"the preemption of {about} came to nothing, and another is looked for: {why}"
                 self._admitter.give_up(Waiting(base, Reason.EVICTION_BLOCKED, text, grows=grows))
@@ -330,7 +330,9 @@ class Lifecycle:
             return True
         reservations = self._cache.reservations
         if preemptors := reservations.preemptors_of(entry.key):
-            entry.evict_for(reservations.told(preemptors[0], entry.key))  # planned meanwhile: it goes after all
+            entry.evict_for(
+                reservations.eviction_message(preemptors[0], entry.key)
+            )  # planned meanwhile: it goes after all
             return True
         self._evictions.forget(entry.id)
         self.keep(entry)
@@ -348,7 +350,7 @@ class Lifecycle:
         """The eviction is over: remove the admission, and only then give away what it held."""
         self._leaving(entry)
         if entry.writes.patches:
-            self._again(entry.id, SENDING)  # a patch on its way may still use a slot
+            self._requeue(entry.id, SENDING)  # a patch on its way may still use a slot
             return False
         await self._restore(entry)
         now, observed = self._clock.now(), entry.observed
@@ -371,7 +373,7 @@ class Lifecycle:
         if back.leave:
             self._cache.admissions.free(entry)
         else:
-            self._cache.admissions.back(entry, back.until)
+            self._cache.admissions.release_and_requeue(entry, back.until)
         return True
 
     async def deactivate(self, entry: WorkloadEntry, why: actions.Deactivate) -> bool:
@@ -391,5 +393,5 @@ class Lifecycle:
             entry.begin_removal()
             await self._writer.remove(entry.job.namespace, entry.observed)
             self._cache.workloads.removed(entry)
-            self._again(entry.id, 0.0)  # no event tells where it came and went while a watch was broken
+            self._requeue(entry.id, 0.0)  # no event tells where it came and went while a watch was broken
         return False

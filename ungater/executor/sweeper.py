@@ -153,7 +153,7 @@ class Sweeper:
         if now < self._unowned_at:
             return
         self._unowned_at = now + UNOWNED
-        for workload in self._unowned.look(self._watches.stored_workloads(), now):
+        for workload in self._unowned.to_remove(self._watches.stored_workloads(), now):
             self._spawn(self._remove(workload))
 
     async def _remove(self, workload: Workload) -> None:

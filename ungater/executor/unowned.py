@@ -33,7 +33,7 @@ class UnownedWorkloads:
         self._bare = bare
         self._since: dict[str, float] = {}  # by uid
 
-    def look(self, workloads: Iterable[Workload], now: float) -> list[Workload]:
+    def to_remove(self, workloads: Iterable[Workload], now: float) -> list[Workload]:
         """Those that are to be removed; to be called now and then with all that there are."""
         found = [one for one in workloads if self._is(one)]
         self._since = {one.metadata.uid: self._since.get(one.metadata.uid, now) for one in found}

@@ -198,7 +198,7 @@ def _pod_sets(  # noqa: PLR0917  (what there is of it, and what was)
     wrong: RequestError | None = None
     for role in roles:
         members = found if not kinds else [pod for pod in found if role_in(pod) == role]
-        if (pod_set := _told(role, members, keys, 0 if kinds else total, before, launcher)) is not None:
+        if (pod_set := _declared_pod_set(role, members, keys, 0 if kinds else total, before, launcher)) is not None:
             made.append(pod_set[0])
             wrong = wrong or pod_set[1]
     if not kinds:
@@ -208,7 +208,7 @@ def _pod_sets(  # noqa: PLR0917  (what there is of it, and what was)
     return made, wrong or missing
 
 
-def _told(  # noqa: PLR0917  (what there is of it, and what was)
+def _declared_pod_set(  # noqa: PLR0917  (what there is of it, and what was)
     role: str, members: list[Pod], keys: Keys, total: int, before: JobView | None, launcher: PodSetView | None
 ) -> tuple[PodSetView, RequestError | None] | None:
     """A pod set as its pods tell it, and what is wrong; None where all of them were let go for another workload."""

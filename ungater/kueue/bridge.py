@@ -48,7 +48,7 @@ log = structlog.get_logger()
 
 
 class AdmissionCheckController:
-    """Between Kueue and ``memory``. Runs nothing where Kueue is not there. ``ours``: our flavors, by name."""
+    """Between Kueue and the cache. Runs nothing where Kueue is not there. ``ours``: our flavors, by name."""
 
     def __init__(  # noqa: PLR0917  (what it stands between, and the clock)
         self,
@@ -301,8 +301,8 @@ class AdmissionCheckController:
             return self._wanted_queues(now).of(workload)
 
         found = retries.verdict(workload, side, self._limits, since=since, times=times, others=others, now=now)
-        if found.look is not None:
-            self._queue.add(key, found.look)
+        if found.requeue_after is not None:
+            self._queue.add(key, found.requeue_after)
         return found.state
 
     def _wanted_queues(self, now: float) -> retries.ContestedQueues:

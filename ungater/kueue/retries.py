@@ -70,10 +70,10 @@ class Limits:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is said of a workload that has quota and no place; ``look``: seconds until it may be something else."""
+    """What is said of a workload that has quota and no place, for how many seconds: ``requeue_after``."""
 
     state: str
-    look: float | None = None
+    requeue_after: float | None = None
 
 
 @dataclass(frozen=True)

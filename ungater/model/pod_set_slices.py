@@ -98,7 +98,7 @@ class Homes:
 
 def spare(layers: Sequence[Layer], values: Sequence[Values], free: Sequence[int], most: int) -> dict[int, int]:
     """Which free slots to give back, as whole slices from the end of rank order: slot -> how many, at most ``most``."""
-    inside = _Inside(layers, values, free)
+    inside = _FreeSlices(layers, values, free)
     given: dict[int, int] = {}
     left = most
     for domain in reversed(inside.widest):
@@ -106,7 +106,7 @@ def spare(layers: Sequence[Layer], values: Sequence[Values], free: Sequence[int]
     return given
 
 
-class _Inside:
+class _FreeSlices:
     """What is free in the domains of each layer, as whole slices: counted once, however many slices there are."""
 
     def __init__(self, layers: Sequence[Layer], values: Sequence[Values], free: Sequence[int]) -> None:

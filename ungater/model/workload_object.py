@@ -56,7 +56,7 @@ class StoredPodSetAssignment(Struct, frozen=True):
 
 
 class StoredAdmission(Struct, frozen=True):
-    """The write-ahead record."""
+    """What a workload was admitted with, written before any pod goes."""
 
     cluster_queue: str = ""
     pod_set_assignments: tuple[StoredPodSetAssignment, ...] = ()
@@ -80,7 +80,7 @@ class StoredVictim(Struct, frozen=True):
 
 
 class StoredNomination(Struct, frozen=True):
-    """The write-ahead record of a preemption."""
+    """The preemption that is planned for a workload, written before any victim is evicted."""
 
     cluster_queue: str = ""
     strategy: str = Strategy.LEAST_PRIORITY

@@ -226,7 +226,7 @@ def as_admitted(entry: WorkloadEntry) -> JobView:
     return entry.job if entry.admission is None else replace(entry.job, queue=entry.queue_before)
 
 
-def told(entry: WorkloadEntry, barred: Sequence[Barred]) -> tuple[Reason, str] | None:
+def message_of(entry: WorkloadEntry, barred: Sequence[Barred]) -> tuple[Reason, str] | None:
     """Why pods that are not what was admitted stay gated; None where there are none."""
     first = min(barred, key=lambda one: (not one.claims, not one.asks, one.pod.metadata.name), default=None)
     if first is None:

@@ -98,7 +98,7 @@ def one_for_one(entry: WorkloadEntry, own: JobView, mark: str, now: float) -> Jo
     return replace(own, pod_sets=(replace(pod_set, count=count, full=count),))
 
 
-def again(entry: WorkloadEntry, mark: str) -> tuple[WantedCondition, ...]:
+def moving_conditions(entry: WorkloadEntry, mark: str) -> tuple[WantedCondition, ...]:
     """What is said of a move where its Workload is written again: budgets hold for pods that are elsewhere."""
     if not movable(entry) or not astray(entry, mark):
         return ()

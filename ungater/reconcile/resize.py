@@ -28,7 +28,7 @@ from ungater.reconcile import granted
 SHRINK_AFTER = 1.0  # seconds: pods of a job finish together, and one write is enough for them
 
 
-def _respec(entry: WorkloadEntry) -> list[Instruction]:
+def _spec_update(entry: WorkloadEntry) -> list[Instruction]:
     """The Workload's counts follow the job's, except where the job has fewer pods because only those were admitted."""
     observed, full = entry.observed, tuple([pod_set.full for pod_set in entry.job.pod_sets])
     if observed is None or observed.counts == full or len(observed.counts) != len(full):
@@ -49,7 +49,7 @@ def resize(
     outsiders = rules.outsiders(entry)
     wish = Enqueue(asked=asked) if entry.growing or asked else Dequeue()
     evict = [EvictSome(outsiders)] if outsiders else []
-    return [*_respec(entry), wish, *evict, *give_back(entry, counted, now, rules)]
+    return [*_spec_update(entry), wish, *evict, *give_back(entry, counted, now, rules)]
 
 
 def give_back(

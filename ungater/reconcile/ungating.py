@@ -88,7 +88,9 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
     for name, count in counted.items():
         _keep_places(entry.slots_in[name], count, [*entry.left_of(name), *count.ending])
     looks = [
-        _Look.of(entry, pod_set, counted[pod_set.name], rules, now) for pod_set in pod_sets if pod_set.name in counted
+        _PodSetUngating.of(entry, pod_set, counted[pod_set.name], rules, now)
+        for pod_set in pod_sets
+        if pod_set.name in counted
     ]
     gone, barred = _let_go(entry, rules, now)
     barred += (one for look in looks for one in look.barred)
@@ -171,7 +173,7 @@ def _let_go(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> tuple[
 
 
 @dataclass(frozen=True)
-class _Look:
+class _PodSetUngating:
     """One pod set with slots: what its pods hold, who goes where now, and which slots need another place."""
 
     name: str
@@ -192,7 +194,7 @@ class _Look:
     @classmethod
     def of(
         cls, entry: WorkloadEntry, pod_set: PodSetView, counted: Tally, rules: ReconcileContext, now: float
-    ) -> "_Look":
+    ) -> "_PodSetUngating":
         slots = entry.slots_in[pod_set.name]
         taken = None if pod_set.ranks is None else counted.ranks
         layers, choices = entry.layers_of(pod_set), rules.choices(entry, slots, counted.waiting)
@@ -217,7 +219,7 @@ class _Look:
         )
 
 
-def _urgent(look: _Look) -> bool:
+def _urgent(look: _PodSetUngating) -> bool:
     """Whether slots have to move on which nobody can run; those that volumes do not reach may stay as they are."""
     return bool(look.lost or look.refused)
 
@@ -322,15 +324,15 @@ def _say_of_no_kind(entry: WorkloadEntry, keys: Keys, now: float) -> list[Instru
 
 def _say_barred(entry: WorkloadEntry, barred: Sequence[Barred], now: float) -> list[Instruction]:
     """Why pods that are not what was admitted stay gated."""
-    found = granted.told(entry, barred)
+    found = granted.message_of(entry, barred)
     if found is None:
         return []
     return _warn(entry, *found, now)
 
 
-def _say_volumes(entry: WorkloadEntry, looks: Sequence[_Look], now: float) -> list[Instruction]:
+def _say_volumes(entry: WorkloadEntry, looks: Sequence[_PodSetUngating], now: float) -> list[Instruction]:
     """Why pods stay gated for their volumes; slots that are lost are told of first."""
-    found = volume_slots.told(entry, [look.volumes for look in looks])
+    found = volume_slots.message_of(entry, [look.volumes for look in looks])
     return _warn(entry, *found, now) if found is not None and not any(look.lost for look in looks) else []
 
 
@@ -350,7 +352,7 @@ def _warn(entry: WorkloadEntry, reason: Reason, message: str, now: float) -> lis
     return said
 
 
-def _say(entry: WorkloadEntry, looks: Sequence[_Look], now: float) -> list[Instruction]:
+def _say(entry: WorkloadEntry, looks: Sequence[_PodSetUngating], now: float) -> list[Instruction]:
     """PodsReady, and why pods are still gated where some are."""
     owner = entry.job
     astray = [look.slots.slots[index].values[-1] for look in looks for index in (*look.lost, *look.refused)]

@@ -56,7 +56,7 @@ class VolumeSlots:
         return cls(unready, astray, moves)
 
 
-def told(entry: WorkloadEntry, found: Sequence[VolumeSlots]) -> tuple[Reason, str] | None:
+def message_of(entry: WorkloadEntry, found: Sequence[VolumeSlots]) -> tuple[Reason, str] | None:
     """Why pods stay gated for their volumes; None where none does."""
     unready = [one for each in found for one in each.unready]
     if unready:

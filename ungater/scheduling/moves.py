@@ -82,7 +82,7 @@ class Moves:
         self._next = 0.0
         self._remembered = False
 
-    def look(self) -> None:
+    def start_moves(self) -> None:
         """Begin what may begin now."""
         now = self._clock.now()
         if now < self._next:

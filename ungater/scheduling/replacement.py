@@ -37,7 +37,7 @@ def pod_set_in(
     return cache.pod_sets.pod_set(entry, owned, topology or TopologyRequest(policy=Policy.UNCONSTRAINED), count)
 
 
-def told(cache: Cache, entry: WorkloadEntry, admission: Admission, message: str) -> str:
+def message_of(cache: Cache, entry: WorkloadEntry, admission: Admission, message: str) -> str:
     """Where its pods go, for people; ``message``: what queueing says of it, for one with a queue."""
     where = []
     for pod_set in entry.job.pod_sets:

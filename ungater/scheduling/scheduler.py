@@ -28,7 +28,7 @@ from ungater.model.conditions import WantedCondition
 from ungater.model.workload_entry import ObservedWorkload, Refused, WorkloadEntry
 from ungater.scheduling.admission_conditions import admitted_as, not_ready, pending, waited
 from ungater.scheduling.moves import NO_NEWS, Moves, News
-from ungater.scheduling.replacement import COUNTED, elsewhere, reclaimed, refused_text, told
+from ungater.scheduling.replacement import COUNTED, elsewhere, message_of, reclaimed, refused_text
 from ungater.scheduling.writes import Spawn, Writes
 from ungater.workqueue import backoff
 from ungater.writers.events import FINE, emit
@@ -43,7 +43,7 @@ log = structlog.get_logger()
 
 
 class Scheduler:
-    """Runs cycles on ``memory``; ``spawn`` runs a write beside them, ``again(uid, seconds)`` has a job looked at."""
+    """Runs cycles on the cache; ``spawn`` runs a write beside them, ``requeue(uid, seconds)`` has a job looked at."""
 
     def __init__(
         self,
@@ -52,18 +52,18 @@ class Scheduler:
         moves: MoveRules = NO_MOVES,
         *,
         spawn: Spawn,
-        again: Callable[[str, float], None],
+        requeue: Callable[[str, float], None],
         metrics: Metrics,
         recorder: EventRecorder,
         clock: Clock,
     ) -> None:
         self._cache = cache
         self._writer = writer
-        self._again = again
+        self._requeue = requeue
         self._metrics = metrics
         self._recorder = recorder
         self._clock = clock
-        self._writes = Writes(cache, spawn=spawn, again=again, clock=clock)
+        self._writes = Writes(cache, spawn=spawn, requeue=requeue, clock=clock)
         self.moves = Moves(cache, moves, self.replace, self.say, metrics=metrics, recorder=recorder, clock=clock)
         self.next_time: float | None = None  # when time alone helps somebody, in seconds since the epoch
 
@@ -82,7 +82,7 @@ class Scheduler:
         self._carry_out(made)
         # 4. Nobody is to be looked at now: who runs may be moved.
         if not made.more:
-            self.moves.look()
+            self.moves.start_moves()
         self.next_time = made.next_time
         return made.more
 
@@ -116,7 +116,7 @@ class Scheduler:
         if entry is None:
             return
         entry.refuse(Refused(Reason.INTERNAL_ERROR, in_words(failed.error)), self._clock.monotonic())
-        self._again(entry.id, 0.0)
+        self._requeue(entry.id, 0.0)
 
     def _with(self, key: str, write: Callable[[WorkloadEntry], Awaitable[object]]) -> None:
         """Write for an entry, after the writes that are under way for it."""
@@ -132,7 +132,7 @@ class Scheduler:
     async def _store(self, admitted: Admitted, entry: WorkloadEntry) -> None:
         observed = entry.observed
         admission = self._admission(entry, admitted.grant)
-        text = told(self._cache, entry, admission, admitted.message)
+        text = message_of(self._cache, entry, admission, admitted.message)
         checks = self._cache.admissions.checks_for(admission) if entry.job.queue else ()
         wanted = (*admitted_as(observed, text, checks), *not_ready(entry))
         more = {"admissionChecks": pending(checks, self._clock.now())} if checks else None
@@ -150,7 +150,7 @@ class Scheduler:
     ) -> bool:
         """Store that one who is admitted has other slots, or more of them. An eviction that began meanwhile goes on."""
         admission = self._admission(entry, grant)
-        text = told(self._cache, entry, admission, "")
+        text = message_of(self._cache, entry, admission, "")
         if done := await self._settle(entry, grant, admission, (*admitted_as(None, text, ()), *more), None):
             self._was_admitted(entry, reason, "Replace" if reason is Reason.REPLACED else "Resize", text)
         return done
@@ -215,23 +215,23 @@ class Scheduler:
             if other is None:
                 continue
             if not victim.domains:
-                other.evict_for(lifecycle.preempted(victim.reason, plan.told(victim)))
+                other.evict_for(lifecycle.preempted(victim.reason, plan.message_to(victim)))
             elif (losing := self._cache.reservations.losing(victim.key)) is not None:
                 text = conditions.shorten(losing.message)
                 emit(self._recorder, other, FINE, Reason.PREEMPTED, "Evict", message=text)
                 log.info("loses slices", workload=victim.key, message=text)
-            self._again(other.id, 0.0)
+            self._requeue(other.id, 0.0)
 
     def _drain(self, evict: Drained) -> None:
         entry, queued = self._cache.entries.of_workload(evict.key), self._cache.queues.entries[evict.key]
         if entry is None:
             return
         if queued.phase is Phase.NOMINATED:
-            self._cache.admissions.undo(entry)
+            self._cache.admissions.forget_assumed(entry)
             self.give_up(Waiting(evict.key, evict.reason, evict.message))
             return
         entry.evict_for(lifecycle.Evict(reason=evict.reason, message=evict.message))
-        self._again(entry.id, 0.0)
+        self._requeue(entry.id, 0.0)
 
     def give_up(self, gone: Waiting) -> None:
         """Remove a nomination that came to nothing."""
@@ -265,7 +265,7 @@ class Scheduler:
             if entry.observed is not None:
                 observed = await self._writer.conditions(entry.job.namespace, entry.observed, wanted, more)
         except KubeError as error:
-            self._again(entry.id, backoff(entry.count_failure()))
+            self._requeue(entry.id, backoff(entry.count_failure()))
             log.warning("conditions were not stored", workload=entry.key, error=str(error))
         finally:
             self._writes.written(entry, observed)
@@ -287,7 +287,7 @@ class Scheduler:
         entry.refuse(refused, now)
         if refused != before:
             log.info("waits", workload=entry.key, reason=str(refusal.reason), message=refused.message)
-            self._again(entry.id, 0.0)
+            self._requeue(entry.id, 0.0)
 
     def _move(self) -> None:
         """Other slots for lost ones, where something was freed since they were refused."""

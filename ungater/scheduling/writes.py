@@ -28,12 +28,12 @@ log = structlog.get_logger()
 
 
 class Writes:
-    """See the module's rules. ``spawn`` runs a write beside others, ``again(id, seconds)`` has a job looked at."""
+    """See the module's rules. ``spawn`` runs a write beside others, ``requeue(id, seconds)`` has a job looked at."""
 
-    def __init__(self, cache: Cache, *, spawn: Spawn, again: Callable[[str, float], None], clock: Clock) -> None:
+    def __init__(self, cache: Cache, *, spawn: Spawn, requeue: Callable[[str, float], None], clock: Clock) -> None:
         self._cache = cache
         self._spawn = spawn
-        self._again = again
+        self._requeue = requeue
         self._clock = clock
         self._limit = asyncio.Semaphore(MOST)
         self._begun: set[int] = set()  # entries (by identity) one of whose writes runs here, and has not ended
@@ -53,10 +53,10 @@ class Writes:
             self._cache.guard.failed("workload", entry.key, error)
             delay = backoff(entry.count_failure())
             self._cache.admissions.end_growth(entry)
-            self._cache.admissions.undo(entry, self._clock.now() + delay)
-            self._again(entry.id, delay)
+            self._cache.admissions.forget_assumed(entry, self._clock.now() + delay)
+            self._requeue(entry.id, delay)
         if entry.failures <= failures:
-            self._again(entry.id, 0.0)
+            self._requeue(entry.id, 0.0)
 
     async def _to_its_end(self, entry: WorkloadEntry, write: Write) -> None:
         """Whatever a write fails with: it is under way no more, or nothing would be decided for the entry again."""
@@ -92,7 +92,7 @@ class Writes:
             self._is_as_decided(entry)
             observed = await write()
         except Overtaken as news:
-            self._undo(entry, grows=grows)
+            self._forget_assumed(entry, grows=grows)
             observed = news.found
         except KubeError as error:
             self._failed(entry, error, grows=grows)
@@ -118,18 +118,18 @@ class Writes:
         if entry.job.queue and observed.priority != queued.priority:
             raise KubeError(f"workload {entry.key} has priority {observed.priority}, not {queued.priority} any more")
 
-    def _undo(self, entry: WorkloadEntry, until: float = 0.0, *, grows: bool) -> None:
+    def _forget_assumed(self, entry: WorkloadEntry, until: float = 0.0, *, grows: bool) -> None:
         if grows:
             self._cache.admissions.end_growth(entry)
         else:
-            self._cache.admissions.undo(entry, until)
+            self._cache.admissions.forget_assumed(entry, until)
 
     def _failed(self, entry: WorkloadEntry, error: KubeError, *, grows: bool) -> None:
         delay = backoff(entry.count_failure())
         if entry.grant is not None:
             self._cache.reservations.rest(entry)  # else the room that it gives back would have it tried again at once
-        self._undo(entry, self._clock.now() + delay, grows=grows)
-        self._again(entry.id, delay)
+        self._forget_assumed(entry, self._clock.now() + delay, grows=grows)
+        self._requeue(entry.id, delay)
         log.warning("admission was not stored", workload=entry.key, error=str(error))
         if isinstance(error, NotFound):
             entry.observe(None)

@@ -64,9 +64,9 @@ class FlavorStatus:
     async def run(self) -> None:
         """Look and write for ever; ends only by cancellation."""
         while True:
-            await asyncio.sleep(await self.look())
+            await asyncio.sleep(await self.update())
 
-    async def look(self) -> float:
+    async def update(self) -> float:
         """Write and tell what is due; returns the seconds until the next look."""
         version = self.source.version()
         if version == self._seen:
@@ -127,13 +127,13 @@ class FlavorStatus:
             if self._told.get((name, node)) != missing and (wire := self.source.node(node)) is not None:
                 self._told[name, node] = missing
                 self.recorder.event(
-                    reference(NODES, wire), "Warning", Reason.MISSING_LEVEL_LABEL, "Read", told(name, missing)
+                    reference(NODES, wire), "Warning", Reason.MISSING_LEVEL_LABEL, "Read", message_of(name, missing)
                 )
         for key in [key for key in self._told if key[0] == name and key[1] not in lacking]:
             del self._told[key]
 
 
-def told(flavor: str, missing: tuple[str, ...]) -> str:
+def message_of(flavor: str, missing: tuple[str, ...]) -> str:
     """The event on a node."""
     labels = f"label{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
     return f"ResourceFlavor {flavor} selects this node, but it lacks the {labels}: no pods are placed here until it has"

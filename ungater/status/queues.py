@@ -76,9 +76,9 @@ class QueueStatus:
     async def run(self) -> None:
         """Look and write for ever; ends only by cancellation."""
         while True:
-            await asyncio.sleep(await self.look())
+            await asyncio.sleep(await self.update())
 
-    async def look(self) -> float:
+    async def update(self) -> float:
         """Write what is due; returns the seconds until the next look."""
         began = self.clock.monotonic()
         wanted = list(changes(self.source, self.clock.now()))

@@ -96,14 +96,14 @@ class _Try:
 
 
 class Evictor:
-    """Evictions under way, by pod. ``again(uid, seconds)`` has a workload looked at again."""
+    """Evictions under way, by pod. ``requeue(uid, seconds)`` has a workload looked at again."""
 
     def __init__(
         self,
         client: Client,
         *,
         concurrency: int,
-        again: Callable[[str, float], None],
+        requeue: Callable[[str, float], None],
         recorder: EventRecorder,
         metrics: Metrics,
         guard: Guard,
@@ -111,7 +111,7 @@ class Evictor:
     ) -> None:
         self._client = client
         self._concurrency = concurrency
-        self._again = again
+        self._requeue = requeue
         self._recorder = recorder
         self._metrics = metrics
         self._guard = guard
@@ -146,7 +146,7 @@ class Evictor:
             found.override()  # at once, whatever the last refusal asked to wait
         elif (left := found.not_before - self._clock.monotonic()) > 0:
             if left < float("inf"):
-                self._again(uid, left)  # this look came before the one that was asked for then, and took its place
+                self._requeue(uid, left)  # this look came before the one that was asked for then, and took its place
             return
         found.ask(pod, why, most_grace)
         self._queue.put_nowait(found)
@@ -189,7 +189,7 @@ class Evictor:
             except NotFound:
                 self._metrics.evictor.labels("gone").inc()
                 self._forget_pod(one.pod.metadata.uid)
-                self._again(one.uid, GONE_AFTER)
+                self._requeue(one.uid, GONE_AFTER)
             except KubeError as error:
                 self._refused(one, error)
             except Exception as error:  # noqa: BLE001  (told by the guard)
@@ -240,7 +240,7 @@ class Evictor:
         self._metrics.evictor.labels("evicted").inc()
         self._recorder.event(reference(PODS, one.pod), "Normal", Reason.EVICTED, "Evict", one.why)
         log.info("evicted", pod=one.pod.metadata.name, namespace=one.pod.metadata.namespace, why=one.why)
-        self._again(one.uid, SEEN_AFTER)
+        self._requeue(one.uid, SEEN_AFTER)
 
     def _refused(self, one: _Try, error: KubeError) -> None:
         now, meta = self._clock.monotonic(), one.pod.metadata
@@ -256,7 +256,7 @@ class Evictor:
         one.put_off(now + delay)
         self._metrics.evictor.labels("blocked" if budget else "failed").inc()
         log.warning("pod was not evicted", pod=meta.name, namespace=meta.namespace, again=delay, error=str(error))
-        self._again(one.uid, delay)
+        self._requeue(one.uid, delay)
 
 
 def tracked(pod: Pod) -> bool:

@@ -48,7 +48,7 @@ class PodWriter:
         *,
         concurrency: int,
         timeout: float,
-        again: Callable[[str, float], None],
+        requeue: Callable[[str, float], None],
         stayed: Callable[[Pod], None],
         metrics: Metrics,
         recorder: EventRecorder,
@@ -60,7 +60,7 @@ class PodWriter:
         self._flavors = flavors
         self._concurrency = concurrency
         self._timeout = timeout
-        self._again = again
+        self._requeue = requeue
         self._stayed = stayed
         self._metrics = metrics
         self._recorder = recorder
@@ -106,7 +106,7 @@ class PodWriter:
             await send()
             sent = True
         if not sent:
-            self._again(entry.id, self._timeout)
+            self._requeue(entry.id, self._timeout)
 
     async def _work(self) -> None:
         while True:
@@ -149,7 +149,7 @@ class PodWriter:
         finally:
             entry.writes.end_patch()
             if entry.lost and not entry.writes.patches:
-                self._again(entry.id, 0.0)  # its slots are not moved before
+                self._requeue(entry.id, 0.0)  # its slots are not moved before
 
     def _patches(self, entry: WorkloadEntry, name: str, levels: tuple[str, ...]) -> UngatePatches:
         """What all pods of a pod set are sent."""
@@ -178,7 +178,7 @@ class PodWriter:
         # Invalid may mean that it is behind its gate no more: an earlier patch arrived, whose answer did not.
         stayed = isinstance(error, ApiError) and error.status < 500 and not isinstance(error, Invalid)
         self._note(entry, pod, after=delay, refused=stayed)
-        self._again(entry.id, delay)
+        self._requeue(entry.id, delay)
         refused = isinstance(error, Invalid | Forbidden)
         self._metrics.patches.labels("refused" if refused else "failed").inc()
         log.warning("pod was not ungated", workload=entry.key, pod=pod.metadata.name, error=str(error))
@@ -197,7 +197,7 @@ class PodWriter:
         except KubeError as error:
             delay = backoff(1)
             entry.deleting[meta.uid] = self._clock.monotonic() + delay
-            self._again(entry.id, delay)
+            self._requeue(entry.id, delay)
             log.warning("pod was not deleted", workload=entry.key, pod=meta.name, error=str(error))
 
 

@@ -16,9 +16,9 @@ from engine.claims.counting.looks import DeviceState, DeviceView, DeviceViews, N
 from engine.claims.in_use import InUse
 from engine.claims.model import Claim, DeviceClass
 from engine.claims.results import Allocation, Outcome
-from engine.claims.searching.requests import Known
+from engine.claims.searching.requests import RequestContext
 
-Look = tuple[int, DeviceState]  # all that a count depends on: what the devices are, and which are in use
+StateClass = tuple[int, DeviceState]  # all that a count depends on: what the devices are, and which are in use
 
 _REMEMBERED: Final = 1 << 16  # counts of one kind of pods
 _COMMON: Final = "the next devices could be given away by other nodes too"
@@ -63,7 +63,7 @@ class ClaimCounter:
     own: bool = False
     views: DeviceViews = field(default_factory=DeviceViews)
     view: DeviceView = field(init=False)
-    _answers: dict[Look, int] = field(default_factory=dict)
+    _answers: dict[StateClass, int] = field(default_factory=dict)
     _sets: dict[int, DeviceSets | None] = field(default_factory=dict)  # by what the devices are
     _nodes: list[NodeDevices] = field(default_factory=list)
     _counts: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -88,27 +88,27 @@ class ClaimCounter:
         self._nodes = given if budget.left >= 0 else []
         return self._counts
 
-    def look(self, node: NodeDevices) -> Look:
+    def state_class(self, node: NodeDevices) -> StateClass:
         """What tells a node from others."""
         return self.view.number(node.hardware), node.state
 
-    def known(self, look: Look) -> int | None:
+    def known(self, look: StateClass) -> int | None:
         """What was counted of nodes that look like this; None where nothing was."""
         return self._answers.get(look)
 
-    def count_on(self, node: NodeDevices, budget: Budget, look: Look | None = None) -> int:
+    def count_on(self, node: NodeDevices, budget: Budget, look: StateClass | None = None) -> int:
         """The same of one node, within a budget; where that ends, as many as were found by then.
 
-        ``look``: what `look` gives of it, where that is known.
+        ``look``: what `state_class` gives of it, where that is known.
         """
-        look = self.look(node) if look is None else look
+        look = self.state_class(node) if look is None else look
         found = self.known(look)
         if found is not None:
             return found
         found = self._of_sets(node, look, budget)
         if found is None:
             budget.charge(len(node.hardware.candidates))  # each is read once, whatever the search comes to
-            known = Known(self.classes, self.selectors, budget)
+            known = RequestContext(self.classes, self.selectors, budget)
             counted = count(prepare(node.hardware, self.claims, known), node.in_use, self.limit, budget, own=self.own)
             found = len(counted.pods)
             if counted.failed is not None and counted.failed.outcome is Outcome.GIVEN_UP:
@@ -118,13 +118,13 @@ class ClaimCounter:
         self._answers[look] = found
         return found
 
-    def _of_sets(self, node: NodeDevices, look: Look, budget: Budget) -> int | None:
+    def _of_sets(self, node: NodeDevices, look: StateClass, budget: Budget) -> int | None:
         """The same where it decides how many devices are free; None where more decides, or budget is used up."""
         number, state = look
         if state.shared:
             return None
         if number not in self._sets:
-            known = Known(self.classes, self.selectors, budget)
+            known = RequestContext(self.classes, self.selectors, budget)
             sets = DeviceSets.of(prepare(node.hardware, self.claims, known), budget)
             if budget.left < 0:
                 return None

@@ -13,7 +13,7 @@ from engine.claims.cel.selectors import Selectors
 from engine.claims.counting.interchangeable import MOST_DEEP, DeviceSets, disjoint
 from engine.claims.counting.looks import DeviceView, DeviceViews, NodeDevices
 from engine.claims.model import EXACT_COUNT, MOST_DEVICES, Ask, Claim, DeviceClass, DeviceToleration, Request
-from engine.claims.searching.requests import Known
+from engine.claims.searching.requests import RequestContext
 
 NOT_SIMPLE: Final = -1  # more than a number decides
 MOST_FORMS: Final = 4  # of one pod: for more, each node is asked by itself
@@ -85,7 +85,7 @@ class FreeDevices:
         number = self.view.number(node.hardware)
         if number in self._sets:
             return self._sets[number]
-        known = Known(self.classes, self.selectors, budget)
+        known = RequestContext(self.classes, self.selectors, budget)
         sets = DeviceSets.of(prepare(node.hardware, [self.form.claim()], known), budget)
         if budget.left < 0:
             return None

@@ -96,14 +96,14 @@ class DeviceView:
         """The same for hardware that looks the same."""
         found = self._of.get(hardware)
         if found is None:
-            look = self._look(hardware)
+            look = self._hardware_class(hardware)
             if len(self._ids) >= _REMEMBERED:
                 self._ids.clear()
             number = self._ids.get(look)
             found = self._of[hardware] = self._ids.setdefault(look, next(_numbers)) if number is None else number
         return found
 
-    def _look(self, hardware: Hardware) -> Hashable:
+    def _hardware_class(self, hardware: Hardware) -> Hashable:
         if self.base is None:
             return tuple([self._pool(hardware, index) for index in range(len(hardware.by_pool))])
         devices, reads = [one.device for one in hardware.candidates], list[Hashable]([self.base.number(hardware)])

@@ -134,7 +134,7 @@ def _derived(value: object) -> Attribute:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class RequestContext:
     """What requests refer to: classes by name, and expressions that were compiled before; and what it may cost."""
 
     classes: Mapping[str, DeviceClass]
@@ -142,7 +142,7 @@ class Known:
     budget: Budget
 
 
-def ready(claim: Claim, ask: Ask, parent: str, known: Known, hardware: Hardware) -> Ready:
+def ready(claim: Claim, ask: Ask, parent: str, known: RequestContext, hardware: Hardware) -> Ready:
     """One request, or alternative (of ``parent``), with its class and, for all of them, the devices that it means.
 
     Raises:

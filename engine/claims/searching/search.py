@@ -204,12 +204,12 @@ class DeviceSearch:
             if groups is None:
                 return None
         if not self._constrained(self.claims[claim_index], request, one):
-            self._undo(request, index, groups, ())
+            self._rollback(request, index, groups, ())
             if must:
                 raise request.error(f"cannot add device {one} because a claim constraint would not be satisfied")
             return None
         if must and self.hardware.features.consumable_capacity and not self._fits(request, index, one):
-            self._undo(request, index, groups, self.claims[claim_index].rules)
+            self._rollback(request, index, groups, self.claims[claim_index].rules)
             return None
         before = self._sharing.get(index) if shareable else None
         self._mark(claim_index, request, index, shareable=shareable)
@@ -262,9 +262,9 @@ class DeviceSearch:
             del self._sharing[chosen.index]
         else:
             self._sharing[chosen.index] = chosen.before
-        self._undo(request, chosen.index, chosen.groups, self.claims[claim_index].rules)
+        self._rollback(request, chosen.index, chosen.groups, self.claims[claim_index].rules)
 
-    def _undo(self, request: Ready, index: int, groups: dict[str, Groups] | None, rules: tuple[Rule, ...]) -> None:
+    def _rollback(self, request: Ready, index: int, groups: dict[str, Groups] | None, rules: tuple[Rule, ...]) -> None:
         for rule in reversed(rules):
             rule.remove(request.base, request.full_name)
         if groups is not None:

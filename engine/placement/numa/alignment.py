@@ -31,7 +31,7 @@ from engine.placement.search.unopened import idle_leaves
 
 EXCHANGES: Final = 64  # nodes of a pick that are exchanged at most
 
-Ask = Callable[[Ints], Pick | None]  # the best pick, where these are the pods that fit each leaf
+AlignmentRequest = Callable[[Ints], Pick | None]  # the best pick, where these are the pods that fit each leaf
 Bools = NDArray[np.bool_]
 
 
@@ -71,7 +71,7 @@ class Alignment:
     requests: Amounts
     over_packing: AlignmentOverPacking
 
-    def best(self, leaf: Ints, ask: Ask, *, exchange: bool = True) -> Pick | None:
+    def best(self, leaf: Ints, ask: AlignmentRequest, *, exchange: bool = True) -> Pick | None:
         """The pick for these counts by leaf; ``exchange``: whether any leaf may take the place of another."""
         tightest = ask(leaf)
         if tightest is None or self.over_packing is AlignmentOverPacking.NEVER:
@@ -98,7 +98,9 @@ class Alignment:
         found = [_Level(rank, ranks, kept) for rank in _up_to(bound, ranks[usable & single])]
         return [*found, *(_Level(rank, ranks, kept, split=True) for rank in _up_to(worst, ranks[usable]) if split)]
 
-    def _bounded(self, leaf: Ints, ask: Ask, tightest: Pick, levels: Sequence[_Level]) -> tuple[Pick, _Level]:
+    def _bounded(
+        self, leaf: Ints, ask: AlignmentRequest, tightest: Pick, levels: Sequence[_Level]
+    ) -> tuple[Pick, _Level]:
         """The pick of the best level that has one, by halves, the best first."""
         best, level = tightest, levels[-1]
         low, high, at = 0, len(levels) - 1, 0
@@ -111,7 +113,7 @@ class Alignment:
             at = (low + high) // 2
         return best, level
 
-    def _within(self, leaf: Ints, ask: Ask, tightest: Pick) -> Pick | None:
+    def _within(self, leaf: Ints, ask: AlignmentRequest, tightest: Pick) -> Pick | None:
         """A pick on these leaves that costs no more than the tightest; None where there is none."""
         nodes = len(tightest.leaves)
         if nodes < len(leaf) and int(np.partition(leaf, -nodes)[-nodes:].sum()) < int(tightest.amounts.sum()):

@@ -37,7 +37,7 @@ async def made():
 
 
 async def test_a_day_is_told_column_by_column(made):
-    told = await made.asks.told(GPU, LEVELS)
+    told = await made.asks.columns(GPU, LEVELS)
     many = SPAN // STEP + 1
     assert (len(told["at"]), told["at"][0], told["at"][-1]) == (many, END - SPAN, END)
     assert (told["amount"], told["used"][:1], told["used"][-1]) == ([64.0] * many, [40.0], 47.5)
@@ -46,7 +46,7 @@ async def test_a_day_is_told_column_by_column(made):
 
 
 async def test_only_what_is_this_clusters_is_asked_for(made):
-    await made.asks.told('a"}) or vector(1', LEVELS)
+    await made.asks.columns('a"}) or vector(1', LEVELS)
     assert len(made.asked) == 5
     for one in made.asked:
         assert 'cluster="ea\\"st"' in one["query"]
@@ -55,18 +55,18 @@ async def test_only_what_is_this_clusters_is_asked_for(made):
 
 
 async def test_one_answer_serves_everybody_for_a_while(made):
-    first = await made.asks.told(GPU, LEVELS)
+    first = await made.asks.columns(GPU, LEVELS)
     made.ticks = KEPT_SECONDS - 1
-    assert await made.asks.told(GPU, LEVELS) is first
+    assert await made.asks.columns(GPU, LEVELS) is first
     made.ticks = KEPT_SECONDS
-    assert await made.asks.told(GPU, LEVELS) is not first
+    assert await made.asks.columns(GPU, LEVELS) is not first
     assert len(made.asked) == 10
 
 
 async def test_holes_and_what_is_no_number_are_holes(made):
     texts = {END: "NaN", END - STEP: "+Inf", END - 2 * STEP: "many", END - 3 * STEP: None}
     made.series["flavor_allocatable"] = [({}, lambda at: texts.get(at, "64"))]
-    told = await made.asks.told(GPU, LEVELS)
+    told = await made.asks.columns(GPU, LEVELS)
     assert (told["amount"][-5:], told["used"][-5:]) == ([64.0] + [None] * 4, [40.0] + [None] * 4)
     assert told["waiting"][-5:] == [0.0, None, None, None, 3.0]
 
@@ -95,7 +95,7 @@ ERROR = json.dumps({"status": "error", "errorType": "bad_data", "error": "<img s
 async def test_what_goes_wrong_is_said_in_a_line(made, status, body, said):
     made.answers = status, body.encode()
     with pytest.raises(PrometheusError) as error:
-        await made.asks.told(GPU, LEVELS)
+        await made.asks.columns(GPU, LEVELS)
     assert said in str(error.value)
     assert len(str(error.value)) < LONGEST + 100
 
@@ -104,23 +104,23 @@ async def test_a_failure_is_not_asked_for_again_at_once_and_ends(made):
     made.answers = 503, b""
     for _ in range(3):
         with pytest.raises(PrometheusError):
-            await made.asks.told(GPU, LEVELS)
+            await made.asks.columns(GPU, LEVELS)
     assert len(made.asked) <= 5
     made.answers, made.ticks = None, KEPT_SECONDS
-    assert (await made.asks.told(GPU, LEVELS))["amount"][0] == 64.0
+    assert (await made.asks.columns(GPU, LEVELS))["amount"][0] == 64.0
 
 
 async def test_a_slow_one_has_its_time(made, monkeypatch):
     monkeypatch.setattr(prometheus, "SECONDS", 0.2)
     made.silent = 30.0
     with pytest.raises(PrometheusError, match="no answer within"):
-        await made.asks.told(GPU, LEVELS)
+        await made.asks.columns(GPU, LEVELS)
 
 
 async def test_it_is_not_sent_elsewhere(made):
     made.moved = made.url + "/api/v1/query_range"
     with pytest.raises(PrometheusError, match=r"HTTP 302"):
-        await made.asks.told(GPU, LEVELS)
+        await made.asks.columns(GPU, LEVELS)
     assert len(made.asked) <= 5
 
 
@@ -128,4 +128,4 @@ async def test_one_that_is_not_there(made):
     async with aiohttp.ClientSession() as session:
         asks = Prometheus(session, f"http://127.0.0.1:{free_port()}", {}, Clock(lambda: NOW, lambda: 0.0))
         with pytest.raises(PrometheusError, match="cannot be reached"):
-            await asks.told(GPU, LEVELS)
+            await asks.columns(GPU, LEVELS)

@@ -16,7 +16,7 @@ from clock import SYSTEM
 from crds.settings import Settings
 from web import server as served
 from web.doors import LOCAL, Entrance
-from web.events import EventRow, Told
+from web.events import EventRow, EventsAnswer
 from web.facts import BoundPod
 from web.hub import Hub
 from web.prometheus import Prometheus
@@ -89,7 +89,9 @@ async def running(snapshot):
 
     async def events(key, subject):
         asked.append((key, subject))
-        return Told((EventRow(1.0, "Normal", "Admitted", "Workload", subject.workload, 1, 1, "here", "topogate"),))
+        return EventsAnswer(
+            (EventRow(1.0, "Normal", "Admitted", "Workload", subject.workload, 1, 1, "here", "topogate"),)
+        )
 
     session = aiohttp.ClientSession()
     page = Page(
@@ -173,7 +175,7 @@ async def test_events_are_for_who_may_list_them(running):
 async def test_where_prometheus_says_nothing_the_page_tells_what_it_saw(running):
     told = await running.json("/api/history")
     assert "Prometheus" in told["why"]
-    assert set(running.hub.history.told()) <= set(told)
+    assert set(running.hub.history.columns()) <= set(told)
 
 
 async def test_who_may_not_list_nodes_asks_nothing_about_them(running):

@@ -149,12 +149,12 @@ class Admissions:
         self.stand_down(victims)
         self._leave_pods(entry)
 
-    def back(self, entry: WorkloadEntry, until: float = 0.0) -> None:
+    def release_and_requeue(self, entry: WorkloadEntry, until: float = 0.0) -> None:
         """Give back all that is held for the job; it waits again, not before ``until``."""
         victims = self._reservations.victims_of(entry.key)
         self._clear(entry)
         entry.refuse(None)
-        self._reservations.back(entry, until)
+        self._reservations.release_and_requeue(entry, until)
         self._core.queue_inadmissible(())
         self.stand_down(victims)
         self._leave_pods(entry)
@@ -181,10 +181,10 @@ class Admissions:
         self._core.queue_inadmissible(())
         self.stand_down(victims)
 
-    def undo(self, entry: WorkloadEntry, until: float = 0.0) -> None:
+    def forget_assumed(self, entry: WorkloadEntry, until: float = 0.0) -> None:
         """A write failed for certain: hold what was held before it."""
         victims = self._reservations.victims_of(entry.key)
-        self._reservations.undo(entry, until)
+        self._reservations.forget_assumed(entry, until)
         self._core.queue_inadmissible(())
         self.stand_down(victims)
 

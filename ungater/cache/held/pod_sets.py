@@ -102,16 +102,16 @@ class RequestedPodSets:
         """The slices among ``wanted`` where no pod of the pod set can start now."""
         pod_set = anywhere(self._priorities, self._volumes, self._devices, entry, owned)
 
-        def look() -> tuple[int, ...]:
+        def unusable() -> tuple[int, ...]:
             places = [(slots.slots[index].values, slots.slots[index].node) for index in wanted]
             found = closed(self._state, slots.flavor, slots.levels, pod_set, places)
             return tuple(index for index, is_closed in zip(wanted, found, strict=True) if is_closed)
 
-        lost = look()
+        lost = unusable()
         if not lost or not self._queues.promised():
             return lost
         with self._queues.counted_once(self._state):
-            return look()
+            return unusable()
 
 
 def anywhere(

@@ -148,7 +148,7 @@ class Reservations:
         """Who is nominated and waits until this one is gone: the keys of workloads, or of their growth."""
         return [one for one in self.queues.nominated if key in self.queues.entries[one].victims]
 
-    def told(self, preemptor: str, victim: str) -> lifecycle.Evict:
+    def eviction_message(self, preemptor: str, victim: str) -> lifecycle.Evict:
         """What a victim is told whose eviction was planned before a restart, or that is told at every look."""
         entry, other, quotas = self.queues.entries[preemptor], self.queues.holder(victim), self.queues.quotas
         ours = entry.queue
@@ -162,12 +162,16 @@ class Reservations:
     def awaited(self, victim: str) -> lifecycle.Evict | None:
         """What one is told for which a nominated workload waits until it is gone whole; None where none does."""
         preemptor = next(iter(self.preemptors_of(victim)), None)
-        return self.told(preemptor, victim) if preemptor is not None and victim not in self.queues.losing else None
+        return (
+            self.eviction_message(preemptor, victim)
+            if preemptor is not None and victim not in self.queues.losing
+            else None
+        )
 
     def reclaimed(self, victim: str) -> bool:
         """Whether one that loses some of its slices does so because a queue takes back its nominal quota."""
         preemptor = next(iter(self.preemptors_of(victim)), None)
-        return preemptor is not None and self.told(preemptor, victim).detail is Reason.RECLAIMED
+        return preemptor is not None and self.eviction_message(preemptor, victim).detail is Reason.RECLAIMED
 
     def losing(self, key: str) -> Losing | None:
         """The domains in which an admitted workload loses its slices, and why; None where it loses none."""
@@ -175,7 +179,7 @@ class Reservations:
         preemptor = next(iter(self.preemptors_of(key)), None)
         if not domains or preemptor is None:
             return None
-        text = f"it loses its slices in {messages.named(domains)}: {self.told(preemptor, key).message}"
+        text = f"it loses its slices in {messages.named(domains)}: {self.eviction_message(preemptor, key).message}"
         return Losing(domains, text)
 
     def outsiders(self, key: str) -> Iterator[tuple[OutsidePod, str]]:
@@ -185,7 +189,7 @@ class Reservations:
             for unit in sorted(nominated.victims) if nominated is not None else ():
                 entry = self.queues.outside.get(unit)
                 if entry is not None and entry.outside is not None:
-                    yield entry.outside, self.told(name, unit).message
+                    yield entry.outside, self.eviction_message(name, unit).message
 
     def stay(self, entry: WorkloadEntry) -> None:
         """One that was on its way out holds what it holds as before."""
@@ -256,22 +260,22 @@ class Reservations:
         self.queues.gave_back(self.state, before)
         return True
 
-    def undo(self, entry: WorkloadEntry, until: float) -> None:
+    def forget_assumed(self, entry: WorkloadEntry, until: float) -> None:
         """A write failed for certain: hold what was held before it, or wait again, not before ``until``."""
         if entry.key not in self.queues.entries:
             self.state.release(entry.key)
         elif entry.grant is None:
-            self.queues.back(self.state, entry.key, self._clock(), until=until)
+            self.queues.release_and_requeue(self.state, entry.key, self._clock(), until=until)
         else:
             before = self.queues.entries[entry.key].grant
             self.queues.grant(self.state, entry.key, entry.grant)
             if before is not None:
                 self.queues.gave_back(self.state, before)
 
-    def back(self, entry: WorkloadEntry, until: float = 0.0) -> None:
+    def release_and_requeue(self, entry: WorkloadEntry, until: float = 0.0) -> None:
         """It holds nothing any more, and waits again."""
         self._clear(entry)
-        self.queues.back(self.state, entry.key, self._clock(), until=until)
+        self.queues.release_and_requeue(self.state, entry.key, self._clock(), until=until)
 
     def free(self, entry: WorkloadEntry) -> bool:
         """Give back all, for good; True where anything was held."""

@@ -37,7 +37,7 @@ def machine_of(
     try:
         matrix = from_annotations(annotations)
     except LinkError as error:
-        problems.told((str(error),))
+        problems.add_problems((str(error),))
         return None
     if matrix is None:
         return None
@@ -47,7 +47,7 @@ def machine_of(
     of_gpu = [zone for zone in matrix.zones if zone is not None] if known else [0] * count
     zones = sorted(set(of_gpu))
     links = device_links(resource, count, zone_ids=zones if known else (), annotations=annotations)
-    problems.told(links.problems)
+    problems.add_problems(links.problems)
     declared = free_gpus(annotations, count, problems)
     free = set(range(count)) if declared is None else declared
     table = [[(zone == own, zone == own and at in free) for at, own in enumerate(of_gpu)] for zone in zones]

@@ -30,7 +30,7 @@ class Problems:
         """A value that is not there."""
         self._found.append(f"{self._what}: {field}: Required value: expected {expected}")
 
-    def told(self, texts: Iterable[str]) -> None:
+    def add_problems(self, texts: Iterable[str]) -> None:
         """Problems that somebody else found."""
         self._found.extend(f"{self._what}: {text}" for text in texts)
 

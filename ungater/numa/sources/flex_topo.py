@@ -251,7 +251,7 @@ def _links(
             annotations=annotations,
             xpus=xpus,
         )
-        read.problems.told(links.problems)
+        read.problems.add_problems(links.problems)
         found.append(links.found)
     return tuple(found) if any(each is not None for each in found) else ()
 

@@ -102,7 +102,7 @@ def _links(  # noqa: PLR0917
     for at, resource in enumerate(resources):
         count = sum(max(0, row[at][0]) for row in table)
         links = device_links(resource, count, zone_ids=zone_ids, spec=spec, annotations=annotations, xpus=xpus)
-        problems.told(links.problems)
+        problems.add_problems(links.problems)
         found.append(links.found)
     return tuple(found) if any(each is not None for each in found) else ()
 

@@ -49,7 +49,7 @@ def flex(topology="restricted", cpus="static"):
 
 def look(where=NODES, flavors=GPU, *, known=None, asked=(), agent=False, topologies=None):
     flexes = {one.metadata.name: flex() for one in where} if known is None else known
-    found = nodes.look(Seen(where, flavors, topologies or {}, flexes, asked, agent))
+    found = nodes.findings(Seen(where, flavors, topologies or {}, flexes, asked, agent))
     return [(str(one.weight), one.about, one.message, one.mend) for one in found]
 
 
@@ -244,8 +244,8 @@ def test_beside_a_cluster_nothing_is_restarted_in_it():
     assert "start `topogate ungater`" in mends["no ungater leads, so nothing new is placed"]
     again = f"topogate install --out-of-cluster --webhook-url {URL}"
     assert next(mend for message, mend in mends.items() if message.startswith("missing")) == again
-    assert found.again == again
-    found = nodes.look(Seen(NODES, (), {}, {}, (), agent=False, install=again))
+    assert found.install_command == again
+    found = nodes.findings(Seen(NODES, (), {}, {}, (), agent=False, install=again))
     assert next(found).mend == f"{again} --topology auto"
 
 

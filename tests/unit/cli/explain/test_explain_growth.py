@@ -40,7 +40,7 @@ def explained(tmp_path, *items):
     path = tmp_path / "c.yaml"
     path.write_text(yaml.safe_dump_all([FLAVOR, HIGH, *NODES, *items]))
     dump, keys = dumps.read([str(path)]), Keys()
-    memory = cluster_snapshot.memory_of(dump, Settings())
+    memory = cluster_snapshot.cache_of(dump, Settings())
     owner = next(one.job for one in memory.entries.values() if one.job.name == "train")
     found = reports._report(dump, memory, keys, None, owner, 1_800_000_000.0)
     console = Console(file=io.StringIO(), width=160, color_system=None)

@@ -398,7 +398,7 @@ def test_machines_of_generated_clusters():
 
 def test_what_cannot_be_read_of_a_cluster_is_left_out_and_told(tmp_path, capsys):
     bad = [{**node(f"bad-{number:02}"), "status": {"allocatable": {"cpu": "8x"}}} for number in range(10)]
-    memory = cluster_snapshot.memory_of(dumps.read([dumped(tmp_path, node("n1"), *bad)]), Settings())
+    memory = cluster_snapshot.cache_of(dumps.read([dumped(tmp_path, node("n1"), *bad)]), Settings())
     assert list(memory.state.nodes) == ["n1"]
     first, *_, last = capsys.readouterr().err.splitlines()
     assert first.startswith("left out: node bad-00 cannot be read: cpu: '8x' is no quantity")
@@ -435,7 +435,7 @@ def test_owners_that_tell_their_pods_are_known_as_the_controller_knows_them(tmp_
     }
     found = dumps.read([dumped(tmp_path, node("n1"), job, first)])
     assert found.ignored == {}
-    (record,) = cluster_snapshot.memory_of(found, Settings()).entries.values()
+    (record,) = cluster_snapshot.cache_of(found, Settings()).entries.values()
     assert record.job.name == "bert"
     assert str(record.job.wrong) == "1 of 4 pods are there; they are placed together when all are"
 

@@ -74,7 +74,7 @@ def test_terms_that_look_into_other_namespaces_are_not_looked_at():
     state.set_pod(web("other/a", namespace="other", anti_affinity=(term(), term(namespaces=("third",)))))
     state.set_pod(web("other/b", namespace="other", anti_affinity=(term(namespaces=("a", "b")),)))
     at = state.cluster.at
-    assert [len(list(state.neighbours.repelling(at, name))) for name in ("default", "other", "third", "a")] == [
+    assert [len(list(state.affinity_index.repelling(at, name))) for name in ("default", "other", "third", "a")] == [
         1,
         2,
         2,
@@ -82,7 +82,7 @@ def test_terms_that_look_into_other_namespaces_are_not_looked_at():
     ]
     state.remove_pod("other/a")
     state.remove_pod("other/b")
-    assert not state.neighbours.any_repel
+    assert not state.affinity_index.any_repel
 
 
 def test_slots_whose_nodes_come_later_repel_from_then_on_and_no_longer_than_they_are_held():
@@ -101,7 +101,7 @@ def test_slots_whose_nodes_come_later_repel_from_then_on_and_no_longer_than_they
     state.set_node(make_node("n1", rack="r2"))
     assert nodes_of(ask(state, pods(1, labels=WEB))) == {"n1": 1}
     state.release("db")
-    assert not state.neighbours.any_repel
+    assert not state.affinity_index.any_repel
 
 
 def test_slots_that_are_only_held_repel_too():

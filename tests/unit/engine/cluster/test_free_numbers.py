@@ -14,7 +14,7 @@ from engine.claims.in_use import InUse, Use
 from engine.claims.read.asks import claims_of, read_ask, text_of
 from engine.claims.read.claims import read_class
 from engine.claims.read.slices import read_slice
-from engine.claims.searching.requests import Known
+from engine.claims.searching.requests import RequestContext
 from engine.devices import kinds
 from engine.devices.free_numbers import FreeNumbers
 
@@ -50,7 +50,7 @@ class Fleet(Cluster):
         self.cluster.devices.set_uses(name, self.uses[name])
 
     def alone(self, name, pod, *, bare=False):
-        known = Known({one: read_class(body) for one, body in CLASSES.items()}, Selectors(), Budget())
+        known = RequestContext({one: read_class(body) for one, body in CLASSES.items()}, Selectors(), Budget())
         prepared = prepare(hardware([self.slices[name]], node=name), claims_of(pod), known)
         in_use = InUse() if bare else InUse.of(self.uses[name])
         return len(counting.count(prepared, in_use, kinds.MOST_PODS, Budget()).pods)

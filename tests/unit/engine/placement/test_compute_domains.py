@@ -15,7 +15,7 @@ from engine.devices.compute_domains import CHANNELS, CLIQUE, DRIVER, LABEL, doma
 from engine.model import HOSTNAME_LABEL, Flavor, Node, PodSet, Policy, SliceLayer, TopologyRequest
 from engine.placement.explain import explain
 from engine.placement.place import place
-from engine.placement.upper_bounds import Outlook
+from engine.placement.upper_bounds import UpperBounds
 from engine.reasons import Reason
 from engine.results import WorkloadRequest
 
@@ -160,7 +160,7 @@ def test_who_is_evicted_takes_the_label_along(channels):
     for name in ("c1n0", "c1n1"):
         fleet.use(name, "b", f"ns/{name}")
     assert fleet.place(2).reason is Reason.DOES_NOT_FIT
-    outlook = Outlook.of(fleet, "f", fleet.pod_set(2))
+    outlook = UpperBounds.of(fleet, "f", fleet.pod_set(2))
     assert outlook.passing.tolist() == [1, 1]
     fleet.cluster.devices.think_away("ns/c1n0")
     assert nodes(fleet.place(1)) == {"c1n0": 1}

@@ -79,7 +79,7 @@ def test_one_that_can_never_fit_holds_up_nobody():
     assert keys(found) == ["fine"]
     assert reasons(found) == {"huge": Reason.EXCEEDS_QUOTA, "never": Reason.NEVER_FITS}
     state.set_node(make_node("more", "tas-r0"))
-    queues.freed(["tas"])
+    queues.room_freed(["tas"])
     found = run(state, queues)  # it fits the nodes now, but not what is left of the quota
     assert reasons(found) == {"never": Reason.INSUFFICIENT_QUOTA}
 
@@ -114,7 +114,7 @@ def test_a_refused_one_is_looked_at_again_only_after_an_event_that_could_help():
     assert keys(run(state, queues)) == []
     assert not cycle(state, queues, 2.0).more
     assert all(line.next() is None for line in queues.lines.values())
-    queues.pending.wake([("quota", "queue other", "tas", GPU)])
+    queues.pending.move_events_to_active([("quota", "queue other", "tas", GPU)])
     assert all(line.next() is None for line in queues.lines.values())
     queues.forget(state, "b")
     assert keys(run(state, queues)) == ["c"]
@@ -122,7 +122,7 @@ def test_a_refused_one_is_looked_at_again_only_after_an_event_that_could_help():
 
 def parked(queues, queue):
     """How many groups of a queue nobody looks at."""
-    return sum(group.parked for group in queues.lines[queue].groups.values())
+    return sum(group.inadmissible for group in queues.lines[queue].groups.values())
 
 
 def test_room_in_one_flavor_wakes_only_those_who_wait_for_it():
@@ -133,7 +133,7 @@ def test_room_in_one_flavor_wakes_only_those_who_wait_for_it():
     submit(queues, *(make_workload(f"{queue}-{i}", queue, gpu=i) for queue in "ab" for i in range(1, 9)))
     assert keys(run(state, queues)) == []
     assert (parked(queues, "a"), parked(queues, "b")) == (8, 8)
-    queues.freed(state.flavors_on("tas-0"))
+    queues.room_freed(state.flavors_on("tas-0"))
     assert (parked(queues, "a"), parked(queues, "b")) == (0, 8)
     run(state, queues)
     queues.forget(state, "a0")
@@ -171,7 +171,7 @@ def test_who_looks_at_other_pods_is_helped_by_pods_that_go_in_another_flavor():
     submit(queues, make_workload("alone", "b", pod_sets=(make_pod_set(**KEEPS_OFF),)))
     assert keys(run(state, queues)) == []
     state.remove_pod("ns/p")
-    queues.freed(state.flavors_on("tas-0"))
+    queues.room_freed(state.flavors_on("tas-0"))
     assert keys(run(state, queues)) == ["alone"]
 
 
@@ -360,7 +360,7 @@ def test_hold_admits_nobody_and_drain_evicts():
     (evict,) = run(state, queues).evict
     assert (evict.key, evict.reason) == ("a", Reason.QUEUE_DRAINED)
     assert run(state, queues).evict == []  # told once
-    queues.back(state, "a", 2.0)
+    queues.release_and_requeue(state, "a", 2.0)
     assert queues.entries["a"].phase is Phase.STUCK
     queues.set_cluster_queue(make_queue("q", 16))
     assert keys(run(state, queues)) == ["a", "b"]
@@ -380,7 +380,7 @@ def test_a_write_that_failed_gives_all_back():
     state, queues = make_state(1, 1), make_queues(make_queue("q", 8))
     submit(queues, make_workload("a"), make_workload("b", created=1.0))
     assert keys(run(state, queues)) == ["a"]
-    queues.back(state, "a", 2.0, until=9.0)
+    queues.release_and_requeue(state, "a", 2.0, until=9.0)
     assert keys(run(state, queues, now=3.0)) == ["b"]
     assert state.assignments("a") == {}
 

@@ -67,7 +67,7 @@ def test_who_grows_evicts_in_its_own_rack_and_gets_that_room():
     before = nodes(state, "ns/service")
     room = nodes(state, growth_of("ns/service"))
     assert room == nodes(state, "ns/here")
-    queues.back(state, "ns/here", 3.0)
+    queues.release_and_requeue(state, "ns/here", 3.0)
     (resized,) = run(state, queues, now=3.0).resized
     assert (resized.counts, resized.grant.amounts) == ({"main": 4}, {KEY: 32})
     assert nodes(state, "ns/service") == before | room
@@ -79,11 +79,11 @@ def test_the_room_is_kept_until_the_last_victim_is_gone():
     state, queues = world(service(), batch("one", 1), batch("two", 1), racks=1)
     (plan,) = grow(state, queues, 4).preempting
     assert {victim.key for victim in plan.victims} == {"ns/one", "ns/two"}
-    queues.back(state, "ns/one", 3.0, until=50.0)
+    queues.release_and_requeue(state, "ns/one", 3.0, until=50.0)
     submit(queues, make_workload("ns/quick", count=1, priority=5))
     made = run(state, queues, now=3.0)
     assert (keys(made), made.resized, made.preempting) == ([], [], [])
-    queues.back(state, "ns/two", 4.0, until=50.0)
+    queues.release_and_requeue(state, "ns/two", 4.0, until=50.0)
     assert [one.counts for one in run(state, queues, now=4.0).resized] == [{"main": 4}]
 
 
@@ -102,7 +102,7 @@ def test_a_flavor_without_a_topology_is_quota_alone():
     run(state, queues)
     (plan,) = grow(state, queues, 3).preempting
     assert (plan.grant.counts, plan.grant.amounts, plan.grant.assignments) == ({"main": 1}, {("plain", GPU): 8}, ())
-    queues.back(state, "ns/batch", 3.0, until=50.0)
+    queues.release_and_requeue(state, "ns/batch", 3.0, until=50.0)
     (resized,) = run(state, queues, now=3.0).resized
     assert (resized.counts, resized.grant.amounts) == ({"main": 3}, {("plain", GPU): 24})
     assert queues.growing == {}
@@ -226,7 +226,7 @@ def test_who_wants_still_more_gets_what_was_made_free_and_goes_on():
     state, queues = world(service(1), batch("one", 1), batch("two", 1, created=2.0), racks=1, hosts=3)
     (plan,) = grow(state, queues, 2).preempting
     assert grow(state, queues, 3).preempting == []
-    queues.back(state, plan.victims[0].key, 3.0, until=50.0)
+    queues.release_and_requeue(state, plan.victims[0].key, 3.0, until=50.0)
     made = run(state, queues, now=3.0)
     assert [one.counts for one in made.resized] == [{"main": 2}]
     assert [len(one.victims) for one in made.preempting] == [1]
@@ -235,7 +235,7 @@ def test_who_wants_still_more_gets_what_was_made_free_and_goes_on():
 def test_who_is_evicted_itself_gives_up_its_growth():
     state, queues = world(service(), batch("here", 2), racks=1)
     grow(state, queues, 4)
-    queues.back(state, "ns/service", 3.0, until=50.0)
+    queues.release_and_requeue(state, "ns/service", 3.0, until=50.0)
     assert growth_of("ns/service") not in queues.entries
     assert queues.evicting == {}
     assert queues.quotas.available("q", KEY) == 64 - 16
@@ -262,7 +262,7 @@ def test_room_that_was_lost_meanwhile_is_looked_for_again():
     (plan,) = grow(state, queues, 3).preempting
     (lost,) = nodes(state, growth_of("ns/service"))
     state.remove_node(lost)
-    queues.back(state, plan.victims[0].key, 3.0, until=50.0)
+    queues.release_and_requeue(state, plan.victims[0].key, 3.0, until=50.0)
     made = run(state, queues, now=3.0)
     assert [(one.key, one.grows) for one in made.given_up] == [("ns/service", True)]
     assert [[victim.key for victim in one.victims] for one in made.preempting] == [["ns/here"]]

@@ -136,7 +136,7 @@ class World:
 
     def back(self, key, until=0.0):
         self.drop_pods(key)
-        self.queues.back(self.state, key, self.now, until=until)
+        self.queues.release_and_requeue(self.state, key, self.now, until=until)
         self.forget_stored(key)
 
     def forget_stored(self, key):
@@ -162,7 +162,7 @@ class World:
             self.state.remove_node(name)
         else:
             self.state.set_node(self.all_nodes[name])
-        self.queues.freed(self.flavors)
+        self.queues.room_freed(self.flavors)
 
     def stop(self):
         at = self.dice.randrange(len(self.specs))
@@ -316,7 +316,7 @@ class World:
         assert sorted(waiting) == sorted(k for k, e in queues.entries.items() if e.phase is Phase.WAITING)
         for line in queues.lines.values():
             for group in line.groups.values():
-                assert not group.parked or group.refusal is not None
+                assert not group.inadmissible or group.refusal is not None
         self.check_nodes()
 
     def check_nodes(self):
@@ -377,7 +377,7 @@ class World:
         """Everything opens and everything finishes: whatever fits alone in an idle system was admitted."""
         for node in self.all_nodes.values():
             self.state.set_node(node)
-        self.queues.freed(self.flavors)
+        self.queues.room_freed(self.flavors)
         for i, spec in enumerate(self.specs):
             self.specs[i] = msgspec.structs.replace(spec, stop=Stop.NONE)
             self.queues.set_cluster_queue(self.specs[i])

@@ -46,7 +46,7 @@ def test_lower_priority_in_the_same_queue_the_least_and_newest_first():
     found = run(state, queues)
     assert victims(found) == {"high": {"w2": Reason.IN_CLUSTER_QUEUE}}
     assert "w2" in found.preempting[0].message
-    assert "high" in found.preempting[0].told(found.preempting[0].victims[0])
+    assert "high" in found.preempting[0].message_to(found.preempting[0].victims[0])
 
 
 def test_who_waited_for_a_preemptor_looks_at_it_once_it_is_admitted():
@@ -198,7 +198,7 @@ def test_the_room_is_kept_until_the_victims_are_gone_and_then_used():
     assert queues.entries["high"].phase is Phase.NOMINATED
     assert keys(run(state, queues, now=2.0)) == []
     state.remove_pod("ns/low-0")
-    queues.back(state, "low", 3.0)
+    queues.release_and_requeue(state, "low", 3.0)
     found = run(state, queues, now=3.0)
     assert keys(found) == ["high"]
     assert found.admitted[0].preempted
@@ -226,7 +226,7 @@ def test_a_nomination_whose_node_is_lost_is_given_up():
     submit(queues, make_workload("high", priority=1, created=1.0))
     run(state, queues)
     state.remove_node("tas-0")
-    queues.freed(["tas"])
+    queues.room_freed(["tas"])
     queues.forget(state, "low")
     found = run(state, queues)
     assert [one.key for one in found.given_up] == ["high"]
@@ -288,7 +288,7 @@ def test_fair_sharing_takes_from_the_larger_share_and_stops_at_equality():
         for one in found.preempting:
             for victim in one.victims:
                 assert victim.reason is Reason.FAIR_SHARING
-                queues.back(state, victim.key, float(now))
+                queues.release_and_requeue(state, victim.key, float(now))
     counts = [sum(1 for _ in queues.holders.held_in(name)) for name in ("a", "b")]
     assert counts == [3, 3]
     assert not run(state, queues, now=20.0).preempting

@@ -67,7 +67,7 @@ def end(state, queues, key, *names):
 def deallocate(state, queues, *claims):
     for one in claims:
         state.cluster.devices.set_uses(f"ns/{one}", ())
-    queues.freed(["tas"])
+    queues.room_freed(["tas"])
 
 
 @pytest.fixture

@@ -56,7 +56,7 @@ class World:
         self.queues.release(self.state, "low")
         self.devices.set_uses("ns/low", ())
         self.label("")
-        self.queues.freed(["tas"])
+        self.queues.room_freed(["tas"])
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ def test_who_is_more_important_evicts_for_quota_that_devices_take():
     submit(queues, asking("high", priority=5, created=2.0))
     (plan,) = run(state, queues).preempting
     assert [victim.key for victim in plan.victims] == ["second"], "one that has some, and no more than is needed"
-    queues.back(state, "second", 3.0, until=50.0)
+    queues.release_and_requeue(state, "second", 3.0, until=50.0)
     assert keys(run(state, queues, now=3.0)) == ["high"]
 
 
@@ -93,7 +93,7 @@ def test_growth_evicts_for_quota_alone():
     (plan,) = run(state, queues, now=2.0).preempting
     assert [victim.key for victim in plan.victims] == ["low"]
     assert plan.grant.asks == {"main": {GPU: 1, NICS: 1}}
-    queues.back(state, "low", 3.0, until=50.0)
+    queues.release_and_requeue(state, "low", 3.0, until=50.0)
     (made,) = run(state, queues, now=3.0).resized
     assert (made.grant.amounts[KEY], queues.quotas.used("q", KEY)) == (3, 3)
 

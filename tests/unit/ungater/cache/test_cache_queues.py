@@ -140,7 +140,7 @@ def test_what_a_job_gives_back_helps_those_who_wait(world):
     first, second = queued(world, "first", 4), queued(world, "second", 4)
     world.admit(first)
     assert world.refused(second).reason is Reason.INSUFFICIENT_QUOTA
-    world.memory.admissions.back(entry_of(world, first), until=4_000_000_000.0)
+    world.memory.admissions.release_and_requeue(entry_of(world, first), until=4_000_000_000.0)
     assert entry_of(world, first).admission is None
     assert world.admit(second).total == 4
 
@@ -163,12 +163,12 @@ def test_a_pod_that_goes_has_only_those_looked_at_who_wait_for_nodes_like_its_ow
     asleep = []
     for pod in (elsewhere, close):
         world.drop("pod", pod)
-        asleep.append(sum(group.parked for group in groups))
+        asleep.append(sum(group.inadmissible for group in groups))
     assert asleep == [10, 0]
     cycle(world.memory.state, world.memory.queues, 0.0)
-    assert all(group.parked for group in groups)
+    assert all(group.inadmissible for group in groups)
     world.drop("pod", nowhere)
-    assert not any(group.parked for group in groups), "of a node that is not known it could be any"
+    assert not any(group.inadmissible for group in groups), "of a node that is not known it could be any"
 
 
 def test_a_write_that_failed_leaves_what_was_held_before(world):
@@ -177,7 +177,7 @@ def test_a_write_that_failed_leaves_what_was_held_before(world):
     record.observed = make_known(record.job)
     world.memory.admissions.enter(record)
     assert cycle(world.memory.state, world.memory.queues, 0.0).admitted
-    world.memory.admissions.undo(record, until=4_000_000_000.0)
+    world.memory.admissions.forget_assumed(record, until=4_000_000_000.0)
     assert held(world.memory) == {}
     assert world.memory.queues.entries[record.key].phase is Phase.LATER
     world.memory.queues.due(4_000_000_000.0)
@@ -185,7 +185,7 @@ def test_a_write_that_failed_leaves_what_was_held_before(world):
     before = held(world.memory)
     grant = dataclasses.replace(record.grant, counts={"main": 3})
     world.memory.reservations.replace(record, grant)
-    world.memory.admissions.undo(record)
+    world.memory.admissions.forget_assumed(record)
     world.memory.admissions.replaced(record)
     assert held(world.memory) == before
 
@@ -215,7 +215,7 @@ def test_what_one_leaves_that_moves_is_nobodys_until_the_move_is_stored(world, s
         grant = world.memory.queues.entries[record.key].grant
         world.memory.admissions.admit(record, world.memory.reservations.admission_of(record, grant), grant)
     else:
-        world.memory.admissions.undo(record)
+        world.memory.admissions.forget_assumed(record)
     world.memory.admissions.replaced(record)
     after = {name: world.memory.state.free(name)["cpu"] for name in world.memory.state.nodes}
     assert after[here.values[-1]] == free[here.values[-1]] + (2000 if stored else 0)
@@ -340,7 +340,7 @@ def test_a_victim_is_told_by_which_rule(world):
     low = queued(world, "low", 4)
     world.admit(low)
     key = entry_of(world, low).key
-    assert isinstance(world.memory.reservations.told(key, key), lifecycle.Evict)
+    assert isinstance(world.memory.reservations.eviction_message(key, key), lifecycle.Evict)
 
 
 def test_a_workload_that_came_and_went_while_a_watch_was_broken_is_made_again(world):

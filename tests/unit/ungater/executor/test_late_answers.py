@@ -135,7 +135,7 @@ async def test_what_becomes_of_a_workload_while_its_job_is_patched_is_not_lost(w
         None,
         flavors={},
         keys=KEYS,
-        again=None,
+        requeue=None,
         recorder=None,
         metrics=Metrics(),
         patience=1.0,
@@ -339,7 +339,7 @@ async def test_a_victim_whose_workload_is_deleted_while_it_goes_goes_on(world, c
     memory = controller.cache
     memory.queues.evict(record.key)
     memory.reservations.preemptors_of = lambda _: [high.key] if plan != "none" else []
-    memory.reservations.told = lambda by, _: lifecycle.preempted(Reason.IN_CLUSTER_QUEUE, by)
+    memory.reservations.eviction_message = lambda by, _: lifecycle.preempted(Reason.IN_CLUSTER_QUEUE, by)
 
     async def admission(_namespace, observed, admission, _wanted, **_):
         return dataclasses.replace(observed, admission=admission, resource_version="10")
@@ -361,7 +361,7 @@ async def test_a_victim_that_is_planned_again_while_it_is_told_to_stay_goes(worl
     memory, preemptor = controller.cache, []
     memory.queues.evict(record.key)
     memory.reservations.preemptors_of = lambda _: preemptor
-    memory.reservations.told = lambda by, _: lifecycle.preempted(Reason.IN_CLUSTER_QUEUE, by)
+    memory.reservations.eviction_message = lambda by, _: lifecycle.preempted(Reason.IN_CLUSTER_QUEUE, by)
 
     async def conditions_(_namespace, observed, _wanted, _more=None):
         preemptor.extend(["ns/high"] if planned else [])
@@ -377,7 +377,7 @@ async def test_nobody_is_admitted_before_all_who_were_there_at_the_start_have_be
     cycles = []
     monkeypatch.setattr(controller.scheduler, "cycle", lambda: cycles.append(1))
     controller._unseen = {"a", "b"}
-    controller.wake()
+    controller.request_cycle()
     task = asyncio.create_task(controller._cycles())
     await asyncio.sleep(0.05)
     controller._saw("a")
@@ -394,7 +394,7 @@ async def test_one_who_is_never_looked_at_holds_up_nobody_for_long(controller, m
     monkeypatch.setattr(controller.scheduler, "cycle", done.set)
     monkeypatch.setattr(loops, "FIRST_LOOKS", 0.01)
     controller._unseen = {"a"}
-    controller.wake()
+    controller.request_cycle()
     task = asyncio.create_task(controller._cycles())
     await asyncio.wait_for(done.wait(), 10)
     task.cancel()

@@ -15,9 +15,9 @@ def workload(**meta):
 
 def looks(found, *, served=False, there=False, bare=False):
     unowned = UnownedWorkloads(lambda _key: served, lambda _namespace, _owner: there, lambda _meta: bare)
-    assert unowned.look([found], 100.0) == []
-    assert unowned.look([found], 99.0 + AFTER) == []
-    return unowned.look([found], 100.0 + AFTER) == [found]
+    assert unowned.to_remove([found], 100.0) == []
+    assert unowned.to_remove([found], 99.0 + AFTER) == []
+    return unowned.to_remove([found], 100.0 + AFTER) == [found]
 
 
 def test_one_that_its_owner_left_behind_goes_after_a_while():
@@ -42,11 +42,11 @@ def test_one_that_goes_already_is_left_alone():
 def test_time_counts_from_when_it_became_so_and_for_each_by_itself():
     unowned = UnownedWorkloads(lambda _key: False, lambda _namespace, _owner: False, lambda _meta: False)
     first, second = workload(owner_references=(), uid="1"), workload(owner_references=(), uid="2")
-    unowned.look([first], 0.0)
-    unowned.look([first, second], 30.0)
-    assert unowned.look([first, second], AFTER) == [first]
-    unowned.look([second], 70.0)
-    assert unowned.look([first, second], 90.0) == [second]
+    unowned.to_remove([first], 0.0)
+    unowned.to_remove([first, second], 30.0)
+    assert unowned.to_remove([first, second], AFTER) == [first]
+    unowned.to_remove([second], 70.0)
+    assert unowned.to_remove([first, second], 90.0) == [second]
 
 
 def test_the_memory_says_whose_workloads_are_known():

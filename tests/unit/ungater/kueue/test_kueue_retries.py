@@ -63,7 +63,7 @@ def verdict(reason, *, held, since=None, times=0, others=True, **limits):
         others=lambda: others,
         now=NOW,
     )
-    return found.state, found.look
+    return found.state, found.requeue_after
 
 
 # --- how long

@@ -248,11 +248,11 @@ def test_it_is_not_over_before_all_its_pods_are_up():
 def test_one_whose_workload_is_written_again_is_moved_on_so_that_budgets_hold():
     slots = slot_map(("b/r1/n1", 2))
     there, elsewhere = at("there", "r1", "n1"), at("elsewhere", "r2", "n3")
-    (told,) = moves.again(record := workload(slots, there, elsewhere), KEYS.workload)
+    (told,) = moves.moving_conditions(record := workload(slots, there, elsewhere), KEYS.workload)
     assert (told.type, told.status, told.reason) == (MOVING, True, Reason.SLOT_MOVED)
     record.view(record.job, dataclasses.replace(record.job, open_ended=True))
-    assert moves.again(record, KEYS.workload) == ()
-    assert moves.again(workload(slots, there), KEYS.workload) == ()
+    assert moves.moving_conditions(record, KEYS.workload) == ()
+    assert moves.moving_conditions(workload(slots, there), KEYS.workload) == ()
 
 
 def test_pods_that_run_in_no_slot_are_told_from_others():

@@ -97,7 +97,7 @@ class Moving:
 
     def look(self, after=moving.LOOK):
         self.clock.time += after
-        self.moves.look()
+        self.moves.start_moves()
 
     def job(self, name="train", pods=4, request=PREFERRED, conditions=(), pod=None, **more):
         """A job that runs where a cycle put it, all pods ready, and was admitted long ago."""

@@ -7,7 +7,7 @@ from clock import SYSTEM
 from engine.cluster.unlabeled import Unlabeled
 from kube.errors import KubeError
 from kube.objects import FlavorTopology, ObjectMeta, ResourceFlavor, ResourceFlavorSpec
-from ungater.status.flavors import FlavorSource, FlavorStatus, changed, told
+from ungater.status.flavors import FlavorSource, FlavorStatus, changed, message_of
 
 LACKING = tuple(Unlabeled(f"n{number}", ("rack",)) for number in range(5))
 NOW = 1_700_000_000.0
@@ -43,7 +43,7 @@ def test_a_flavor_without_nodes_is_not_active():
 
 
 def test_the_event_says_what_to_do():
-    text = told("tas", ("block", "rack"))
+    text = message_of("tas", ("block", "rack"))
     assert "ResourceFlavor tas" in text
     assert "labels block, rack" in text
 
@@ -89,11 +89,11 @@ async def test_what_was_written_counts_though_its_event_is_late(monkeypatch, los
     source = FlavorSource(state, lambda: next(layout), lambda: [seen], lambda _: None)
     status = FlavorStatus(client, source, None, SYSTEM)
     state.size, client.fails = 4, lost
-    await status.look()
+    await status.update()
     state.size, client.fails = 3, False
-    await status.look()
+    await status.update()
     assert client.there["nodes"] == 3
     assert [one["nodes"] for one in client.wrote] == [4, 3]
     seen = client.flavor()
-    await status.look()
+    await status.update()
     assert len(client.wrote) == 2

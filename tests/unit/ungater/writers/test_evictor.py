@@ -20,7 +20,7 @@ def test_a_look_before_the_next_attempt_is_due_asks_for_another_then():
     evictions = Evictor(
         None,
         concurrency=1,
-        again=lambda uid, after: asked.append((uid, after)),
+        requeue=lambda uid, after: asked.append((uid, after)),
         recorder=None,
         metrics=Metrics(),
         guard=Guard(SYSTEM),
@@ -44,7 +44,7 @@ def test_one_that_nobody_asks_for_any_more_is_forgotten_and_none_that_is_tried()
     made = Evictor(
         None,
         concurrency=1,
-        again=lambda *_: None,
+        requeue=lambda *_: None,
         recorder=None,
         metrics=Metrics(),
         guard=Guard(SYSTEM),
@@ -75,7 +75,7 @@ async def test_after_a_conflict_the_pod_is_looked_for_again():
     evictions = Evictor(
         Conflicting(),
         concurrency=1,
-        again=lambda uid, after: asked.put_nowait((uid, after)),
+        requeue=lambda uid, after: asked.put_nowait((uid, after)),
         recorder=None,
         metrics=Metrics(),
         guard=Guard(SYSTEM),
@@ -112,7 +112,7 @@ async def asked():
     made = Evictor(
         client,
         concurrency=1,
-        again=lambda *_: None,
+        requeue=lambda *_: None,
         recorder=recorder,
         metrics=Metrics(),
         guard=Guard(SYSTEM),
