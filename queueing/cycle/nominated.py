@@ -18,7 +18,7 @@ def obstacle(state: ClusterState, queues: Queues, key: str) -> str | None:
     grant = entry.grant
     if grant is None:
         return None
-    if _overfull(state, queues, entry.workload, grant):
+    if _overfull(state, queues, entry.workload):
         return "a node of the room that was made for it is lost, or too small now"
     if _quota_suffices(queues, key, grant):
         return _of_devices(state, queues, key)
@@ -75,14 +75,16 @@ def _quota_suffices(queues: Queues, key: str, grant: AssumedAdmission) -> bool:
     return fits
 
 
-def _overfull(state: ClusterState, queues: Queues, workload: Workload, grant: AssumedAdmission) -> bool:
+def _overfull(state: ClusterState, queues: Queues, workload: Workload) -> bool:
     """Whether a node is too small for what is to go there. What others wait for, their victims hold as well.
 
     Pods that no queue admitted may have come since, perhaps in place of those that were evicted: kube-scheduler lets
     ours preempt them. Evicting each of them here would go on for ever.
     """
-    names = {name for part in grant.assignments for piece in part.slices for name, _ in piece.nodes}
-    if any(name not in state.nodes for name in names):
+    # Not the grant's slices: after a restart those name no nodes.
+    slices = [piece for part in state.assignments(workload.key).values() for piece in part.slices if piece.count]
+    names = {name for piece in slices for name, _ in piece.nodes}
+    if any(not piece.nodes for piece in slices) or any(name not in state.nodes for name in names):
         return True
     with queues.counted_once(state):
         short = {name for name in names if _is_short(state, name)}

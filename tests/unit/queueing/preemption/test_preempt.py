@@ -233,6 +233,19 @@ def test_a_nomination_whose_node_is_lost_is_given_up():
     assert queues.entries["high"].phase is Phase.WAITING
 
 
+def stored(grant, node):
+    """The same of one pod on this node of the first rack, as it is read back: without its nodes."""
+    (part,) = grant.assignments
+    there = Assignment(
+        pod_set=part.pod_set,
+        flavor=part.flavor,
+        levels=part.levels,
+        requests=part.requests,
+        slices=[Slice((*part.slices[0].values[:-1], node), 1)],
+    )
+    return dataclasses.replace(grant, assignments=(there,))
+
+
 @pytest.mark.parametrize("quota", [8, 16])
 def test_a_nomination_whose_quota_others_use_by_now_is_given_up(quota):
     """As after a restart, where a victim is not known for the one that it was."""
@@ -241,20 +254,27 @@ def test_a_nomination_whose_quota_others_use_by_now_is_given_up(quota):
     (admitted,) = run(before, made).admitted
     state, queues = make_state(2, 2), make_queues(make_queue("q", quota, preemption=LOWER))
     queues.restore(state, low, admitted.grant, 0.0)
-    (part,) = admitted.grant.assignments
-    there = Assignment(
-        pod_set=part.pod_set,
-        flavor=part.flavor,
-        levels=part.levels,
-        requests=part.requests,
-        slices=[Slice((*part.slices[0].values[:-1], "tas-1"), 1)],
-    )
-    grant = dataclasses.replace(admitted.grant, assignments=(there,))
+    grant = stored(admitted.grant, "tas-1")
     queues.restore(state, make_workload("high", priority=1, created=1.0), grant, 0.0, waits=True)
     found = cycle(state, queues, 0.0)
     assert [one.key for one in found.given_up] == (["high"] if quota < 16 else [])
     assert keys(found) == (["high"] if quota == 16 else [])
     assert victims(found) == ({"high": {"low": Reason.IN_CLUSTER_QUEUE}} if quota < 16 else {}), "it is planned anew"
+
+
+@pytest.mark.parametrize("node", ["tas-0", "tas-1", "nosuch"])
+def test_a_stored_nomination_whose_node_is_taken_or_lost_is_given_up(node):
+    before, made = make_state(2, 1), make_queues(make_queue("q", 8, preemption=LOWER))
+    submit(made, low := make_workload("low"))
+    (admitted,) = run(before, made).admitted
+    state, queues = make_state(1, 2), make_queues(make_queue("q", 16, preemption=LOWER))
+    queues.restore(state, low, stored(admitted.grant, "tas-0"), 0.0)
+    grant = stored(admitted.grant, node)
+    queues.restore(state, make_workload("high", priority=1, created=1.0), grant, 0.0, waits=True)
+    found = cycle(state, queues, 0.0)
+    assert [one.key for one in found.given_up] == ([] if node == "tas-1" else ["high"])
+    assert keys(found) == ["high"], "it gets other room where its own is not there"
+    assert [names for piece in state.assignments("high")["main"].slices for names, _ in piece.nodes] == ["tas-1"]
 
 
 def test_room_that_others_wait_for_on_the_same_node_is_not_missing():

@@ -238,11 +238,12 @@ def test_room_that_is_promised_to_somebody_else_is_not_taken(world):
     assert held(again, other) == {slot.node: slot.count for slot in slots.slots}
 
 
+@pytest.mark.parametrize("quota", [4, 8])
 @pytest.mark.parametrize("stop", ["None", "Hold"])
-def test_what_runs_is_held_where_a_nominated_workload_was_to_have_its_place(world, stop):
+def test_what_runs_is_held_where_a_nominated_workload_was_to_have_its_place(world, stop, quota):
     """Its Workload was deleted, so that nobody knows it for a victim any more: the plan is made anew."""
     spec = {"preemption": {"withinClusterQueue": "LowerPriority"}}
-    world.put("cluster_queue", cluster_queue(4, **spec))
+    world.put("cluster_queue", cluster_queue(quota, **spec))
     for node in NODES:
         if node.metadata.name.startswith("r2"):
             world.drop("node", node)
@@ -259,7 +260,7 @@ def test_what_runs_is_held_where_a_nominated_workload_was_to_have_its_place(worl
     world.put("job", msgspec.structs.replace(low, spec=msgspec.structs.replace(low.spec, suspend=False)))
     world.put("workload", stored_nomination(high.job, body))
     world.stores["workload"].pop(entry_of(world, low).key)
-    world.put("cluster_queue", cluster_queue(4, stopPolicy=stop, **spec))
+    world.put("cluster_queue", cluster_queue(quota, stopPolicy=stop, **spec))
     again = world.restarted()
     assert high.key in again.queues.nominated
     assert held(again, low) == {slot.node: slot.count for slot in slots.slots}
