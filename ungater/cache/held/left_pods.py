@@ -21,7 +21,7 @@ class LeftPods:
         self._entries = core.entries
         self._enqueue = core.enqueue
         self._signal = core.signal
-        self._orphans = Orphans(core.queues, core.keys.gate, core.dead, quota.of_pod)
+        self._orphans = Orphans(core.queues, core.keys, core.dead, quota.of_pod)
         self._places: dict[str, WorkloadEntry] = {}  # by pod uid: in whose `WorkloadEntry.left` it is
 
     def pay(self, pod: objects.Pod, entry: WorkloadEntry | None) -> None:

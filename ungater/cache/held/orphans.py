@@ -15,16 +15,17 @@ Rules
 - A pod that terminates on a node that is gone or not ready is not waited for: nobody there ends it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from crds.admitted_quota import AdmittedQuota, decode
-from crds.constants import ADMITTED_QUOTA
+from crds.constants import ADMITTED_QUOTA, Keys
 from engine.model import Amounts
 from kube.objects import Pod, key
 from queueing.model import Quantities, usage
 from queueing.queues.queues import Queues
 from queueing.queues.quota import Held
 from ungater.cache.held.overruns import Overruns, may_exceed
+from ungater.jobs.pod_group import mark_of
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
 
@@ -32,9 +33,12 @@ from ungater.model.workload_entry import WorkloadEntry
 class Orphans:
     """See the module. ``dead``: whether nobody on a node of this name ends pods; ``takes``: of quota, a pod."""
 
-    def __init__(self, queues: Queues, gate: str, dead: Callable[[str], bool], takes: Callable[[Pod], Amounts]) -> None:
+    def __init__(
+        self, queues: Queues, keys: Keys, dead: Callable[[str], bool], takes: Callable[[Pod], Amounts]
+    ) -> None:
         self._queues = queues
-        self._gate = gate
+        self._keys = keys
+        self._gate = keys.gate
         self._dead = dead
         self._takes = takes
         self._remembered: dict[str, AdmittedQuota] = {}  # by uid of a pod that does not say by which quota it runs
@@ -46,8 +50,7 @@ class Orphans:
         admission = entry.admission
         if admission is None or not admission.queue:
             return
-        own = [(entry.pod_set_of(pod), pod) for pod in entry.pods.values()]
-        for name, pod in (*own, *entry.left.values()):
+        for name, pod in self._paid_by(entry):
             uid, part = pod.metadata.uid, admission.part(name)
             if is_gated(pod, self._gate) and entry.on_its_way(uid) is not None:
                 self._unseen.add(uid)
@@ -79,9 +82,17 @@ class Orphans:
             part = entry.admission.part(name) if entry.admission is not None else None
             if takes is None or not may_exceed(entry, pod, part, takes):
                 return False
-            others = (*entry.pods.values(), *(left for _, left in entry.left.values()))
-            self._overruns.follow(entry, ((each.metadata.uid, self._takes_of(entry, each)) for each in others))
+            paid = (each for _, each in self._paid_by(entry))
+            freed = self._overruns.follow(entry, ((each.metadata.uid, self._takes_of(entry, each)) for each in paid))
+            return self._overruns.note(entry, pod.metadata.uid, takes) or freed
         return self._overruns.note(entry, pod.metadata.uid, takes)
+
+    def _paid_by(self, entry: WorkloadEntry) -> Iterator[tuple[str, Pod]]:
+        """The pods that a workload pays for, by pod set: not those of its owner that were let go for another one."""
+        for pod in entry.pods.values():
+            if mark_of(pod, self._keys) in {None, entry.job.workload}:
+                yield entry.pod_set_of(pod), pod
+        yield from entry.left.values()
 
     def _takes_of(self, entry: WorkloadEntry, pod: Pod) -> Held | None:
         """What a pod of an admitted workload takes of a queue; None where it does not run."""

@@ -51,16 +51,18 @@ class Overruns:
         """Whether a sum is kept for a workload."""
         return entry.key in self._taken
 
-    def follow(self, entry: WorkloadEntry, pods: Iterable[tuple[str, Held | None]]) -> None:
-        """Keep a sum of what these pods take, by uid."""
+    def follow(self, entry: WorkloadEntry, pods: Iterable[tuple[str, Held | None]]) -> bool:
+        """Keep a sum of what these pods take, by uid; True where quota is free again."""
         self._taken[entry.key] = _Taken()
+        freed = False
         for uid, takes in pods:
-            self._put(entry.key, uid, takes)
+            freed |= self._put(entry.key, uid, takes)
+        return freed
 
     def note(self, entry: WorkloadEntry, uid: str, takes: Held | None) -> bool:
         """A pod of a workload with a sum takes this, or (None) nothing; True where quota is free again."""
-        self._put(entry.key, uid, takes)
-        return self._settle(entry.key)
+        freed = self._put(entry.key, uid, takes)
+        return self._settle(entry.key) or freed
 
     def moved(self, entry: WorkloadEntry, uid: str) -> bool:
         """A pod is this workload's now, and no more in the sum of another; True where quota is free again."""
@@ -82,12 +84,15 @@ class Overruns:
             freed |= self._queues.charge(_unit(key, queue), None)
         return freed
 
-    def _put(self, key: str, uid: str, takes: Held | None) -> None:
+    def _put(self, key: str, uid: str, takes: Held | None) -> bool:
+        # In one sum at a time: it would stay in the other one for ever.
+        freed = self._of.get(uid, key) != key and self.forget(uid)
         self._taken[key].put(uid, takes)
         if takes is None:
             self._of.pop(uid, None)
         else:
             self._of[uid] = key
+        return freed
 
     def _charge(self, key: str) -> bool:
         own = self._queues.quotas.held.get(key)

@@ -132,3 +132,33 @@ def test_no_sum_is_kept_of_pods_that_take_nothing_any_more():
     assert overruns.note(entry, "b", None), "quota is free again"
     assert not overruns.follows(entry)
     assert not overruns.forget("a")
+
+
+def test_a_pod_that_its_new_owner_does_not_pay_for_is_not_in_the_sum_of_that_one(world):
+    """A tenant has a pod name another Job as its owner: it runs by the old one, also while the new one runs over."""
+    first, other = queued(world, "first", 1), queued(world, "other", 1)
+    for job in (first, other):
+        world.admit(job)
+    moved = running(world, first, "moved", "2", ends=False)
+    assert used(world) == 3000, "1 by each workload, 1 beside the first"
+    refs = make_pod(owner=entry_of(world, other).job).metadata.owner_references
+    moved = msgspec.structs.replace(moved, metadata=msgspec.structs.replace(moved.metadata, owner_references=refs))
+    world.put("pod", moved)
+    assert used(world) == 3000
+    over = running(world, other, "over", "2", ends=False)
+    assert used(world) == 4000
+    world.drop("pod", over)
+    world.drop("pod", moved)
+    assert used(world) == 2000, "nothing is charged for whom there is no pod"
+
+
+def test_a_pod_is_in_one_sum():
+    overruns = Overruns(Queues())
+    first, second = (make_record(make_owner(name)) for name in ("first", "second"))
+    takes = Held("nosuch", {("gpu", "cpu"): 1})
+    assert not overruns.follow(first, [("a", takes)])
+    assert not overruns.note(first, "a", takes)
+    assert overruns.follow(second, [("a", takes)]), "quota is free again"
+    assert not overruns.follows(first)
+    assert not overruns.forget("a"), "it took nothing beside what was settled"
+    assert not overruns.follows(second)

@@ -28,7 +28,7 @@ def given_back(expectation):
     if expectation is not None:
         record.expectations[pod.metadata.uid] = expectation
     queues = Queues()
-    orphans = Orphans(queues, KEYS.gate, lambda _: False, lambda pod: pod_requests(pod.spec))
+    orphans = Orphans(queues, KEYS, lambda _: False, lambda pod: pod_requests(pod.spec))
     orphans.remember(record)
     record.expectations.clear()
     orphans.judge(pod, None)
