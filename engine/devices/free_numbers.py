@@ -18,6 +18,7 @@ from engine.claims.counting.looks import DeviceView, DeviceViews, NodeDevices
 from engine.claims.model import DeviceClass
 from engine.devices.changes import ChangeLog
 from engine.devices.node_counts import Counting, NodeCounts, NodePlaces, grouped
+from engine.latest import Latest
 
 FORMS_KEPT: Final = 128
 
@@ -98,8 +99,8 @@ class FreeNumbers:
 
     def __init__(self, classes: dict[str, DeviceClass], selectors: Selectors, views: DeviceViews) -> None:
         self._known = classes, selectors, views
-        self._forms: dict[Form, _Form] = {}
-        self._together: dict[tuple[Form, ...], _Together] = {}
+        self._forms: Latest[Form, _Form] = Latest(FORMS_KEPT)
+        self._together: Latest[tuple[Form, ...], _Together] = Latest(FORMS_KEPT)
 
     def devices_changed(self) -> None:
         """Nodes have other devices than before."""
@@ -115,34 +116,20 @@ class FreeNumbers:
         if any(form.costly for form in forms):
             return None
         free = [form.free(nodes, own) for form in forms]
-        together = self._groups(tuple(wanted)).of(forms, nodes, own) if len(forms) > 1 else None
+        groups = self._together.get_or_make(tuple(wanted), _Together) if len(forms) > 1 else None
+        together = groups.of(forms, nodes, own) if groups is not None else None
         there = [one for one in free if one is not None]
         if len(there) < len(free) or (together is None and len(free) > 1):
             return None
         budget.charge(budget.left - own.left)
         each = list(wanted.values())
-        if together is None:
+        if groups is None or together is None:
             return np.minimum(there[0] // each[0], limit)  # what is not simple stays -1
         found = np.full(len(together), NOT_SIMPLE, np.int64)
-        for groups, number in self._groups(tuple(wanted)).known.items():
-            fit = np.min([there[group[0]] // sum(each[at] for at in group) for group in groups], axis=0)
+        for same, number in groups.known.items():
+            fit = np.min([there[group[0]] // sum(each[at] for at in group) for group in same], axis=0)
             found = np.where(together == number, np.minimum(fit, limit), found)
         return found
 
     def _form(self, form: Form) -> _Form:
-        found = self._forms.pop(form, None)
-        if found is None:
-            if len(self._forms) >= FORMS_KEPT:
-                del self._forms[next(iter(self._forms))]
-            found = _Form(FreeDevices(form, *self._known))
-        self._forms[form] = found  # the newest is last, the first is the one to forget
-        return found
-
-    def _groups(self, forms: tuple[Form, ...]) -> _Together:
-        found = self._together.pop(forms, None)
-        if found is None:
-            if len(self._together) >= FORMS_KEPT:
-                del self._together[next(iter(self._together))]
-            found = _Together()
-        self._together[forms] = found
-        return found
+        return self._forms.get_or_make(form, lambda: _Form(FreeDevices(form, *self._known)))

@@ -13,9 +13,9 @@ from engine.claims.searching.requests import RequestContext
 from engine.devices.free_numbers import FreeNumbers
 from engine.devices.kinds import Kind
 from engine.devices.node_counts import NodeCounts
+from engine.latest import Latest
 
 KINDS_KEPT: Final = 128
-CHARACTERS_KEPT: Final = 1 << 19  # of what they ask for: a selector of 10,000 takes 1 MiB once it is compiled
 
 
 @dataclass(eq=False, slots=True)
@@ -37,9 +37,8 @@ class KnownKinds:
         self.classes: dict[str, DeviceClass] = {}
         self._selectors = Selectors()
         self._views = DeviceViews()
-        self._kinds: dict[str, Kind] = {}
-        self._characters = 0  # of their keys
-        self._varying: dict[DeviceAsk, Varying] = {}
+        self._kinds: Latest[str, Kind] = Latest(KINDS_KEPT)
+        self._varying: Latest[DeviceAsk, Varying] = Latest(KINDS_KEPT)
         self.free = FreeNumbers(self.classes, self._selectors, self._views)
 
     def set_class(self, name: str, found: DeviceClass | None) -> None:
@@ -49,7 +48,6 @@ class KnownKinds:
         else:
             self.classes[name] = found
         self._kinds.clear()
-        self._characters = 0
         self._varying.clear()
         self.free = FreeNumbers(self.classes, self._selectors, self._views)
 
@@ -74,26 +72,13 @@ class KnownKinds:
 
     def varying(self, ask: DeviceAsk) -> Varying:
         """The same of pods that ask nodes for different claims."""
-        found = self._varying.pop(ask, None)
-        if found is None:
-            if len(self._varying) >= KINDS_KEPT:
-                del self._varying[next(iter(self._varying))]
-            found = Varying()
-        self._varying[ask] = found
-        return found
+        return self._varying.get_or_make(ask, Varying)
 
     def kind(self, ask: DeviceAsk) -> Kind:
         """The kind of pods that ask for just this."""
-        found = self._kinds.pop(ask.key, None)
-        if found is None:
-            self._characters += len(ask.key)
-            while self._kinds and (len(self._kinds) >= KINDS_KEPT or self._characters > CHARACTERS_KEPT):
-                oldest = next(iter(self._kinds))
-                self._characters -= len(oldest)
-                del self._kinds[oldest]
-            found = Kind(claims_of(ask), self.classes, self._selectors, self._views)
-        self._kinds[ask.key] = found  # the newest is last, the first is the one to forget
-        return found
+        return self._kinds.get_or_make(
+            ask.key, lambda: Kind(claims_of(ask), self.classes, self._selectors, self._views)
+        )
 
     def refused(self, ask: DeviceAsk) -> bool:
         """Whether pods with these claims are not counted, as that took too many steps: none fits any node."""

@@ -9,8 +9,9 @@ from engine.claims.cel.compiler import compiled
 from engine.claims.cel.errors import CelError, CompileError, EvaluationError
 from engine.claims.cel.frame import MOST, Compiled, Frame
 from engine.claims.cel.syntax import Call, Const, Entries, Index, Items, Name, Select, Term, parse
-from engine.claims.cel.types import BOOL, DEVICE, DYN
+from engine.claims.cel.types import BOOL, DEVICE, DYN, Type
 from engine.claims.cel.values import Value
+from engine.latest import Latest
 
 Path = tuple[str, ...]  # what is read of a device: ("attributes", domain, name), or the first parts of it
 
@@ -18,7 +19,7 @@ FLAWS: Final[Path] = ("",)  # what of a device is no value: it fails every expre
 
 _REMEMBERED: Final = 4096  # answers of one expression
 _PROGRAMS: Final = 2048
-_CHARACTERS: Final = 1 << 19  # of all programs: one of 10,000 takes 1 MiB, and anybody writes them
+_CHARACTERS: Final = 1 << 19  # of expressions whose code is kept: one of 10,000 takes 1 MiB, and anybody writes them
 MOST_PATTERNS: Final = 100  # regular expressions in one expression: each may take some 5 ms to make
 
 
@@ -38,23 +39,29 @@ class Subject(Protocol):
 
 @dataclass(slots=True)
 class Program:
-    """One expression, and its answers so far; ``error`` says why it is none."""
+    """One expression, and its answers so far; ``error`` says why it is none.
+
+    Its code weighs a hundred times what it does, and is in ``_codes`` for a while: made anew for the next device that
+    looks like none before.
+    """
 
     expression: str
-    error: CompileError | None = None
-    _code: Compiled | None = None
+    error: CompileError | None
+    _codes: Latest[str, Compiled]
+    _type: Type | None = None
     _reads: tuple[Path, ...] = ()
     _answers: dict[Hashable, Value | CelError] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, expression: str) -> "Program":
+    def of(cls, expression: str, codes: Latest[str, Compiled] | None = None) -> "Program":
         """Compile an expression."""
+        codes = _latest_codes() if codes is None else codes
         try:
             tree = _limited(parse(expression))
-            code = compiled(tree, {"device": DEVICE})
+            code = codes.get_or_make(expression, lambda: compiled(tree, {"device": DEVICE}))
         except CompileError as error:
-            return cls(expression, error)
-        return cls(expression, None, code, tuple(sorted({FLAWS, *_paths(tree)})))
+            return cls(expression, error, codes)
+        return cls(expression, None, codes, code.type, tuple(sorted({FLAWS, *_paths(tree)})))
 
     @property
     def reads(self) -> tuple[Path, ...]:
@@ -68,8 +75,8 @@ class Program:
             CelError: it does not compile, fails on the device, or its value is no truth value.
             SearchLimitError: the budget is used up.
         """
-        if self._code is not None and self._code.type not in {BOOL, DYN}:
-            raise CompileError(f"must evaluate to bool or the unknown type, not {self._code.type}")
+        if self._type is not None and self._type not in {BOOL, DYN}:
+            raise CompileError(f"must evaluate to bool or the unknown type, not {self._type}")
         value = self.value(device, budget)
         if type(value) is not bool:
             raise EvaluationError("the result could not be converted to bool")
@@ -82,17 +89,24 @@ class Program:
             CelError: it does not compile, or fails on the device.
             SearchLimitError: the budget is used up.
         """
-        if self._code is None:
-            raise self.error or CompileError("not compiled")
+        if self.error is not None:
+            raise self.error
         look = tuple([device.looks(path) for path in self._reads])
         answer = self._answers.get(look)
         if answer is None:
             if len(self._answers) >= _REMEMBERED:
                 self._answers.clear()
-            answer = self._answers[look] = _evaluated(self._code, device, budget)
+            answer = self._answers[look] = _evaluated(self._code(), device, budget)
         if isinstance(answer, CelError):
             raise answer.with_traceback(None)  # it is raised many times, and would carry every way it went
         return answer
+
+    def _code(self) -> Compiled:
+        return self._codes.get_or_make(self.expression, lambda: compiled(parse(self.expression), {"device": DEVICE}))
+
+
+def _latest_codes() -> Latest[str, Compiled]:
+    return Latest(_CHARACTERS, len)
 
 
 def _evaluated(code: Compiled, device: Subject, budget: Budget) -> Value | CelError:
@@ -162,15 +176,13 @@ class Selectors:
     """Programs by their expression."""
 
     _programs: dict[str, Program] = field(default_factory=dict)
-    _characters: int = 0
+    _codes: Latest[str, Compiled] = field(default_factory=_latest_codes)
 
     def program(self, expression: str) -> Program:
         """The program of an expression, compiled once."""
         found = self._programs.get(expression)
         if found is None:
-            self._characters += len(expression)
-            if len(self._programs) >= _PROGRAMS or self._characters > _CHARACTERS:
+            if len(self._programs) >= _PROGRAMS:
                 self._programs.clear()
-                self._characters = len(expression)
-            found = self._programs[expression] = Program.of(expression)
+            found = self._programs[expression] = Program.of(expression, self._codes)
         return found

@@ -68,6 +68,7 @@ class FreeDevices:
     views: DeviceViews
     view: DeviceView = field(init=False)
     _sets: dict[int, frozenset[int] | None] = field(default_factory=dict)  # by what the devices are
+    _alike: dict[frozenset[int], frozenset[int]] = field(default_factory=dict)  # most nodes have the same: held once
 
     def __post_init__(self) -> None:
         found = self.classes.get(self.form.class_name)
@@ -91,7 +92,11 @@ class FreeDevices:
             return None
         if len(self._sets) >= _REMEMBERED:
             self._sets.clear()
-        devices = self._sets[number] = sets.sets[0][0] if sets is not None else None
+            self._alike.clear()
+        devices = sets.sets[0][0] if sets is not None else None
+        if devices is not None:
+            devices = self._alike.setdefault(devices, devices)
+        self._sets[number] = devices
         return devices
 
 

@@ -14,6 +14,7 @@ import re2
 
 from engine.claims.budget import Budget
 from engine.claims.cel import strings, syntax
+from engine.claims.cel.compiler import compiled
 from engine.claims.cel.errors import CompileError, CostError, EvaluationError
 from engine.claims.cel.frame import MOST, PATTERN
 from engine.claims.cel.selectors import MOST_PATTERNS, Program, Selectors
@@ -220,10 +221,24 @@ def test_programs_are_compiled_once():
     assert syntax.parse("a.?b") == syntax.parse("a . ? b")
 
 
-def test_programs_are_kept_by_their_length_as_anybody_may_write_long_ones():
+def test_code_is_kept_by_the_length_of_its_expression_as_anybody_may_write_long_ones():
     """Two thousand of ten thousand characters took 2 GiB."""
     selectors = Selectors()
     for number in range(200):
-        program = selectors.program(f"{number} == 0 || {'x' * 9_000}")
+        program = selectors.program(f"{number} == 0 || {'true && ' * 1_100}true")
         assert selectors.program(program.expression) is program
-    assert sum(map(len, selectors._programs)) <= 1 << 19
+        assert program.matches(plain(), Budget())
+    assert sum(map(len, selectors._codes)) <= 1 << 19
+
+
+def test_code_that_made_room_for_others_is_made_anew_only_for_devices_that_look_otherwise():
+    """Else eighty long selectors of a tenant would be compiled at each look, two seconds of it."""
+    selectors = Selectors()
+    programs = [selectors.program(f"{MINE}.a > {number} || {'false || ' * 1_000}false") for number in range(80)]
+    assert [one.matches(plain(a=40), Budget()) for one in programs] == [number < 40 for number in range(80)]
+    with patch("engine.claims.cel.selectors.compiled", wraps=compiled) as made:
+        assert [selectors.program(one.expression) for one in programs] == programs
+        assert [one.matches(plain(a=40), Budget()) for one in programs] == [number < 40 for number in range(80)]
+        assert made.call_count == 0
+        assert programs[0].matches(plain(a=1), Budget())
+        assert made.call_count == 1
