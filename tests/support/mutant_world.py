@@ -86,6 +86,7 @@ CACHES = {
     "ChangeLog._names": 2 * 4096,
     "ClaimedDevices._asks": 1024,
     "KnownKinds._kinds": 128,
+    "Kind.forms": 4 * 128,
     "DeviceViews._views": 128,
     "DeviceView._ids": 4096,  # of 128 views, each of the nodes that look differently
     **dict.fromkeys(("DeviceView.paths", "DeviceView.attributes"), 1024),
@@ -95,7 +96,8 @@ CACHES = {
     "DeviceLedger._known": 256,  # of nodes that are in the table
     "DeviceNode.labels": 256 * 4,
     **dict.fromkeys(("Tree.kept", "Shape._cached", "Shape.needs", "Shape.lacking", "CountedShape.emptied"), 4096),
-    **dict.fromkeys(("Shape.by_plugin", "Shape.unpublished", "Selectors._programs", "Program._reads"), 4096),
+    **dict.fromkeys(("Shape.by_plugin", "Shape.unpublished", "Selectors._programs", "Selectors._codes"), 4096),
+    "Program._reads": 4096,
     "Program._answers": 4096,
     "Table.delegated": 1024,
     **dict.fromkeys(("KnownKinds._varying", "Varying.keys"), 1024),
