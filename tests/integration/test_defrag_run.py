@@ -58,11 +58,16 @@ def defrag(cluster, namespace):
     async def begin(*more):
         arguments = ("defrag", "--run", "--flavor", namespace, "-o", "json", "--kubeconfig", cluster.kubeconfig, *more)
         pipe = asyncio.subprocess.PIPE
+        # As in a terminal: what a shell starts in the background has SIGINT ignored, and all that it starts in turn.
         return await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "cli.main", *map(str, arguments), stdout=pipe, stderr=pipe
+            *(sys.executable, "-m", "cli.main", *map(str, arguments)), stdout=pipe, stderr=pipe, preexec_fn=_listens
         )
 
     return begin
+
+
+def _listens():
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 async def ended(process):
