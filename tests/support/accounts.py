@@ -18,10 +18,11 @@ from crds.constants import DEFAULT_DOMAIN, Keys
 from crds.settings import Settings
 from kube.client import Client
 from kube.connection.config import Static
-from kube.errors import ApiError, Forbidden, Invalid
+from kube.errors import ApiError, Forbidden, Invalid, NotFound
 from kube.patches import PatchType
 from kube.resources import (
     CONFIG_MAPS,
+    NAMESPACES,
     NODES,
     PODS,
     ROLE_BINDINGS,
@@ -202,7 +203,7 @@ REMOVE_GATE = {
 # --- the controller's own account ------------------------------------------------------------------------------------
 
 HOME = "as-ungater"  # beside an installation that a test makes
-_made: set[str] = set()  # what stands on which cluster already
+_made: set[tuple[str, str]] = set()  # what stands beside which namespace HOME already, by its uid
 
 
 async def as_ungater(client: Client, settings: Settings) -> Client | None:
@@ -214,9 +215,8 @@ async def as_ungater(client: Client, settings: Settings) -> Client | None:
     if connection.tls is None or settings.domain != DEFAULT_DOMAIN or settings.leader_election:
         return None
     config = yaml.safe_dump(settings.model_dump(mode="json", by_alias=True, include={"device_annotations"}))
-    if (key := f"{connection.url} {config}") not in _made:
-        await _make_ungater(client, config)
-        _made.add(key)
+    if (await _home(client), config) not in _made:
+        _made.add((await _make_ungater(client, config), config))
     trusted = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trusted.load_verify_locations(cadata=b"".join(connection.tls.get_ca_certs(binary_form=True)))
     token = await client.request_token(f"{HOME}-ungater", HOME, 24 * 3600)
@@ -229,12 +229,21 @@ async def as_ungater(client: Client, settings: Settings) -> Client | None:
             await asyncio.sleep(0.05)
 
 
-async def _make_ungater(client: Client, config: str) -> None:
+async def _home(client: Client) -> str:
+    """The uid of namespace HOME, "" where there is none: a later cluster may listen where an earlier one did."""
+    with suppress(NotFound):
+        return str((await client.get(NAMESPACES, HOME))["metadata"]["uid"])
+    return ""
+
+
+async def _make_ungater(client: Client, config: str) -> str:
+    """The uid of the namespace that all of it is in."""
     home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}}
-    await client.apply(resource_of(home), home, field_manager="test")
+    made = await client.apply(resource_of(home), home, field_manager="test")
     for obj in render.objects(render.Options(namespace=HOME, config=config)):
         if obj["kind"] in WANTED and obj["metadata"]["name"].startswith("topogate-ungater"):
             await client.apply(resource_of(obj), renamed(obj, HOME), field_manager="test")
+    return str(made["metadata"]["uid"])
 
 
 async def token_on(client: Client, namespace: str, account: str, node: str) -> str:

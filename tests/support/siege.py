@@ -206,6 +206,10 @@ class Siege:
         """Whether the attacker's queue is charged so many."""
         return await self.used() == gpus
 
+    def is_over(self, obj: Json) -> bool:
+        """Whether an event or Workload is of an attack that is over."""
+        return obj["metadata"]["uid"] in self.before
+
     async def gone(self, resource: Resource, name: str) -> None:
         """Wait until there is no such object of the attacker's."""
 
