@@ -56,7 +56,7 @@ class CertificateManager:
         options: Options,
         on_change: Callable[[Bundle], None],
         *,
-        notify: Notify = lambda *_: None,
+        notify: Notify,
         clock: Callable[[], datetime] | None = None,
         monotonic: Callable[[], float],
     ) -> None:

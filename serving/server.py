@@ -59,7 +59,7 @@ async def serving(
     registry: CollectorRegistry,
     *,
     ready: Callable[[], bool],
-    alive: Callable[[], bool] = lambda: True,
+    alive: Callable[[], bool],
     clock: Clock,
 ) -> AsyncIterator[Ports]:
     """Serve while the block runs; a port that the settings have as 0 is any free one.

@@ -24,7 +24,7 @@ log = structlog.get_logger()
 class Guard:
     """See the module. ``count(kind)`` counts an error."""
 
-    def __init__(self, clock: Clock, count: Callable[[str], None] = lambda _kind: None) -> None:
+    def __init__(self, clock: Clock, count: Callable[[str], None]) -> None:
         self._clock = clock
         self._count = count
         self._logged: dict[tuple[str, str, str], None] = {}

@@ -100,7 +100,9 @@ async def run(
         OSError: the port is taken.
     """
     process = Process(settings, client, clock)
-    async with serving(settings, client, process.metrics.registry, ready=lambda: process.ready, clock=clock) as ports:
+    async with serving(
+        settings, client, process.metrics.registry, ready=lambda: process.ready, alive=lambda: True, clock=clock
+    ) as ports:
         if on_port is not None:
             on_port(ports.health)
         log.info("serving", port=ports.health, metrics_port=ports.metrics)

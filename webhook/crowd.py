@@ -40,10 +40,6 @@ def _nothing() -> bool:
     return False
 
 
-def _ignore(_: Why) -> None:
-    """Nobody wants to know."""
-
-
 class Place:
     """One connection's place. ``since``: when what it does now began.
 
@@ -118,7 +114,7 @@ class Crowd:
         *,
         strangers: int | None = None,
         most_bytes: int = UNLIMITED,
-        tell: Callable[[Why], None] = _ignore,
+        tell: Callable[[Why], None],
     ) -> None:
         self.most = most
         self.most_strangers = max(most // 2, 1) if strangers is None else strangers

@@ -45,9 +45,9 @@ class Metrics(Collector):
     def __init__(
         self,
         paths: tuple[str, ...],
-        expiry: Callable[[], float | None] = lambda: None,
-        connections: Callable[[], int] = lambda: 0,
-        ready: Callable[[], bool] = lambda: False,
+        expiry: Callable[[], float | None],
+        connections: Callable[[], int],
+        ready: Callable[[], bool],
     ) -> None:
         self.paths = {path: PathStats() for path in paths}
         self.closed = dict.fromkeys(map(str, Why), 0)

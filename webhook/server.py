@@ -94,7 +94,7 @@ class WebhookServer:
         tls: ServerTls,
         *,
         conditions: Conditions | None = None,
-        expiry: Callable[[], float | None] = lambda: None,
+        expiry: Callable[[], float | None],
         access: Access | None = None,
         clock: Clock,
     ) -> None:
@@ -284,7 +284,7 @@ async def serve(
     *,
     hosts: Sequence[str] = (),
     stop: asyncio.Event | None = None,
-    on_bound: Callable[[WebhookServer], None] = lambda _server: None,
+    on_bound: Callable[[WebhookServer], None],
     options: Options | None = None,
     clock: Clock = SYSTEM,
 ) -> None:

@@ -77,7 +77,7 @@ async def _topogate(tls: ServerTls) -> None:
         processors=[structlog.processors.JSONRenderer()], logger_factory=structlog.ReturnLoggerFactory()
     )
     settings = Settings(bind_address=HOST, webhook_port=0, metrics_port=0, health_port=0)
-    async with WebhookServer(settings, FixedLevels(LEVELS), tls, clock=SYSTEM) as server:
+    async with WebhookServer(settings, FixedLevels(LEVELS), tls, expiry=lambda: None, clock=SYSTEM) as server:
         _announce(server.port)
         await _parent_gone()
 

@@ -69,6 +69,7 @@ from ungater.jobs.pod_group import owner_key
 from ungater.model.kueue_objects import PRIORITY_CLASSES as PRIORITY_CLASSES_OF_KUEUE
 from ungater.model.workload_object import Workload
 from ungater.numa.node_topologies import Options, Sources
+from ungater.numa.notices import Silent
 
 T = TypeVar("T")
 One = TypeVar("One", bound=objects.Object)
@@ -218,7 +219,7 @@ class _LeftOut(Guard):
     """Objects that cannot be read are left out, as the controller does it, and told in a line each."""
 
     def __init__(self, clock: Clock) -> None:
-        super().__init__(clock)
+        super().__init__(clock, lambda _kind: None)
         self.told: list[str] = []
 
     def failed(self, kind: str, key: str, error: Exception) -> None:
@@ -288,6 +289,8 @@ def cache_of(found: Dump, settings: Settings, *, whole: bool = False, clock: Clo
         keys,
         stores_of(found, keys),
         lambda _uid, _after: None,
+        lambda: None,
+        notices=Silent(),
         options=Options.of(settings),
         queueing=queue_rules(settings),
         device_resources=device_resources(settings),

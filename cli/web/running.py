@@ -122,7 +122,7 @@ async def serve_cluster(
         ready = asyncio.Event()
         if wish.health_port is not None:
             own = settings.model_copy(update={"health_port": wish.health_port, "metrics_port": 0})
-            health = serving(own, client, CollectorRegistry(), ready=ready.is_set, clock=clock)
+            health = serving(own, client, CollectorRegistry(), ready=ready.is_set, alive=lambda: True, clock=clock)
             await stack.enter_async_context(health)
 
         async def opened(board: Board) -> Hub:

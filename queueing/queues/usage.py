@@ -201,7 +201,7 @@ class UsageIndex:
         state: ClusterState,
         flavor: str,
         owners: Callable[[], Iterable[SlotOwner]],
-        pods: Callable[[], Iterable[OutsidePod]] = tuple,
+        pods: Callable[[], Iterable[OutsidePod]],
     ) -> FlavorUsage | None:
         """The rows of a flavor; ``owners`` and ``pods`` give all that hold anything, should they be made anew."""
         tree = state.tree(flavor)

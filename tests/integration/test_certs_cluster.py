@@ -31,16 +31,20 @@ def options_in(namespace, **changes):
     return Options(namespace=namespace, secret="certs", check_seconds=0.02, settle_seconds=60.0, **values)
 
 
+def unheard(*_):
+    """Nobody reads the events."""
+
+
 def replica(client, namespace, name="a", on_change=lambda _: None, **changes):
     """One replica, whose clock for waiting stands still unless ``monotonic`` says otherwise."""
     own = {key: changes.pop(key) for key in ("clock", "monotonic", "notify") if key in changes}
     options = options_in(namespace, replica=name, **changes)
-    return CertificateManager(client, options, on_change, **{"monotonic": lambda: 0.0, **own})
+    return CertificateManager(client, options, on_change, **{"monotonic": lambda: 0.0, "notify": unheard, **own})
 
 
 async def ensure(client, options):
     """What a replica serves after its first round."""
-    manager = CertificateManager(client, options, lambda _: None, monotonic=SYSTEM.monotonic)
+    manager = CertificateManager(client, options, lambda _: None, notify=unheard, monotonic=SYSTEM.monotonic)
     await manager.refresh()
     return manager.bundle
 
@@ -122,7 +126,9 @@ async def test_replicas_with_other_names_end_with_a_certificate_for_all(client, 
 
 async def test_the_ca_is_published_once_and_repaired_when_it_is_lost(client, namespace, configuration):
     served = []
-    manager = CertificateManager(client, options_in(namespace), served.append, monotonic=SYSTEM.monotonic)
+    manager = CertificateManager(
+        client, options_in(namespace), served.append, notify=unheard, monotonic=SYSTEM.monotonic
+    )
     await manager.refresh()
     assert manager.published
     assert await bundles(client) == [manager.bundle.ca_pem] * 2
@@ -145,7 +151,9 @@ async def test_a_configuration_that_is_not_there_is_passed_over(client, namespac
 
 
 async def test_a_deleted_secret_comes_back_as_it_was(client, namespace, configuration):
-    manager = CertificateManager(client, options_in(namespace), lambda _: None, monotonic=SYSTEM.monotonic)
+    manager = CertificateManager(
+        client, options_in(namespace), lambda _: None, notify=unheard, monotonic=SYSTEM.monotonic
+    )
     await manager.refresh()
     before = manager.bundle
     await client.delete(SECRETS, "certs", namespace)
@@ -454,7 +462,7 @@ async def test_cert_managers_secret_is_served_and_never_written(client, namespac
     secret = {**empty_secret(), "data": {name: base64.b64encode(part).decode() for name, part in data.items()}}
     made = await client.create(SECRETS, secret, namespace)
     before = await bundles(client)
-    manager = CertificateManager(client, foreign, lambda _: None, monotonic=SYSTEM.monotonic)
+    manager = CertificateManager(client, foreign, lambda _: None, notify=unheard, monotonic=SYSTEM.monotonic)
     await manager.refresh()
     assert manager.bundle.cert_pem == ours.cert_pem
     assert await bundles(client) == before
@@ -475,7 +483,7 @@ async def test_garbage_in_the_secret_is_replaced_and_errors_do_not_end_the_round
         if len(calls) == 1:
             raise RuntimeError("not this time")
 
-    manager = CertificateManager(client, options_in(namespace), on_change, monotonic=SYSTEM.monotonic)
+    manager = CertificateManager(client, options_in(namespace), on_change, notify=unheard, monotonic=SYSTEM.monotonic)
     running = asyncio.create_task(manager.run())
     try:
         async with asyncio.timeout(30):

@@ -32,7 +32,7 @@ async def evictions(client):
         requeue=lambda uid, after: asked.append((uid, after)),
         recorder=recorder,
         metrics=Metrics(),
-        guard=Guard(SYSTEM),
+        guard=Guard(SYSTEM, [].append),
         clock=SYSTEM,
     )
     made.asked = asked = []

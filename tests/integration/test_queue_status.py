@@ -37,7 +37,7 @@ class Queueing:
         self.cluster = Informer(client, CLUSTER_QUEUES, ClusterQueue, on_event=self._on_cluster)
         self.local = Informer(client, LOCAL_QUEUES, LocalQueue, on_event=self._on_local)
         self.source = Source(
-            self.queues, lambda: self.state.flavors, self.cluster.store.values, self.local.store.values
+            self.queues, lambda: self.state.flavors, self.cluster.store.values, self.local.store.values, set
         )
 
     def _on_cluster(self, event):

@@ -76,7 +76,7 @@ async def test_with_authentication_metrics_are_over_tls_for_who_may_read_them(cl
     tokens = {account: await client.request_token(account, namespace) for account in ("prometheus", "tenant")}
     tokens["for-another"] = await client.request_token("prometheus", namespace, audiences=("https://example.com",))
     given = settings(metrics_authentication="kubernetes")
-    async with serving(given, component, registry, ready=lambda: False, clock=SYSTEM) as ports:
+    async with serving(given, component, registry, ready=lambda: False, alive=lambda: True, clock=SYSTEM) as ports:
         plain, secure = f"http://127.0.0.1:{ports.health}", f"https://127.0.0.1:{ports.metrics}"
 
         async def scraped(token):

@@ -6,8 +6,11 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from crds.constants import JOB_INDEX_LABEL, Keys
+from crds.levels import NO_NAMES
 from kube.objects import Job, Pod
+from queueing.lifecycle import LifeRules
 from ungater.jobs.job import owner_of
+from ungater.model.actions import MissingPods, ReconcileContext
 from ungater.model.admission import Admission, PodSetAssignment
 from ungater.model.job_view import JobView
 from ungater.model.pod_slots import PodSetSlots, Slot
@@ -170,3 +173,32 @@ def make_record(
     return WorkloadEntry(
         owner, admission=admission, slots_in=slots_in, pods={pod.metadata.uid: pod for pod in pods}, **fields
     )
+
+
+def context(**more) -> ReconcileContext:
+    """What holds for all jobs, where nothing is lost, avoided, missing or waited for but what ``more`` says."""
+    quiet = {
+        "keys": KEYS,
+        "flavors": {"gpu": LEVELS},
+        "level_names": NO_NAMES,
+        "lost": lambda *_: (),
+        "dead": lambda _node: False,
+        "missing": lambda _node: None,
+        "avoided": lambda *_: (),
+        "life": LifeRules(),
+        "missing_pods": MissingPods(),
+        "require_queue": False,
+        "doubted": lambda _namespace, _now: 0.0,
+        "checks": lambda _entry: (),
+        "losing": lambda _entry: None,
+        "outsiders": lambda _entry: (),
+        "unkept": lambda _entry: {},
+        "uncounted": lambda _entry: None,
+        "devices": lambda *_: None,
+        "charged": lambda _entry, requests, *_: requests,
+        "unready": lambda _entry: None,
+        "in_group": lambda _group: (),
+        "grouped": lambda _entry: None,
+        "choices": lambda *_: {},
+    }
+    return ReconcileContext(**{**quiet, **more})

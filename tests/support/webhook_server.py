@@ -29,7 +29,7 @@ async def serving(levels=None, settings=None, **arguments):
     settings_ = Settings(**free, **{"webhook_max_body_bytes": 100_000, **(settings or {})})
     tls = ServerTls()
     tls.load(BUNDLE.cert_pem, BUNDLE.key_pem)
-    arguments = {"clock": SYSTEM, **arguments}
+    arguments = {"clock": SYSTEM, "expiry": lambda: None, **arguments}
     async with WebhookServer(settings_, levels or FixedLevels(FLAVORS), tls, **arguments) as running:
         yield running
 

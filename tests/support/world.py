@@ -24,6 +24,7 @@ from kube.volumes.binding import Storage
 from queueing.cycle.cycle import cycle
 from ungater.cache.cache import Cache
 from ungater.cache.stores import Stores
+from ungater.guard import Guard
 from ungater.jobs.pod_group import owner_key
 from ungater.model import workload_object
 from ungater.model.admission import Admission
@@ -76,8 +77,8 @@ class World:
         self.memory.load((), (), (), (), ())
 
     def make(self, **options):
-        options = {"clock": SYSTEM, **options}
-        return Cache(KEYS, self.look_ups(), self._ask, notices=self, **options)
+        options = {"clock": SYSTEM, "guard": Guard(SYSTEM, [].append), **options}
+        return Cache(KEYS, self.look_ups(), self._ask, lambda: None, notices=self, **options)
 
     def _ask(self, uid, after):
         self.asked.append(uid)

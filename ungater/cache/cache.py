@@ -57,7 +57,7 @@ from ungater.model.workload_entry import WorkloadEntry
 from ungater.numa.in_flight import InFlightPods
 from ungater.numa.mismatches import PlacementMismatches
 from ungater.numa.node_topologies import NodeTopologies, Options
-from ungater.numa.notices import Notices, Silent
+from ungater.numa.notices import Notices
 from ungater.reconcile import missing_pods as missing
 from ungater.reconcile.missing_pods import Doubts
 
@@ -73,9 +73,9 @@ class Cache:
         keys: Keys,
         stores: Stores,
         enqueue: Callable[[str, float], None],
-        signal: Callable[[], None] = lambda: None,
+        signal: Callable[[], None],
         *,
-        notices: Notices | None = None,
+        notices: Notices,
         view: View | None = None,
         batch_seconds: float = 1.0,
         options: Options | None = None,
@@ -85,10 +85,10 @@ class Cache:
         require_queue: bool = False,
         device_resources: Mapping[str, str] | None = None,
         clock: Clock,
-        guard: Guard | None = None,
+        guard: Guard,
     ) -> None:
-        self.keys, self.stores, self.guard = keys, stores, guard or Guard(clock)
-        options, notices = options or Options(), notices or Silent()
+        self.keys, self.stores, self.guard = keys, stores, guard
+        options = options or Options()
         self.state = _engine_state(options)
         self.entries = Entries(keys, stores.pods_of)
         self.gated_orphans = self.entries.gated_orphans

@@ -102,8 +102,8 @@ def owner_of_group(  # noqa: PLR0917  (what there is of it, and what it was)
     pods: Iterable[Pod],
     whole: LeaderWorkerSet,
     keys: Keys,
-    before: JobView | None = None,
-    revision_of: RevisionOf = lambda _set, _hash: None,
+    before: JobView | None,
+    revision_of: RevisionOf,
 ) -> JobView:
     """The neutral view of one group."""
     meta, found, index = whole.metadata, list(pods), key.rpartition("/")[2]

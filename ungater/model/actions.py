@@ -1,12 +1,12 @@
 """What `decide` may ask for, and the rules that hold for all jobs. Plain data."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 
 from crds.constants import Keys
-from crds.levels import NO_NAMES, LevelNames
+from crds.levels import LevelNames
 from engine.claims.asks import DeviceAsk
 from engine.model import Amounts
 from engine.reasons import Reason
@@ -272,31 +272,27 @@ class ReconcileContext:
 
     keys: Keys
     flavors: Mapping[str, tuple[str, ...]]
-    lost: Callable[[WorkloadEntry, PodSetView, PodSetSlots, Sequence[int]], Collection[int]] = lambda *_: ()
-    dead: Callable[[str], bool] = lambda _node: False
-    missing: Callable[[str], float | None] = lambda _node: None
-    avoided: Callable[[WorkloadEntry, PodSetView, float], Collection[str]] = lambda *_: ()
-    life: LifeRules = field(default_factory=LifeRules)
-    missing_pods: MissingPods = field(default_factory=MissingPods)
-    require_queue: bool = False  # what asks for a topology without a queue is not placed
+    level_names: LevelNames  # what flavors call their levels
+    lost: Callable[[WorkloadEntry, PodSetView, PodSetSlots, Sequence[int]], Collection[int]]
+    dead: Callable[[str], bool]
+    missing: Callable[[str], float | None]
+    avoided: Callable[[WorkloadEntry, PodSetView, float], Collection[str]]
+    life: LifeRules
+    missing_pods: MissingPods
+    require_queue: bool  # what asks for a topology without a queue is not placed
     # Seconds for which those of a namespace wait for their pods, as pods of others there did not come.
-    doubted: Callable[[str, float], float] = lambda _namespace, _now: 0.0
-    checks: Callable[[WorkloadEntry], Collection[str]] = lambda _entry: ()  # the admission checks that it needs
-    losing: Callable[[WorkloadEntry], Losing | None] = lambda _entry: None  # slices that are to make room for somebody
-    outsiders: Callable[[WorkloadEntry], tuple[tuple[Pod, str], ...]] = (
-        lambda _entry: ()
-    )  # pods that are to make room for it
-    unkept: Callable[[WorkloadEntry], Mapping[str, str]] = lambda _entry: {}  # by uid: what of a pod's wishes is not so
-    uncounted: Callable[[WorkloadEntry], str | None] = lambda _entry: None  # what its pods ask for that is not counted
+    doubted: Callable[[str, float], float]
+    checks: Callable[[WorkloadEntry], Collection[str]]  # the admission checks that it needs
+    losing: Callable[[WorkloadEntry], Losing | None]  # slices that are to make room for somebody
+    outsiders: Callable[[WorkloadEntry], tuple[tuple[Pod, str], ...]]  # pods that are to make room for it
+    unkept: Callable[[WorkloadEntry], Mapping[str, str]]  # by uid: what of a pod's wishes is not so
+    uncounted: Callable[[WorkloadEntry], str | None]  # what its pods ask for that is not counted
     # What pods of a namespace ask for by claims that are made of templates; a text says why that is not counted.
-    devices: Callable[[str, PodSpec, Iterable[PodClaimStatus] | None], DeviceAsk | str | None] = lambda *_: None
+    devices: Callable[[str, PodSpec, Iterable[PodClaimStatus] | None], DeviceAsk | str | None]
     # What a pod takes of what its workload was granted; of its node it takes the amounts that are given.
-    charged: Callable[[WorkloadEntry, Amounts, PodSpec, Iterable[PodClaimStatus] | None], Amounts] = (
-        lambda _entry, requests, *_: requests
-    )
-    unready: Callable[[WorkloadEntry], str | None] = lambda _entry: None  # why it waits for its volumes
-    in_group: Callable[[str], Iterable[Pod]] = lambda _group: ()  # all pods of a native PodGroup, by its key
-    grouped: Callable[[WorkloadEntry], str | None] = lambda _entry: None  # who else waits in its native PodGroup
+    charged: Callable[[WorkloadEntry, Amounts, PodSpec, Iterable[PodClaimStatus] | None], Amounts]
+    unready: Callable[[WorkloadEntry], str | None]  # why it waits for its volumes
+    in_group: Callable[[str], Iterable[Pod]]  # all pods of a native PodGroup, by its key
+    grouped: Callable[[WorkloadEntry], str | None]  # who else waits in its native PodGroup
     # By uid of those gated pods whose volumes do not let them go to all of the slots: to which.
-    choices: Callable[[WorkloadEntry, PodSetSlots, Collection[Pod]], Mapping[str, PodChoice]] = lambda *_: {}
-    level_names: LevelNames = NO_NAMES  # what flavors call their levels
+    choices: Callable[[WorkloadEntry, PodSetSlots, Collection[Pod]], Mapping[str, PodChoice]]

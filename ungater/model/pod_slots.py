@@ -175,7 +175,7 @@ def tally(
     workload: str,
     now: float,
     rank: RankOf = rank_of,
-    dead: Callable[[str], bool] = lambda _node: False,
+    dead: Callable[[str], bool],
     first: Collection[str] | None = None,
 ) -> Tally:
     """Count what the pods of one pod set hold.

@@ -40,7 +40,7 @@ class News:
     """What is stored with other slots, and what is done once it is."""
 
     conditions: tuple[WantedCondition, ...] = ()
-    stored: Callable[[], None] = lambda: None
+    stored: Callable[[], None] | None = None
 
 
 NO_NEWS = News()

@@ -318,7 +318,7 @@ class Scheduler:
 
     async def _store_other(self, grant: AssumedAdmission, news: News, entry: WorkloadEntry) -> None:
         try:
-            if await self._change(grant, Reason.REPLACED, entry, news.conditions):
+            if await self._change(grant, Reason.REPLACED, entry, news.conditions) and news.stored is not None:
                 news.stored()
         finally:
             self._cache.admissions.replaced(entry)

@@ -46,7 +46,7 @@ class Source:
     flavors: Callable[[], Collection[str]]
     cluster: Callable[[], Iterable[ClusterQueue]]
     local: Callable[[], Iterable[LocalQueue]]
-    unchecked: Callable[[], Collection[str]] = frozenset
+    unchecked: Callable[[], Collection[str]]
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ def _free(_: int) -> None:
     """Charge nobody."""
 
 
-def equal(left: Value, right: Value, spend: Callable[[int], None] = _free) -> bool:
+def equal(left: Value, right: Value, spend: Callable[[int], None]) -> bool:
     """Whether two values are equal; values of two types are not, and numbers of two types may be.
 
     ``spend`` is charged for the elements of lists and maps: nested ones that share their parts have more of them than
@@ -111,7 +111,7 @@ def _same_entries(left: dict[Value, Value], right: dict[Value, Value], spend: Ca
 def is_there(entries: dict[Value, Value], key: Value) -> bool:
     """Whether a map has the key; True is no number here."""
     if type(key) is bool or type(key) in NUMBERS:
-        return key in entries and (key not in _TRUTHS or any(equal(key, one) for one in entries))
+        return key in entries and (key not in _TRUTHS or any(equal(key, one, _free) for one in entries))
     return type(key) is str and key in entries
 
 

@@ -128,7 +128,7 @@ def test_an_edit_that_meets_nothing_fails(edit):
 def metrics():
     """Name -> labels of every series that components can show."""
     found: dict[str, set[str]] = {}
-    webhook = WebhookMetrics(("/mutate-job",), expiry=lambda: 1.0)
+    webhook = WebhookMetrics(("/mutate-job",), lambda: 1.0, lambda: 0, lambda: False)
     for made in (AgentMetrics(), UngaterMetrics()):
         for family in made.registry.collect():
             if not family.name.startswith("topogate_"):

@@ -40,7 +40,7 @@ def test_an_error_is_counted_each_time_and_logged_once(logged):
 
 def test_what_ends_the_process_is_not_kept():
     for error in (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
-        with pytest.raises(error), Guard(SYSTEM)("pod", "a"):
+        with pytest.raises(error), Guard(SYSTEM, [].append)("pod", "a"):
             raise error
 
 

@@ -1,7 +1,7 @@
 """What one pod template may ask for at most, and what large ones leave behind."""
 
 import msgspec
-from support.owned import KEYS, LEVELS, make_known, make_owner, make_pod, make_record
+from support.owned import context, make_known, make_owner, make_pod, make_record
 from support.world import NODES, World
 
 from engine.kubelet.machine import Qos
@@ -23,17 +23,13 @@ def containers(many, **requests):
 def test_a_template_that_asks_for_too_many_things_is_refused_by_field_number_and_limit():
     names = {f"example.com/r{n}": "1" for n in range(8000)}
     owner = make_owner(spec={"containers": containers(1, **names)})
-    leave, write, tell = reconcile(
-        make_record(owner, observed=make_known(owner)), i.ReconcileContext(KEYS, {"gpu": LEVELS}), 1.0
-    )
+    leave, write, tell = reconcile(make_record(owner, observed=make_known(owner)), context(), 1.0)
     assert leave == i.Dequeue()
     assert (write.wanted[0].reason, tell.reason) == (Reason.TOO_LARGE, Reason.TOO_LARGE)
     assert "8000 different resource names" in tell.message
     assert f"at most {MOST_RESOURCES}" in tell.message
     fine = make_owner(spec={"containers": containers(MOST_CONTAINERS)})
-    assert reconcile(make_record(fine, observed=make_known(fine)), i.ReconcileContext(KEYS, {"gpu": LEVELS}), 1.0) == [
-        i.Enqueue()
-    ]
+    assert reconcile(make_record(fine, observed=make_known(fine)), context(), 1.0) == [i.Enqueue()]
 
 
 def test_shapes_of_large_pods_are_not_remembered():

@@ -188,7 +188,7 @@ class Attack:
     """
 
     def __init__(self, times, *, kept=False):
-        self.crowd, self.waits = Crowd(256), False
+        self.crowd, self.waits = Crowd(256, tell=[].append), False
         self.kept, self.connection = kept, None
         self.queue, self.gone, self.serial = deque(), set(), itertools.count()
         self.events = []

@@ -367,5 +367,5 @@ async def test_a_taken_port_is_an_error_and_leaves_nothing_open():
     async with serving() as running:
         settings_ = Settings(bind_address=HOST, webhook_port=0, metrics_port=0, health_port=running.health_port)
         with pytest.raises(OSError, match="Address already in use"):
-            async with WebhookServer(settings_, FixedLevels({}), ServerTls(), clock=SYSTEM):
+            async with WebhookServer(settings_, FixedLevels({}), ServerTls(), expiry=lambda: None, clock=SYSTEM):
                 pytest.fail("it bound a port that was taken")

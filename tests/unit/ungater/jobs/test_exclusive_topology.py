@@ -340,7 +340,7 @@ def test_what_no_label_can_be_called_costs_nothing_and_is_refused(level):
     if level:
         for annotation in (GROUPS, SUBGROUPS):
             made = group(annotations={annotation: level}, leader=False, subgroups=1)
-            owner = owner_of_group(leaderworkerset.group_key(leader_pod()), [leader_pod()], made, KEYS)
+            owner = owner_of_group(leaderworkerset.group_key(leader_pod()), [leader_pod()], made, KEYS, None, {}.get)
             assert (owner.wrong.reason, len(str(owner.wrong)) < 300) == (Reason.UNSUPPORTED_CONSTRAINT, True)
             assert not owner.pod_sets[0].added.anti_affinity
 
@@ -399,7 +399,7 @@ def test_each_subgroup_has_a_rack_alone(world):
 @pytest.mark.parametrize(("size", "leader"), [(5, False), (4, True)])
 def test_subgroups_that_are_no_runs_of_pods_alike_are_refused_with_the_reason(size, leader):
     made = group(size=size, annotations={SUBGROUPS: RACK}, leader=leader, subgroups=2)
-    wrong = owner_of_group(leaderworkerset.group_key(leader_pod()), [leader_pod()], made, KEYS).wrong
+    wrong = owner_of_group(leaderworkerset.group_key(leader_pod()), [leader_pod()], made, KEYS, None, {}.get).wrong
     assert wrong.reason is Reason.UNSUPPORTED_CONSTRAINT
     assert SUBGROUPS in str(wrong)
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.owned import KEYS, LEVELS, make_owner, make_record, slot_map
+from support.owned import KEYS, context, make_owner, make_record, slot_map
 
 from crds.constants import GPU_LINK, Keys
 from engine.reasons import Reason
@@ -20,7 +20,6 @@ from ungater.kueue.answers import Side
 from ungater.kueue.decide import Restriction, Standing
 from ungater.kueue.retries import HOPELESS
 from ungater.model import kueue_objects as kueue
-from ungater.model.actions import ReconcileContext
 from ungater.model.kueue_objects import PENDING, READY, REJECTED, RETRY, KueueCheckState
 from ungater.reconcile.reconcile import reconcile
 
@@ -286,9 +285,7 @@ def test_why_kueue_has_it_suspended_is_said():
     unknown = stands(make_workload(), observed=d.KueueObjects({"topology"}, {}, {}))
     assert d.view(make_owner(suspend=True), unknown).waits_for == unknown.missing
     record = make_record(replace(make_owner(suspend=True), waits_for="Kueue has no quota"))
-    (write,) = (
-        each for each in reconcile(record, ReconcileContext(KEYS, {"gpu": LEVELS}), 0.0) if hasattr(each, "wanted")
-    )
+    (write,) = (each for each in reconcile(record, context(), 0.0) if hasattr(each, "wanted"))
     assert write.wanted[0].message == "Job train is suspended; Kueue has no quota"
 
 

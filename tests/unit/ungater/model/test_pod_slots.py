@@ -11,7 +11,8 @@ TWO = slot_map(("b/r/n1", 2), ("b/r/n2", 2))
 
 
 def count(slots, pods, expectations=None, now=0.0):
-    return tally(slots, pods, expectations or {}, gate=KEYS.gate, mark=KEYS.workload, workload=OWNER.workload, now=now)
+    marks = {"gate": KEYS.gate, "mark": KEYS.workload, "workload": OWNER.workload}
+    return tally(slots, pods, expectations or {}, **marks, now=now, dead=lambda _node: False)
 
 
 def natural(rank):

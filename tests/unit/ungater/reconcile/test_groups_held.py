@@ -1,7 +1,7 @@
 """Pods of one PodGroup of Kubernetes itself are let go together, and wait for others of it no longer than a while."""
 
 import pytest
-from support.owned import KEYS, LEVELS, make_admission, make_known, make_owner, make_pod, make_record, slot_map
+from support.owned import KEYS, context, make_admission, make_known, make_owner, make_pod, make_record, slot_map
 
 from engine.reasons import Reason
 from kube.objects import Condition
@@ -41,7 +41,7 @@ def look(record, now, strangers=()):
         ]
 
     life = lifecycle.LifeRules(replacement=HELD)
-    rules = i.ReconcileContext(KEYS, {"gpu": LEVELS}, life=life, in_group=in_group)
+    rules = context(life=life, in_group=in_group)
     found = reconcile(record, rules, now, WALL)
     for one in found:
         if isinstance(one, i.HoldUp):

@@ -1,13 +1,13 @@
 """Pods that left their workload, as a ReplicaSet lets go those that do not match any more, keep their places there."""
 
-from support.owned import KEYS, LEVELS, make_admission, make_known, make_owner, make_pod, make_record, slot_map
+from support.owned import KEYS, context, make_admission, make_known, make_owner, make_pod, make_record, slot_map
 
 from engine.reasons import Reason
 from ungater.model import actions as i
 from ungater.reconcile.reconcile import reconcile
 
 SLOTS = slot_map(("b/r/n1", 1), ("b/r/n2", 1))
-RULES = i.ReconcileContext(KEYS, {"gpu": LEVELS})
+RULES = context()
 
 
 def at(node):

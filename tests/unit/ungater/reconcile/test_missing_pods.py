@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from support.owned import (
     KEYS,
-    LEVELS,
+    context,
     make_admission,
     make_job,
     make_known,
@@ -39,7 +39,7 @@ def condition(type_, status="True", reason="x", at=WALL - 10):
 
 
 def rules(**more):
-    return i.ReconcileContext(KEYS, {"gpu": LEVELS}, life=LIFE, missing_pods=i.MissingPods(60.0, 900.0), **more)
+    return context(life=LIFE, missing_pods=i.MissingPods(60.0, 900.0), **more)
 
 
 def held(pods=(), *conditions, queue="", slots=SLOTS, owner=None, **more):

@@ -3,7 +3,7 @@
 import dataclasses
 
 import msgspec
-from support.owned import KEYS, LEVELS, make_known, make_owner, make_pod, make_record, slot_map
+from support.owned import KEYS, context, make_known, make_owner, make_pod, make_record, slot_map
 
 from engine.reasons import Reason
 from kube.objects import Condition
@@ -12,7 +12,7 @@ from ungater.model.conditions import MOVING
 from ungater.reconcile import missing_pods, moves
 from ungater.reconcile.reconcile import reconcile
 
-RULES = i.ReconcileContext(KEYS, {"gpu": LEVELS})
+RULES = context()
 NOW = 1000.0
 
 
@@ -218,7 +218,7 @@ def test_a_pod_that_is_still_there_keeps_a_place_from_its_successor():
 def test_of_a_slice_that_has_fewer_places_those_go_whose_wishes_are_not_kept():
     slots = slot_map(("b/r1/n1", 1), ("b/r1/n2", 1))
     bad, good = at("a-bad", "r1", "n1"), at("z-good", "r1", "n1")
-    rules = i.ReconcileContext(KEYS, {"gpu": LEVELS}, unkept=lambda _: {bad.metadata.uid: "spread"})
+    rules = context(unkept=lambda _: {bad.metadata.uid: "spread"})
     (evict,) = of(i.EvictMoved, run(workload(slots, bad, good), rules))
     assert [pod.metadata.name for pod, _ in evict.pods] == ["a-bad"]
     new, going = make_pod("new"), at("a-bad", "r1", "n1", terminating=True)

@@ -2,7 +2,7 @@
 
 import pytest
 from msgspec import convert
-from support.owned import KEYS, LEVELS, make_admission, make_known, make_owner, make_pod, make_record, slot_map
+from support.owned import KEYS, context, make_admission, make_known, make_owner, make_pod, make_record, slot_map
 
 from kube.objects import Pod
 from ungater.model import actions as i
@@ -10,7 +10,7 @@ from ungater.model.pod_slots import Expectation
 from ungater.reconcile.partial_eviction import lost, may_be_evicted, outside
 
 SLOTS = slot_map(("b/r1/n1", 1), ("b/r1/n2", 1), ("b/r2/n3", 2))
-RULES = i.ReconcileContext(KEYS, {"gpu": LEVELS})
+RULES = context()
 LOSING = i.Losing((("b", "r1"),), "for x")
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from support.owned import KEYS, LEVELS, make_admission, make_known, make_owner, make_pod, make_record, slot_map
+from support.owned import KEYS, context, make_admission, make_known, make_owner, make_pod, make_record, slot_map
 
 from engine.reasons import Reason
 from kube.objects import Condition
@@ -20,7 +20,7 @@ LIFE = lifecycle.LifeRules(ready_timeout=60.0, backoff=10.0, backoff_limit=2)
 
 
 def rules(**more):
-    return i.ReconcileContext(KEYS, {"gpu": LEVELS}, life=LIFE, **more)
+    return context(life=LIFE, **more)
 
 
 def condition(type_, status="True", reason="x", at=WALL - 10, message="m"):
@@ -243,7 +243,7 @@ def test_a_finished_workload_is_kept_for_its_time():
     finish = run(record)[-1]
     assert (finish.wanted[0].reason, finish.wanted[0].message) == (Reason.SUCCEEDED, "all done")
     record.observed = make_known(owner, conditions=[condition("Finished", at=WALL)])
-    kept = i.ReconcileContext(KEYS, {"gpu": LEVELS}, life=lifecycle.LifeRules(retention=30.0))
+    kept = context(life=lifecycle.LifeRules(retention=30.0))
     assert reconcile(record, kept, NOW, WALL + 10)[-1] == i.RequeueAfter(20.0)
     assert reconcile(record, kept, NOW, WALL + 30)[-1] == i.Remove()
 
@@ -279,7 +279,7 @@ def test_without_a_queue_lost_slots_without_another_place_put_it_back_for_a_whil
     limits = lifecycle.LifeRules(ready_timeout=1.0, replacement=30.0, backoff=10.0, backoff_limit=1)
 
     def look(record, wall=WALL):
-        return reconcile(record, i.ReconcileContext(KEYS, {"gpu": LEVELS}, life=limits), NOW, wall)
+        return reconcile(record, context(life=limits), NOW, wall)
 
     waits = {"lost": ((0, 2),), "refused": Refused(Reason.DOES_NOT_FIT, "no room")}
     pods = [bound("a"), bound("b", "n2")]
@@ -335,9 +335,7 @@ def test_one_that_was_let_go_and_has_no_node_as_far_as_is_seen_is_waited_for():
 @pytest.mark.parametrize("reason", [Reason.PODS_NOT_READY, Reason.PARTLY_PLACED, Reason.WAITS_FOR_ARRIVALS])
 def test_pods_that_were_ready_once_have_the_time_to_recover_whatever_is_said_of_them(reason):
     """One that was scaled up beyond what there is room for is not put back for the time that it has to start."""
-    limits = i.ReconcileContext(
-        KEYS, {"gpu": LEVELS}, life=lifecycle.LifeRules(ready_timeout=60.0, recovery_timeout=600.0)
-    )
+    limits = context(life=lifecycle.LifeRules(ready_timeout=60.0, recovery_timeout=600.0))
     again = held(condition(PODS_READY, "False", reason, at=WALL - 100), pods=[bound("a")])
     again.observed = since(again.observed, WALL - 300)
     assert not [one for one in reconcile(again, limits, NOW, WALL) if isinstance(one, i.Evict)]
@@ -349,9 +347,7 @@ def test_pods_that_were_ready_once_have_the_time_to_recover_whatever_is_said_of_
 
 
 def test_pods_that_wait_for_room_to_grow_do_not_count_as_not_ready():
-    limits = i.ReconcileContext(
-        KEYS, {"gpu": LEVELS}, life=lifecycle.LifeRules(ready_timeout=60.0, recovery_timeout=60.0)
-    )
+    limits = context(life=lifecycle.LifeRules(ready_timeout=60.0, recovery_timeout=60.0))
     partly = condition(PODS_READY, "False", Reason.PARTLY_PLACED, at=WALL - 100)
     pods = [*(bound(name, node) for node in ("n1", "n2") for name in (f"{node}-a", f"{node}-b")), make_pod("c")]
     for ready, evicted in ((4, False), (3, True)):
@@ -372,8 +368,6 @@ def test_pods_that_were_never_ready_are_not_said_to_be_not_ready_again(since_whe
 
 
 def test_without_a_queue_nobody_waits_for_pods_to_be_ready():
-    rules_ = i.ReconcileContext(
-        KEYS, {"gpu": LEVELS}, life=lifecycle.LifeRules(ready_timeout=1.0, recovery_timeout=1.0)
-    )
+    rules_ = context(life=lifecycle.LifeRules(ready_timeout=1.0, recovery_timeout=1.0))
     record = alone(condition(PODS_READY, "False", Reason.PODS_NOT_READY), pods=[bound("a")])
     assert reconcile(record, rules_, NOW, WALL) == [i.Dequeue()]

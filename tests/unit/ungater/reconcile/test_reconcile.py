@@ -1,7 +1,7 @@
 """What is decided about a job: state in, instructions out."""
 
 import pytest
-from support.owned import KEYS, LEVELS, make_admission, make_known, make_owner, make_pod, make_record, slot_map
+from support.owned import KEYS, context, make_admission, make_known, make_owner, make_pod, make_record, slot_map
 
 from engine.reasons import Reason
 from kube.objects import Condition
@@ -12,7 +12,7 @@ from ungater.model.workload_entry import LastEvent, PlacementMismatch, Refused
 from ungater.reconcile.reconcile import reconcile
 from ungater.reconcile.ungating import NODE_BACK, RETELL_AFTER
 
-RULES = i.ReconcileContext(KEYS, {"gpu": LEVELS})
+RULES = context()
 SLOTS = slot_map(("b/r/n1", 2), ("b/r/n2", 2))
 NOW = 1000.0
 
@@ -171,9 +171,7 @@ def test_a_lost_patch_is_sent_again_to_the_same_slot():
 
 
 def test_pods_of_a_lost_node_wait_for_another_place_and_the_others_stay():
-    rules = i.ReconcileContext(
-        KEYS, {"gpu": LEVELS}, lambda _r, _p, slots, wanted: [at for at in wanted if slots.slots[at].node == "n2"]
-    )
+    rules = context(lost=lambda _r, _p, slots, wanted: [at for at in wanted if slots.slots[at].node == "n2"])
     pods = [make_pod(at=("b", "r", "n1"), node="n1"), make_pod(at=("b", "r", "n1"), node="n1")]
     unbound = make_pod(at=("b", "r", "n2"))
     for waits in (make_pod("new"), unbound):
@@ -193,7 +191,7 @@ def test_pods_of_a_lost_node_wait_for_another_place_and_the_others_stay():
 def test_pods_on_a_deleted_node_are_deleted_after_a_while():
     """Before Kubernetes does, which counts each as a failure of the Job; the node may come back in the meantime."""
     there = {"n1": None, "n2": NOW - 5}
-    rules = i.ReconcileContext(KEYS, {"gpu": LEVELS}, missing=there.get)
+    rules = context(missing=there.get)
     on = {node: make_pod(f"on-{node}", at=("b", "r", node), node=node, phase="Running") for node in ("n1", "n2")}
     ended = make_pod("ended", at=("b", "r", "n2"), node="n2", phase="Failed")
     foreign = make_pod("foreign", at=("b", "r", "n2"), node="n2", phase="Running", marked=False)
@@ -209,7 +207,7 @@ def test_pods_on_a_deleted_node_are_deleted_after_a_while():
 
 def test_a_job_that_wants_fewer_pods_moves_no_slot_that_it_does_not_need():
     """One of two pods finished before their node was lost: another place for two might be nowhere."""
-    rules = i.ReconcileContext(KEYS, {"gpu": LEVELS}, lambda _r, _p, slots, wanted: list(wanted))
+    rules = context(lost=lambda _r, _p, slots, wanted: list(wanted))
     record = make_record(make_owner(parallelism=1), slots=slot_map(("b/r/n2", 2)), pods=[make_pod("new")])
     instructions = run(record, rules=rules)
     assert (of(i.Enqueue, instructions), of(i.ShrinkLater, instructions)) == ([], [i.ShrinkLater()])
@@ -318,7 +316,7 @@ def test_a_pod_that_runs_without_a_slot_is_pointed_at_once():
 
 
 def refusing(*nodes):
-    return i.ReconcileContext(KEYS, {"gpu": LEVELS}, avoided=lambda *_: frozenset(nodes))
+    return context(avoided=lambda *_: frozenset(nodes))
 
 
 def test_slots_on_a_node_that_refused_such_a_pod_are_moved_and_its_running_pods_stay():

@@ -23,7 +23,7 @@ def test_a_look_before_the_next_attempt_is_due_asks_for_another_then():
         requeue=lambda uid, after: asked.append((uid, after)),
         recorder=None,
         metrics=Metrics(),
-        guard=Guard(SYSTEM),
+        guard=Guard(SYSTEM, [].append),
         clock=Clock(SYSTEM.now, lambda: now[0]),
     )
     pod = make_pod(gated=False, node="n1")
@@ -47,7 +47,7 @@ def test_one_that_nobody_asks_for_any_more_is_forgotten_and_none_that_is_tried()
         requeue=lambda *_: None,
         recorder=None,
         metrics=Metrics(),
-        guard=Guard(SYSTEM),
+        guard=Guard(SYSTEM, [].append),
         clock=Clock(SYSTEM.now, lambda: now[0]),
     )
     for name in ("a", "b"):
@@ -78,7 +78,7 @@ async def test_after_a_conflict_the_pod_is_looked_for_again():
         requeue=lambda uid, after: asked.put_nowait((uid, after)),
         recorder=None,
         metrics=Metrics(),
-        guard=Guard(SYSTEM),
+        guard=Guard(SYSTEM, [].append),
         clock=SYSTEM,
     )
     running = asyncio.create_task(evictions.run())
@@ -115,7 +115,7 @@ async def asked():
         requeue=lambda *_: None,
         recorder=recorder,
         metrics=Metrics(),
-        guard=Guard(SYSTEM),
+        guard=Guard(SYSTEM, [].append),
         clock=Clock(lambda: WALL, SYSTEM.monotonic),
     )
     running = asyncio.create_task(made.run())
