@@ -156,7 +156,7 @@ class _Run:
         """All figures."""
         settle_heap()
         with (
-            patch.object(Informers, "load", _timed(Informers.load, self.loads)),
+            patch.object(Informers, "load", _awaited(Informers.load, self.loads)),
             patch.object(Scheduler, "cycle", _timed(Scheduler.cycle, self.cycles)),
         ):
             before, began = _memory("VmRSS"), self.cpu
@@ -275,6 +275,17 @@ def _timed(call: Callable[..., Any], into: list[float]) -> Callable[..., Any]:
         began = time.process_time()
         try:
             return call(*arguments, **more)
+        finally:
+            into.append(time.process_time() - began)
+
+    return timed
+
+
+def _awaited(call: Callable[..., Any], into: list[float]) -> Callable[..., Any]:
+    async def timed(*arguments: Any) -> None:
+        began = time.process_time()
+        try:
+            await call(*arguments)
         finally:
             into.append(time.process_time() - began)
 

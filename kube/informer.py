@@ -4,6 +4,7 @@ Rules:
 
 - The store is changed before its handler runs; handlers run synchronously, one after another, in the server's order.
 - A handler that raises is logged and counted, and changes nothing else.
+- A paused one reads nothing on: its store stays as it is, and what comes meanwhile is told of afterwards, in order.
 - Every change yields exactly one event, whatever way it was learnt: what a relist shows as different is MODIFIED, what
   it no longer shows is DELETED, and an object that was deleted and made again (another uid) is DELETED, then ADDED.
 """
@@ -84,6 +85,13 @@ class Index(Generic[T]):
             return ()
 
 
+def under_way() -> asyncio.Event:
+    """What informers go by that are not paused."""
+    going = asyncio.Event()
+    going.set()
+    return going
+
+
 class Informer(Generic[T]):
     """The objects of one resource, and what happens to them.
 
@@ -97,6 +105,7 @@ class Informer(Generic[T]):
         indexers: by name, functions from an object to the values under which ``by_index`` finds it.
         on_event: called for each change, synchronously and in order; it must not block.
         observe: told of lists, watches, failures and lag (``kube.watch.Signal``), for metrics.
+        going: nothing is taken in while this is not set; by default one of its own, which `pause` clears.
         options: of ``kube.watch.Feed``: ``inactivity`` and ``watch_seconds``, ``page``, ``clock``.
     """
 
@@ -112,9 +121,11 @@ class Informer(Generic[T]):
         indexers: Mapping[str, Callable[[T], Iterable[str]]] | None = None,
         on_event: Callable[[Event[T]], None] | None = None,
         observe: Observe | None = None,
+        going: asyncio.Event | None = None,
         **options: Any,
     ) -> None:
         self.resource = resource
+        self._going = going or under_way()
         self._on_event = on_event
         self._feed: Feed[T] = Feed(
             client,
@@ -140,6 +151,14 @@ class Informer(Generic[T]):
         """Have this told of every change, instead of what the constructor was given; before `run`."""
         self._on_event = on_event
 
+    def pause(self) -> None:
+        """Take nothing in until `go_on`: the store stays as it is."""
+        self._going.clear()
+
+    def go_on(self) -> None:
+        """Take in what came meanwhile, and what comes."""
+        self._going.set()
+
     @property
     def has_synced(self) -> bool:
         """Whether the first list is in the store."""
@@ -163,6 +182,7 @@ class Informer(Generic[T]):
         """List and watch, for ever; ends by cancellation only."""
         async with aclosing(self._feed.for_ever()) as parts:
             async for part in parts:
+                await self._going.wait()
                 if isinstance(part, Listed):
                     self._take_list(part)
                 else:

@@ -168,7 +168,7 @@ class Controller:
                 for task in (*(each.run() for each in informers.every), *(each.run() for each in informers.optional)):
                     group.create_task(task)
                 await informers.synced()
-                informers.load(self.cache)
+                await informers.load(self.cache)
                 leftover = self.sweeper.leftover(informers.workloads.store.values(), informers.pods.store.values())
                 self._unseen |= {*self.cache.entries, *map(key, leftover)}
                 self._saw("")

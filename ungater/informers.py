@@ -257,9 +257,23 @@ class Informers:
             await informer.wait_synced(SYNC_SECONDS)
         await asyncio.gather(*(informer.first() for informer in self.optional))
 
-    def load(self, cache: Cache) -> None:
-        """Have the cache take in all that was listed."""
-        cache.load(
+    async def load(self, cache: Cache) -> None:
+        """Have the cache take in all that was listed, a slice a turn of the loop: the lease is to be renewed meanwhile.
+
+        No informer takes anything in before the cache is whole; what came meanwhile is told of afterwards.
+        """
+        paused: tuple[Informer[Any] | OptionalInformer[Any], ...] = (*self.every, *self.optional)
+        for informer in paused:
+            informer.pause()
+        try:
+            for _ in self._slices(cache):
+                await asyncio.sleep(0)
+        finally:
+            for informer in paused:
+                informer.go_on()
+
+    def _slices(self, cache: Cache) -> Iterator[None]:
+        return cache.load(
             tuple(self.nodes.store.values()),
             tuple(self.flavors.store.values()),
             tuple(self.classes.store.values()),

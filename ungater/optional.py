@@ -14,7 +14,7 @@ import structlog
 from clock import Clock
 from kube.client import Client
 from kube.errors import Forbidden, KubeError, KubeTimeout, NotFound
-from kube.informer import Event, EventKind, Informer
+from kube.informer import Event, EventKind, Informer, under_way
 from kube.objects import Object
 from kube.resources import Resource
 from kube.watch import Observe
@@ -89,10 +89,19 @@ class OptionalInformer(Generic[T]):
         self._informer: Informer[T] | None = None
         self._task: asyncio.Task[None] | None = None
         self._looked = asyncio.Event()
+        self._going = under_way()
 
     def subscribe(self, on_event: Callable[[Event[T]], None]) -> None:
         """Have this told of every change, instead of what the constructor was given; before `run`."""
         self._on_event = on_event
+
+    def pause(self) -> None:
+        """Take nothing in until `go_on`, also not that it is served, or no longer: the store stays as it is."""
+        self._going.clear()
+
+    def go_on(self) -> None:
+        """Take in what came meanwhile, and what comes."""
+        self._going.set()
 
     @property
     def store(self) -> Mapping[str, T]:
@@ -141,6 +150,7 @@ class OptionalInformer(Generic[T]):
                     log.warning("the API server does not say what it serves", error=str(error))
                 else:
                     failures = 0
+                    await self._going.wait()
                     await self._turn(there)
                     self._looked.set()
                 await asyncio.sleep(pause)
@@ -186,6 +196,7 @@ class OptionalInformer(Generic[T]):
                 label_selector=self._labels,
                 on_event=self._on_event,
                 observe=self._observe,
+                going=self._going,
                 clock=self._clock,
             )
             self._task = asyncio.create_task(self._informer.run())

@@ -74,7 +74,8 @@ class World:
         self.asked: list[str] = []
         self.waits: list[tuple[str, float]] = []  # the same, with the seconds until they are to be looked at
         self.memory = self.make()
-        self.memory.load((), (), (), (), ())
+        for _ in self.memory.load((), (), (), (), ()):
+            pass
 
     def make(self, **options):
         options = {"clock": SYSTEM, "guard": Guard(SYSTEM, [].append), **options}
@@ -148,7 +149,8 @@ class World:
         for kind in DEVICES:
             for name, one in self.stores[kind].items():
                 told_of(memory, kind)(Event(EventKind.ADDED, name, None, one))
-        memory.load(*stores, **queues)
+        for _ in memory.load(*stores, **queues):
+            pass
         return memory
 
     def put(self, kind, obj):

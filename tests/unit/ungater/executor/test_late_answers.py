@@ -150,7 +150,8 @@ async def test_what_becomes_of_a_workload_while_its_job_is_patched_is_not_lost(w
 def controller():
     """A controller whose writes go to a stand-in, with what a World would have told it."""
     made = Controller(Settings(), None, Metrics(), None, SYSTEM)
-    made.cache.load((), (), (), (), ())
+    for _ in made.cache.load((), (), (), (), ()):
+        pass
     return made
 
 
@@ -162,7 +163,8 @@ def told(controller, world, job):
     for kind, informer in (("workload", informers.workloads), ("cluster_queue", informers.cluster_queues)):
         informer._store.update(world.stores[kind])
         world.stores[kind] = informer._store
-    controller.cache.load(*stores, **queues)
+    for _ in controller.cache.load(*stores, **queues):
+        pass
     return controller.cache.entries[id_of(job)]
 
 

@@ -251,7 +251,8 @@ def test_what_is_held_for_pods_to_come_keeps_others_off_after_a_restart(world):
     world.put("workload", stored(record))
     again = Sets.make(world)
     stores = (world.stores[kind].values() for kind in ("node", "flavor", "class", "job", "pod"))
-    again.load(*stores, jobsets=world.jobsets.values())
+    for _ in again.load(*stores, jobsets=world.jobsets.values()):
+        pass
     world.memory = again
     assert again.entries["ns/u-one"].slots_in
     assert isinstance(world.place(jobset("two")), Refusal)

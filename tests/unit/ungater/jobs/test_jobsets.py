@@ -188,7 +188,8 @@ class Sets(World):
     def restarted(self):
         memory = self.make()
         stores = (self.stores[kind].values() for kind in ("node", "flavor", "class", "job", "pod"))
-        memory.load(*stores, jobsets=self.jobsets.values())
+        for _ in memory.load(*stores, jobsets=self.jobsets.values()):
+            pass
         return memory
 
     def admit_set(self):

@@ -1,0 +1,160 @@
+"""What is taken in at a start: a slice a turn of the loop, and nothing else before it is whole."""
+
+import asyncio
+from contextlib import contextmanager
+
+import msgspec
+import pytest
+from support.owned import KEYS, make_job, make_pod
+from support.world import FLAVOR, NODES, World
+
+from clock import SYSTEM
+from crds.settings import Settings
+from kube.objects import key
+from kube.parents import JobSet
+from kube.resources import JOB_SETS
+from kube.watch import Changed
+from ungater.cache.cache import SLICE
+from ungater.controller import Controller
+from ungater.jobs.job import owner_of
+from ungater.metrics import Metrics
+from ungater.optional import OptionalInformer
+
+MANY = 10 * SLICE
+ONE = {"cpu": "1m"}
+
+
+class Told:
+    """In place of a feed: hands on what it is told."""
+
+    def __init__(self):
+        self.parts = asyncio.Queue()
+        self.clock = SYSTEM
+
+    async def for_ever(self):
+        while True:
+            yield await self.parts.get()
+
+    def tell(self, *_):
+        pass
+
+    def say(self, *pods):
+        self.parts.put_nowait(Changed([(key(pod), pod, None) for pod in pods], 0.0))
+
+    def gone(self, *pods):
+        self.parts.put_nowait(Changed([(key(pod), None, pod) for pod in pods], 0.0))
+
+
+@contextmanager
+def running(call):
+    task = asyncio.create_task(call)
+    try:
+        yield task
+    finally:
+        task.cancel()
+
+
+def on_node(name, node, version="1"):
+    pod = make_pod(name, node=node, gated=False, spec={"containers": [{"name": "c", "resources": {"requests": ONE}}]})
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, resource_version=version))
+
+
+@pytest.fixture
+def controller():
+    """One whose informers have listed nodes and many pods."""
+    made = Controller(Settings(), None, Metrics(), None, SYSTEM)
+    informers = made.informers
+    informers.nodes._store.update({key(node): node for node in NODES})
+    informers.flavors._store.update({key(FLAVOR): FLAVOR})
+    pods = [on_node(f"p{number}", NODES[0].metadata.name) for number in range(MANY)]
+    informers.pods._store.update({key(pod): pod for pod in pods})
+    return made
+
+
+async def test_the_loop_goes_on_between_slices_of_what_a_start_takes_in(controller):
+    """Else the lease is not renewed while a large cluster is taken in."""
+    turns, wholes = 0, set()
+
+    async def renew():
+        nonlocal turns
+        while True:
+            turns += 1
+            wholes.add(controller.cache.live)
+            await asyncio.sleep(0)
+
+    with running(renew()):
+        await controller.informers.load(controller.cache)
+    assert turns >= MANY // SLICE
+    assert wholes == {False}
+    assert controller.cache.live
+    assert len(controller.cache.state.pods) == MANY
+
+
+def test_a_job_counts_as_its_pods_in_a_slice():
+    world = World()
+    jobs = [make_job(name, parallelism=SLICE) for name in ("a", "b", "c")]
+    for job in jobs:
+        world.put("job", job)
+        for rank in range(SLICE):
+            world.put("pod", make_pod(f"{job.metadata.name}-{rank}", owner=owner_of(job, KEYS)))
+    memory = world.make()
+    stores = (world.stores[kind].values() for kind in ("node", "flavor", "class", "job", "pod"))
+    known = [len(memory.entries) for _ in memory.load(*stores)]
+    assert {1, 2, 3} <= {*known}
+
+
+async def test_what_happens_while_a_start_takes_in_is_told_of_afterwards(controller):
+    informers, first, second = controller.informers, *(node.metadata.name for node in NODES[:2])
+    told = informers.pods._feed = Told()
+    last = tuple(informers.pods.store)[-1]
+    with running(informers.pods.run()):
+        loading = asyncio.create_task(informers.load(controller.cache))
+        await asyncio.sleep(0)
+        told.say(on_node("new", second), on_node("p0", second, "2"))
+        told.gone(informers.pods.store[last])
+        while not controller.cache.live:
+            assert "ns/new" not in informers.pods.store
+            assert last in informers.pods.store
+            await asyncio.sleep(0)
+        await loading
+        while last in informers.pods.store:
+            await asyncio.sleep(0)
+    pods = controller.cache.state.pods
+    assert pods["ns/new"].node == second
+    assert pods["ns/p0"].node == second
+    assert last not in pods
+    assert pods["ns/p1"].node == first
+
+
+async def test_what_comes_to_be_served_while_a_start_takes_in_is_looked_at_afterwards():
+    class Client:
+        asked = 0
+
+        async def raw(self, *_args, **_options):
+            self.asked += 1
+            return b'{"resources": [{"name": "jobsets"}]}'
+
+    client = Client()
+    informer = OptionalInformer(client, JOB_SETS, JobSet, clock=SYSTEM)
+    informer.pause()
+    with running(informer.run()):
+        while not client.asked:
+            await asyncio.sleep(0)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert informer.resource is None
+        informer.go_on()
+        while informer.resource is None:
+            await asyncio.sleep(0)
+
+
+async def test_a_start_that_ends_in_the_middle_leaves_nobody_paused(controller):
+    """The lease was lost: the next term has informers of its own, but these are to end as any."""
+    informers = controller.informers
+    with running(informers.load(controller.cache)) as loading:
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        loading.cancel()
+        await asyncio.gather(loading, return_exceptions=True)
+    assert not controller.cache.live
+    assert informers.pods._going.is_set()
