@@ -305,17 +305,17 @@ class Cache:
         yield from self._each_entry(rebuilt.hold)
 
     def _each(
-        self, kind: str, found: Iterable[T], take: Callable[[T], object], many: Callable[[T], int] = lambda _: 0
+        self, kind: str, found: Iterable[T], take: Callable[[T], object], many: Callable[[T], int] | None = None
     ) -> Iterator[None]:
         """Take in objects one by one; what one leads to that nobody had foreseen costs that one alone.
 
-        ``many``: how many pods were taken in with one.
+        ``many``: how many pods were taken in with one, where that may be some.
         """
         taken = 0
         for one in found:
             with self.guard(kind, objects.key(one)):
                 take(one)
-            taken += 1 + many(one)
+            taken += 1 + (many(one) if many else 0)
             if taken >= SLICE:
                 yield
                 taken = 0
