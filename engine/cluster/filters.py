@@ -80,12 +80,14 @@ class NodeFilter:
             pod_set.node_affinity,
             pod_set.volume_nodes,
             pod_set.claim_nodes,
-            domain_of(pod_set.devices),
+            domain_of(pod_set.devices) if pod_set.devices is not None else "",
         )
 
     def mask(self, nodes: "NodeColumns", selection: Selection) -> Mask | None:
         """True where a node passes; None where all do."""
         found: Mask | None = None
+        if nodes.table.in_order and self.terms is None and not (self.selector or self.volumes or self.claims or self.domain):
+            return None
         for _, part in self.parts(nodes, selection):
             found = part if found is None else found & part
         return found

@@ -27,6 +27,7 @@ from engine.reasons import Reason
 
 MOST: Final = (1 << 31) - 1  # pods in one tree that are told apart
 PODS_OF_A_NODE: Final = 4096  # nobody asks a kubelet for more
+_NOTHING: Final[frozenset[str]] = frozenset()
 _PASSING: Final = frozenset({Reason.NODE_NOT_READY, Reason.NODE_UNSCHEDULABLE, Reason.OTHER_COMPUTE_DOMAIN})
 _SEPARATE: Final = 4  # up to here, changes are applied one by one; beyond, they are merged first
 _SMALL: Final = 8192  # a tree of so many leaves is counted anew in the time of two corrections
@@ -56,7 +57,7 @@ class Counts:
     def peak(self) -> int:
         """No leaf takes more."""
         if self._peak < 0:
-            self._peak = int(self.leaf.max(initial=0))
+            self._peak = int(self.leaf[self.leaf.argmax()]) if len(self.leaf) else 0
         return self._peak
 
     def at(self, rank: int) -> Ints:
@@ -114,19 +115,27 @@ class Shape:
             self._cached = needs[:, 0], needs[:, 1:]
         return self._cached
 
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """What no node had when it was compiled: it is compiled anew once one has."""
+        return self.lacking + self.unlimited + self.unpublished
+
     @classmethod
     def of(cls, table: Table, tree: Tree, pod_set: PodSet) -> "Shape":
         """Compile the shape of a pod set in a flavor."""
         rows, volumes = table.rows, pod_set.attached
         inside = inner(pod_set.shape)
         seen_only = inside is not None and refused_unseen(inside) is not None
-        given = resources_of(pod_set.devices) if pod_set.devices is not None else frozenset()
+        given = resources_of(pod_set.devices) if pod_set.devices is not None else _NOTHING
         for name in given:
             table.delegate(name)
         amounts = table.needs(pod_set)
         needs = [(rows[resource], amount) for resource, amount in amounts.items() if amount > 0 and resource in rows]
-        which, lacking = NodeFilter.of(pod_set, tree.flavor.tolerations), table.lacking(amounts)
+        which = NodeFilter.of(pod_set, tree.flavor.tolerations)
+        lacking = table.lacking(amounts) if len(needs) < len(amounts) else ()
         by_plugin = tuple([name for name in amounts if "/" in name and name not in given])
+        if pod_set.devices is None and volumes is NOTHING_ATTACHED:
+            return cls(needs, which, inside, seen_only, 1, lacking, by_plugin=by_plugin)
         unpublished = tuple(given - rows.keys())
         shared: dict[str, list[str]] = {}
         for limit, volume in volumes.shared:
@@ -143,7 +152,8 @@ class Shape:
     def fit(self, nodes: NodeColumns, selection: Selection, out: Ints | None = None, spare: Ints | None = None) -> Ints:
         """How many pods fit each selected node now. ``out`` and ``spare`` may lend memory of that size."""
         found = self.fit_amounts(nodes, selection, out, spare)
-        self.cut(nodes, selection, found)
+        if self.inside is not None:
+            self.cut(nodes, selection, found)
         return found
 
     def cut(self, nodes: NodeColumns, selection: Selection, found: Ints) -> None:
@@ -177,7 +187,8 @@ class Shape:
             attach(found, nodes.table.free[nodes.table.rows[limit]][selection], rest, own)
         if self.devices is not None:
             np.minimum(found, nodes.devices.counts(self.devices)[selection], out=found)
-        self._keep_to_plugins(nodes.table, selection, found)
+        if nodes.table.delegated:
+            self._keep_to_plugins(nodes.table, selection, found)
         mask = self.filter.mask(nodes, selection)
         if mask is not None:
             np.multiply(found, mask, out=found)
@@ -324,8 +335,8 @@ def known_shape(nodes: NodeColumns, tree: Tree, pod_set: PodSet) -> CountedShape
     """
     volumes = pod_set.attached
     key: tuple[object, ...] = (
-        tuple(pod_set.requests.items()),
-        tuple(pod_set.node_selector.items()),
+        (*pod_set.requests.items(),),
+        (*pod_set.node_selector.items(),),
         pod_set.tolerations,
         pod_set.node_affinity,
         pod_set.shape,
@@ -337,9 +348,7 @@ def known_shape(nodes: NodeColumns, tree: Tree, pod_set: PodSet) -> CountedShape
         key = (*key, pod_set.volume_nodes, tuple(volumes.own.items()), volumes.shared)
     shapes: dict[object, CountedShape] = tree.kept
     known = shapes.pop(key, None)
-    shape = known.shape if known is not None else None
-    unknown = (*shape.lacking, *shape.unlimited, *shape.unpublished) if shape is not None else ()
-    if any(name in nodes.table.rows for name in unknown):
+    if known is not None and any(map(nodes.table.rows.__contains__, known.shape.unknown)):
         known = None  # a node has it now
     if known is None:
         shape = Shape.of(nodes.table, tree, pod_set)

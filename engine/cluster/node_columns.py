@@ -188,6 +188,11 @@ class Table:
         """How many codes a column has at most: nodes come and go for months, and a host name never comes again."""
         return 2 * self.capacity + _SPARE
 
+    @property
+    def in_order(self) -> bool:
+        """Whether no node's status keeps pods off."""
+        return self.status_uses[0] == self.size
+
     def _count_statuses(self) -> None:
         """Count who has which status, and drop those that nobody has any more where they are many."""
         codes = self.status[: self.size]

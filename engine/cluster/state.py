@@ -301,7 +301,8 @@ class ClusterState:
 
     def _tell_numa(self, workload: str, before: Mapping[str, Slots], after: Mapping[str, Slots]) -> None:
         for name in {**before, **after}:
-            old, new = (inner(parts[name].assignment.shape) if name in parts else None for parts in (before, after))
+            old = inner(before[name].assignment.shape) if name in before else None
+            new = inner(after[name].assignment.shape) if name in after else None
             if old is not None or new is not None:
                 self.cluster.numa.put((workload, name), new, old)
 

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from engine.kubelet.machine import CPU, HUGEPAGES, MEMORY, Container, ContainerKind, Kubelet, PodShape, Qos
 
 ASKS_KEPT: Final = 1 << 13
+NAMES_KEPT: Final = 1 << 10
 AMOUNTS: Final = frozenset({CPU, "ephemeral-storage", "pods"})  # beside memory: what has no units that are devices
 Pairs = tuple[tuple[int, int], ...]  # (row of the resource, amount), by row
 
@@ -37,6 +38,7 @@ def is_memory(resource: str) -> bool:
     return resource == MEMORY or resource.startswith(HUGEPAGES)
 
 
+@lru_cache(maxsize=NAMES_KEPT)
 def is_device(resource: str) -> bool:
     """Whether units of a resource are devices of some kind."""
     return resource not in AMOUNTS and not is_memory(resource)

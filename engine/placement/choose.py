@@ -44,11 +44,14 @@ class Chooser:
     prefer: Preference | None = None
     unopened: Unopened | None = None
     gather: bool = True  # of equal choices one in fewer domains of levels wider than the steps; the cost ends with them
-    greedy: Descent = field(init=False)
+    _greedy: Descent | None = field(default=None, init=False)
 
-    def __post_init__(self) -> None:
+    @property
+    def greedy(self) -> Descent:
         """The same question to who goes down greedily."""
-        self.greedy = Descent(self.tree, self.counts, self.need, self.prefer)
+        if self._greedy is None:
+            self._greedy = Descent(self.tree, self.counts, self.need, self.prefer)
+        return self._greedy
 
     # -- containers -------------------------------------------------------------------------------------------
 
@@ -218,8 +221,9 @@ class Chooser:
         first, last = int(bounds[domain]), int(bounds[domain + 1])
         fits = self.counts.leaf[first:last]
         if last - first <= FEW:
-            chosen, amounts = cover_few(fits, self.need, self.greedy.best_of(slice(first, last)))
-            return Pick(np.array(chosen) + first, np.array(amounts), (len(chosen),))
+            best = None if self.prefer is None else self.greedy.best_of(slice(first, last))
+            chosen, amounts = cover_few(fits, self.need, best)
+            return Pick(np.array([at + first for at in chosen]), np.array(amounts), (len(chosen),))
         picked, rest = cover(fits, self.need, tight=True, best=self.greedy.best_of(slice(first, last)))
         return as_pick(picked + first, fits[picked], rest, ())
 

@@ -71,7 +71,8 @@ class Fit:
         ``effort``: cells of search beyond greedy, at least; what the size of the tree allows is spent anyway. All pods
         go where the volumes of all of them reach; `engine.placement.pinned` has the rest.
         """
-        pod_set = pod_set.together
+        if pod_set.pinned:
+            pod_set = pod_set.together
         tree = state.tree(flavor)
         rank = None if tree is None else cls._rank(tree, pod_set)
         if tree is None or rank is None:
@@ -93,7 +94,7 @@ class Fit:
             spare, unopened = state.nodes_per_opened_domain, None
             if spare and tree.leaf and not layers:
                 unopened = Unopened(tree, state.cluster.table, pod_set.requests, spare)
-            apart = own_cliques(state, tree, pod_set.devices)
+            apart = own_cliques(state, tree, pod_set.devices) if pod_set.devices is not None else None
             return cls(tree, pod_set, rank, known, left, work, inner, layers, aligned, unopened, apart)
         except Unfit as wrong:
             reason = Reason.UNKNOWN_LEVEL if wrong.unknown else Reason.INVALID_REQUEST
@@ -143,6 +144,8 @@ class Fit:
 
         Where that is as good, in cliques that no other ComputeDomain uses.
         """
+        if self.alignment is None and self.apart is None:
+            return ask(self.chooser(container))
         leaf = self.room.counts.leaf
         found = self._best_of(leaf, container, ask)
         if self.apart is None or found is None:

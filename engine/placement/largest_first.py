@@ -62,9 +62,12 @@ def cover_few(values: Ints, need: int, best: Best | None = None) -> tuple[list[i
             break
         chosen.append(at)
         need -= fits[at]
-    # The order is stable, so the last of the sufficient ones starts a run of equals of which the first is meant.
-    enough = min([fits[at] for at in order[len(chosen) :] if fits[at] >= need])
-    last = next(at for at in order[len(chosen) :] if fits[at] == enough)
+    last = order[len(chosen)]
+    for at in order[len(chosen) + 1 :]:  # the order is stable: of equals the first is meant
+        if fits[at] < need:
+            break
+        if fits[at] < fits[last]:
+            last = at
     if best is not None:
         chosen, last = _better_few(fits, chosen, last, best)
     fits[last] = need
@@ -157,8 +160,8 @@ def fewest_of(values: Ints, first: Ints, last: Ints, width: int, need: int) -> I
 
 
 def fewest_in(grid: Ints, need: int) -> Ints:
-    """For each row, how many of its largest ``need`` takes. The grid is sorted in place."""
+    """For each row, how many of its largest ``need`` takes; each row suffices. The grid is sorted in place."""
     grid.sort(axis=1)
-    fewest: Ints = (np.add.accumulate(grid[:, ::-1], 1) < need).sum(axis=1)
+    fewest: Ints = (np.add.accumulate(grid[:, ::-1], 1) >= need).argmax(1)
     fewest += 1
     return fewest

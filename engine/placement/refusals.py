@@ -44,7 +44,7 @@ def invalid(request: WorkloadRequest) -> Refusal | None:
         if wrong:
             return Refusal(Reason.INVALID_REQUEST, f"{request.key}, pod set {pod_set.name}: {wrong}", pod_set.name)
         names.add(pod_set.name)
-    return _split_group(request.pod_sets)
+    return _split_group(request.pod_sets) if len(request.pod_sets) > 1 else None
 
 
 def _wrong(pod_set: PodSet, names: set[str]) -> str:
@@ -55,13 +55,13 @@ def _wrong(pod_set: PodSet, names: set[str]) -> str:
     if pod_set.topology.level is None and pod_set.topology.policy is not Policy.UNCONSTRAINED:
         return f"{pod_set.topology.policy.lower()} topology needs a level"
     low = [f"{name}={amount}" for name, amount in pod_set.requests.items() if amount < 0]
-    return f"negative request {', '.join(low)}" if low else _wrong_slices(pod_set)
+    if low:
+        return f"negative request {', '.join(low)}"
+    return _wrong_slices(pod_set) if pod_set.topology.slices else ""
 
 
 def _wrong_slices(pod_set: PodSet) -> str:
     layers = pod_set.topology.slices
-    if not layers:
-        return ""
     if pod_set.group:
         return f"it is in group {pod_set.group} and has slices; only one of the two is possible"
     whole, what = pod_set.count, "count"

@@ -21,7 +21,7 @@ from engine.cluster.tree import Tree
 
 TRIES: Final = 1  # routes followed to the nodes on large trees, for each wider level
 
-Pool = slice | Ints  # domains of one rank to choose from, ascending
+Pool = slice | Ints  # domains of one rank to choose from, each once
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class Gathering:
         """The same or a route in fewer wider domains; its pool has no leaves but those below chosen domains."""
         for rank in self.wider:
             owners = self.tree.owners[rank]
-            used = distinct(owners[route.pool])
+            used = np.unique(owners[route.pool])  # a tight route's pool has its last domain at the end
             if len(used) > 1:
                 route = self._in_fewer(rank, used, route)
         return route

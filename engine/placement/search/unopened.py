@@ -51,7 +51,7 @@ def _held_by(table: Table, requests: Amounts) -> tuple[list[int], int]:
     return [rows[name] for name in (CPU, MEMORY) if requests.get(name) and name in rows], 10
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Unopened:
     """The racks of a tree in which nothing runs, for pods with such ``requests``."""
 
@@ -63,16 +63,23 @@ class Unopened:
     def opens(self, leaves: Ints) -> bool:
         """Whether ascending leaves lie in one rack, and that one is idle."""
         tree, free, whole = self.tree, self.table.free, self.table.alloc
-        bounds, rack = tree.bounds[tree.leaf - 1], tree.owners[tree.leaf - 1][leaves[0]]
-        first, last = int(bounds[rack]), int(bounds[rack + 1])
-        if leaves[-1] >= last:
+        one, end, wide = int(leaves[0]), int(leaves[-1]), tree.grid[1]
+        if wide:
+            first = one - one % wide
+            last = min(first + wide, tree.size)
+        else:
+            bounds, rack = tree.bounds[tree.leaf - 1], tree.owners[tree.leaf - 1][one]
+            first, last = int(bounds[rack]), int(bounds[rack + 1])
+        if end >= last:
             return False
         span = slice(tree.lo + first, tree.lo + last) if tree.index is None else tree.index[first:last]
         rows, part = _held_by(self.table, self.requests)
         if part:
             return not any(_in_use(self.table, row, part, span).any() for row in rows)
-        # Of so few nodes nothing is compared faster.
-        return all(free[row, span].tobytes() == whole[row, span].tobytes() for row in rows)
+        for row in rows:  # of so few nodes nothing is compared faster
+            if free[row, span].tobytes() != whole[row, span].tobytes():
+                return False
+        return True
 
     def without_idle(self, counts: Ints) -> Ints | None:
         """Counts by leaf with those in idle racks set to 0; None where there is none."""

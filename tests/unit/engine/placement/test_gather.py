@@ -121,6 +121,19 @@ def test_on_large_trees_no_more_racks_and_nodes_than_without_and_fewer_blocks_as
     assert (gathered.amounts <= fit.room.counts.leaf[gathered.leaves]).all()
 
 
+@pytest.mark.parametrize(("seed", "part", "count"), [(28, 0.5, 400), (32, 0.8, 400), (35, 0.2, 128)])
+def test_where_the_last_rack_is_a_small_one_of_an_earlier_block_no_node_is_counted_twice(seed, part, count):
+    dice = np.random.default_rng(seed)
+    assert dice.choice([0.2, 0.5, 0.8]) == part
+    gpus = np.where(dice.random(1600) < part, dice.integers(1, 7, 1600), 0)
+    gpus = np.where(np.repeat(dice.random(100) < 0.3, 16), gpus, gpus // 2)
+    nodes = [make_node(f"n{i}", f"b{i // 512}", f"r{i // 16}", gpu=int(gpus[i])) for i in range(1600)]
+    fit = Fit.of(make_state(nodes), "tas", make_pod_set(count, Policy.PREFERRED))
+    pick = fit.chooser(-1).anywhere(1)
+    assert (np.diff(pick.leaves) > 0).all()
+    assert (pick.amounts <= fit.room.counts.leaf[pick.leaves]).all()
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=600), st.integers(1, 5000))
 def test_the_last_value_taken_is_found_by_a_tally_as_by_sorting(values, need):
