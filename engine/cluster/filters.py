@@ -86,7 +86,11 @@ class NodeFilter:
     def mask(self, nodes: "NodeColumns", selection: Selection) -> Mask | None:
         """True where a node passes; None where all do."""
         found: Mask | None = None
-        if nodes.table.in_order and self.terms is None and not (self.selector or self.volumes or self.claims or self.domain):
+        if (
+            nodes.table.in_order
+            and self.terms is None
+            and not (self.selector or self.volumes or self.claims or self.domain)
+        ):
             return None
         for _, part in self.parts(nodes, selection):
             found = part if found is None else found & part

@@ -308,8 +308,7 @@ class ClusterState:
 
     def _note_held(self, parts: Mapping[str, Slots], sign: int) -> None:
         for slots in parts.values():
-            source = slots.assignment.source
-            if source is not None and source.anti_affinity:
+            if (source := slots.assignment.source) is not None and source.anti_affinity:
                 self.affinity_index.note_held(slots, sign)
 
     def unclaimed(self, workload: str, pod_set: str) -> tuple[tuple[Path, int], ...]:

@@ -72,6 +72,8 @@ class Chooser:
         pick = self.solve(rank, int(found[0]), steps) if single else self._best(rank, found, fits, steps)
         if self.unopened is None or among is not None or level >= self.tree.leaf:
             return pick
+        if single and rank == self.tree.leaf - 1:
+            return pick  # no other rack takes them
         return self._in_use(pick, len(steps)) if self.unopened.opens(pick.leaves) else pick
 
     def _in_use(self, pick: Pick, steps: int) -> Pick:

@@ -200,10 +200,8 @@ class Candidates:
         queues = self.queues
         if other.phase is not Phase.ADMITTED or key in queues.fresh or key in queues.losing or self._protected(key):
             return False
-        if self.spared(key) or key in self._sharing:
-            return False
-        held = self.queues.quotas.held.get(key)
-        if held is None or held.leaving:
+        held = queues.quotas.held.get(key)
+        if held is None or held.leaving or (held.non_preemptible and self.spared(key)) or key in self._sharing:
             return False
         priority, mine = other.workload.priority, self.entry.workload
         if other.queue == self.entry.queue:

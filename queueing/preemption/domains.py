@@ -122,23 +122,33 @@ class CandidateDomains:
         if by_count:
             low = last
         for at in range(low, last + 1) if every else sorted({low, last}):
-            yield from self._ranked(self._up_to(at), int(self._priorities[at]), by_count=by_count)
+            yield from self._ranked(at, by_count=by_count)
 
-    def _up_to(self, at: int) -> Rows:
-        return self.rows.of(self.occupancy.priority[self.rows.owner] <= self._priorities[at])
+    def _up_to(self, at: int) -> tuple[Rows, dict[str, Ints]]:
+        """What all up to this one of the priorities hold, and by resource what would be free without them."""
+        found = self._looked_at.get(at)
+        if found is None:
+            rows = self.rows.of(self.occupancy.priority[self.rows.owner] <= self._priorities[at])
+            found = self._looked_at[at] = rows, self.occupancy.freed(rows, self.resources)
+        return found
+
+    @cached_property
+    def _looked_at(self) -> dict[int, tuple[Rows, dict[str, Ints]]]:
+        return {}
 
     def _suffices(self, at: int) -> bool:
         """Whether some domain would take the pod set if all up to this one of the priorities were gone."""
-        freed = self.occupancy.freed(self._up_to(at), self.resources)
+        _, freed = self._up_to(at)
         return int(self.outlook.domains(freed, self._claimed(int(self._priorities[at]))).max(initial=0)) >= self.need
 
     def _claimed(self, most: int) -> Ints | None:
         """By leaf, for how many pods there are devices once all up to a priority are gone; None: for as many as now."""
         return None if self.relief is None else self.relief.counts(most)
 
-    def _ranked(self, rows: Rows, most: int, *, by_count: bool) -> Iterator[CandidateDomain]:
+    def _ranked(self, up_to: int, *, by_count: bool) -> Iterator[CandidateDomain]:
         outlook, need, owner = self.outlook, self.need, self.outlook.owner
-        freed, claimed = self.occupancy.freed(rows, self.resources), self._claimed(most)
+        (rows, freed), most = self._up_to(up_to), int(self._priorities[up_to])
+        claimed = self._claimed(most)
         now, then = outlook.leaves(), outlook.leaves(freed, claimed)
         gain, cost = then - now, self._costs(rows, by_count=by_count)
         enough = outlook.domains(freed, claimed) >= need
@@ -159,11 +169,18 @@ class CandidateDomains:
                 chosen = np.zeros(outlook.tree.size, np.bool_)
                 chosen[leaves[used & (domain == at)]] = True
                 first = leaves[domain == at]
-                others = np.setdiff1d(np.arange(span.start, span.stop), first)
-                ready = others[now[others] > 0]
-                wide, cost_of = np.unique(inside), float(price[at])
-                narrow, nodes = np.unique(rows.owner[chosen[rows.leaf]]), np.concatenate([ready, first])
+                ready = now[span] > 0
+                ready[first - span.start] = False
+                wide, cost_of = self._distinct(inside), float(price[at])
+                narrow = self._distinct(rows.owner[chosen[rows.leaf]])
+                nodes = np.concatenate([ready.nonzero()[0] + span.start, first])
                 yield CandidateDomain(narrow, wide, cost_of, nodes, most)
+
+    def _distinct(self, owners: Ints) -> Ints:
+        """Each number once, ascending."""
+        there = np.zeros(len(self.occupancy.keys), np.bool_)
+        there[owners] = True
+        return there.nonzero()[0]
 
     def owners_on(self, region: CandidateDomain) -> dict[str, list[str]]:
         """By node of a region, the candidates that hold something there."""

@@ -37,7 +37,10 @@ def counted(pod_sets: Iterable[PodSet]) -> frozenset[str]:
 
 def amount_of(requests: Amounts, resources: frozenset[str]) -> int:
     """What one pod has of them, together."""
-    return sum([requests.get(name, 0) for name in resources])
+    total = 0
+    for name in resources:
+        total += requests.get(name, 0)
+    return total
 
 
 def held(parts: Iterable[Assignment], pods: Iterable[Pod], resources: frozenset[str]) -> dict[str, int]:

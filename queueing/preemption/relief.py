@@ -52,10 +52,10 @@ class DeviceRelief:
         if ask is None:
             return None
         found = [
-            DeviceHolder(number, int(usage.priority[number]), pods, slots, taking.devices(usage.keys[number]))
+            DeviceHolder(number, int(usage.priority[number]), pods, slots, taking.devices(unit, taking.pods(unit)))
             for number in eligible.nonzero()[0].tolist()
-            if not is_pod(usage.keys[number])
-            for pods, slots in (_held(taking, usage.keys[number]),)
+            if not is_pod(unit := usage.keys[number])
+            for pods, slots in (_held(taking, unit),)
             if pods or slots
         ]
         return cls(taking.state, outlook, ask, tuple(found)) if found else None

@@ -241,8 +241,9 @@ class _Search:
 
     def _frees(self, unit: str) -> int:
         """What a unit that is in the state gives up of what counts."""
-        amounts = self.removal.holds(unit, self.removal.pods(unit), self._resources)
-        return sum(amounts.values()) + (self.removal.devices(unit) if CLAIMED in self._resources else 0)
+        pods = self.removal.pods(unit)
+        amounts = self.removal.holds(unit, pods, self._resources)
+        return sum(amounts.values()) + (self.removal.devices(unit, pods) if CLAIMED in self._resources else 0)
 
     @cached_property
     def _resources(self) -> frozenset[str]:

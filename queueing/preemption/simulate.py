@@ -66,7 +66,7 @@ class SimulatedRemoval:
             if key not in self.before:
                 self.before[key] = tuple(self.state.assignments(key).values())
             pods = self.pods(unit)
-            taken[unit] = RemovedUnit(held[unit], pods, self.devices(unit))
+            taken[unit] = RemovedUnit(held[unit], pods, self.devices(unit, pods) if pods else 0)
             for pod in pods:
                 self.state.remove_pod(pod.key, deallocated=not is_pod(unit))
             if not domain_of(unit):
@@ -127,7 +127,9 @@ class SimulatedRemoval:
 
     def pods(self, unit: str) -> tuple[Pod, ...]:
         """The bound pods of a unit: a node is in one domain, so those on its nodes."""
-        pods = [self.state.pods[pod] for pod in self.queues.holder(unit).pods if pod in self.state.pods]
+        if not (keys := self.queues.holder(unit).pods):
+            return ()
+        pods = [self.state.pods[pod] for pod in keys if pod in self.state.pods]
         nodes = self.nodes(unit)
         return tuple([pod for pod in pods if nodes is None or pod.node in nodes])
 
@@ -138,12 +140,12 @@ class SimulatedRemoval:
         lost = split(self.state.assignments(holder_of(unit)).values(), [domain])[1]
         return {name for part in lost for piece in part.slices for name, _ in piece.nodes}
 
-    def devices(self, unit: str) -> int:
-        """How many devices the claims of a unit give back when it goes, as things are."""
-        if is_pod(unit):
+    def devices(self, unit: str, pods: Iterable[Pod]) -> int:
+        """How many devices the claims of a unit with these pods give back when it goes, as things are."""
+        holders = self.state.cluster.devices.holders
+        if is_pod(unit) or not holders.pods:
             return 0
-        keys = [pod.key for pod in self.pods(unit)]
-        return len(set(self.state.cluster.devices.holders.devices_of(keys)))
+        return len(set(holders.devices_of([pod.key for pod in pods])))
 
     def holds(self, unit: str, pods: Iterable[Pod], resources: frozenset[str]) -> dict[str, int]:
         """By node, what a unit with these pods has of some resources."""

@@ -16,7 +16,7 @@ Rules
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from queueing.model import ClusterQueue, FlavorResource, Quantities, Quota, Workload
@@ -156,7 +156,7 @@ class Quotas:
         old = self.held.get(workload)
         if old is None or old.leaving == leaving:
             return
-        self.held[workload] = replace(old, leaving=leaving)
+        self.held[workload] = Held(old.queue, old.amounts, leaving, old.non_preemptible)
         found = self._leaving.setdefault(old.queue, {})
         stays = self._non_preemptible.setdefault(old.queue, {}) if old.non_preemptible else None
         for key, amount in old.amounts.items():
@@ -240,7 +240,7 @@ class Quotas:
         quota = self._quota.get(queue, {}).get(key)
         if found is None or quota is None:
             return 0
-        used = self.used(queue, key)
+        used = self._used.get(queue, {}).get(key, 0)
         if not found.cohort:
             return max(0, quota.nominal - used)
         own = _own(quota)
@@ -264,17 +264,21 @@ class Quotas:
 
     def fits(self, queue: str, amounts: Quantities, *, non_preemptible: bool = False) -> bool:
         """Whether the queue may take these amounts now."""
-        return all(
-            amount <= 0 or amount <= self.available(queue, key, non_preemptible=non_preemptible)
-            for key, amount in amounts.items()
-        )
+        for key, amount in amounts.items():
+            if amount <= 0:
+                continue
+            if amount > self._available(queue, key):
+                return False
+            if non_preemptible and amount > self.available(queue, key, non_preemptible=True):
+                return False
+        return True
 
     def ever(self, queue: str, amounts: Quantities, *, non_preemptible: bool = False) -> bool:
         """Whether the queue may take these amounts when nobody uses anything."""
-        return all(
-            amount <= 0 or amount <= self.limit(queue, key, non_preemptible=non_preemptible)
-            for key, amount in amounts.items()
-        )
+        for key, amount in amounts.items():
+            if amount > 0 and amount > self.limit(queue, key, non_preemptible=non_preemptible):
+                return False
+        return True
 
     def missing(self, queue: str, amounts: Quantities, *, non_preemptible: bool = False) -> Iterator[Missing]:
         """Each quota that does not suffice."""
@@ -291,9 +295,11 @@ class Quotas:
 
     def borrows(self, queue: str, amounts: Quantities) -> bool:
         """Whether it would use more than its nominal quota of one of these."""
-        return any(
-            amount > 0 and self.used(queue, key) + amount > self.nominal(queue, key) for key, amount in amounts.items()
-        )
+        used, quotas = self._used.get(queue, {}), self._quota.get(queue, {})
+        for key, amount in amounts.items():
+            if amount > 0 and used.get(key, 0) + amount > quotas.get(key, _NONE).nominal:
+                return True
+        return False
 
     def over(self, queue: str, key: FlavorResource) -> int:
         """How much it uses beyond its nominal quota, victims on their way out not counted."""

@@ -76,10 +76,8 @@ class Unopened:
         rows, part = _held_by(self.table, self.requests)
         if part:
             return not any(_in_use(self.table, row, part, span).any() for row in rows)
-        for row in rows:  # of so few nodes nothing is compared faster
-            if free[row, span].tobytes() != whole[row, span].tobytes():
-                return False
-        return True
+        # Of so few nodes nothing is compared faster.
+        return all(free[row, span].tobytes() == whole[row, span].tobytes() for row in rows)
 
     def without_idle(self, counts: Ints) -> Ints | None:
         """Counts by leaf with those in idle racks set to 0; None where there is none."""
