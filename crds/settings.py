@@ -168,6 +168,8 @@ class Settings(BaseModel):
     """Where moves are allowed: a job that prefers a level and was spread comes together when room appears."""
     replace_misaligned: bool = True
     """Where moves are allowed: a pod that did not get the NUMA alignment or links it asks for goes to another node."""
+    make_room: bool = True
+    """Where moves are allowed: small jobs go elsewhere for one that has waited long for the domain they are in."""
     wait_for_pods_ready_timeout_seconds: Seconds | None = None
     """All pods of a queued workload must be ready so long after its admission, or it is put back; absent: no limit."""
     wait_for_pods_ready_recovery_timeout_seconds: Seconds | None = None

@@ -18,6 +18,7 @@ class Reason(StrEnum):
     # A workload that runs is moved.
     TOGETHER = "PullTogether"  # it prefers a level and was spread
     REALIGNED = "Realign"  # a pod did not get the alignment that it asks for
+    ROOM_MADE = "MakeRoom"  # one that waits for long needs its domain
     DEFRAGMENTED = "Defrag"  # an administrator said so
     NOTHING_TO_MOVE = "NothingToMove"
     MOVES_USED_UP = "MovesUsedUp"  # no more of them this hour

@@ -34,13 +34,15 @@ class MoveRules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """``per_hour``: moves in all; 0: none. ``rest``: seconds until one is moved after it was admitted, or moved.
 
     ``together``: who prefers a level and is spread is moved into one domain when there is room. ``misaligned``: pods
-    that did not get the alignment that they ask for are moved to other nodes.
+    that did not get the alignment that they ask for are moved to other nodes. ``room``: small ones go elsewhere
+    where one waits for long that needs their domain (`queueing.making_room`).
     """
 
     per_hour: int = 0
     rest: float = HOUR
     together: bool = True
     misaligned: bool = True
+    room: bool = True
 
 
 NO_MOVES: Final = MoveRules()

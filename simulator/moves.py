@@ -1,7 +1,8 @@
 """Moves of jobs that run (docs/moves.md), in simulated time: who is moved, and where to, as the queue core decides it.
 
-Only jobs come together that prefer a level and are spread; those whose pods keep together in slices or groups all at
-once. Nobody is moved whose pods hold devices of resource claims, and none that says so.
+Jobs come together that prefer a level and are spread, and make room for one that waits long; those whose pods keep
+together in slices or groups go all at once.
+Nobody is moved whose pods hold devices of resource claims, and none that says so.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -12,6 +13,7 @@ from engine.model import PodSet, Policy
 from engine.placement.relocate import gather, gather_all, spread
 from engine.results import Refusal
 from queueing.cycle.elastic import sized
+from queueing.making_room import Going, RoomTurns, lift, make_room
 from queueing.moves import LOOK, LOOKED_AT, SEARCHES, MoveLog, MoveRules, MoveTurns, hindered, instead, relocated
 from queueing.queues.entry import AssumedAdmission, Entry
 from queueing.queues.queues import Queues
@@ -27,18 +29,23 @@ class Mover:
         self._rules = rules
         self._log = MoveLog(rules)
         self._turns = MoveTurns(self._log)
+        self._rooms = RoomTurns(rules)
+        self._running: dict[str, float] = {}  # since when, of those that may be moved
         self._spread: dict[str, tuple[Job, float]] = {}  # those that could come together, and when they were admitted
         self._more = False  # the last look was cut short
 
     def note(self, job: Job, since: float) -> None:
         """A job's pods lie where they lie now; it was admitted ``since``."""
         self.forget(job.key)
+        if not job.stays:
+            self._running[job.key] = since
         if not job.stays and _is_spread(self._state, self._queues.entries[job.key]):
             self._spread[job.key] = job, since
 
     def forget(self, key: str) -> None:
         """A job holds nothing any more."""
         self._spread.pop(key, None)
+        self._running.pop(key, None)
         self._turns.forget(key)
 
     def next_moves(self, now: float, steady: Callable[[str], bool]) -> Iterator[tuple[str, AssumedAdmission]]:
@@ -47,6 +54,7 @@ class Mover:
         ``steady``: whether all pods of a job run.
         """
         self._more = False
+        yield from self._make_room(now, steady)
         searches, wanting = 0, dict[str, list[str]]()
         for key, (job, since) in self._spread.items() if self._log.left(now) else ():
             if self._log.rested(key, since, now) and not self._turns.unchanged(self._queues, key, now):
@@ -69,12 +77,38 @@ class Mover:
             self._turns.forget(key)
             yield key, found
 
+    def _make_room(self, now: float, steady: Callable[[str], bool]) -> Iterator[tuple[str, AssumedAdmission]]:
+        """Those who go for one who waits long."""
+
+        def asks(key: str) -> Going | None:
+            since = self._running.get(key)
+            if since is None or not self._log.rested(key, since, now) or hindered(self._queues, key) or not steady(key):
+                return None
+            entry, held = self._queues.entries[key], self._state.assignments(key)
+            pod_sets = tuple([sized(entry, part.levels, name, part.count) for name, part in held.items()])
+            if any(pod_set.devices for pod_set in pod_sets):
+                return None
+            return Going(pod_sets, tuple(entry.pods), as_one=_as_one(entry.workload.pod_sets))
+
+        for claim in self._rooms.due(self._queues, now):
+            if most := self._log.left(now):
+                found = make_room(self._state, self._queues, claim, most, asks=asks, allows=lambda _key, _grant: True)
+                self._rooms.note(self._queues, claim, now)
+                if found:
+                    lift(self._state, claim)
+                for key in found:
+                    self._log.begin(key, now)
+                    self._turns.forget(key)
+                yield from found.items()
+
     def next_time(self, now: float) -> float | None:
         """When somebody may be moved, if nothing happens until then."""
         rest, resting, spread_ones = self._rules.rest, self._log.resting, self._spread.items()
         times = [max(since + rest, now + resting(key, now)) for key, (_, since) in spread_ones]
         if self._spread and not self._log.left(now):
             times.append(self._log.free_at(now))
+        if (room := self._rooms.next_time(self._queues, now)) is not None:
+            times.append(room if self._log.left(room) else self._log.free_at(room))
         if self._more:
             times.append(now + LOOK)
         return min((at for at in times if at > now), default=None)

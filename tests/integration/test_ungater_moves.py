@@ -28,6 +28,7 @@ from kube.resources import (
 pytestmark = pytest.mark.cluster
 
 PREFERRED = {KEYS.preferred[0]: RACK_LABEL}
+REQUIRED = {KEYS.required[0]: RACK_LABEL}
 MOVES = {"moves_per_hour": 100, "move_rest_seconds": 0.5, "eviction_patience_seconds": 3.0}
 SLOW = {"topogate.dev/stop-seconds": "4"}  # pods take so long to end
 ZONE = {"cpu": 48, "memory": 64 * GI, GPU: 4}
@@ -100,6 +101,32 @@ async def test_a_preferred_job_that_was_spread_comes_together_when_room_appears(
             "status"
         ]["phase"] == "Running"
         await jobs.stays("train", pods)
+
+
+async def test_small_jobs_go_elsewhere_for_one_that_waits_long_for_a_rack(jobs, client):
+    """Each rack has a job of one host: one of them goes, and the job that needs all of a rack gets that."""
+    async with Running(client, **MOVES, queue_patience_seconds=1.0):
+        await jobs.create(job("one", 1, gpus=8, request=REQUIRED))
+        (first,) = await jobs.running("one", 1)
+        rack = int(next(iter(racks_of([first])))[1].rpartition("r")[2])
+        for host in (1, 2):
+            if jobs.host(rack, host) != first["spec"]["nodeName"]:
+                await jobs.fill("other", rack, host)
+        await jobs.create(job("two", 1, gpus=8, request=REQUIRED))
+        (second,) = await jobs.running("two", 1)
+        assert racks_of([second]) != racks_of([first])
+        await jobs.delete("other")
+        await jobs.submit("gang", 2, gpus=8, request=REQUIRED)
+        gang = await jobs.running("gang", 2)
+        assert len(racks_of(gang)) == 1
+        small = [*await jobs.running("one", 1), *await jobs.running("two", 1)]
+        assert len(racks_of(small)) == 1
+        uids = {pod["metadata"]["uid"] for pod in small}
+        moved = [name for name, pod in (("one", first), ("two", second)) if pod["metadata"]["uid"] not in uids]
+        assert len(moved) == 1, "the other one was left alone"
+        said = await jobs.condition(moved[0], "Moving", "False", "Moved")
+        assert "gang" in said["message"]
+        await jobs.event(moved[0], "MakeRoom")
 
 
 async def test_nothing_is_moved_where_nobody_allows_it(jobs, client):

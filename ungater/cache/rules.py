@@ -54,4 +54,5 @@ def move_rules(settings: "Settings") -> MoveRules:
         rest=settings.move_rest_seconds,
         together=settings.pull_together,
         misaligned=settings.replace_misaligned,
+        room=settings.make_room,
     )

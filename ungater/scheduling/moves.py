@@ -18,7 +18,9 @@ from engine.reasons import Reason
 from engine.results import Refusal
 from kube.events import EventRecorder
 from kube.objects import Condition, Pod, condition
+from queueing.making_room import Going, RoomTurns, lift, make_room
 from queueing.moves import LOOK, LOOKED_AT, SEARCHES, MoveLog, MoveRules, MoveTurns
+from queueing.queues.claim import BackfillReservation
 from queueing.queues.entry import AssumedAdmission
 from ungater.cache.cache import Cache
 from ungater.metrics import Metrics
@@ -78,6 +80,7 @@ class Moves:
         self._clock = clock
         self._log = MoveLog(rules)
         self._turns = MoveTurns(self._log)
+        self._rooms = RoomTurns(rules)
         self._before: dict[str, AssumedAdmission] = {}  # by workload that is moved: what it held
         self._next = 0.0
         self._remembered = False
@@ -90,6 +93,9 @@ class Moves:
         self._next = now + LOOK
         self._remember(now)
         self._answer_requests(now)
+        for claim in self._rooms.due(self._cache.queues, now) if self._log.left(now) else ():
+            with self._cache.guard("workload", claim.key):
+                self._make_room(claim, now)
         if not self._log.left(now):
             return
         searches = 0
@@ -98,6 +104,28 @@ class Moves:
                 return
             with self._cache.guard("workload", entry.key):
                 searches += self._try(entry, now)
+
+    def _make_room(self, claim: BackfillReservation, now: float) -> None:
+        """Those go for one who waits long that are small beside it, and have another place."""
+        cache = self._cache
+
+        def asks(key: str) -> Going | None:
+            entry = cache.entries.of_workload(key)
+            return relocation.going(cache, entry) if entry is not None and self._has_rested(entry, now) else None
+
+        def allows(key: str, grant: AssumedAdmission) -> bool:
+            entry = cache.entries.of_workload(key)
+            return entry is not None and not relocation.kept(cache, entry, grant)
+
+        self._rooms.note(cache.queues, claim, now)
+        found = make_room(cache.state, cache.queues, claim, self._log.left(now), asks=asks, allows=allows)
+        if found:
+            lift(cache.state, claim)
+        for key, grant in found.items():
+            entry = cache.entries.of_workload(key)
+            if entry is not None:
+                text = f"it goes elsewhere for {claim.key}, which has waited for long and needs the domain"
+                self._begin(entry, Move(grant, Reason.ROOM_MADE, text), now)
 
     def _answer_requests(self, now: float) -> None:
         """What administrators ask for (`ungater.model.move_request`) is begun, or refused with a reason, at once."""
@@ -167,6 +195,9 @@ class Moves:
         misaligned = self._rules.misaligned and entry.mismatches and self._cache.unkept(entry)
         if not misaligned and not (self._rules.together and relocation.is_spread(entry)):
             return False
+        return self._has_rested(entry, now)
+
+    def _has_rested(self, entry: WorkloadEntry, now: float) -> bool:
         observed = entry.observed
         since = conditions.since(observed.conditions, conditions.QUOTA_RESERVED) if observed is not None else None
         return since is not None and self._log.rested(entry.key, since, now)

@@ -19,8 +19,9 @@ from engine.cluster.tree import Path
 from engine.model import PodSet, Policy
 from engine.placement.relocate import away, gather, gather_all, relocate
 from engine.results import Refusal
-from kube.objects import Pod, controller_of, is_true
+from kube.objects import Pod, controller_of, is_true, key
 from queueing import moves
+from queueing.making_room import Going
 from queueing.queues.entry import AssumedAdmission
 from ungater.cache.cache import Cache
 from ungater.model import conditions
@@ -104,6 +105,13 @@ def is_spread(entry: WorkloadEntry) -> bool:
         unit = f"group {request.group or owned.shared}" if request.group or owned.shared else owned.name
         used.setdefault(unit, set()).update(slot.values[:depth] for slot in slots.slots)
     return any(len(domains) > 1 for domains in used.values())
+
+
+def going(cache: Cache, entry: WorkloadEntry) -> Going | None:
+    """What goes when it makes room for another; None where it is not moved now."""
+    if unmovable(cache, entry):
+        return None
+    return Going(tuple(_pod_sets(cache, entry)), tuple(map(key, entry.pods.values())), as_one=as_one(entry))
 
 
 def realigned(cache: Cache, entry: WorkloadEntry, pods: Mapping[str, str]) -> AssumedAdmission | None:

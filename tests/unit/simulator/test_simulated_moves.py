@@ -1,7 +1,7 @@
 """Jobs that come together while they run, in simulated time: when, how many in an hour, and what it costs them."""
 
 import pytest
-from sim_factories import RACK, ends, make_cluster, make_job
+from sim_factories import RACK, ends, make_cluster, make_job, waits
 
 from cli.simulate.cluster import generated
 from cli.simulate.options import Made
@@ -114,3 +114,44 @@ def test_jobs_on_machines_with_an_inside_are_moved_too():
     assert [one.moves for one in result.outcomes] == [0, 0, 1]
     assert list(racks)[:3] == [0, 1, HOUR + 31]
     assert result.instances
+
+
+def broken(*, small=1, other_small=1, gang=0, **more):
+    """Two racks of four nodes in each of which small jobs run on, beside one that ends at 100; a job wants a rack."""
+    return [
+        make_job("first", 0, 100, pods=4 - small, required=RACK),
+        make_job("one", 0, 100_000, pods=small, **more),
+        make_job("second", 0, 100, pods=4 - other_small, required=RACK),
+        make_job("two", 0, 100_000, pods=other_small, **more),
+        make_job("gang", 1, 1000, pods=4, required=RACK, priority=gang),
+    ]
+
+
+def test_small_jobs_go_elsewhere_for_one_that_waits_long_for_their_domain():
+    """Not before it has waited for as long as they are left alone, and no more of them than need be."""
+    result, _ = followed(broken(), Options(checkpoint=600), cluster=make_cluster(2, 4))
+    small = [one for one in result.outcomes if one.name in {"one", "two"}]
+    assert sorted(one.moves for one in small) == [0, 1]
+    assert {one.evictions for one in result.outcomes} == {0}
+    assert waits(result)["gang"] == HOUR + 30
+
+
+@pytest.mark.parametrize(
+    ("policy", "options", "more"),
+    [
+        (Policy("still"), Options(), {}),
+        (OURS, Options(moves_per_hour=0), {}),
+        (OURS, Options(), {"stays": True}),
+        (OURS, Options(), {"gang": -1}),
+        (OURS, Options(), {"small": 3, "other_small": 3}),
+        (OURS, Options(), {"small": 1, "other_small": 4}),
+    ],
+    ids=["not allowed", "none an hour", "it stays", "higher priority", "too large", "no room elsewhere"],
+)
+def test_nobody_makes_room_where_that_is_not_allowed_or_does_not_pay(policy, options, more):
+    jobs = broken(**more)
+    if more.get("other_small") == 4:
+        jobs = [one for one in jobs if one.name != "second"]
+    result, _ = followed([one for one in jobs if one.pods], options, policy=policy, cluster=make_cluster(2, 4))
+    assert {one.moves for one in result.outcomes} == {0}
+    assert waits(result)["gang"] >= 99_000

@@ -4,7 +4,7 @@ import dataclasses
 
 import msgspec
 import pytest
-from support.owned import KEYS, make_job, make_owner, make_pod
+from support.owned import KEYS, make_job, make_known, make_owner, make_pod
 from support.queued_world import filled
 from support.world import World, make_node
 
@@ -12,6 +12,7 @@ from clock import SYSTEM
 from engine.reasons import Reason
 from kube.events import EventRecorder
 from kube.objects import Condition
+from queueing.cycle.cycle import cycle
 from queueing.moves import MoveRules
 from ungater.cache.pod_groups import BARE
 from ungater.metrics import Metrics
@@ -27,6 +28,8 @@ from ungater.scheduling import relocation
 from ungater.scheduling.moves import Moves
 
 PREFERRED = {KEYS.preferred[0]: "rack"}
+REQUIRED = {KEYS.required[0]: "rack"}
+HOUR = 3600.0
 ALLOWED = MoveRules(per_hour=5, rest=600.0)
 NOW = 1_800_000_000.0
 LONG_AGO = "2026-11-20T00:00:00Z"
@@ -927,3 +930,59 @@ def test_a_service_that_does_not_tell_how_many_pods_it_has_does_not_go_as_a_whol
     assert "no move goes with" in relocation.unmovable(cluster.world.memory, entry)
     cluster.look()
     assert cluster.begun == []
+
+
+def broken(cluster):
+    """Each rack has two CPUs of four in use by a job of its own; another job has waited long for all of one rack."""
+    first = cluster.job("one", 2, request=REQUIRED)
+    other = cluster.filler("other", "r1-h2")
+    second = cluster.job("two", 2, request=REQUIRED)
+    cluster.gone(other)
+    assert {*racks(first), *racks(second)} == {"r1", "r2"}
+    job = make_job("gang", parallelism=4, labels={KEYS.queue_name: "team"}, suspend=True)
+    cluster.world.put("job", job)
+    entry = cluster.world.memory.entries[id_of(job)]
+    entry.observe(make_known(entry.job))
+    cluster.world.memory.admissions.enter(entry)
+    waiting = cluster.world.memory.queues.entries[entry.key]
+    waiting.restart(cluster.clock.time - HOUR)
+    assert not cycle(cluster.world.memory.state, cluster.world.memory.queues, cluster.clock.time).admitted
+    assert entry.key in cluster.world.memory.queues.claims
+    return first, second, entry
+
+
+def test_one_goes_elsewhere_for_a_job_that_waits_long_for_its_rack(cluster):
+    first, second, waiting = broken(cluster)
+    before = racks(first), racks(second)
+    cluster.look()
+    assert len(cluster.begun) == 1
+    (gone,) = [entry for entry in (first, second) if entry.key in cluster.begun]
+    assert {*racks(first), *racks(second)} == before[1 if gone is first else 0]
+    (said,) = [one for one in gone.observed.conditions if one.type == MOVING]
+    assert (said.status, said.reason) == ("True", "MakeRoom")
+    assert waiting.key in said.message
+    cluster.look(after=HOUR)
+    assert len(cluster.begun) == 1, "it is under way"
+
+
+@pytest.mark.parametrize(
+    "rules", [MoveRules(), MoveRules(per_hour=5, rest=600.0, room=False), MoveRules(per_hour=5, rest=HOUR + 60)]
+)
+def test_nobody_goes_where_that_is_not_allowed_or_too_early(rules):
+    cluster = Moving(rules)
+    broken(cluster)
+    cluster.look()
+    assert not cluster.begun
+
+
+def test_nobody_goes_who_says_that_it_is_not_safe(cluster):
+    first, second, _ = broken(cluster)
+    for entry in (first, second):
+        for pod in list(entry.pods.values()):
+            meta = msgspec.structs.replace(
+                pod.metadata,
+                annotations={**pod.metadata.annotations, "cluster-autoscaler.kubernetes.io/safe-to-evict": "false"},
+            )
+            cluster.world.put("pod", msgspec.structs.replace(pod, metadata=meta))
+    cluster.look()
+    assert not cluster.begun
