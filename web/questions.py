@@ -22,7 +22,10 @@ class Questions(Protocol):
         ...
 
     def explain(self, key: str, sight: Sight) -> Json:
-        """Why a workload waits: how near each domain comes, and what would have to be freed. Raises QuestionError."""
+        """Why a workload waits, or an admitted one does not grow: how near each domain comes, and what would free it.
+
+        Raises QuestionError.
+        """
         ...
 
     def place(self, text: str, namespace: str, sight: Sight) -> Json:

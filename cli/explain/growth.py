@@ -26,6 +26,12 @@ class Growth(msgspec.Struct, frozen=True):
     relief: Relief | None = None
 
 
+def in_words(found: Growth) -> str:
+    """The sentence that says it, wherever it is told."""
+    pods = f" by {found.pods} pod{'s' * (found.pods != 1)}" if found.pods else ""  # else it wants larger ones
+    return f"It waits to grow{pods}: {room_report.without_closest(found.message, found.room)}"
+
+
 def growth(memory: Cache, record: WorkloadEntry, flavors: Collection[str] | None, now: float) -> Growth | None:
     """None where it wants no more than it has, would get it in the next cycle, or its victims go already.
 

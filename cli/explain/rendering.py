@@ -10,7 +10,7 @@ from cli.cluster import required_evictions as reliefs
 from cli.cluster import room_report
 from cli.cluster.room_report import CLOSEST
 from cli.explain import queue_report
-from cli.explain.growth import Growth
+from cli.explain.growth import Growth, in_words
 from cli.explain.report import PlacedPod, Report
 from engine.reasons import Reason
 
@@ -63,8 +63,7 @@ def _growth(found: Growth | None, most: int) -> Iterator[RenderableType]:
     """What one lacks that waits to grow."""
     if found is None:
         return
-    pods = f" by {found.pods} pod{'s' * (found.pods != 1)}" if found.pods else ""  # else it wants larger ones
-    yield Text(f"\nIt waits to grow{pods}: {room_report.without_closest(found.message, found.room)}")
+    yield Text(f"\n{in_words(found)}")
     if found.room:
         yield room_report.table(found.room, found.pods, most)
         yield from room_report.notes(found.room)

@@ -2,7 +2,7 @@
 
 import re
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from cli.cluster import required_evictions as reliefs
 from cli.cluster.dump import Dump
 from cli.cluster.manifests import read as read_manifests
 from cli.explain import queue_report
+from cli.explain.growth import growth, in_words
 from cli.output import Failure
 from cli.place import report as place_report
 from cli.queues.report import MOST_WORDS, why
@@ -75,7 +76,7 @@ class ClusterQuestions:
         if entry is None:
             raise QuestionError("nothing is known of its owner")
         reading = self._queues(dump, workloads)
-        made: Json = {"reason": "", "message": "", "queue": None, "room": [], "relief": None}
+        made: Json = {"reason": "", "message": "", "queue": None, "room": [], "relief": None, "growth": None}
         if key in reading.workloads and entry.job.queue:
             place = queue_report.place(reading, memory.state, key, memory.charged(entry))
             made["queue"] = msgspec.to_builtins(place)
@@ -85,7 +86,8 @@ class ClusterQuestions:
                 stored = reading.condition(key)
                 made["reason"], made["message"] = stored.reason, stored.message
         if entry.admission is not None:
-            return made
+            made["growth"] = self._growth(memory, entry, _flavors(reading, made["queue"]), sight)
+            return _unnamed(made, sight)
         dry_run.enter(memory, entry, self._clock.now())
         room = _room(memory, entry, reading, made["queue"])
         made["room"] = msgspec.to_builtins(room) if sight.hosts else []
@@ -93,6 +95,19 @@ class ClusterQuestions:
         relief = reliefs.relief(memory, entry, reason, room) if sight.hosts else None
         made["relief"] = _relief(msgspec.to_builtins(relief), sight)
         return _unnamed(made, sight)
+
+    def _growth(
+        self, memory: Cache, entry: WorkloadEntry, flavors: Collection[str] | None, sight: Sight
+    ) -> Json | None:
+        """What one lacks that is admitted and waits to grow, as ``topogate explain`` has it."""
+        found = growth(memory, entry, flavors, self._clock.now())
+        if found is None:
+            return None
+        if sight.namespaces is not None:
+            found = msgspec.structs.replace(found, message=found.reason)  # the message may name others
+        made: Json = msgspec.to_builtins(found)
+        relief = _relief(made["relief"], sight) if sight.hosts else None
+        return {**made, "text": in_words(found), "room": made["room"] if sight.hosts else [], "relief": relief}
 
     def place(self, text: str, namespace: str, sight: Sight) -> Json:
         """See `web.questions`."""
@@ -176,8 +191,12 @@ def _room(
     if not isinstance(owned.request, ParsedRequest):
         return ()
     asked = memory.pod_sets.pod_set(entry, owned, TopologyRequest(policy=Policy.UNCONSTRAINED))
-    flavors = reading.flavors_of(queue["cluster_queue"]) if queue is not None else None
-    return room_report.rooms(memory.state, owned.request, asked, flavors)
+    return room_report.rooms(memory.state, owned.request, asked, _flavors(reading, queue))
+
+
+def _flavors(reading: live_queues.Reading, queue: Json | None) -> Collection[str] | None:
+    """The flavors that its queue may give it; None: any."""
+    return reading.flavors_of(queue["cluster_queue"]) if queue is not None else None
 
 
 # --- names -----------------------------------------------------------------------------------------------------------

@@ -63,6 +63,7 @@ interface Explained {
   };
   room: Room[];
   relief: Relief | null;
+  growth: null | { text: string; pods: number; room: Room[]; relief: Relief | null };
 }
 
 export function WorkloadDrawer({ source, cluster, name, version, now, close, told }: { source: Source; cluster: Cluster; name: string; version: number; now: number; close: () => void; told: (ranks: Map<number, number[]> | null) => void }): JSX.Element {
@@ -103,6 +104,7 @@ export function WorkloadDrawer({ source, cluster, name, version, now, close, tol
           </dl>
           {holder.workload && <Way found={found} created={holder.created} state={holder.state} now={now} />}
           {holder.state === "waiting" && (source.live ? <Why source={source} name={name} message={found.message} now={now} /> : <p>{found.message}</p>)}
+          {source.live && holder.workload && (holder.state === "running" || holder.state === "starting") && <Growth source={source} name={name} now={now} />}
           {source.live && <Events source={source} name={name} now={now} />}
           <Pods found={found} unit={cluster.unit} />
         </>
@@ -183,13 +185,37 @@ function Why({ source, name, message, now }: { source: Source; name: string; mes
           {found.queue?.no_option && <p class="wrong">No flavor of the queue can be given: {found.queue.no_option}</p>}
           {found.queue?.history.map((one) => <p key={one}>{one}</p>)}
           {found.queue && found.queue.options.length > 0 && <Quotas options={found.queue.options} />}
-          {found.queue && found.queue.victims.length > 0 && <p>What it gets is kept for it until these have made room: {found.queue.victims.map((one) => one.workload || "somebody else's").join(", ")}.</p>}
+          <Victims queue={found.queue} />
           <RoomTable room={found.room} count={found.relief?.count} />
           {found.relief && <ReliefText relief={found.relief} />}
         </>
       )}
     </section>
   );
+}
+
+/** What an admitted one lacks that wants more pods, and who makes room for them. */
+function Growth({ source, name, now }: { source: Source; name: string; now: number }): JSX.Element | null {
+  const { found } = useAsked<Explained>(source, "explain", { key: name }, Math.floor(now / 30), 15_000);
+  if (!found || (!found.growth && !found.queue?.victims.length)) return null;
+  return (
+    <section aria-label="Growth">
+      <h3>Growth</h3>
+      <Victims queue={found.queue} />
+      {found.growth && (
+        <>
+          <p>{found.growth.text}</p>
+          <RoomTable room={found.growth.room} count={found.growth.pods || undefined} />
+          {found.growth.relief && <ReliefText relief={found.growth.relief} />}
+        </>
+      )}
+    </section>
+  );
+}
+
+function Victims({ queue }: { queue: Explained["queue"] }): JSX.Element | null {
+  if (!queue?.victims.length) return null;
+  return <p>What it gets is kept for it until these have made room: {queue.victims.map((one) => one.workload || "somebody else's").join(", ")}.</p>;
 }
 
 function Quotas({ options }: { options: NonNullable<Explained["queue"]>["options"] }): JSX.Element {
