@@ -6,7 +6,7 @@ Rules
 - Pods of Jobs go all at once, as none of them gets on without the others. Those of a StatefulSet or ReplicaSet go one
   at a time, each when the successor of the last one is ready: a service goes on meanwhile, with a budget or without.
 - Whose ranks belong together, in slices or in one domain, goes as a whole (`as_one`), and all at once. So does a group
-  of a LeaderWorkerSet: all of it is made anew when one of its pods goes.
+  of a LeaderWorkerSet, all of which is made anew when one of its pods goes, and who says ``disruptionMode: all``.
 - A pod that is still where it was keeps one of the new places from its successor, as any that is to go does
   (`ungater.reconcile.ungating`): no more pods run than are admitted.
 - A ReplicaSet makes a successor as soon as a pod begins to end, a StatefulSet once it is gone; how many pods they are
@@ -38,6 +38,11 @@ def under_way(entry: WorkloadEntry) -> bool:
     return entry.observed is not None and is_true(entry.observed.conditions, names.MOVING)
 
 
+def makes_way(entry: WorkloadEntry) -> bool:
+    """Whether it is moved, and pods that are to go are still there: their successors wait for these."""
+    return under_way(entry) and any(map(_ends, entry.pods.values()))
+
+
 def steps(entry: WorkloadEntry, counted: Mapping[str, Tally]) -> list[Instruction]:
     """Evict who is to go; nobody is left and all are up: say that it is over. ``counted``: by pod set."""
     pods = [pod for count in counted.values() for pod in count.moved if pod.spec.node_name]
@@ -59,13 +64,12 @@ def movable(entry: WorkloadEntry) -> bool:
 
     Of a service that does not tell how many pods it has only one may be away at a time, so it does not go as a whole.
     """
-    known = not entry.job.open_ended or (_of_service(entry.job) and not as_one(entry))
-    return known and not entry.job.whole
+    return not entry.job.open_ended or (_of_service(entry.job) and not as_one(entry))
 
 
 def as_one(entry: WorkloadEntry) -> bool:
     """Whether all of its pods go when one of them is moved."""
-    return entry.job.kind == LEADER_SETS or not all(map(_alone, entry.job.pod_sets))
+    return entry.job.whole or entry.job.kind == LEADER_SETS or not all(map(_alone, entry.job.pod_sets))
 
 
 def _alone(owned: PodSetView) -> bool:

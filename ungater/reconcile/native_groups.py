@@ -8,7 +8,8 @@ Rules
   theirs: who removes the last one wakes the group.
 - Pods that wait for room to grow hold up those that have a place and are not there yet, such as one that was made
   again. For these there is a time. After it the workload is evicted as a whole, and asks for all its pods at once: all
-  of them go then, or none, as their group wants it. What it waits for is told like any other reason.
+  of them go then, or none, as their group wants it. What it waits for is told like any other reason. Of one that is
+  moved they wait for pods that end, and for no longer than these take.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,6 +21,7 @@ from ungater.model.actions import Evict, HoldUp, Instruction, ReconcileContext, 
 from ungater.model.conditions import WantedCondition
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
+from ungater.reconcile.moves import makes_way
 
 PATIENCE = 300.0  # seconds, where the settings have no time for pods that lost their place
 
@@ -42,7 +44,8 @@ def together(
     ]
     since = entry.held_up_since if entry.held_up_since is not None else now
     held: list[Instruction] = [HoldUp(since=now)] if entry.held_up_since is None else []
-    return [*held, *kept, RequeueAfter(since + _patience(rules) - now)]
+    left = since + _patience(rules) - now
+    return [*held, *kept, RequeueAfter(left if left > 0 else _patience(rules))]
 
 
 def _on_their_way(entry: WorkloadEntry, rules: ReconcileContext) -> list[Pod]:
@@ -75,7 +78,7 @@ def _evicted(
     entry: WorkloadEntry, have_place: Iterable[Pod], waiting: dict[str, Pod], rules: ReconcileContext, now: float
 ) -> Evict | None:
     """The eviction of a workload whose pods were held up for too long; None before that."""
-    if entry.held_up_since is None or now - entry.held_up_since < _patience(rules):
+    if entry.held_up_since is None or now - entry.held_up_since < _patience(rules) or makes_way(entry):
         return None
     pod = min((pod for pod in have_place if _group(pod) in waiting), key=lambda pod: pod.metadata.name)
     text = (

@@ -60,11 +60,21 @@ def _hindered(cache: Cache, entry: WorkloadEntry, observed: ObservedWorkload) ->
         return "it is moved already"
     if cache.device_claims.has_claims(entry):
         return "its pods have devices of resource claims, and such are not moved"
+    if entry.job.whole and _has_fellows(cache, entry):
+        return "pods that are not its own are in its PodGroup, and all of a group go together"
     if cache.device_claims.hindrance(entry) is not None:
         return "its pods have devices that are not counted, and would not go on elsewhere"
     if not _steady(cache, entry):
         return "not all of its pods run in their slots and are ready"
     return moves.hindered(cache.queues, entry.key)
+
+
+def _has_fellows(cache: Cache, entry: WorkloadEntry) -> bool:
+    """Whether others' pods are in a native PodGroup of its pods."""
+    groups = dict.fromkeys(pod.spec.pod_group for pod in entry.pods.values() if pod.spec.pod_group)
+    keys = (f"{entry.job.namespace}/{name}" for name in groups)
+    named = (pod for key in keys for pod in cache.stores.pods_in_group(key))
+    return any(pod.metadata.uid not in entry.pods and not finished(pod) for pod in named)
 
 
 def _steady(cache: Cache, entry: WorkloadEntry) -> bool:

@@ -1,5 +1,7 @@
 """Pods of one PodGroup of Kubernetes itself are let go together, and wait for others of it no longer than a while."""
 
+import dataclasses
+
 import pytest
 from support.owned import KEYS, context, make_admission, make_known, make_owner, make_pod, make_record, slot_map
 
@@ -7,7 +9,7 @@ from engine.reasons import Reason
 from kube.objects import Condition
 from queueing import lifecycle
 from ungater.model import actions as i
-from ungater.model.conditions import ADMITTED, EVICTED, QUOTA_RESERVED, timestamp
+from ungater.model.conditions import ADMITTED, EVICTED, MOVING, QUOTA_RESERVED, timestamp
 from ungater.model.workload_entry import Expectation
 from ungater.reconcile.reconcile import reconcile
 
@@ -146,6 +148,19 @@ def test_who_holds_nobody_up_may_wait(those):
     record = world(*those)
     look(record, 100.0)
     assert not evicted(look(record, 100.0 + 2 * HELD))
+
+
+def test_pods_of_one_that_is_moved_wait_for_those_that_end():
+    """However long these take to stop: evicted, all of it would lose the places that it is moved to."""
+    old = make_pod("old", at=("b", "r", "n9"), node="n9", phase="Running", spec=IN_GROUP, terminating=True)
+    record = world(*(gated(name) for name in "abcd"), old, parallelism=4)
+    record.observe(dataclasses.replace(record.observed, conditions=(*record.observed.conditions, said(MOVING))))
+    assert goes(look(record, 100.0)) == [], "the old one has one of the four places yet"
+    late = look(record, 101.0 + HELD)
+    assert (evicted(late), goes(late)) == ([], [])
+    assert all(one.after > 0 for one in late if isinstance(one, i.RequeueAfter))
+    del record.pods["uid-old"]
+    assert goes(look(record, 102.0 + HELD)) == ["a", "b", "c", "d"]
 
 
 def test_it_comes_back_later_each_time():

@@ -260,10 +260,9 @@ def test_only_controllers_that_are_known_make_pods_anew_whatever_others_are_call
     assert bool(cluster.begun) is moved
 
 
-@pytest.mark.parametrize("change", [{"open_ended": True}, {"whole": True}])
-def test_owners_stay_that_make_more_pods_meanwhile_or_let_none_go_alone(cluster, change):
+def test_owners_stay_that_make_more_pods_meanwhile(cluster):
     entry, _ = cluster.spread()
-    entry.view(entry.job, dataclasses.replace(entry.job, **change))
+    entry.view(entry.job, dataclasses.replace(entry.job, open_ended=True))
     assert "makes its pods anew" in relocation.unmovable(cluster.world.memory, entry)
     cluster.look()
     assert cluster.begun == []
@@ -921,6 +920,37 @@ def test_a_group_of_a_leader_worker_set_goes_at_once_where_an_administrator_says
     assert racks(entry) == {"r3"}
     (evict,) = of(i.EvictMoved, reconcile(entry, cluster.world.memory.rules, 0.0, NOW))
     assert (len(evict.pods), evict.one) == (4, False), "all of it is made anew when one of its pods goes"
+
+
+def test_pods_of_a_group_that_are_disrupted_together_go_all_at_once(cluster):
+    entry = apart(cluster)
+    entry.view(entry.job, dataclasses.replace(entry.job, whole=True))
+    assert relocation.unmovable(cluster.world.memory, entry) == ""
+    cluster.look()
+    assert cluster.begun == [entry.key]
+    assert [(slot.node, slot.count) for slot in entry.slots.slots] == [("r3-h1", 2), ("r3-h2", 2)]
+    (evict,) = of(i.EvictMoved, reconcile(entry, cluster.world.memory.rules, 0.0, NOW))
+    assert (len(evict.pods), evict.one) == (4, False)
+
+
+def test_such_a_group_stays_where_not_all_of_it_has_another_place(cluster):
+    entry = apart(cluster, room=("r3-h1", "r1-h1"))
+    entry.view(entry.job, dataclasses.replace(entry.job, whole=True))
+    cluster.look()
+    assert cluster.begun == [], "two of its pods could go to the rack of the others, and would go alone"
+
+
+def test_such_a_group_stays_where_pods_of_others_are_in_it(cluster):
+    group = {"schedulingGroup": {"podGroupName": "ring"}}
+    entry = apart(cluster, pod=group)
+    other = make_pod("other", owner=make_owner("other"), node="r3-h1", phase="Running", spec=group)
+    cluster.world.put("pod", other)
+    entry.view(entry.job, dataclasses.replace(entry.job, whole=True))
+    assert "are in its PodGroup" in relocation.unmovable(cluster.world.memory, entry)
+    cluster.look()
+    assert cluster.begun == []
+    cluster.world.drop("pod", other)
+    assert relocation.unmovable(cluster.world.memory, entry) == ""
 
 
 def test_a_service_that_does_not_tell_how_many_pods_it_has_does_not_go_as_a_whole(cluster):
