@@ -12,10 +12,8 @@ from enum import StrEnum
 from itertools import combinations
 from typing import Final
 
-from engine.kubelet.rebuild import asked
-from engine.preemption.blocks import kind_of, wanted
-from engine.preemption.model import Choice, NodeRoom, Preemptor, Rules, TopologyQos, Victim
-from engine.preemption.search import cost_of, freed_by, landing_of, without
+from engine.preemption.model import NodeRoom, Preemptor, TopologyQos, Victim
+from engine.preemption.search import cost_of
 from simulator.servers import GPU, Instance, InstanceClass, Server, one_socket, preemptor_of, room_of
 
 SERVERS: Final = 100
@@ -142,48 +140,6 @@ def _reprieved(room: NodeRoom, preemptor: Preemptor) -> tuple[Victim, ...] | Non
             free = left
             taken.remove(victim)
     return tuple(taken)
-
-
-def every_subset(rooms: Sequence[NodeRoom], preemptor: Preemptor, rules: Rules) -> Choice | None:
-    """The victims of the highest S among all sets of all nodes: Table 5's FlexTopo without IMP, 2^m - 1 sets a node.
-
-    Each set is tried on its node's kubelet, whether a smaller one would do or not. Of equal S the fewest victims, then
-    the first node.
-    """
-    best: Choice | None = None
-    for room in rooms:
-        eligible = [at for at, victim in enumerate(room.victims) if victim.priority < preemptor.above]
-        for size in range(1, len(eligible) + 1):
-            for picked in combinations(eligible, size):
-                found = _tried(room, picked, preemptor, rules)
-                if found is not None and (best is None or _order(found) < _order(best)):
-                    best = found
-    return best
-
-
-def _order(choice: Choice) -> tuple[float, int]:
-    return -choice.score, choice.cost.size
-
-
-def _tried(room: NodeRoom, picked: tuple[int, ...], preemptor: Preemptor, rules: Rules) -> Choice | None:
-    """What the kubelet says with these victims gone; None where it refuses."""
-    needs = wanted(kind_of(room.layout), preemptor)
-    if needs is None or needs.asked is None or room.layout is None or not _enough(room, picked, preemptor):
-        return None
-    admission = asked(room.layout, without(room, picked), needs.asked)
-    if not admission.admitted:
-        return None
-    victims, landing = tuple(room.victims[at] for at in picked), landing_of(room.layout, admission.zones)
-    cost = cost_of(victims)
-    return Choice(room.node, victims, cost, landing, freed_by(victims), rules.scoring.score(cost.total, landing))
-
-
-def _enough(room: NodeRoom, picked: Sequence[int], preemptor: Preemptor) -> bool:
-    """Whether the node has the amounts with these victims gone."""
-    return all(
-        room.free.get(name, 0) + sum(room.victims[at].requests.get(name, 0) for at in picked) >= amount
-        for name, amount in preemptor.requests.items()
-    )
 
 
 # -- Figure 3 -----------------------------------------------------------------------------------------------------

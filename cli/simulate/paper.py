@@ -41,7 +41,9 @@ from simulator.servers import Instance, InstanceClass, preemptor_of, room_of
 Servers = Mapping[str, Sequence[Instance]]
 Chosen = tuple[str, tuple[Victim, ...]]  # a node, and who has to go there
 EVERY: Final = "all subsets"
-METHODS: Final = (BLIND, EVERY, *Strategy)
+LIVE: Final[dict[str, Rules]] = {EVERY: Rules(every_subset=True)} | {
+    str(strategy): Rules(strategy) for strategy in Strategy
+}  # through the cycle
 WHOLE: Final = "{}, whole cycle"  # a method's time with placing, confirming and quota
 ORDERS: Final = 20  # in which the machines of Figure 3 are shown to the search
 LANDINGS: Final = 20  # clusters of each placement for best-effort preemptors
@@ -83,8 +85,8 @@ class Evaluation:
         if self.in_a_row:
             self._blind_in_a_row(self._tally(filling, BLIND), servers, names)
         else:
-            self._alone(filling, BLIND, rooms, servers, names)
-            self._alone(filling, EVERY, rooms, servers, names)
+            self._blind(self._tally(filling, BLIND), rooms, servers, names)
+            self._live(self._tally(filling, EVERY), EVERY, servers, names)
         for strategy in Strategy:
             self._source(strategy, rooms, names)
             self._live(self._tally(filling, strategy), strategy, servers, names)
@@ -97,23 +99,18 @@ class Evaluation:
         for number, name in enumerate(names):
             rooms, preemptor = cluster.rooms(), paper.guaranteed(TABLE_3[name])
             with undisturbed(collect=False):
-                chosen = self._timed(name, BLIND, partial(OTHERS[BLIND], rooms, preemptor))
+                chosen = self._timed(name, BLIND, partial(_by_priority, rooms, preemptor))
             tally.add(_sent(cluster, f"new-{number}", name, chosen))
 
-    def _alone(
-        self, filling: Filling, method: str, rooms: Sequence[NodeRoom], servers: Servers, names: Sequence[str]
-    ) -> None:
-        """A method of others, each preemption on the cluster as it is at first: what is chosen is the same each time.
-
-        That of all sets takes long, and is timed once for each class.
-        """
+    def _blind(self, tally: MethodTally, rooms: Sequence[NodeRoom], servers: Servers, names: Sequence[str]) -> None:
+        """Each preemption on the cluster as it is at first: what is chosen is the same each time."""
         for name in PREEMPTORS:
             times, preemptor, chosen = names.count(name), paper.guaranteed(TABLE_3[name]), None
             with undisturbed():
-                for _ in range(min(times, 1) if method == EVERY else times):
-                    chosen = self._timed(name, method, partial(OTHERS[method], rooms, preemptor))
+                for _ in range(times):
+                    chosen = self._timed(name, BLIND, partial(_by_priority, rooms, preemptor))
             made = _sent(SaturatedCluster(RTX_4090, servers, Rules()), "new", name, chosen)
-            self._tally(filling, method).add(made, times=times)
+            tally.add(made, times=times)
 
     def _source(self, strategy: Strategy, rooms: Sequence[NodeRoom], names: Sequence[str]) -> None:
         """How long candidates take, on the cluster as it is at first."""
@@ -123,25 +120,26 @@ class Evaluation:
             for name in names:
                 self._timed(name, strategy, partial(_first, roster, paper.guaranteed(TABLE_3[name]), rules))
 
-    def _live(self, tally: MethodTally, strategy: Strategy, servers: Servers, names: Sequence[str]) -> None:
+    def _live(self, tally: MethodTally, method: str, servers: Servers, names: Sequence[str]) -> None:
         """Through the cycle and kubelets, one after the other, or each on the cluster as it is at first."""
-        rules = Rules(strategy)
+        rules = LIVE[method]
         if self.in_a_row:
             cluster = SaturatedCluster(RTX_4090, servers, rules)
             for number, name in enumerate(names):
-                self._preempt(tally, cluster, strategy, name, f"new-{number}")
+                self._preempt(tally, cluster, method, name, f"new-{number}")
         else:
             for name in PREEMPTORS:  # what is chosen is the same each time
-                cluster = SaturatedCluster(RTX_4090, servers, rules)
-                self._preempt(tally, cluster, strategy, name, "new", times=names.count(name))
+                if times := names.count(name):
+                    cluster = SaturatedCluster(RTX_4090, servers, rules)
+                    self._preempt(tally, cluster, method, name, "new", times=times)
 
     def _preempt(
-        self, tally: MethodTally, cluster: SaturatedCluster, strategy: Strategy, name: str, key: str, *, times: int = 1
+        self, tally: MethodTally, cluster: SaturatedCluster, method: str, name: str, key: str, *, times: int = 1
     ) -> None:
         of = TABLE_3[name]
         with undisturbed():
             plan = partial(cluster.plan, key, of, wish=TopologyPolicy.SOCKET)
-            decided = self._timed(name, WHOLE.format(strategy), plan)
+            decided = self._timed(name, WHOLE.format(method), plan)
         tally.add(None if decided is None else cluster.carry_out(decided), times=times)
 
     def _timed(self, name: str, method: str, search: Callable[[], Found]) -> Found:
@@ -176,7 +174,7 @@ class Evaluation:
 
     def _percentiles(self) -> Iterator[tuple[str, str, dict[int, float]]]:
         for name in PREEMPTORS:
-            for method in (*METHODS, *[WHOLE.format(strategy) for strategy in Strategy]):
+            for method in (BLIND, *Strategy, *[WHOLE.format(method) for method in LIVE]):
                 times = sorted(self.micros.get((name, method), ()))
                 if times:
                     at = {part: times[min(len(times) * part // 100, len(times) - 1)] for part in PERCENTILES}
@@ -186,14 +184,6 @@ class Evaluation:
 def _by_priority(rooms: Sequence[NodeRoom], preemptor: Preemptor) -> Chosen | None:
     found = paper.priority_only(rooms, preemptor)
     return None if found is None else (found[0].node, found[1])
-
-
-def _by_all_sets(rooms: Sequence[NodeRoom], preemptor: Preemptor) -> Chosen | None:
-    found = paper.every_subset(rooms, preemptor, Rules())
-    return None if found is None else (found.node, found.victims)
-
-
-OTHERS: Final = {BLIND: _by_priority, EVERY: _by_all_sets}  # no part of the product
 
 
 def _sent(cluster: SaturatedCluster, key: str, name: str, chosen: Chosen | None) -> MadeRoom | None:
@@ -233,8 +223,7 @@ def figure_3_a() -> tuple[MachineAnswer, ...]:
 
 def figure_8(seed: int) -> tuple[SnapshotAnswer, ...]:
     """Who crosses sockets after 41 full servers made room."""
-    methods = {BLIND: None} | {str(strategy): Rules(strategy) for strategy in Strategy}
-    found = {method: figures.figure_8(rules, seed) for method, rules in methods.items()}
+    found = {method: figures.figure_8(rules, seed) for method, rules in ({BLIND: None} | LIVE).items()}
     return tuple(
         SnapshotAnswer(method, one.preempted, one.instances, one.crossing, one.avoidable)
         for method, one in found.items()
@@ -243,11 +232,10 @@ def figure_8(seed: int) -> tuple[SnapshotAnswer, ...]:
 
 def landings(fillings: Sequence[Filling], cycles: int, seed: int) -> tuple[LandingAnswer, ...]:
     """Best-effort preemptors of up to ``LANDINGS`` clusters of each placement: who crosses sockets."""
-    methods = {BLIND: None} | {str(strategy): Rules(strategy) for strategy in Strategy}
     found = {
         (filling, method): figures.crossings(rules, filling, min(cycles, LANDINGS), seed)
         for filling in fillings
-        for method, rules in methods.items()
+        for method, rules in ({BLIND: None} | LIVE).items()
     }
     return tuple(
         LandingAnswer(filling, method, one.preempted, one.crossing, one.avoidable)
@@ -267,7 +255,7 @@ def figure_10(seed: int) -> tuple[Overhead, ...]:
             with undisturbed():
                 micros = [measured(search)[1] for _ in range(BARS)]
             found.append(_bar(name, method, micros))
-        found += [_bar(name, WHOLE.format(strategy), _cycles(servers, of, strategy)) for strategy in Strategy]
+        found += [_bar(name, WHOLE.format(method), _cycles(servers, of, rules)) for method, rules in LIVE.items()]
     return tuple(found)
 
 
@@ -275,11 +263,11 @@ def _bar(name: str, method: str, micros: Sequence[float]) -> Overhead:
     return Overhead(name, method, tuple(round(each, 1) for each in micros))
 
 
-def _cycles(servers: Servers, of: InstanceClass, strategy: Strategy) -> list[float]:
+def _cycles(servers: Servers, of: InstanceClass, rules: Rules) -> list[float]:
     """How long the controller's cycle takes to decide about one more, each time on the cluster as it is at first."""
     found = []
     for _ in range(BARS):
-        cluster = SaturatedCluster(RTX_4090, servers, Rules(strategy))
+        cluster = SaturatedCluster(RTX_4090, servers, rules)
         with undisturbed():
             found.append(measured(partial(cluster.plan, "new", of))[1])
     return found
@@ -287,7 +275,7 @@ def _cycles(servers: Servers, of: InstanceClass, strategy: Strategy) -> list[flo
 
 def _searches(rooms: Sequence[NodeRoom], roster: Roster, preemptor: Preemptor) -> dict[str, Callable[[], object]]:
     return {
-        **{method: partial(choose, rooms, preemptor) for method, choose in OTHERS.items()},
+        BLIND: partial(_by_priority, rooms, preemptor),
         **{strategy: partial(_first, roster, preemptor, Rules(strategy)) for strategy in Strategy},
     }
 
@@ -314,8 +302,8 @@ def command(
     """Run the paper's evaluation of preemption: Tables 3 to 5, Figures 3 and 8 to 11, next to what it published.
 
     100 servers of 8 GPUs, all held; 100 clusters, 50 preemptions on each. Victims by priority alone, as schedulers
-    choose them that do not know the inside of servers, and by trying every set, beside both strategies of Topogate
-    through its admission cycle and simulated kubelets.
+    choose them that do not know the inside of servers, beside both strategies of Topogate and a search of every set,
+    which go through its admission cycle; simulated kubelets judge all of them.
     """
     fillings = list(dict.fromkeys(placement or list(Filling)))
     evaluation = Evaluation(in_a_row)

@@ -129,10 +129,15 @@ class Cost(NamedTuple):
 
 @dataclass(frozen=True)
 class Rules:
-    """What is least, and how it is scored."""
+    """What is least, and how it is scored.
+
+    ``every_subset``: one pod's victims are those of the highest S of all sets of all nodes, to be compared with; no
+    setting and no queue asks for it.
+    """
 
     strategy: Strategy = Strategy.LEAST_PRIORITY
     scoring: Scoring = field(default_factory=Scoring)
+    every_subset: bool = False
 
     @property
     def by_count(self) -> bool:

@@ -194,7 +194,7 @@ class NodesInside:
 
     def _wanted(self, layout: Layout | None) -> MachineNeeds | None:
         """What such a pod needs of a machine; None where it can never land there."""
-        return wanted(kind_of(layout), self._preemptor)
+        return wanted(kind_of(layout), self.preemptor)
 
     def room(self, name: str, holders: Iterable[Holder]) -> NodeRoom:
         """A node with those on it that may be taken."""
@@ -228,7 +228,7 @@ class NodesInside:
         """The cheapest victims for one more pod; None where nobody's going would do."""
         key = self._outline_of(room)
         if key not in self._chosen:
-            found = find(OneRoom(room), self._preemptor, self.rules)
+            found = find(OneRoom(room), self.preemptor, self.rules)
             pick = None if found is None else Pick(_positions(room, found), found.landing, found.freed)
             self._chosen[key] = pick
         return self._chosen[key]
@@ -248,7 +248,8 @@ class NodesInside:
         return victim.priority, tuple([victim.requests.get(name, 0) for name in self._needs]), tuple(sorted(held))
 
     @cached_property
-    def _preemptor(self) -> Preemptor:
+    def preemptor(self) -> Preemptor:
+        """One pod, as the search inside a node looks at it; whom it may take was decided before."""
         return Preemptor(self._needs, EVERYBODY, self.shape)
 
     @cached_property

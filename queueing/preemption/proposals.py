@@ -18,6 +18,7 @@ from itertools import groupby, islice
 from typing import Final, NamedTuple
 
 from engine.cluster.state import ClusterState
+from engine.preemption.every_subset import every_subset
 from engine.preemption.model import Key, NodeRoom, Rules
 from queueing.preemption.domains import SAME, CandidateDomain, CandidateDomains, NodeBound
 from queueing.preemption.inside_nodes import Holder, NodesInside, Pick, Proposed
@@ -60,6 +61,9 @@ class Proposals:
         if inner is None or site.relief is not None:
             yield from self._by_sums(every=inner is not None)
             return
+        if site.need == 1 and self.rules.every_subset:
+            yield from self._of_all_sets(inner)
+            return
         if site.need == 1:
             one = OnePod(self, inner)
             yield from islice(one, FIRST)
@@ -69,6 +73,17 @@ class Proposals:
         yield from self._looked_into(inner, MOST_NODES if large else None)
         if large:
             yield from self._by_sums()
+
+    def _of_all_sets(self, inner: NodesInside) -> Iterator[Proposal]:
+        """The one set of the highest S (`engine.preemption.every_subset`)."""
+        rooms = [self.room(inner, leaf) for leaf in sorted(set(self.site.rows.leaf.tolist()))]
+        found = every_subset(rooms, inner.preemptor, self.rules)
+        if found is not None:
+            yield Proposal(([victim.key for victim in found.victims],), found.cost.highest, 0.0)
+
+    def room(self, inner: NodesInside, leaf: int) -> NodeRoom:
+        """A node by its leaf, with the candidates there."""
+        return inner.room(self.site.outlook.tree.names[leaf], map(self.holder, self.site.owners_of(leaf)))
 
     def _by_sums(self, *, every: bool = False) -> Iterator[Proposal]:
         site = self.site
@@ -164,7 +179,7 @@ class OnePod:
         """A node after the next look at it: by its victims' amounts, by its zones, by its kubelet; None: it is out."""
         inner, room = self._inner, node.room
         if room is None:
-            room = self._room(leaf)
+            room = self._of.room(inner, leaf)
             bound = inner.bound(room)
         elif len(node.bounds) == 2:
             bound = inner.bound_inside(room)
@@ -183,8 +198,3 @@ class OnePod:
         machine = self._of.state.machines.get(self._site.outlook.tree.names[node.leaf])
         ideal = Landings.of([self._inner.ideal(None if machine is None else machine.layout)])
         return (*ranked(self._of.rules, node.highest, node.total, node.size, ideal), node.freed)
-
-    def _room(self, leaf: int) -> NodeRoom:
-        site = self._site
-        holders = [self._of.holder(key) for key in site.owners_of(leaf)]
-        return self._inner.room(site.outlook.tree.names[leaf], holders)
