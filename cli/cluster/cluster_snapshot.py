@@ -6,6 +6,7 @@ Commands that say what the controller would do ask the controller's code, on the
 import asyncio
 import sys
 from collections import defaultdict
+from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -313,7 +314,7 @@ def cache_of(found: Dump, settings: Settings, *, whole: bool = False, clock: Clo
         memory.devices.on_template(came(template))
     for claim in found.resource_claims:
         memory.devices.on_claim(came(claim))
-    memory.load(
+    steps = memory.load(
         found.nodes,
         found.flavors,
         found.priority_classes,
@@ -324,6 +325,7 @@ def cache_of(found: Dump, settings: Settings, *, whole: bool = False, clock: Clo
         cluster_queues=found.cluster_queues,
         local_queues=found.local_queues,
     )
+    deque(steps, maxlen=0)  # all at once: nothing else is to be done meanwhile
     if whole and guard.told:
         raise Failure(guard.told[0])
     for line in guard.told[:MOST_LINES]:
