@@ -2,6 +2,7 @@
 
 import io
 
+import msgspec
 import yaml
 from rich.console import Console
 from support.snapshots import FLAVOR, HOST, RACK, node, running
@@ -14,6 +15,7 @@ from cli.web.questions import ClusterQuestions
 from crds.constants import Keys
 from crds.names import workload_name
 from crds.settings import Settings
+from kube.workloads import Workload
 from web.sight import EVERYTHING, Sight
 
 NOW = 1_800_000_000.0
@@ -85,3 +87,22 @@ def test_who_sees_one_namespace_alone_is_not_told_who_is_in_the_way(tmp_path):
 def test_one_that_has_what_it_wants_is_told_nothing(tmp_path):
     _, questions = read(tmp_path, 2, *steady("other", ["r1h2", "r1h2"], 4))
     assert questions.explain(TRAIN, EVERYTHING)["growth"] is None
+
+
+def test_who_makes_room_for_growth_is_named_to_those_alone_who_may_see_them(tmp_path):
+    train = steady("train", ["r1h1", "r1h1"], 4)
+    train[0]["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "q"}
+    path = tmp_path / "c.yaml"
+    path.write_text(yaml.safe_dump_all([FLAVOR, node("r1h1", "r1"), *train]))
+    victim = {"kind": "Workload", "namespace": "secret", "name": "other"}
+    growing = {
+        "metadata": {"namespace": "team", "name": TRAIN.partition("/")[2]},
+        "spec": {"queueName": "q"},
+        "status": {"nomination": {"victims": [victim]}},
+    }
+    workloads = [msgspec.convert(growing, Workload)]
+    questions = ClusterQuestions(lambda: (dumps.read([str(path)]), workloads), Settings(), Standing())
+    for sight, named in ((EVERYTHING, "secret/other"), (Sight(namespaces=frozenset({"team"})), "")):
+        told = questions.explain(TRAIN, sight)
+        assert [one["workload"] for one in told["queue"]["victims"]] == [named]
+        assert ("secret" in str(told)) is bool(named)
