@@ -69,7 +69,7 @@ def test_a_mutant_that_is_not_guarded_is_seen(monkeypatch):
     Round(SEED, range(40), guarded, mutant_world.tables()).live()
     assert {place.partition(" ")[0] for place in guarded.poisoned} == {"pod:"}
     assert not [wrong for wrong in guarded.wrong if "honest" in wrong or "the controller ended" in wrong]
-    monkeypatch.setattr(Cache, "_each", lambda _, __, objects, take: [take(one) for one in objects])
+    monkeypatch.setattr(Cache, "_each", lambda _, __, objects, take, *___: [take(one) for one in objects])
     Round(SEED, range(40), found, mutant_world.tables()).live()
     assert [wrong for wrong in found.wrong if "the controller ended" in wrong]
     assert [wrong for wrong in found.wrong if "honest pod queued-a-0 was not placed" in wrong]
