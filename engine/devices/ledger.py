@@ -39,6 +39,7 @@ from engine.devices.known_kinds import KnownKinds
 from engine.devices.node_counts import NodePlaces
 from engine.devices.of_node import UNLIMITED, BothStates, barred, pod_count
 from engine.devices.taints import TaintRule, TaintRules
+from engine.devices.turns import DeviceTurn, turn_of
 from engine.devices.words import message_of
 
 POD_STEPS = 1_000_000  # for the devices of one pod
@@ -288,9 +289,21 @@ class DeviceLedger:
         devices = of.bare if emptied else of.now
         return NodeAsk((kind.number, kind.state_class(devices)), claims_of(here), devices, self._asked.known)
 
+    def turn(self, name: str, ask: DeviceAsk, coming: Mapping[DeviceAsk, int]) -> DeviceTurn:
+        """Whether a pod may go to a node beside so many that are on their way and have no devices yet."""
+        kind = self._kind_at(name, ask)
+        if kind is None or kind.refused:
+            return DeviceTurn.NOW
+        return turn_of(self._of(name).now, kind, self._kinds_at(name, coming), self._asked.known(POD_STEPS))
+
     def waiting(self, name: str) -> Mapping[DeviceAsk, int]:
         """How many pods and slots wait for devices on a node, by what they ask for. Do not modify."""
         return self._waiting.get(name, {})
+
+    @property
+    def published(self) -> bool:
+        """Whether any devices are."""
+        return bool(self._slices)
 
     def facts(self) -> DeviceFacts:
         """All that it was told of devices."""
@@ -322,13 +335,18 @@ class DeviceLedger:
 
     def _beside(self, name: str, less: Mapping[DeviceAsk, int] | None = None) -> list[tuple[Kind, int]]:
         """Those that wait on a node, by kind; ``less``: so many fewer than wait."""
+        waiting = self._waiting.get(name, {})
+        return self._kinds_at(
+            name, {ask: count - less.get(ask, 0) for ask, count in waiting.items()} if less else waiting
+        )
+
+    def _kinds_at(self, name: str, waiting: Mapping[DeviceAsk, int]) -> list[tuple[Kind, int]]:
         found: dict[str, int] = {}
         asks = {}
-        for whole, waiting in self._waiting.get(name, {}).items():
-            ask, count = self._at(name, whole), waiting - (less or {}).get(whole, 0)
-            if count <= 0:
+        for whole, count in waiting.items():
+            if count <= 0 or (ask := self._at(name, whole)) is None:
                 continue
-            if ask is not None and classes_of(ask) <= self._asked.classes.keys():  # without its class it gets nothing
+            if classes_of(ask) <= self._asked.classes.keys():  # without its class it gets nothing
                 units = min(count, 1) if whole.shared else count
                 asks[ask.key], found[ask.key] = ask, found.get(ask.key, 0) + units
         return [(self._asked.kind(asks[key]), count) for key, count in sorted(found.items())]

@@ -122,6 +122,7 @@ class DeviceEvents:
             for pod in self._stores.pods_on(charged.node) if charged is not None else ():
                 if key(pod) == name:
                     self._charges.charge(pod)
+                    self._charges.note_arrival(pod)
 
     def _devices_changed(self) -> None:
         """There are other devices: those whose devices were not counted may be counted now."""

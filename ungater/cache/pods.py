@@ -200,4 +200,5 @@ def _same_to_slots(old: objects.Pod, new: objects.Pod, gate: str) -> bool:
         and old.metadata.annotations == new.metadata.annotations
         and old.metadata.labels == new.metadata.labels
         and old.status.resource_claim_statuses == new.status.resource_claim_statuses
+        and (not new.spec.resource_claims or old.spec.node_name == new.spec.node_name)  # others follow it to its claim
     )

@@ -13,6 +13,7 @@ class HoldReason(StrEnum):
     ORDER = "order"  # it, or one on its way there, may be refused where they come in another order
     ENDS = "ends"  # it may be refused where a pod ends before it is there
     PROMISED = "promised"  # a pod that is still to come, of a workload that was admitted before, might find no zone
+    DEVICES = "devices"  # those on their way get theirs first, or devices of its claims are still to come free
     REFUSED = "refused"  # it would be refused as things stand
 
 
@@ -20,7 +21,8 @@ class HoldReason(StrEnum):
 class HeldPod:
     """A pod that stays gated though it has a slot (`ungater.numa.in_flight`); ``since``: in seconds of the clock.
 
-    ``claims``: the devices of its claims are to be where its kubelet gives it CPUs; ``words``: why they would not be.
+    ``claims``: the devices of its claims are to be where its kubelet gives it CPUs; ``words``: why they would not
+    be, or what is the matter with its devices.
     """
 
     node: str

@@ -13,7 +13,8 @@ Rules
   waits for those of workloads that were admitted before its own; they do not wait for it.
 - A pod that has waited for `PATIENCE` goes, if it is granted as things stand. One that would be refused as things stand
   does not: after `MOVE` its node is left out, so that its slot goes elsewhere where there is room.
-- Where devices of claims are to be in the zones of the rest, there is more to it (`ungater.numa.claim_turns`).
+- Where devices of claims are to be in the zones of the rest, there is more to it (`ungater.numa.claim_turns`); for all
+  other pods with claims, devices alone decide as well (`ungater.numa.device_turns`).
 - One of a native PodGroup does not wait for pods of that group that have no node yet: kube-scheduler lets none of them
   go while one is gated. For all others it waits like any pod.
 - All of it is in memory; after a restart what is on its way is seen from the pods, and waiting begins anew.
@@ -33,7 +34,10 @@ from ungater.model.job_view import shape_of
 from ungater.model.pod_slots import finished
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.numa.claim_turns import ClaimTurns, Seen, turn_of, wishes_zones
+from ungater.numa.device_turns import AGAIN as DEVICES_AGAIN
+from ungater.numa.device_turns import DeviceTurns
 from ungater.numa.node_topologies import NodeTopologies
+from ungater.numa.sent_pods import group_of, is_let_go
 
 PATIENCE = 30.0  # seconds
 YOUNG = 60.0  # seconds for which a pod that runs may end at any moment; an older one hardly ends in this very second
@@ -57,6 +61,7 @@ class InFlightPods:
     ) -> None:
         self._state = state
         self._claims = ClaimTurns(state, entry_of)
+        self._devices = DeviceTurns(state, clock)
         self._inside = inside
         self._enqueue = enqueue
         self._entry_of = entry_of
@@ -72,6 +77,7 @@ class InFlightPods:
     def sent(self, entry: WorkloadEntry, pod: Pod, node: str) -> None:
         """A pod was let go to a node."""
         self.stop_waiting(entry, pod.metadata.uid)
+        self._devices.sent(entry, pod, node)
         machine, shape = self._state.machines.get(node), entry.shape_of(pod)
         claims = self._claims.ask_of(entry, pod) is not None
         if machine is not None and (claims or takes(machine.layout, shape)):
@@ -79,9 +85,14 @@ class InFlightPods:
 
     def saw(self, entry: WorkloadEntry | None, pod: Pod, node: str) -> None:
         """A pod is on a node, or was let go to it by whoever led before."""
+        if not finished(pod) and self._devices.saw(entry, pod, node):
+            self.changed(node)
         machine = self._state.machines.get(node)
-        if machine is None or finished(pod):
+        if finished(pod):
             self.gone(pod)
+            return
+        if machine is None:
+            self._gone_inside(pod)
             return
         name, bound = key(pod), bool(pod.spec.node_name)
         seen = self._on.get(node, {}).get(name)
@@ -104,6 +115,11 @@ class InFlightPods:
 
     def gone(self, pod: Pod) -> None:
         """A pod is gone or has finished."""
+        if at := self._devices.gone(pod):
+            self.changed(at)
+        self._gone_inside(pod)
+
+    def _gone_inside(self, pod: Pod) -> None:
         name = key(pod)
         node = self._node_of.get(name, "")
         if node and self._on[node][name].uid == pod.metadata.uid:
@@ -119,12 +135,13 @@ class InFlightPods:
     def forget(self, node: str) -> None:
         """The node is gone."""
         self.changed(node)
+        self._devices.forget(node)
         for name in tuple(self._on.get(node, ())):
             self._drop(node, name)
         self._observing.discard(node)
 
     def _new(self, entry: WorkloadEntry | None, pod: Pod, shape: PodShape, *, claims: bool) -> Seen:
-        return Seen(shape, self._clock.monotonic(), entry, pod.metadata.uid, group=_group_of(pod), claims=claims)
+        return Seen(shape, self._clock.monotonic(), entry, pod.metadata.uid, group=group_of(pod), claims=claims)
 
     def _put(self, node: str, name: str, seen: Seen) -> None:
         before = self._node_of.get(name)
@@ -149,7 +166,7 @@ class InFlightPods:
         for name, seen in tuple(self._on.get(node, {}).items()):
             if seen.settled or now - seen.since >= PATIENCE:
                 continue
-            if seen.entry is not None and not _is_let_go(seen.entry, seen.uid):
+            if seen.entry is not None and not is_let_go(seen.entry, seen.uid):
                 self._drop(node, name)
                 continue
             if seen.bound and name in (machine.holds or ()):
@@ -165,15 +182,17 @@ class InFlightPods:
         """Whether a pod may be let go to a node now; where not, its job is looked at again in time."""
         machine, uid, ask = self._state.machines.get(node), pod.metadata.uid, self._claims.ask_of(entry, pod)
         heeded = machine is not None and heeds(machine.layout, entry.shape_of(pod))
-        if not heeded and ask is None and not self._claims.concern(machine, entry.shape_of(pod), node, self._on):
+        now, held = self._clock.monotonic(), entry.held.get(uid)
+        since = held.since if held is not None and held.node == node else now
+        waiting = self._waiting.get(node, {}).values()
+        why, words = self._devices.why_not(entry, pod, node, since, waiting) if ask is None else (HoldReason.NONE, "")
+        if not (heeded or ask or why or self._claims.concern(machine, entry.shape_of(pod), node, self._on)):
             return True
-        now = self._clock.monotonic()
-        held = entry.held.get(uid)
         if held is None or held.node != node:
             self.stop_waiting(entry, uid)
             held = HeldPod(node, entry.shape_of(pod), now, claims=ask is not None)
-        why, words, group = HoldReason.NONE, "", _group_of(pod)
-        if machine is not None and heeded:
+        group = group_of(pod)
+        if not why and machine is not None and heeded:
             why = self._why_not(machine, entry, held, now, group)
         if not why:
             why, words = self._zones_apart(machine, entry, held, ask, now, group)
@@ -186,6 +205,8 @@ class InFlightPods:
             self._left_out.setdefault(entry.id, {})[node, held.shape] = now + AGAIN
             self._enqueue(entry.id, 0.0)
         steps = (waited + AGAIN,) if why is HoldReason.PROMISED else ()  # those may get other slots without a word
+        if why is HoldReason.DEVICES:
+            steps = (waited + DEVICES_AGAIN,)
         self._enqueue(
             entry.id, min((step - waited for step in (MOVE, PATIENCE, *steps) if step > waited), default=AGAIN)
         )
@@ -315,18 +336,6 @@ class InFlightPods:
             return frozenset()
         now = self._clock.monotonic() if now is None else now
         return frozenset(node for (node, other), until in found.items() if other == shape and now < until)
-
-
-def _group_of(pod: Pod) -> str:
-    return f"{pod.metadata.namespace}/{pod.spec.pod_group}" if pod.spec.pod_group else ""
-
-
-def _is_let_go(entry: WorkloadEntry, uid: str) -> bool:
-    """Whether a pod that is on no node yet is on its way: its patch is sent, or seen to have arrived."""
-    pod, expectation = entry.pods.get(uid), entry.expectations.get(uid)
-    if pod is None or pod.metadata.deletion_timestamp is not None:
-        return False
-    return not expectation.gone if expectation is not None else not pod.spec.scheduling_gates
 
 
 def _started(pod: Pod) -> bool:

@@ -31,7 +31,7 @@ def count_beside(
     takes too many steps.
     """
     hardware = asking.hardware
-    if _independent([*(kind for kind, _ in waiting), asking], hardware, budget):
+    if independent([*(kind for kind, _ in waiting), asking], hardware, budget):
         return _in_one_order(waiting, asking, in_use, limit, budget)
     if prod(count + 1 for _, count in waiting) > MOST_PLACES:
         return 0
@@ -57,6 +57,15 @@ def given(prepared: Prepared, in_use: InUse, budget: Budget) -> InUse | None:
     if not allocation.allocated or not prepared.hardware.common.isdisjoint(allocation.devices()):
         return None
     return in_use.with_uses(allocation.uses(), shares=prepared.hardware.features.consumable_capacity)
+
+
+def independent(kinds: Sequence[Prepared], hardware: Hardware, budget: Budget) -> bool:
+    """Whether each request takes any of some devices, and no two requests share only a part of theirs.
+
+    Then it decides how many are taken, and not which.
+    """
+    wanted: dict[frozenset[int], int] = {}
+    return all(one_set_each(kind, hardware, budget, wanted) for kind in kinds) and disjoint(wanted)
 
 
 def _after(steps: Sequence[tuple[Prepared, _States]], budget: Budget) -> _States | None:
@@ -91,12 +100,3 @@ def _in_one_order(
             return more
         state = after
     return limit
-
-
-def _independent(kinds: Sequence[Prepared], hardware: Hardware, budget: Budget) -> bool:
-    """Whether each request takes any of some devices, and no two requests share only a part of theirs.
-
-    Then it decides how many are taken, and not which.
-    """
-    wanted: dict[frozenset[int], int] = {}
-    return all(one_set_each(kind, hardware, budget, wanted) for kind in kinds) and disjoint(wanted)

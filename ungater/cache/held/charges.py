@@ -142,7 +142,7 @@ class Charges:
 
     def note_arrival(self, pod: objects.Pod) -> None:
         """A pod may be on its way to a node, or have come."""
-        if not self._state.machines:
+        if not (self._state.machines or self._state.cluster.devices.published):
             return
         entry, node = self._entries.of_pod(pod), pod.spec.node_name
         slots = entry.slots_of(pod) if entry is not None and not node else None

@@ -153,7 +153,7 @@ class NamedClaims:
         nodes: SlotNodes | None = None
         for pod in sorted((pod for pod in waiting if claims_named(pod)), key=lambda pod: pod.metadata.name):
             ahead = self._ahead(entry) if ahead is None else ahead
-            if why := self._follows(pod, ahead):
+            if why := self._follows(entry, pod, ahead):
                 found[pod.metadata.uid] = PodChoice(frozenset(), why)
                 continue
             reach = self.reach(pod.metadata.namespace, pod.spec)
@@ -176,15 +176,31 @@ class NamedClaims:
                 found.update(dict.fromkeys(claims, pod.metadata.name))
         return found
 
-    def _follows(self, pod: objects.Pod, ahead: dict[str, str]) -> str:
+    def _follows(self, entry: WorkloadEntry, pod: objects.Pod, ahead: dict[str, str]) -> str:
         """Whom a pod waits for; "" where it may go, and others follow it."""
         for claim in claims_named(pod):
             known = self._known(claim)
-            if known is None or known.allocated:
+            if known is None:
+                continue
+            if known.allocated:
+                if first := _given_to(entry, known):
+                    return f'ResourceClaim "{claim.partition("/")[2]}" is just being given to pod {first}'
                 continue
             if (first := ahead.setdefault(claim, pod.metadata.name)) != pod.metadata.name:
                 return f'ResourceClaim "{claim.partition("/")[2]}" has no devices yet, and pod {first} is to get them'
         return ""
+
+
+def _given_to(entry: WorkloadEntry, known: KnownClaim) -> str:
+    """The pod that a claim has its devices for, until anybody who has the claim is on a node; "" from then on.
+
+    kube-scheduler takes the claim as one that it is allocating until it has bound the pod, and takes the devices back
+    where it cannot.
+    """
+    users = [entry.pods[uid] for uid in known.users if uid in entry.pods]
+    if not users or len(users) < len(known.users) or any(pod.spec.node_name for pod in users):
+        return ""
+    return min(pod.metadata.name for pod in users)
 
 
 def _grouped(entry: WorkloadEntry, spec: objects.PodSpec) -> str:

@@ -262,6 +262,25 @@ def test_pods_that_share_a_claim_without_devices_go_onto_one_node_that_has_them(
     assert world.let_go(record) == ["train-b", "train-c"]
 
 
+def test_others_follow_once_the_first_is_on_its_node():
+    """Until then kube-scheduler takes the claim for one that it is allocating, and finds no node for them."""
+    world = Equipped(["r2-h1"])
+    world.put("resource_claim", named(count=2))
+    record = world.placed(count=2, claims=NAMED)
+    for name in "ab":
+        pod_of(world, record, f"train-{name}")
+    assert world.let_go(record) == ["train-a"]
+    bound = world.stores["pod"]["ns/train-a"]
+    world.put("pod", msgspec.structs.replace(bound, spec=msgspec.structs.replace(bound.spec, node_name=None)))
+    world.put("resource_claim", named("r2-h1", users=["u-train-a"]))
+    assert world.let_go(record) == []
+    assert "is just being given to pod train-a" in world.said(record)
+    world.asked.clear()
+    world.put("pod", bound)
+    assert record.id in world.asked
+    assert world.let_go(record) == ["train-b"]
+
+
 def test_what_they_share_counts_once_on_their_node():
     world = Equipped(["r2-h1"])
     world.put("resource_claim", named())

@@ -1,0 +1,227 @@
+"""Pods with claims go to a node so that none is let go that gets no devices, whatever comes free meanwhile."""
+
+import msgspec
+import pytest
+from support.claims_world import a_pod, read
+from support.equipped import DRIVER, META, Equipped, on
+from support.owned import KEYS
+
+from clock import SYSTEM, Clock
+from engine.reasons import Reason
+from kube.objects import PodClaimStatus
+from kube.pods.devices import ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from ungater.model.actions import WriteConditions
+from ungater.model.held_pods import HoldReason
+from ungater.model.pod_slots import Expectation
+from ungater.numa.device_turns import MOVE, PATIENCE, TURN
+from ungater.reconcile.reconcile import reconcile
+
+NODE = "r1-h1"
+replace = msgspec.structs.replace
+
+
+def of(size):
+    return [{"cel": {"expression": f"device.attributes['{DRIVER}'].size == {size}"}}]
+
+
+def exactly(size):
+    return {"name": "gpu", "exactly": {"deviceClassName": "gpu", "selectors": of(size)}}
+
+
+KINDS = {
+    "quarter": exactly(1),
+    "half": exactly(2),
+    "first": {
+        "name": "gpu",
+        "firstAvailable": [
+            {"name": "whole", "deviceClassName": "gpu", "selectors": of(4)},
+            {"name": "part", "deviceClassName": "gpu", "selectors": of(1)},
+        ],
+    },
+}
+
+
+def spec_of(kind):
+    return {"devices": {"requests": [KINDS[kind]]}}
+
+
+def partitions(node=NODE):
+    """One GPU of four parts, whole or in halves or quarters."""
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 2}
+    base = {"driver": DRIVER, "nodeName": node, "pool": pool}
+    counted = [{"name": "gpu", "counters": {str(part): {"value": "1"} for part in range(4)}}]
+    yield {"metadata": {"name": f"{node}-counters"}, "spec": {**base, "sharedCounters": counted}}
+    places = [
+        ("whole", 4, 0),
+        *((f"half-{at}", 2, at) for at in (0, 2)),
+        *((f"quarter-{at}", 1, at) for at in range(4)),
+    ]
+    devices = [
+        {
+            "name": name,
+            "attributes": {"size": {"int": size}},
+            "consumesCounters": [
+                {"counterSet": "gpu", "counters": {str(part): {"value": "1"} for part in range(at, at + size)}}
+            ],
+        }
+        for name, size, at in places
+    ]
+    yield {"metadata": {"name": f"{node}-devices"}, "spec": {**base, "devices": devices}}
+
+
+class Parted(Equipped):
+    """A node with one GPU in partitions; others have none."""
+
+    def __init__(self):
+        self.woken = []
+        super().__init__(equipped=())
+        self.now = 1000.0
+        for one in partitions():
+            self.put("resource_slice", read(ResourceSlice, one))
+        for kind in KINDS:
+            made = {"metadata": {"name": kind, **META}, "spec": {"spec": spec_of(kind)}}
+            self.put("claim_template", read(ResourceClaimTemplate, made))
+
+    def make(self):
+        memory = super().make(clock=Clock(SYSTEM.now, lambda: self.now))
+        memory.in_flight._enqueue = lambda uid, after: self.woken.append((uid, after))
+        return memory
+
+    def has(self, pod, device="", kind="quarter"):
+        """The claim of a pod, with a device; none where that is not given."""
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": f"u-{pod}", "controller": True}
+        results = [{"request": "gpu", "driver": DRIVER, "pool": NODE, "device": device}]
+        status = {"allocation": {"devices": {"results": results}}} if device else {}
+        meta = {"name": f"{pod}-gpu", "ownerReferences": [owner], **META}
+        self.put("resource_claim", read(ResourceClaim, {"metadata": meta, "spec": spec_of(kind), "status": status}))
+
+    def gated(self, kind, name, count=1):
+        """A Job that was admitted to the node, with its pods behind the gate: pairs of entry and pod."""
+        claims = [{"name": "gpu", "resourceClaimTemplateName": kind}]
+        record, made = self.placed(name, count, claims=claims), []
+        assert on(record) == {NODE: count}
+        for number in range(count):
+            pod_name = f"{name}-{number}"
+            owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": record.job.uid, "controller": True}
+            pod = a_pod(pod_name, owner=owner, claims=claims)
+            self.has(pod_name, kind=kind)
+            told = (PodClaimStatus(name="gpu", resource_claim_name=f"{pod_name}-gpu"),)
+            pod = replace(pod, status=replace(pod.status, resource_claim_statuses=told))
+            self.put("pod", pod)
+            made.append((record, pod))
+        return made
+
+    def may_go(self, one):
+        return self.memory.in_flight.may_go(*one, NODE)
+
+    def go(self, one):
+        record, pod = one
+        assert self.may_go(one)
+        self.memory.in_flight.sent(record, pod, NODE)
+        record.expectations[pod.metadata.uid] = Expectation(("b", "r1", NODE), self.now + 60)
+
+    def comes(self, one, device, kind="quarter", *, bound=True):
+        """Its claim has a device, and the pod is on the node."""
+        record, pod = one
+        self.has(pod.metadata.name, device, kind)
+        annotations = {**pod.metadata.annotations, KEYS.workload: record.job.workload}
+        levels = dict(zip(record.slots_of(pod).levels, record.slots_of(pod).slots[0].values, strict=True))
+        spec = replace(pod.spec, scheduling_gates=None, node_name=NODE if bound else None, node_selector=levels)
+        self.put("pod", replace(pod, metadata=replace(pod.metadata, annotations=annotations), spec=spec))
+
+    def why(self, one):
+        return one[0].held[one[1].metadata.uid].why
+
+    def first_fit(self, one):
+        record, _ = one
+        (part,) = record.grant.assignments
+        found = self.memory.state.cluster.devices.first_fit(NODE, part.devices)
+        return [use.device[2] for use in found] if found is not None else None
+
+
+@pytest.fixture
+def world():
+    return Parted()
+
+
+def test_an_earlier_alternative_comes_free_while_the_pod_is_on_its_way(world):
+    """Both were to have a quarter; what ends meanwhile leads the one to take all, and the other would hang."""
+    world.has("gone", "quarter-0")
+    (first,), (quarter,) = world.gated("first", "a"), world.gated("quarter", "b")
+    assert world.first_fit(first) == ["quarter-1"]
+    world.go(first)
+    assert not world.may_go(quarter)
+    assert world.why(quarter) is HoldReason.DEVICES
+    world.has("gone")
+    assert world.first_fit(first) == ["whole"]
+    world.woken.clear()
+    world.comes(first, "whole", "first")
+    assert quarter[0].id in [uid for uid, _ in world.woken]
+    assert not world.may_go(quarter)
+    assert world.why(quarter) is HoldReason.DEVICES
+    world.drop("pod", world.stores["pod"]["ns/a-0"])
+    assert not world.may_go(quarter)
+    world.has("a-0", kind="first")
+    assert world.may_go(quarter)
+
+
+def test_pods_that_take_one_of_the_same_go_together(world):
+    pods = world.gated("quarter", "a", 4)
+    for one in pods:
+        world.go(one)
+
+
+def test_pods_whose_devices_overlap_go_one_after_another(world):
+    (half,), (quarter,) = world.gated("half", "a"), world.gated("quarter", "b")
+    world.go(half)
+    assert not world.may_go(quarter)
+    world.comes(half, "half-0", "half")
+    world.go(quarter)
+
+
+def test_nobody_overtakes_one_that_has_waited_for_its_turn(world):
+    one, two = world.gated("quarter", "a", 2)
+    (half,) = world.gated("half", "b")
+    world.go(one)
+    assert not world.may_go(half)
+    world.now += TURN + 1
+    assert not world.may_go(two)
+    world.comes(one, "quarter-0")
+    assert not world.may_go(two)
+    world.go(half)
+
+
+def test_a_slot_without_devices_moves_where_it_can(world):
+    """Somebody took them whom Topogate did not place."""
+    (quarter,) = world.gated("quarter", "a")
+    world.has("stranger", "whole")
+    assert not world.may_go(quarter)
+    assert world.why(quarter) is HoldReason.DEVICES  # they may be those of the pod that this one replaces
+    world.now += MOVE
+    assert not world.may_go(quarter)
+    assert world.why(quarter) is HoldReason.REFUSED
+    record, pod = quarter
+    assert world.memory.in_flight.left_out(record, record.shape_of(pod)) == {NODE}
+    (told,) = [one for one in reconcile(record, world.memory.rules, world.now, 0.0) if isinstance(one, WriteConditions)]
+    assert told.wanted[0].reason is Reason.WAITS_FOR_ARRIVALS
+    assert told.wanted[0].message == f"1 gated pods wait for {NODE}: the devices of their claims are not free there now"
+    world.has("stranger")
+    assert world.may_go(quarter)
+
+
+def test_after_a_restart_pods_on_their_way_are_known(world):
+    world.has("gone", "quarter-0")
+    (first,), (quarter,) = world.gated("first", "a"), world.gated("quarter", "b")
+    world.comes(first, "", "first", bound=False)
+    assert not world.may_go(quarter)
+    world.now += PATIENCE
+    assert world.may_go(quarter)
+
+
+def test_one_that_is_deleted_on_its_way_is_not_waited_for(world):
+    world.has("gone", "quarter-0")
+    (first,), (quarter,) = world.gated("first", "a"), world.gated("quarter", "b")
+    world.go(first)
+    assert not world.may_go(quarter)
+    world.drop("pod", first[1])
+    assert world.may_go(quarter)

@@ -1,0 +1,148 @@
+"""Pods with claims: who goes to a node, and when, so that no pod is let go that gets no devices.
+
+Rules
+- On its way is a pod from the moment it is let go until its claims have devices. After `PATIENCE` it counts no more.
+- A pod goes only where there are devices for it as things stand, and those on their way get theirs too, whoever is
+  first and whatever comes free meanwhile (`engine.devices.turns`). Else it stays gated: until those have theirs, or
+  devices come free.
+- Nobody overtakes one that has waited for its turn longer than `TURN`.
+- Where there are no devices and nobody is on the way, those that a pod had which is gone may still come back. After
+  `MOVE` the pod's slot moves where it can, as that of one that its kubelet would refuse.
+- Of a native PodGroup all go at once: its pods do not wait for each other.
+- A pod that Topogate does not place, and a node that is none of a slot's, are not looked at.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from clock import Clock
+from engine.claims.asks import DeviceAsk
+from engine.cluster.state import ClusterState
+from engine.devices.turns import DeviceTurn
+from kube.objects import Pod, key
+from ungater.model.held_pods import HeldPod, HoldReason
+from ungater.model.workload_entry import WorkloadEntry
+from ungater.numa.sent_pods import group_of, is_let_go
+
+PATIENCE: Final = 120.0  # seconds: a scheduler that has much to do takes a while for each pod
+TURN: Final = 1.0  # seconds after which one that waits for its turn is not overtaken any more
+MOVE: Final = 30.0  # seconds for which devices may still be given back before a slot moves
+AGAIN: Final = 1.0  # seconds after which one that waits is looked at again, whatever was heard
+LATER: Final = (
+    "pods on their way there get their devices first, as it may depend on who comes first, and on what comes free "
+    "meanwhile, which ones each gets"
+)
+NONE: Final = "the devices of their claims are not free there now"
+
+
+@dataclass(frozen=True, slots=True)
+class _Coming:
+    uid: str
+    ask: DeviceAsk
+    entry: WorkloadEntry
+    since: float
+    group: str
+
+
+class DeviceTurns:
+    """See the module."""
+
+    def __init__(self, state: ClusterState, clock: Clock) -> None:
+        self._state = state
+        self._clock = clock
+        self._on: dict[str, dict[str, _Coming]] = {}  # by node and key of the pod
+        self._node_of: dict[str, str] = {}
+
+    def sent(self, entry: WorkloadEntry, pod: Pod, node: str) -> None:
+        """A pod was let go to a node."""
+        ask, name = self._ask_of(entry, pod), key(pod)
+        if ask is None or not node:
+            return
+        self._drop(name)
+        made = _Coming(pod.metadata.uid, ask, entry, self._clock.monotonic(), group_of(pod))
+        self._on.setdefault(node, {})[name] = made
+        self._node_of[name] = node
+
+    def saw(self, entry: WorkloadEntry | None, pod: Pod, node: str) -> bool:
+        """A pod is on a node, or was let go to it by whoever led before; True where it is on its way no more."""
+        name = key(pod)
+        known = self._on.get(self._node_of.get(name, ""), {}).get(name)
+        if self._has_devices(name):
+            return self._drop(name)
+        if entry is not None and (known is None or known.uid != pod.metadata.uid):
+            self.sent(entry, pod, node)
+        return False
+
+    def gone(self, pod: Pod) -> str:
+        """A pod is gone or has finished: the node that it was on its way to, "" for none."""
+        name = key(pod)
+        node = self._node_of.get(name, "")
+        same = bool(node) and self._on[node][name].uid == pod.metadata.uid
+        return node if same and self._drop(name) else ""
+
+    def forget(self, node: str) -> None:
+        """The node is gone."""
+        for name in tuple(self._on.get(node, ())):
+            self._drop(name)
+
+    def why_not(
+        self, entry: WorkloadEntry, pod: Pod, node: str, since: float, waiting: Iterable[WorkloadEntry]
+    ) -> tuple[HoldReason, str]:
+        """Why a pod does not go to a node now, in words too.
+
+        ``since``: when it was to go first; ``waiting``: the workloads with pods that wait for the node.
+        """
+        ask = self._ask_of(entry, pod) if node else None
+        if ask is None:
+            return HoldReason.NONE, ""
+        now, group = self._clock.monotonic(), group_of(pod)
+        coming = Counter(one.ask for one in self._coming(node, now) if not group or one.group != group)
+        coming.update(self._before(node, since, now, waiting))
+        turn = self._state.cluster.devices.turn(node, ask, coming)
+        if turn is DeviceTurn.NOW:
+            return HoldReason.NONE, ""
+        if turn is DeviceTurn.LATER:
+            return HoldReason.DEVICES, LATER
+        return HoldReason.REFUSED if now - since >= MOVE else HoldReason.DEVICES, NONE
+
+    def _before(self, node: str, since: float, now: float, waiting: Iterable[WorkloadEntry]) -> list[DeviceAsk]:
+        """What the one asks for that has waited longest for its turn, and longer than one ``since`` then."""
+        found: list[tuple[float, str, WorkloadEntry]] = [
+            (held.since, uid, entry)
+            for entry in waiting
+            for uid, held in entry.held.items()
+            if _in_turn(held, node) and held.since < min(since, now - TURN) and uid in entry.pods
+        ]
+        first = min(found, key=lambda one: one[:2], default=None)
+        ask = self._ask_of(first[2], first[2].pods[first[1]]) if first is not None else None
+        return [ask] if ask is not None else []
+
+    def _coming(self, node: str, now: float) -> Iterator[_Coming]:
+        for name, one in tuple(self._on.get(node, {}).items()):
+            if self._has_devices(name) or not is_let_go(one.entry, one.uid) or now - one.since >= PATIENCE:
+                self._drop(name)
+            else:
+                yield one
+
+    def _ask_of(self, entry: WorkloadEntry, pod: Pod) -> DeviceAsk | None:
+        part = self._state.assignments(entry.key).get(entry.pod_set_of(pod))
+        return part.devices if part is not None else None
+
+    def _has_devices(self, name: str) -> bool:
+        charged = self._state.pods.get(name)
+        return charged is not None and charged.devices is None
+
+    def _drop(self, name: str) -> bool:
+        node = self._node_of.pop(name, None)
+        if node is None:
+            return False
+        del self._on[node][name]
+        if not self._on[node]:
+            del self._on[node]
+        return True
+
+
+def _in_turn(held: HeldPod, node: str) -> bool:
+    return held.node == node and held.why is HoldReason.DEVICES and held.words == LATER
