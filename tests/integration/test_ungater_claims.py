@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import aiohttp
 import pytest
-from support.claim_jobs import MACHINE, SHARED, SMALLEST, TEMPLATES
+from support.claim_jobs import MACHINE, equip, mixed, stamped
 from support.jobs import GPU, KEYS, Watched, followed, job, nodes_of, until
 
 from cli.explain.report import report
@@ -27,7 +27,6 @@ from kube.resources import (
     RESOURCE_SLICES,
     STATEFUL_SETS,
 )
-from localcluster.dra.driver import parse_driver
 from localcluster.dra.publish import publish
 from localcluster.dra.slices import device_classes
 
@@ -40,7 +39,6 @@ DRIVER = "gpu.example.com"
 NOT_COUNTED = "ResourceClaimsNotCounted"
 WHY = 'ResourceClaim "shared" is not there'
 ANYWHERE = {KEYS.unconstrained: "true"}
-OF_PARTITIONS = ("whole", "zone", "near", "half", "any-mig", "nic")
 
 
 class Devices(Watched):
@@ -275,31 +273,20 @@ async def test_of_a_machine_of_four_devices_eight_pods_take_two(devices, client,
     assert Counter(nodes_of(await devices.running("train", 8))) == dict.fromkeys(hosts, 4)
 
 
-async def test_mixed_jobs_on_partitions_never_hang_though_the_controller_dies(devices, client, namespace):
-    """Whole GPUs, MIG devices of the same GPUs, pairs in one NUMA zone, GPUs with their NICs, as they come and go.
+async def test_mixed_jobs_never_hang_though_the_controller_dies(devices, client, namespace):
+    """Whole GPUs, MIG devices of the same GPUs, shares, alternatives, pairs in a NUMA zone, GPUs with their NICs.
 
-    Some ask for MIG devices as an extended resource, and the pods of some share one claim.
+    They come and go. Some ask for MIG devices as an extended resource, and the pods of some share one claim.
     """
     dice = random.Random(18)
     hosts = [f"{namespace}-b{block}-r{rack}-h{host}" for block in (1, 2) for rack in (1, 2) for host in (1, 2)]
-    await publish(client, hosts, MACHINE, parse_driver("partitions"))
-    for name in OF_PARTITIONS:
-        made = {"metadata": {"name": name}, "spec": {"spec": TEMPLATES[name]}}
-        await client.create(CLAIM_TEMPLATES, made, namespace)
+    await equip(client, hosts, namespace)
     there: list[str] = []
-    for number in range(36):
-        name, which = f"job-{number}", dice.choice([*OF_PARTITIONS, SMALLEST, SHARED])
-        claims = {"resourceClaims": [{"name": "devices", "resourceClaimTemplateName": which}]}
-        if which == SHARED:
-            claims = {"resourceClaims": [{"name": "devices", "resourceClaimName": name}]}
-            made = {"metadata": {"name": name}, "spec": TEMPLATES[dice.choice(OF_PARTITIONS)]}
-            await client.create(RESOURCE_CLAIMS, made, namespace)
-        request = dice.choice([ANYWHERE, None])
-        body = job(name, dice.randrange(1, 7), gpus=0, request=request, pod_spec=claims if which != SMALLEST else None)
-        if which == SMALLEST:
-            body["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {SMALLEST: "1", "cpu": "1"}}
-        await devices.create(body)
-        there.append(name)
+    for number, plan in enumerate(mixed(48, [ANYWHERE], seed=18, seconds=(3600, 3600), without=[GPU])):
+        if plan.shared is not None:
+            await client.create(RESOURCE_CLAIMS, {"metadata": {"name": plan.claim}, "spec": plan.shared}, namespace)
+        await devices.create(stamped(plan.body(topology=True)))
+        there.append(plan.name)
         if len(there) > 12:
             await devices.delete(there.pop(dice.randrange(len(there))))
         if number % 9 == 8:

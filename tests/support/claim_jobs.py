@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from support.jobs import GPU
+from support.jobs import GPU, KEYS
 
 from kube.client import Client
 from kube.resources import CLAIM_TEMPLATES
@@ -123,6 +123,16 @@ class ClaimJob:
                 },
             },
         }
+
+
+def stamped(body: Json) -> Json:
+    """A Job with a request as the webhook stamps it, where there is none."""
+    template = body["spec"]["template"]
+    meta, spec = template["metadata"], template["spec"]
+    annotations = {**meta["annotations"], **body["metadata"]["annotations"], KEYS.pod_set: "main"}
+    gated = {"metadata": {**meta, "annotations": annotations}}
+    gated["spec"] = {**spec, "schedulingGates": [{"name": KEYS.gate}]}
+    return {**body, "spec": {**body["spec"], "template": gated}}
 
 
 def mixed(

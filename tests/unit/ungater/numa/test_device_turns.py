@@ -171,24 +171,24 @@ def test_pods_that_take_one_of_the_same_go_together(world):
         world.go(one)
 
 
-def test_pods_whose_devices_overlap_go_one_after_another(world):
+def test_all_go_together_where_nothing_can_come_free(world):
+    """Either of both may be first: a quarter and the other half are left."""
     (half,), (quarter,) = world.gated("half", "a"), world.gated("quarter", "b")
     world.go(half)
-    assert not world.may_go(quarter)
-    world.comes(half, "half-0", "half")
     world.go(quarter)
 
 
 def test_nobody_overtakes_one_that_has_waited_for_its_turn(world):
+    world.has("gone", "quarter-0")
     one, two = world.gated("quarter", "a", 2)
-    (half,) = world.gated("half", "b")
+    (first,) = world.gated("first", "b")
     world.go(one)
-    assert not world.may_go(half)
+    assert not world.may_go(first)
     world.now += TURN + 1
     assert not world.may_go(two)
-    world.comes(one, "quarter-0")
+    world.comes(one, "quarter-1")
     assert not world.may_go(two)
-    world.go(half)
+    world.go(first)
 
 
 def test_a_slot_without_devices_moves_where_it_can(world):
