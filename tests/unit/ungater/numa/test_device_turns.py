@@ -213,6 +213,8 @@ def test_after_a_restart_pods_on_their_way_are_known(world):
     world.has("gone", "quarter-0")
     (first,), (quarter,) = world.gated("first", "a"), world.gated("quarter", "b")
     world.comes(first, "", "first", bound=False)
+    memory, (record, pod) = world.restarted(), quarter
+    assert not memory.in_flight.may_go(memory.entries[record.id], pod, NODE)
     assert not world.may_go(quarter)
     world.now += PATIENCE
     assert world.may_go(quarter)
