@@ -82,6 +82,16 @@ class MoveLog:
         self._last[key] = _Moved(now, before.times + 1 if before is not None else 1)
         self._begun.append(_Begun(now, key, asked))
 
+    def began(self, key: str) -> float | None:
+        """When the last move of it began that is known; None where none is. After `end`, when it ended."""
+        found = self._last.get(key)
+        return found.at if found is not None else None
+
+    def end(self, key: str, now: float) -> None:
+        """A move of it came to nothing: its rest begins now, as the same move would be found again."""
+        found = self._last.get(key)
+        self._last[key] = _Moved(now, found.times if found is not None else 1)
+
     def saw(self, key: str, at: float, now: float) -> None:
         """Its Workload says that it was moved then: that counts where nothing is known of it, after a restart."""
         if key in self._last or now - at > self._until_forgotten(1):

@@ -32,6 +32,7 @@ from ungater.model.workload_object import Workload
 POLL = 0.5  # seconds
 ANSWER = 60.0  # seconds in which the controller says whether it moves a workload
 COUNTS = 120.0  # seconds for which a request counts where it was not removed
+ENDED = (Reason.EVICTION_BLOCKED, Reason.PODS_NOT_READY)  # of a move that came to nothing, or to a part of it
 
 
 class MoveOutcome(StrEnum):
@@ -162,7 +163,7 @@ class Run:
             except NotFound:
                 return MoveResult(MoveOutcome.GONE)
             said = condition(conditions, MOVING)
-            if said is not None and said.status == "False" and said.reason == Reason.EVICTION_BLOCKED:
+            if said is not None and said.status == "False" and said.reason in ENDED:
                 return MoveResult(MoveOutcome.STAYED, said.message)
             if said is not None and said.status == "False" and said.reason == Reason.EVICTED:
                 return MoveResult(MoveOutcome.REFUSED, said.message)

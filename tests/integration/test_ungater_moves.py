@@ -5,6 +5,7 @@ Two racks of two hosts with 8 GPUs each.
 
 import asyncio
 import json
+from collections import Counter
 
 import pytest
 from support.cluster_checker import snapshot, violations
@@ -24,6 +25,7 @@ from kube.resources import (
     RESOURCE_FLAVORS,
     STATEFUL_SETS,
 )
+from ungater.scheduling import moves
 
 pytestmark = pytest.mark.cluster
 
@@ -31,6 +33,7 @@ PREFERRED = {KEYS.preferred[0]: RACK_LABEL}
 REQUIRED = {KEYS.required[0]: RACK_LABEL}
 MOVES = {"moves_per_hour": 100, "move_rest_seconds": 0.5, "eviction_patience_seconds": 3.0}
 SLOW = {"topogate.dev/stop-seconds": "4"}  # pods take so long to end
+LONG = {"topogate.dev/stop-seconds": "25"}
 ZONE = {"cpu": 48, "memory": 64 * GI, GPU: 4}
 HOST = "kubernetes.io/hostname"
 
@@ -145,6 +148,24 @@ async def test_a_move_goes_on_after_a_restart(jobs, client):
         await controller.start()
         await jobs.together()
         await jobs.condition("train", "Moving", "False", "Moved")
+
+
+async def test_a_move_that_takes_too_long_is_given_up_over_a_restart(jobs, client, monkeypatch):
+    monkeypatch.setattr(moves, "GIVEN_UP", 4.0)
+    monkeypatch.setattr(moves, "SPARE", 1.0)
+    async with Running(client, **MOVES) as controller:
+        before = sorted(nodes_of(await jobs.spread(annotations=LONG)))
+        await jobs.delete("two")
+        await jobs.condition("train", "Moving", "True", "PullTogether")
+        await controller.crash()
+        await controller.start()
+        said = await jobs.condition("train", "Moving", "False", "PodsNotReady")
+        assert said["message"].endswith("they take long to end")
+        await jobs.event("train", "PodsNotReady")
+        assert sorted(nodes_of(await jobs.pods("train", phase="Running"))) == before
+        (part,) = (await jobs.workload("train"))["status"]["admission"]["podSetAssignments"]
+        held = {one["nodeLabels"][HOST]: one["count"] for one in part["topologyAssignment"]["slices"]}
+        assert held == Counter(before), "those that end yet have their places, and no others"
 
 
 async def test_a_budget_that_forbids_it_keeps_a_job_where_it_is(jobs, client, namespace):

@@ -30,6 +30,7 @@ from ungater.model.actions import (
     EvictPods,
     EvictSome,
     Free,
+    GiveUpMove,
     HoldUp,
     Instruction,
     Release,
@@ -109,6 +110,7 @@ class Executor:
             EvictPods: lifecycle.evict_pods,
             EvictSome: lifecycle.evict_some,
             EvictMoved: self._evict_moved,
+            GiveUpMove: self._give_up_move,
             ClearAdmission: lifecycle.give_back,
             Deactivate: lifecycle.deactivate,
             Remove: lambda entry, _: lifecycle.remove(entry),
@@ -268,9 +270,15 @@ class Executor:
         """Have pods of one that is moved go; where a budget refuses for long, they stay where they are."""
         blocked = self._lifecycle.evict_each(entry, evict.pods[:1] if evict.one else evict.pods, reclaims=False)
         if blocked is not None and self._scheduler.moves.put_back(
-            entry, [pod for pod, _ in evict.pods], blocked.message
+            entry, [pod for pod, _ in evict.pods], blocked.message, evict.ending
         ):
             self._evictor.forget(entry.id)
+        return False
+
+    async def _give_up_move(self, entry: WorkloadEntry, late: GiveUpMove) -> bool:
+        """End a move that takes too long, or look again when it does."""
+        if (left := self._scheduler.moves.give_up(entry, late.pods, late.why, late.ending)) > 0:
+            self._requeue(entry.id, left)
         return False
 
     async def _shrink(self, entry: WorkloadEntry, shrink: Shrink) -> bool:

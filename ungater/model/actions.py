@@ -113,11 +113,20 @@ class EvictSome(_Instruction, frozen=True):
 class EvictMoved(_Instruction, frozen=True):
     """Evict these pods of a workload that is moved; where a budget refuses for long, they stay where they are.
 
-    ``one``: only the first of them now.
+    ``one``: only the first of them now. ``ending``: others that are in old places yet, and end.
     """
 
     pods: tuple[tuple[Pod, str], ...]
     one: bool = False
+    ending: tuple[Pod, ...] = ()
+
+
+class GiveUpMove(_Instruction, frozen=True):
+    """Have a move that takes too long end: these pods in old places stay, and of those that end who ends late."""
+
+    pods: tuple[Pod, ...]
+    ending: tuple[Pod, ...]
+    why: str
 
 
 class Start(_Instruction, frozen=True):
@@ -221,6 +230,7 @@ Instruction = (
     | EvictPods
     | EvictSome
     | EvictMoved
+    | GiveUpMove
     | Start
     | Suspend
     | Deactivate

@@ -13,7 +13,8 @@ Rules
   to have nobody reads. So one that ends does not count beside its successor, and the successor counts before it is made
   (`one_for_one`): else it would be growth, which gets a place of its own, or the new place would be given back as one
   that nobody needs.
-- It ends when nobody is anywhere else, and all its pods are on their nodes and ready.
+- It ends when nobody is anywhere else, and all its pods are on their nodes and ready. Who is elsewhere yet ten minutes
+  after it began, with successors that are not ready or a long time to end, stays (`GiveUpMove`).
 - One whose Workload is written again is moved too, where pods of it are in no slot: they may have been on their way.
 """
 
@@ -24,7 +25,7 @@ from engine.reasons import Reason
 from kube.objects import Pod, condition, controller_of, is_true
 from ungater.jobs.leaderworkerset import KIND as LEADER_SETS
 from ungater.model import conditions as names
-from ungater.model.actions import EvictMoved, Instruction, WriteConditions
+from ungater.model.actions import EvictMoved, GiveUpMove, Instruction, WriteConditions
 from ungater.model.conditions import WantedCondition
 from ungater.model.job_view import SERVICES, JobView, PodSetView, is_job
 from ungater.model.pod_slots import PodSetSlots, Tally, finished
@@ -44,19 +45,38 @@ def makes_way(entry: WorkloadEntry) -> bool:
 
 
 def steps(entry: WorkloadEntry, counted: Mapping[str, Tally]) -> list[Instruction]:
-    """Evict who is to go; nobody is left and all are up: say that it is over. ``counted``: by pod set."""
+    """Evict who is to go, or give it up in time; nobody is left and all are up: say that it is over.
+
+    ``counted``: by pod set.
+    """
     pods = [pod for count in counted.values() for pod in count.moved if pod.spec.node_name]
+    ending = tuple([pod for name, count in counted.items() for pod in _ending(entry, name, count)])
     if pods:
+        pods.sort(key=lambda pod: pod.metadata.name)
         one = not as_one(entry) and not all(is_job(controller_of(pod.metadata)) for pod in pods)
-        if one and not _all_ready(entry):
-            return []  # the last one's successor is not there yet
+        if one and not _all_ready(entry):  # the last one's successor is not there yet
+            return [GiveUpMove(tuple(pods), ending, "the pods that went before have no successors that are ready")]
         why = f"workload {entry.job.workload} is moved: {_why(entry)}"
-        return [EvictMoved(tuple([(pod, why) for pod in sorted(pods, key=lambda pod: pod.metadata.name)]), one)]
+        return [EvictMoved(tuple([(pod, why) for pod in pods]), one, ending)]
+    if ending:
+        return [GiveUpMove((), ending, "they take long to end")]
     if any(count.ending or _crowded(entry.slots_in[name], count) for name, count in counted.items()):
         return []
     if any(count.waiting or sum(count.unbound) for count in counted.values()) or not _all_ready(entry):
         return []
     return [WriteConditions((WantedCondition(names.MOVING, False, Reason.MOVED, f"it was moved: {_why(entry)}"),))]
+
+
+def _ending(entry: WorkloadEntry, name: str, counted: Tally) -> list[Pod]:
+    """Pods of a pod set that end, and are in no place that it has, or one too many in theirs."""
+    slots, found = entry.slots_in[name], list(counted.ending)
+    surplus = [used - slot.count for slot, used in zip(slots.slots, counted.used, strict=True)]
+    for pod in entry.pods.values() if any(count > 0 for count in surplus) else ():
+        index = slots.of_selector(pod.spec.node_selector) if entry.pod_set_of(pod) == name and _ends(pod) else None
+        if index is not None and surplus[index] > 0:
+            surplus[index] -= 1
+            found.append(pod)
+    return found
 
 
 def movable(entry: WorkloadEntry) -> bool:

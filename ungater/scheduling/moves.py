@@ -2,8 +2,9 @@
 
 A move is stored like any change of an admission, before its first pod goes: from then on the new places are the
 workload's, and the old ones are taken by the pods that are still there. `ungater.reconcile.moves` has those evicted.
-Where a budget refuses for too long after all, the pods that did not go get their old places back (`put_back`), unless
-the workload would be spread wider then than it was, or a pod would get none: then the budget is asked on and on.
+Where a budget refuses for too long after all, the pods that did not go get their old places back (`put_back`). Where
+the workload would be spread wider then than it was, the budget is asked on, until the move is `GIVEN_UP`. So is one
+then whose successors are not ready, or whose pods take long to end: nobody holds places for two by any of these.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -32,6 +33,8 @@ from ungater.reconcile.moves import as_one, movable
 from ungater.scheduling import old_places, relocation
 from ungater.writers.events import emit
 
+GIVEN_UP = 600.0  # seconds after a move began until it ends with those that did not go, however the pods are then
+SPARE = 60.0  # seconds in which a pod that ends by then is not given up
 FORBIDDEN = 60.0  # seconds until one is looked at again whose pods might not go, though nothing was freed
 
 log = structlog.get_logger()
@@ -236,28 +239,68 @@ class Moves:
         told = partial(self._tell, entry, move.reason, move.message, "begun")
         self._replace(entry, move.grant, News(wanted, told))
 
-    def put_back(self, entry: WorkloadEntry, pods: Iterable[Pod], why: str) -> bool:
-        """These pods of one that is moved do not go: they get the places back where they are. False: they cannot.
+    def put_back(self, entry: WorkloadEntry, pods: Iterable[Pod], why: str, ending: Iterable[Pod] = ()) -> bool:
+        """These pods of one that is moved do not go: they get the places back where they are. False: not now.
 
-        After a restart nobody knows where it was: it may be spread no wider then than it is to be. Who goes as a whole
-        comes back as a whole, or not.
+        Until the move is `GIVEN_UP` it may be spread no wider then than it was (after a restart nobody knows where
+        that was: than it is to be), and who goes as a whole comes back as a whole. After that see `give_up`.
         """
-        pods = list(pods)
-        held = entry.grant.assignments if entry.grant is not None else ()
-        if as_one(entry) and len(pods) < sum(part.count for part in held):
-            return False  # some of it is elsewhere already, and all of it belongs together
-        grant, said = old_places.restored(self._cache, entry, pods), _said(entry)
+        pods, said, late = list(pods), _said(entry), self._left(entry) <= 0
+        grant = old_places.restored(self._cache, entry, [*pods, *(self._lingering(ending) if late else ())])
         if grant is None or entry.grant is None or said is None:
             return False
-        before = self._before.get(entry.key, entry.grant)
-        if old_places.wider(entry, (before.assignments, entry.grant.assignments), grant.assignments):
+        if not late and self._scattered(entry, entry.grant, grant, len(pods)):
             return False
+        self._end(entry, said, grant, Reason.EVICTION_BLOCKED, why)
+        return True
+
+    def give_up(self, entry: WorkloadEntry, pods: Iterable[Pod], why: str, ending: Iterable[Pod] = ()) -> float:
+        """Ten minutes after it began it holds no places for two: seconds until this is to be asked again; 0: over.
+
+        It holds the places then where pods of it are, and for those that are to come what is left of the new ones.
+        ``pods``: of old places, not asked to go; ``ending``: asked, of which those stay too that take long. Nothing
+        where one of them gets no place: then as many pods are in the new ones as there are, and none is kept empty.
+        """
+        if (left := self._left(entry)) > 0:
+            return left
+        ending, said = list(ending), _said(entry)
+        stay = [*pods, *self._lingering(ending)]
+        grant = old_places.restored(self._cache, entry, stay) if stay else None
+        if grant is None or said is None:
+            return SPARE if ending else 0.0
+        self._end(entry, said, grant, Reason.PODS_NOT_READY, why)
+        return 0.0
+
+    def _end(self, entry: WorkloadEntry, said: Condition, grant: AssumedAdmission, reason: Reason, why: str) -> None:
+        """What did not go stays where it is, and the workload is left alone from now on, as after a move."""
+        self._log.end(entry.key, self._clock.now())
         mark = move_request.mark_in(said.message)
         text = f"it was to be moved{mark and ' '}{mark}, and pods that did not go stay where they are: {why}"
-        wanted = (WantedCondition(conditions.MOVING, False, Reason.EVICTION_BLOCKED, text),)
-        told = partial(self._tell, entry, Reason.EVICTION_BLOCKED, text, "blocked")
-        self._replace(entry, grant, News(wanted, told))
-        return True
+        wanted = (WantedCondition(conditions.MOVING, False, reason, text),)
+        outcome = "blocked" if reason == Reason.EVICTION_BLOCKED else "late"
+        self._replace(entry, grant, News(wanted, partial(self._tell, entry, reason, text, outcome)))
+
+    def _lingering(self, ending: Iterable[Pod]) -> list[Pod]:
+        """Those that end, and not soon: whoever deletes a pod says how long that may take."""
+        soon = self._clock.now() + SPARE
+        return [pod for pod in ending if (moment(pod.metadata.deletion_timestamp) or 0.0) > soon]
+
+    def _scattered(self, entry: WorkloadEntry, held: AssumedAdmission, back: AssumedAdmission, stay: int) -> bool:
+        """Whether it would be spread wider if it is put ``back``, or part of one that goes as a whole is elsewhere."""
+        if as_one(entry) and stay < sum(part.count for part in held.assignments):
+            return True
+        before = self._before.get(entry.key, held)
+        return old_places.wider(entry, (before.assignments, held.assignments), back.assignments)
+
+    def _left(self, entry: WorkloadEntry) -> float:
+        """Seconds until its move is `GIVEN_UP`; it began when its Workload tells, or when this process knows.
+
+        A tenant may have deleted the Workload since: the one that is written again tells of a later moment.
+        """
+        now, said = self._clock.now(), _said(entry)
+        told = moment(said.last_transition_time) if said is not None else None
+        known = (at for at in (told, self._log.began(entry.key)) if at is not None)
+        return min(known, default=now) + GIVEN_UP - now
 
     def _tell(self, entry: WorkloadEntry, reason: Reason, message: str, outcome: str) -> None:
         self._metrics.moves.labels(str(reason), outcome).inc()
@@ -272,7 +315,8 @@ def _said(entry: WorkloadEntry) -> Condition | None:
 
 def _counts(said: Condition) -> bool:
     """Whether a condition tells of a move that began: all do but those of versions that told of refusals there."""
-    return said.status == "True" or said.reason in {Reason.MOVED, Reason.EVICTION_BLOCKED, Reason.EVICTED}
+    ends = {Reason.MOVED, Reason.EVICTION_BLOCKED, Reason.PODS_NOT_READY, Reason.EVICTED}
+    return said.status == "True" or said.reason in ends
 
 
 def _fewer(entry: WorkloadEntry, grant: AssumedAdmission) -> str:

@@ -71,6 +71,22 @@ def test_pods_of_a_job_go_at_once_and_those_of_a_service_when_the_last_successor
     assert of(i.EvictMoved, run(ready(workload(slots, going, *service[1:]), 3))) == [], "one ends yet"
 
 
+def test_what_takes_too_long_is_told_each_time_so_that_it_has_an_end():
+    slots = slot_map(("b/r1/n1", 2))
+    one, other = (of_a_service(at(name, "r2", "n3")) for name in ("one", "other"))
+    (late,) = of(i.GiveUpMove, run(ready(workload(slots, one, other), 1)))
+    assert ([pod.metadata.name for pod in late.pods], late.ending) == (["one", "other"], ())
+    ends_late = of_a_service(at("one", "r2", "n3", terminating=True))
+    (late,) = of(i.GiveUpMove, run(ready(workload(slots, ends_late, other), 1)))
+    assert [[pod.metadata.name for pod in pods] for pods in (late.pods, late.ending)] == [["other"], ["one"]]
+    (late,) = of(i.GiveUpMove, run(workload(slots, at("one", "r2", "n3", terminating=True), at("two", "r1", "n1"))))
+    assert ([pod.metadata.name for pod in late.ending], late.pods) == (["one"], ())
+    crowd = [at(name, "r1", "n1", terminating=name == "c") for name in "abc"]
+    (late,) = of(i.GiveUpMove, run(workload(slots, *crowd)))
+    assert [pod.metadata.name for pod in late.ending] == ["c"]
+    assert of(i.GiveUpMove, run(ready(workload(slots, one, other), 2))) == []
+
+
 def of_a_service(pod, kind="StatefulSet"):
     refs = tuple(
         msgspec.structs.replace(one, kind=kind, api_version="apps/v1") for one in pod.metadata.owner_references

@@ -17,7 +17,7 @@ from queueing.moves import MoveRules
 from ungater.cache.pod_groups import BARE
 from ungater.metrics import Metrics
 from ungater.model import actions as i
-from ungater.model.conditions import EVICTED, MOVE_REFUSED, MOVING, QUOTA_RESERVED
+from ungater.model.conditions import EVICTED, MOVE_REFUSED, MOVING, QUOTA_RESERVED, timestamp
 from ungater.model.job_view import id_of
 from ungater.model.move_request import MoveRequest, encode
 from ungater.model.workload_entry import PlacementMismatch
@@ -89,7 +89,7 @@ class Moving:
                 status="True" if one.status else "False",
                 reason=str(one.reason),
                 message=one.message,
-                last_transition_time=LONG_AGO,
+                last_transition_time=timestamp(self.clock.time),
             )
             for one in news.conditions
         )
@@ -398,6 +398,122 @@ def test_after_a_restart_it_is_put_back_only_where_it_is_spread_no_wider(cluster
     cluster.moves = cluster.made()
     assert not cluster.moves.put_back(entry, away(entry), "a budget refuses")
     assert said(entry).status == "True"
+
+
+def held_once(cluster, entry):
+    """It has as many places as pods, each pod is in one of its own, and the cluster is charged for no more."""
+    used = {slot.values: 0 for slot in entry.slots.slots}
+    for pod in entry.pods.values():
+        used[entry.slots.slots[entry.slots.of_selector(pod.spec.node_selector)].values] += 1
+    assert all(used[slot.values] <= slot.count for slot in entry.slots.slots)
+    return charged(cluster)
+
+
+def charged(cluster):
+    nodes = [f"{rack}-{host}" for rack in ("r1", "r2") for host in ("h1", "h2")]
+    return 8 - sum(cluster.world.memory.state.free(node)["cpu"] // 1000 for node in nodes)
+
+
+def test_after_a_restart_a_move_that_nothing_came_of_is_given_up_too(cluster):
+    entry, other = cluster.spread()
+    cluster.gone(other)
+    before = [(slot.values, slot.count) for slot in entry.slots.slots]
+    cluster.look()
+    assert charged(cluster) == 6, "two of the four pods have two places"
+    cluster.clock.time += moving.GIVEN_UP - 1.0
+    cluster.moves = cluster.made()
+    assert not cluster.moves.put_back(entry, away(entry), "a budget refuses")
+    cluster.clock.time += 1.0
+    assert cluster.moves.put_back(entry, away(entry), "a budget refuses"), (
+        "as its Workload tells since when it is moved"
+    )
+    assert [(slot.values, slot.count) for slot in entry.slots.slots] == before
+    assert held_once(cluster, entry) == 4
+    assert (said(entry).status, said(entry).reason) == ("False", "EvictionBlocked")
+    begun = list(cluster.begun)
+    cluster.look(ALLOWED.rest - 1.0)
+    assert cluster.begun == begun, "it rests from then on"
+    cluster.look()
+    assert len(cluster.begun) == len(begun) + 1
+
+
+def test_a_gang_that_a_budget_keeps_half_way_holds_places_for_two_no_longer_than_ten_minutes(cluster):
+    entry = cluster.job(pods=4, request={KEYS.required[0]: "rack"})
+    (rack,) = racks(entry)
+    ask(cluster, entry, ["r2-h1", "r2-h2"] if rack == "r1" else ["r1-h1", "r1-h2"])
+    cluster.look()
+    gone, *stay = away(entry)
+    cluster.world.drop("pod", gone)
+    slot = entry.slots.slots[0]
+    cluster.world.put(
+        "pod", make_pod("new", owner=entry.job, at=slot.values, node=slot.node, phase="Running", spec=CONTAINERS)
+    )
+    cluster.clock.time += moving.GIVEN_UP - 1.0
+    assert not cluster.moves.put_back(entry, stay, "a budget refuses")
+    cluster.clock.time += 1.0
+    assert cluster.moves.put_back(entry, stay, "a budget refuses")
+    assert entry.slots.total == 4
+    assert held_once(cluster, entry) == 4
+    assert said(entry).reason == "EvictionBlocked"
+    assert of((i.EvictMoved, i.Delete), reconcile(entry, cluster.world.memory.rules, 0.0, NOW)) == []
+
+
+def test_where_successors_never_are_ready_those_that_are_left_stay_after_ten_minutes(cluster):
+    entry, other = cluster.spread()
+    cluster.gone(other)
+    cluster.look()
+    began = cluster.clock.time
+    gone, stays = away(entry)
+    cluster.world.drop("pod", gone)
+    assert charged(cluster) == 5, "the one that is left has two places"
+    cluster.clock.time += 60.0
+    assert cluster.moves.give_up(entry, [stays], "none is ready") == moving.GIVEN_UP - 60.0
+    cluster.moves = cluster.made()
+    cluster.clock.time = began + moving.GIVEN_UP - 1.0
+    assert cluster.moves.give_up(entry, [stays], "none is ready") == 1.0
+    assert said(entry).status == "True"
+    cluster.clock.time += 1.0
+    assert cluster.moves.give_up(entry, [stays], "none is ready") == 0.0
+    assert (said(entry).status, said(entry).reason) == ("False", "PodsNotReady")
+    assert said(entry).message.endswith("none is ready")
+    assert held_once(cluster, entry) == 4, "three run, and the successor has its place"
+    assert ("train", "PodsNotReady") in {(name, reason) for name, reason, _ in cluster.recorder.told}
+
+
+def test_a_pod_that_is_given_a_day_to_end_holds_no_second_place_for_that_day(cluster):
+    entry, other = cluster.spread()
+    cluster.gone(other)
+    cluster.look()
+    ending = [
+        ends(cluster, pod, seconds) for pod, seconds in zip(away(entry), (moving.GIVEN_UP + 30.0, 86400.0), strict=True)
+    ]
+    assert charged(cluster) == 6
+    cluster.clock.time += moving.GIVEN_UP
+    assert cluster.moves.give_up(entry, [], "they take long to end", ending) == 0.0
+    old = entry.slots.slots[entry.slots.of_selector(ending[1].spec.node_selector)]
+    assert old.count == 1, "the other one is gone soon, and its successor moves"
+    assert charged(cluster) == 5, "until the first one is gone"
+
+
+def ends(cluster, pod, seconds):
+    """The pod, as it is deleted with so much time to end."""
+    meta = msgspec.structs.replace(pod.metadata, deletion_timestamp=timestamp(cluster.clock.time + seconds))
+    made = msgspec.structs.replace(pod, metadata=meta)
+    cluster.world.put("pod", made)
+    return made
+
+
+def test_who_deletes_the_workload_gets_no_longer_for_its_move(cluster):
+    entry = apart(cluster, request=IN_SLICES)
+    cluster.look()
+    cluster.clock.time += moving.GIVEN_UP
+    again = msgspec.structs.replace(said(entry), last_transition_time=timestamp(cluster.clock.time))
+    kept = [one for one in entry.observed.conditions if one.type != MOVING]
+    entry.observe(_with(entry.observed, (*kept, again)))
+    gone, *stay = away(entry)
+    cluster.world.drop("pod", gone)
+    assert cluster.moves.put_back(entry, stay, "a budget refuses")
+    assert [slot.count for slot in entry.slots.slots] == [1, 2, 1], "three stay, and one place is there for the fourth"
 
 
 def test_pods_that_finished_have_no_place_that_another_could_get_back(cluster):
