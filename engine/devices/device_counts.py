@@ -4,8 +4,9 @@ Rules
 - Nodes on which nobody waits, and whose devices look the same to a kind of pods, are counted once. What they look like,
   and what is in use, is a number of each node that all kinds have in common.
 - Where numbers of free devices decide, and nobody waits, all nodes are counted by division (`free_numbers`).
-- One call takes so many steps at most. Nodes that it does not come to count as 0, and are *left*. In each round
-  (`DeviceCounts.next_round`) one of those who ask goes on with them: who did so least often.
+- One call takes so many steps at most, those for a first look at a kind of pods among them. Nodes that it does not come
+  to count as 0, and are *left*. In each round (`DeviceCounts.next_round`) one of those who ask goes on with them: who
+  did so least often, of these who asked first.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -132,7 +133,7 @@ class DeviceCounts:
         if self._turn is not None:
             self._go_on(self._turn)
         self._round = Budget(CALL_STEPS)
-        self._turn = min(self._left, key=lambda one: (self._kinds.counted(one).now.rounds, one.key), default=None)
+        self._turn = min(self._left, key=self._turn_of, default=None)
         self._left.clear()
         return self._turn is not None
 
@@ -140,6 +141,10 @@ class DeviceCounts:
     def unfinished(self) -> bool:
         """Whether anybody asked in this round who is not counted on all nodes."""
         return bool(self._left)
+
+    def _turn_of(self, ask: DeviceAsk) -> tuple[int, int]:
+        tally = self._kinds.counted(ask).now
+        return tally.rounds, tally.number
 
     def _go_on(self, ask: DeviceAsk) -> None:
         self._turn, budget = None, Budget(CALL_STEPS)
@@ -178,6 +183,8 @@ class DeviceCounts:
         that look the same once.
         """
         kind, names = self._kinds.kind(ask), self._nodes.places.names
+        if not kind.begin(budget, len(names())):
+            return np.zeros(len(names()), np.int64), set(names())
         values = None
         if kind.forms is not None and not kind.refused:
             values = self._kinds.free.pods(kind.forms, MOST_PODS, numbers.all, budget)

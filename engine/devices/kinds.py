@@ -1,7 +1,8 @@
 """How many pods of one kind, those with equal claims, get their devices on each node.
 
 What such a count may cost is limited. A kind that takes too many steps on some nodes, each for itself, is counted on
-none, until devices or classes change. Where all nodes together take too many for one call, the next one goes on. Beside
+none, until devices or classes change. Where all nodes together take too many for one call, the next one goes on; what a
+kind takes to be compiled, and nodes to be looked at for it the first time, is part of that. Beside
 others that wait on a node as many fit as were found by then: what they ask for is theirs, and gives nobody else up.
 """
 
@@ -13,7 +14,7 @@ from engine.claims.allocate import prepare
 from engine.claims.budget import Budget
 from engine.claims.cel.selectors import Selectors
 from engine.claims.counting.beside import count_beside
-from engine.claims.counting.count import ClaimCounter, StateClass
+from engine.claims.counting.count import ClaimCounter, StateClass, expressions
 from engine.claims.counting.free_devices import forms_of
 from engine.claims.counting.looks import DeviceView, DeviceViews, NodeDevices
 from engine.claims.model import Claim, DeviceClass
@@ -24,6 +25,8 @@ MOST_PODS: Final = 256  # of one kind on one node that are counted
 LOOK_STEPS: Final = 50_000  # for one state of a node
 CALL_STEPS: Final = LOOK_STEPS  # for all nodes in one call, some 0.3 seconds; no less than what one state may take
 BESIDE_STEPS: Final = 10_000  # for one state of a node on which others wait
+CHARACTER_STEPS: Final = 3  # for each character that is compiled: 65,536 of them take about a second
+MOST_NODE_STEPS: Final = CALL_STEPS // 4  # for the first look at all nodes, one for each of them
 MOST_GIVEN_UP: Final = 2  # states that took too many steps, before the kind is given up
 _REMEMBERED: Final = 1 << 14
 _numbers = numbers()
@@ -41,7 +44,8 @@ class Kind:
         self.bare = NodeCounts()
         self.forms = forms_of(claims)  # where numbers of free devices decide how many fit
         self._known = classes, selectors
-        self._counter = ClaimCounter(claims, classes, selectors, MOST_PODS, own=True, views=views)
+        self._views = views
+        self._made: ClaimCounter | None = None
         self._costly: dict[Hashable, int] = {}  # what was found of states that took too many steps
         self._given_up: set[Hashable] = set()  # those of them that were so, and not only thought
         self._beside: dict[Hashable, int] = {}
@@ -55,6 +59,26 @@ class Kind:
     def view(self) -> DeviceView:
         """What it reads of devices."""
         return self._counter.view
+
+    def begin(self, whole: Budget, nodes: int = 0) -> bool:
+        """Whether it may be counted: where any budget is left, its expressions are compiled and charged the first time.
+
+        ``nodes``: of which it reads the devices then, for the first time too.
+        """
+        if self._made is None:
+            if whole.left <= 0:
+                return False
+            classes, selectors = self._known
+            size = sum(len(one) for one in expressions(self.claims, classes) if not selectors.knows(one))
+            whole.charge(CHARACTER_STEPS * size + min(nodes, MOST_NODE_STEPS))
+        return self._counter is self._made
+
+    @property
+    def _counter(self) -> ClaimCounter:
+        """Made when it is counted: that compiles what selects its devices."""
+        if self._made is None:
+            self._made = ClaimCounter(self.claims, *self._known, MOST_PODS, own=True, views=self._views)
+        return self._made
 
     def devices_changed(self) -> None:
         """Nodes have other devices than before."""
@@ -75,6 +99,8 @@ class Kind:
         """
         if self.refused:
             return 0
+        if not self.begin(whole):
+            return None
         look = self.state_class(node)
         found = self._counter.known(look)
         if found is None:

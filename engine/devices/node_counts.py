@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import count as numbers
 
 import numpy as np
 
 from engine.arrays import Ints
 from engine.devices.changes import ChangeLog
+
+_numbers = numbers()
 
 
 @dataclass(slots=True)
@@ -39,6 +42,7 @@ class NodeCounts:
 
     def __init__(self) -> None:
         self.left: set[str] = set()
+        self.number = next(_numbers)  # smaller than of those made later
         self.rounds = 0  # in which those were counted that were left
         self._values: Ints = np.zeros(0, np.int64)
         self._by_name: dict[str, int] = {}  # where nodes are asked one by one
@@ -59,7 +63,10 @@ class NodeCounts:
         """Count nodes that were left, as far as it goes; the places of those that are counted now."""
         before = self.left
         self.rounds += 1
-        self._count(sorted(before), table, counting)
+        if counting.whole is not None and len(before) == len(table.names()):
+            self._count_all(None, table, counting)
+        else:
+            self._count(sorted(before), table, counting)
         places = (table.index(name) for name in before - self.left)
         return [place for place in places if place is not None]
 

@@ -186,3 +186,7 @@ class Selectors:
                 self._programs.clear()
             found = self._programs[expression] = Program.of(expression, self._codes)
         return found
+
+    def knows(self, expression: str) -> bool:
+        """Whether it was compiled already."""
+        return expression in self._programs

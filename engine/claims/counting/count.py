@@ -135,13 +135,17 @@ class ClaimCounter:
         return min(found.count(frozenset(state.busy), self.limit), self.limit) if found is not None else None
 
     def _programs(self) -> Sequence[Program]:
-        asks = [
-            ask
-            for claim in self.claims
-            for request in claim.requests
-            for ask in (*((request.exactly,) if request.exactly else ()), *request.alternatives)
-        ]
-        classes = [self.classes[ask.class_name] for ask in asks if ask.class_name in self.classes]
-        texts = {text for one in (*asks, *classes) for text in one.selectors if text is not None}
-        texts |= {text for ask in asks for text in ask.derived.values()}
-        return [self.selectors.program(text) for text in sorted(texts)]
+        return [self.selectors.program(text) for text in sorted(expressions(self.claims, self.classes))]
+
+
+def expressions(claims: Sequence[Claim], classes: dict[str, DeviceClass]) -> set[str]:
+    """All that select devices for these claims, those of their classes among them."""
+    asks = [
+        ask
+        for claim in claims
+        for request in claim.requests
+        for ask in (*((request.exactly,) if request.exactly else ()), *request.alternatives)
+    ]
+    named = [classes[ask.class_name] for ask in asks if ask.class_name in classes]
+    texts = {text for one in (*asks, *named) for text in one.selectors if text is not None}
+    return texts | {text for ask in asks for text in ask.derived.values()}

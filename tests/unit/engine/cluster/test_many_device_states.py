@@ -7,6 +7,8 @@ from support import queue_factories as queues_of
 from support.dra import DRIVER, ask, claim, device, first, fitting, given, resource_slice, taken
 from test_devices_of_nodes import ANYWHERE, ONE, RACK, Cluster, on, used
 
+from engine.claims.cel import selectors
+from engine.claims.cel.compiler import compiled
 from engine.claims.in_use import Use
 from engine.claims.read.asks import read_ask, text_of
 from engine.claims.read.slices import read_slice
@@ -89,6 +91,30 @@ def test_one_that_waits_until_its_devices_are_counted_is_placed_without_any_even
     assert queues_of.keys(made) == ["ns/w"]
     assert made.waiting[0].message.startswith("its devices are being counted: it is not known yet")
     assert sum(on(made.admitted[0].grant).values()) == 12
+
+
+def test_long_expressions_are_compiled_a_few_a_round_and_everybody_has_a_turn(monkeypatch):
+    monkeypatch.setattr(device_counts, "CALL_STEPS", 4000)
+    made = []
+    monkeypatch.setattr(selectors, "compiled", lambda *given: made.append(given) or compiled(*given))
+    fleet, pods = Fleet(nodes=2), [asked(claim(ask("r", 1, longer_by(number)))) for number in range(20)]
+    counting, left, most = fleet.cluster.devices.counting, pods, 0
+    for number in range(len(pods) + 1):
+        before = len(made)
+        left = [pod for pod in left if counting.uncounted(pod)]
+        assert number or left, "they are not compiled in one round"
+        if not counting.next_round():
+            break
+        most = max(most, len(made) - before)
+    assert left == []
+    assert most <= 4, "two by the budget of those who are new, and two by that of whose turn it is"
+    assert len(made) == len(pods)
+    assert all(fleet.fits(pod) == fleet.fits(asked()) for pod in pods)
+
+
+def longer_by(number):
+    """An expression of some 600 characters that holds of all devices."""
+    return " && ".join([f"{MINE}.big == {MINE}.big"] * 6) + f" && {1000 + number} > 0" + " " * 300
 
 
 def test_a_round_is_over_where_nobody_asks_any_more(short):
