@@ -5,8 +5,7 @@ Commands that say what the controller would do ask the controller's code, on the
 
 import asyncio
 import sys
-from collections import defaultdict
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, TypeVar
