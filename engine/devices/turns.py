@@ -49,10 +49,9 @@ def _together(devices: NodeDevices, asking: Kind, coming: Sequence[tuple[Kind, i
     """Whether all of them get devices, whoever is first and whatever comes free meanwhile."""
     if asking.count(devices, coming, Budget(LOOK_STEPS), real=False) == 0:
         return False
-    if not (devices.in_use.taken or devices.in_use.shared):
-        return True  # nothing can come free
     kinds = {id(kind): kind for kind in (asking, *(kind for kind, _ in coming))}
-    if len(kinds) == 1 and _of_one(asking.claims):
+    nothing_comes_free = not (devices.in_use.taken or devices.in_use.shared)
+    if len(kinds) == 1 and (nothing_comes_free or _of_one(asking.claims)):
         return True
     prepared = [prepare(devices.hardware, kind.claims, known) for kind in kinds.values()]
     return independent(prepared, devices.hardware, known.budget)

@@ -9,7 +9,7 @@ from engine.reasons import Reason
 from kube.objects import PodGroup
 from ungater.cache.owners import MOST_IN_GROUP as MOST
 from ungater.model.job_view import id_of
-from ungater.reconcile.moves import movable
+from ungater.reconcile.moves import as_one, movable
 from ungater.reconcile.reconcile import hindered
 
 IN_GROUP = {"schedulingGroup": {"podGroupName": "ring"}}
@@ -136,12 +136,14 @@ def test_where_groups_are_not_served_nothing_changes(world):
     assert world.of(job).job.held_off is None
 
 
-def test_one_whose_pods_go_together_is_not_moved(world):
+def test_one_whose_pods_go_together_is_moved_as_one(world):
     world.put("native_group", group(disruptionMode={"single": {}}))
     job = world.job()
     assert movable(world.of(job))
+    assert not as_one(world.of(job))
     world.put("native_group", group(disruptionMode={"all": {}}))
-    assert not movable(world.of(job))
+    assert movable(world.of(job))
+    assert as_one(world.of(job))
 
 
 def test_pods_of_a_group_do_not_share_a_claim_without_devices(world):

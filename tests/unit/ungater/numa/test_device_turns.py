@@ -171,10 +171,18 @@ def test_pods_that_take_one_of_the_same_go_together(world):
         world.go(one)
 
 
-def test_all_go_together_where_nothing_can_come_free(world):
-    """Either of both may be first: a quarter and the other half are left."""
+def test_those_of_one_kind_go_together_where_nothing_can_come_free(world):
+    """Who asks for the same gets it in any order; what others get may depend on who is first."""
+    one, two = world.gated("half", "a", 2)
+    world.go(one)
+    world.go(two)
+
+
+def test_those_of_two_kinds_go_one_after_the_other(world):
     (half,), (quarter,) = world.gated("half", "a"), world.gated("quarter", "b")
     world.go(half)
+    assert not world.may_go(quarter)
+    world.comes(half, "half-0", "half")
     world.go(quarter)
 
 
