@@ -49,6 +49,7 @@ class Kind:
         self._costly: dict[Hashable, int] = {}  # what was found of states that took too many steps
         self._given_up: set[Hashable] = set()  # those of them that were so, and not only thought
         self._beside: dict[Hashable, int] = {}
+        self._answers: dict[Hashable, bool] = {}
 
     @property
     def refused(self) -> bool:
@@ -127,6 +128,15 @@ class Kind:
                 self._beside.clear()
             self._beside[key] = found
         return max(found, 0)
+
+    def remembered(self, question: Hashable, find: Callable[[], bool]) -> bool:
+        """What was found for a question that was asked before; else what is found now."""
+        found = self._answers.get(question)
+        if found is None:
+            if len(self._answers) >= _REMEMBERED:
+                self._answers.clear()
+            found = self._answers[question] = find()
+        return found
 
     def _count_beside(self, node: NodeDevices, others: "Sequence[tuple[Kind, int]]", limit: int, budget: Budget) -> int:
         known = RequestContext(*self._known, budget)

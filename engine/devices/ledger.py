@@ -294,7 +294,7 @@ class DeviceLedger:
         kind = self._kind_at(name, ask)
         if kind is None or kind.refused:
             return DeviceTurn.NOW
-        return turn_of(self._of(name).now, kind, self._kinds_at(name, coming), self._asked.known(POD_STEPS))
+        return turn_of(self._of(name).now, kind, self._kinds_at(name, coming), self._asked.known(LOOK_STEPS))
 
     def waiting(self, name: str) -> Mapping[DeviceAsk, int]:
         """How many pods and slots wait for devices on a node, by what they ask for. Do not modify."""

@@ -35,14 +35,20 @@ def turn_of(
 ) -> DeviceTurn:
     """The turn of a pod of one kind beside those on their way, (kind, pods) each. What they wait for alone counts.
 
-    Where it takes too many steps to tell, the pod goes.
+    Where it takes too many steps to tell, the pod goes. Who waits is looked at each second: a node whose devices are as
+    they were is not searched again.
     """
     if coming:
         return DeviceTurn.NOW if _together(devices, asking, coming, known) else DeviceTurn.LATER
     if asking.count(devices, (), Budget(LOOK_STEPS), real=False):
         return DeviceTurn.NOW
-    found = allocate(prepare(devices.hardware, asking.claims, known), devices.in_use, known.budget)
-    return DeviceTurn.NOW if found.outcome in _UNKNOWN else DeviceTurn.NONE
+
+    def gets_devices() -> bool:
+        found = allocate(prepare(devices.hardware, asking.claims, known), devices.in_use, known.budget)
+        return found.outcome in _UNKNOWN
+
+    found = asking.remembered(asking.state_class(devices), gets_devices)
+    return DeviceTurn.NOW if found else DeviceTurn.NONE
 
 
 def _together(devices: NodeDevices, asking: Kind, coming: Sequence[tuple[Kind, int]], known: RequestContext) -> bool:
@@ -53,8 +59,13 @@ def _together(devices: NodeDevices, asking: Kind, coming: Sequence[tuple[Kind, i
     nothing_comes_free = not (devices.in_use.taken or devices.in_use.shared)
     if len(kinds) == 1 and (nothing_comes_free or _of_one(asking.claims)):
         return True
-    prepared = [prepare(devices.hardware, kind.claims, known) for kind in kinds.values()]
-    return independent(prepared, devices.hardware, known.budget)
+
+    def of_different_devices() -> bool:
+        prepared = [prepare(devices.hardware, kind.claims, known) for kind in kinds.values()]
+        return independent(prepared, devices.hardware, known.budget)
+
+    beside = frozenset((kind.number, kind.state_class(devices)) for kind in kinds.values())
+    return asking.remembered(beside, of_different_devices)
 
 
 def _of_one(claims: Sequence[Claim]) -> bool:

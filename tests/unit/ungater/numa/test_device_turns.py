@@ -7,6 +7,9 @@ from support.equipped import DRIVER, META, Equipped, on
 from support.owned import KEYS
 
 from clock import SYSTEM, Clock
+from engine.claims.allocate import allocate
+from engine.claims.counting.beside import independent
+from engine.devices import turns
 from engine.reasons import Reason
 from kube.objects import PodClaimStatus
 from kube.pods.devices import ResourceClaim, ResourceClaimTemplate, ResourceSlice
@@ -234,4 +237,25 @@ def test_one_that_is_deleted_on_its_way_is_not_waited_for(world):
     world.go(first)
     assert not world.may_go(quarter)
     world.drop("pod", first[1])
+    assert world.may_go(quarter)
+
+
+def test_a_node_is_not_searched_again_for_one_that_waits_until_its_devices_change(world, monkeypatch):
+    """A search may take a third of a second, and all who wait are looked at each second."""
+    searches = []
+    monkeypatch.setattr(turns, "allocate", lambda *asked: searches.append(asked) or allocate(*asked))
+    monkeypatch.setattr(turns, "independent", lambda *asked: searches.append(asked) or independent(*asked))
+    world.has("gone", "quarter-0")
+    (first,), (quarter,) = world.gated("first", "a"), world.gated("quarter", "b")
+    world.go(first)
+    for _ in range(5):
+        assert not world.may_go(quarter)
+    assert len(searches) == 1
+    world.drop("pod", first[1])
+    world.has("stranger", "half-2", "half")
+    world.has("another", "quarter-1")
+    for _ in range(5):
+        assert not world.may_go(quarter)
+    assert len(searches) == 2
+    world.has("gone")
     assert world.may_go(quarter)
