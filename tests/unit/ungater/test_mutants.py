@@ -21,8 +21,8 @@ COUNT = int(os.environ.get("TOPOGATE_FUZZ_OBJECTS", SOME))
 SEED = os.environ.get("TOPOGATE_FUZZ_SEED", "1")
 FIRST = int(os.environ.get("TOPOGATE_FUZZ_FIRST", "0"))
 LONGEST = 0.5  # seconds of CPU of one step, in a long run
-MORE_MEBIBYTES = 48  # that a warm process may still take, whatever the number of objects
-MORE_IN_USE = 16  # MiB of these that may be in use: the rest are gaps
+MORE_IN_USE = 16  # MiB that a warm process may still have in use, whatever the number of objects
+MORE_MEBIBYTES = 48  # MiB that the process itself may still grow in the second half: gaps among what is in use
 
 
 def test_the_same_seed_makes_the_same_objects():
@@ -41,12 +41,14 @@ def test_objects_of_all_kinds_are_made_and_some_by_tenants_alone():
 def test_no_object_costs_another_one_anything_and_nothing_is_kept_of_those_that_are_gone():
     found = Found()
     warm = mutant_world.run(SEED, FIRST, min(COUNT, 2 * A_ROUND), found)
-    before, had = memory()
-    mutant_world.run(SEED, FIRST + warm, COUNT - warm, found)
+    before, at_first = memory()
+    half = warm + mutant_world.run(SEED, FIRST + warm, (COUNT - warm) // 2, found)
+    _, had = memory()
+    mutant_world.run(SEED, FIRST + half, COUNT - half, found)
     after, has = memory()
     print(
         f"seed {SEED}, from number {FIRST}: {found}; {before:.0f} MiB in use after {warm}, {after:.0f} MiB at the end "
-        f"(of {had:.0f} and {has:.0f} that the process has)"
+        f"(of {at_first:.0f}, {had:.0f} after {half}, and {has:.0f} that the process has)"
     )
     assert found.wrong == [], "\n".join(found.wrong[:20])
     if COUNT > SOME:
