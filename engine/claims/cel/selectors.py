@@ -18,6 +18,7 @@ Path = tuple[str, ...]  # what is read of a device: ("attributes", domain, name)
 FLAWS: Final[Path] = ("",)  # what of a device is no value: it fails every expression, whatever that reads
 
 _REMEMBERED: Final = 4096  # answers of one expression
+_ANSWERS: Final = 1 << 17  # of all together: some 200 bytes each
 _PROGRAMS: Final = 2048
 _CHARACTERS: Final = 1 << 19  # of expressions whose code is kept: one of 10,000 takes 1 MiB, and anybody writes them
 MOST_PATTERNS: Final = 100  # regular expressions in one expression: each may take some 5 ms to make
@@ -37,9 +38,46 @@ class Subject(Protocol):
         """All that there is at a path; equal where an expression that reads only there finds the same."""
 
 
+class Answers:
+    """What expressions were found to be of devices, by what they read of these.
+
+    Where there are too many of all together, those of the expression that has most are forgotten: most read what many
+    devices have in common, and one that reads what is another of each costs itself.
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[str, dict[Hashable, Value | CelError]] = {}
+        self._total = 0
+
+    def get(self, expression: str, look: Hashable) -> Value | CelError | None:
+        """What was found; None where nothing was."""
+        own = self._of.get(expression)
+        return None if own is None else own.get(look)
+
+    def put(self, expression: str, look: Hashable, answer: Value | CelError) -> None:
+        """Keep what was found."""
+        own = self._of.setdefault(expression, {})
+        if len(own) >= _REMEMBERED:
+            self._forget(expression)
+        elif self._total >= _ANSWERS:
+            self._forget(max(self._of, key=lambda one: len(self._of[one])))
+        self._of.setdefault(expression, own)[look] = answer
+        self._total += 1
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._of.clear()
+        self._total = 0
+
+    def _forget(self, expression: str) -> None:
+        own = self._of.pop(expression)
+        self._total -= len(own)
+        own.clear()
+
+
 @dataclass(slots=True)
 class Program:
-    """One expression, and its answers so far; ``error`` says why it is none.
+    """One expression, with the answers of all so far; ``error`` says why it is none.
 
     Its code weighs a hundred times what it does, and is in ``_codes`` for a while: made anew for the next device that
     looks like none before.
@@ -48,20 +86,23 @@ class Program:
     expression: str
     error: CompileError | None
     _codes: Latest[str, Compiled]
+    _answers: Answers
     _type: Type | None = None
     _reads: tuple[Path, ...] = ()
-    _answers: dict[Hashable, Value | CelError] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, expression: str, codes: Latest[str, Compiled] | None = None) -> "Program":
+    def of(
+        cls, expression: str, codes: Latest[str, Compiled] | None = None, answers: Answers | None = None
+    ) -> "Program":
         """Compile an expression."""
         codes = _latest_codes() if codes is None else codes
+        answers = Answers() if answers is None else answers
         try:
             tree = _limited(parse(expression))
             code = codes.get_or_make(expression, lambda: compiled(tree, {"device": DEVICE}))
         except CompileError as error:
-            return cls(expression, error, codes)
-        return cls(expression, None, codes, code.type, tuple(sorted({FLAWS, *_paths(tree)})))
+            return cls(expression, error, codes, answers)
+        return cls(expression, None, codes, answers, code.type, tuple(sorted({FLAWS, *_paths(tree)})))
 
     @property
     def reads(self) -> tuple[Path, ...]:
@@ -92,11 +133,10 @@ class Program:
         if self.error is not None:
             raise self.error
         look = tuple([device.looks(path) for path in self._reads])
-        answer = self._answers.get(look)
+        answer = self._answers.get(self.expression, look)
         if answer is None:
-            if len(self._answers) >= _REMEMBERED:
-                self._answers.clear()
-            answer = self._answers[look] = _evaluated(self._code(), device, budget)
+            answer = _evaluated(self._code(), device, budget)
+            self._answers.put(self.expression, look, answer)
         if isinstance(answer, CelError):
             raise answer.with_traceback(None)  # it is raised many times, and would carry every way it went
         return answer
@@ -177,6 +217,7 @@ class Selectors:
 
     _programs: dict[str, Program] = field(default_factory=dict)
     _codes: Latest[str, Compiled] = field(default_factory=_latest_codes)
+    _answers: Answers = field(default_factory=Answers)
 
     def program(self, expression: str) -> Program:
         """The program of an expression, compiled once."""
@@ -184,7 +225,8 @@ class Selectors:
         if found is None:
             if len(self._programs) >= _PROGRAMS:
                 self._programs.clear()
-            found = self._programs[expression] = Program.of(expression, self._codes)
+                self._answers.clear()
+            found = self._programs[expression] = Program.of(expression, self._codes, self._answers)
         return found
 
     def knows(self, expression: str) -> bool:

@@ -13,6 +13,7 @@ import pytest
 import re2
 
 from engine.claims.budget import Budget
+from engine.claims.cel import selectors as cel_selectors
 from engine.claims.cel import strings, syntax
 from engine.claims.cel.compiler import compiled
 from engine.claims.cel.errors import CompileError, CostError, EvaluationError
@@ -201,6 +202,22 @@ def test_devices_that_look_the_same_are_asked_once():
     Program.of(f'{MINE}.type == "gpu"').matches(plain(type="gpu"), first)
     assert budget.left == first.left
     assert asked.reads == (("",), ("attributes", "gpu.nvidia.com", "type"))
+
+
+def test_one_that_reads_what_is_another_of_each_device_has_its_own_answers_forgotten(monkeypatch):
+    """Anybody writes a thousand of these, and what was found of 40,000 devices by each would be gigabytes."""
+    monkeypatch.setattr(cel_selectors, "_ANSWERS", 200)
+    selectors, first = Selectors(), Budget()
+    modest = selectors.program(f'{MINE}.type == "gpu"')
+    assert modest.matches(plain(type="gpu", uuid="GPU"), first)
+    for number in range(20):
+        greedy = selectors.program(f'{MINE}.uuid != "{number}"')
+        assert all(greedy.matches(plain(type="gpu", uuid=f"GPU-{index}"), Budget()) for index in range(90))
+        kept = selectors._answers._of
+        assert sum(map(len, kept.values())) == selectors._answers._total <= 200
+    again = Budget()
+    assert modest.matches(plain(type="gpu", uuid="other"), again)
+    assert again.left == Budget().left, "it was not asked again"
 
 
 def test_a_name_that_a_macro_gives_away_is_no_surprise():
