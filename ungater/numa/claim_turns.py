@@ -96,12 +96,13 @@ class ClaimTurns:
         return (HoldReason.NONE if late or (alike and found.sure) else HoldReason.ORDER), ""
 
     @staticmethod
-    def first_in_turn(held: HeldPod, waiting: Iterable[WorkloadEntry], before: float) -> bool:
-        """Whether a pod with such claims has waited for those on their way since ``before``, and longer than this."""
+    def first_in_turn(held: HeldPod, waiting: Iterable[HeldPod], before: float) -> bool:
+        """Whether a pod with such claims has waited for those on their way since ``before``, and longer than this.
+
+        ``waiting``: the pods that wait for the same node.
+        """
         return any(
-            one.node == held.node and one.claims and one.why is HoldReason.ORDER and one.since < min(held.since, before)
-            for entry in waiting
-            for one in entry.held.values()
+            one.claims and one.why is HoldReason.ORDER and one.since < min(held.since, before) for one in waiting
         )
 
     def promised(self, entry: WorkloadEntry, node: str) -> bool:

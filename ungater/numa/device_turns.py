@@ -13,7 +13,7 @@ Rules
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -88,18 +88,18 @@ class DeviceTurns:
             self._drop(name)
 
     def why_not(
-        self, entry: WorkloadEntry, pod: Pod, node: str, since: float, waiting: Iterable[WorkloadEntry]
+        self, entry: WorkloadEntry, pod: Pod, node: str, since: float, waiting: Mapping[str, WorkloadEntry]
     ) -> tuple[HoldReason, str]:
         """Why a pod does not go to a node now, in words too.
 
-        ``since``: when it was to go first; ``waiting``: the workloads with pods that wait for the node.
+        ``since``: when it was to go first; ``waiting``: by uid of each pod that waits for the node, its workload.
         """
         ask = self._ask_of(entry, pod) if node else None
         if ask is None:
             return HoldReason.NONE, ""
         now, group = self._clock.monotonic(), group_of(pod)
         coming = Counter(one.ask for one in self._coming(node, now) if not group or one.group != group)
-        coming.update(self._before(node, since, now, waiting))
+        coming.update(self._before(since, now, waiting))
         turn = self._state.cluster.devices.turn(node, ask, coming)
         if turn is DeviceTurn.NOW:
             return HoldReason.NONE, ""
@@ -107,13 +107,13 @@ class DeviceTurns:
             return HoldReason.DEVICES, LATER
         return HoldReason.REFUSED if now - since >= MOVE else HoldReason.DEVICES, NONE
 
-    def _before(self, node: str, since: float, now: float, waiting: Iterable[WorkloadEntry]) -> list[DeviceAsk]:
+    def _before(self, since: float, now: float, waiting: Mapping[str, WorkloadEntry]) -> list[DeviceAsk]:
         """What the one asks for that has waited longest for its turn, and longer than one ``since`` then."""
         found: list[tuple[float, str, WorkloadEntry]] = [
             (held.since, uid, entry)
-            for entry in waiting
-            for uid, held in entry.held.items()
-            if _in_turn(held, node) and held.since < min(since, now - TURN) and uid in entry.pods
+            for uid, entry in waiting.items()
+            for held in (entry.held[uid],)
+            if _in_turn(held) and held.since < min(since, now - TURN) and uid in entry.pods
         ]
         first = min(found, key=lambda one: one[:2], default=None)
         ask = self._ask_of(first[2], first[2].pods[first[1]]) if first is not None else None
@@ -144,5 +144,5 @@ class DeviceTurns:
         return True
 
 
-def _in_turn(held: HeldPod, node: str) -> bool:
-    return held.node == node and held.why is HoldReason.DEVICES and held.words == LATER
+def _in_turn(held: HeldPod) -> bool:
+    return held.why is HoldReason.DEVICES and held.words == LATER

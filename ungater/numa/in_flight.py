@@ -69,7 +69,9 @@ class InFlightPods:
         self._on: dict[str, dict[str, Seen]] = {}  # by node and key of the pod
         self._node_of: dict[str, str] = {}
         self._observing: set[str] = set()  # nodes of which placements were observed
-        self._waiting: dict[str, dict[str, WorkloadEntry]] = {}  # by node: entries with pods that wait, by uid
+        self._waiting: dict[
+            str, dict[str, WorkloadEntry]
+        ] = {}  # by node: the entries of pods that wait, by the pods' uids
         self._left_out: dict[str, dict[tuple[str, PodShape], float]] = {}  # by uid of the workload: until when
 
     # --- what is on its way --------------------------------------------------------------------------------------
@@ -128,7 +130,7 @@ class InFlightPods:
 
     def changed(self, node: str) -> None:
         """Something happened on a node: whoever waits for it is looked at again."""
-        for uid in self._waiting.get(node, ()):
+        for uid in dict.fromkeys(entry.id for entry in self._waiting.get(node, {}).values()):
             self._left_out.pop(uid, None)
             self._enqueue(uid, SETTLE)
 
@@ -184,7 +186,7 @@ class InFlightPods:
         heeded = machine is not None and heeds(machine.layout, entry.shape_of(pod))
         now, held = self._clock.monotonic(), entry.held.get(uid)
         since = held.since if held is not None and held.node == node else now
-        waiting = self._waiting.get(node, {}).values()
+        waiting = self._waiting.get(node, {})
         why, words = self._devices.why_not(entry, pod, node, since, waiting) if ask is None else (HoldReason.NONE, "")
         if not (heeded or ask or why or self._claims.concern(machine, entry.shape_of(pod), node, self._on)):
             return True
@@ -199,7 +201,7 @@ class InFlightPods:
         if not why:
             return True
         entry.held[uid] = HeldPod(node, held.shape, held.since, why, held.claims, words)
-        self._waiting.setdefault(node, {})[entry.id] = entry
+        self._waiting.setdefault(node, {})[uid] = entry
         waited = now - held.since
         if why is HoldReason.REFUSED and waited >= MOVE:
             self._left_out.setdefault(entry.id, {})[node, held.shape] = now + AGAIN
@@ -260,7 +262,7 @@ class InFlightPods:
             return self._claims.apart(ask, held, coming, self._free(held.node, coming, now, 0.0), late=late)
         if late or not (
             any(seen.claims for seen in coming.values())
-            or self._claims.first_in_turn(held, self._waiting.get(held.node, {}).values(), now - TURN)
+            or self._claims.first_in_turn(held, self._held_there(held.node), now - TURN)
             or self._claims.promised(entry, held.node)
         ):
             return HoldReason.NONE, ""
@@ -296,20 +298,23 @@ class InFlightPods:
         """The one that has waited longest for pods on their way to a node, and longer than this one."""
         waiting = [
             (other.since, other.shape)
-            for entry in self._waiting.get(node, {}).values()
-            for other in entry.held.values()
-            if other.node == node and other.why is HoldReason.ORDER and now - other.since >= TURN
+            for other in self._held_there(node)
+            if other.why is HoldReason.ORDER and now - other.since >= TURN
         ]
         first = min(waiting, key=lambda one: one[0], default=None)
         return [first[1]] if first is not None and first[0] < held.since else []
 
+    def _held_there(self, node: str) -> Iterator[HeldPod]:
+        """The pods that wait for a node."""
+        return (entry.held[uid] for uid, entry in self._waiting.get(node, {}).items())
+
     def stop_waiting(self, entry: WorkloadEntry, uid: str) -> None:
         """A pod waits no more: it is let go, gone, or has another slot."""
         held = entry.held.pop(uid, None)
-        if held is None or any(other.node == held.node for other in entry.held.values()):
+        if held is None:
             return
         waiting = self._waiting.get(held.node, {})
-        waiting.pop(entry.id, None)
+        waiting.pop(uid, None)
         if not waiting:
             self._waiting.pop(held.node, None)
 

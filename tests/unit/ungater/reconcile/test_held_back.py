@@ -250,7 +250,7 @@ def test_an_end_that_would_hurt_is_expected_of_young_pods_and_of_those_being_del
     world.comes(cpus, zone=0)
     assert not world.may_go(third)  # without the CPUs of the one its init container goes to zone 0, which has no GPU
     assert [held.why for held in third[0].held.values()] == [HoldReason.ENDS]
-    third[0].held.clear()
+    world.memory.in_flight.stop_all(third[0])
     world.now += YOUNG
     assert world.may_go(third)
     world.comes(cpus, zone=0, terminating=True)
