@@ -96,9 +96,10 @@ class Moves:
         self._next = now + LOOK
         self._remember(now)
         self._answer_requests(now)
-        for claim in self._rooms.due(self._cache.queues, now) if self._log.left(now) else ():
+        for claim in self._rooms.due(self._cache.queues, now):
             with self._cache.guard("workload", claim.key):
-                self._make_room(claim, now)
+                if most := self._log.left(now):
+                    self._make_room(claim, most, now)
         if not self._log.left(now):
             return
         searches = 0
@@ -108,7 +109,7 @@ class Moves:
             with self._cache.guard("workload", entry.key):
                 searches += self._try(entry, now)
 
-    def _make_room(self, claim: BackfillReservation, now: float) -> None:
+    def _make_room(self, claim: BackfillReservation, most: int, now: float) -> None:
         """Those go for one who waits long that are small beside it, and have another place."""
         cache = self._cache
 
@@ -121,7 +122,7 @@ class Moves:
             return entry is not None and not relocation.kept(cache, entry, grant)
 
         self._rooms.note(cache.queues, claim, now)
-        found = make_room(cache.state, cache.queues, claim, self._log.left(now), asks=asks, allows=allows)
+        found = make_room(cache.state, cache.queues, claim, most, asks=asks, allows=allows)
         if found:
             lift(cache.state, claim)
         for key, grant in found.items():
