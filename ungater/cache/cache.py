@@ -63,6 +63,7 @@ from ungater.numa.notices import Notices
 from ungater.reconcile import missing_pods as missing
 from ungater.reconcile.missing_pods import Doubts
 
+S = TypeVar("S")
 T = TypeVar("T", bound=objects.Object)
 SLICE: Final = 200  # objects that are taken in at a time: some 70 microseconds each
 _REASONS = frozenset(map(str, Reason))
@@ -307,13 +308,26 @@ class Cache:
     def _each(
         self, kind: str, found: Iterable[T], take: Callable[[T], object], many: Callable[[T], int] | None = None
     ) -> Iterator[None]:
-        """Take in objects one by one; what one leads to that nobody had foreseen costs that one alone.
+        """Take in objects one by one. ``many``: how many pods were taken in with one, where that may be some."""
+        return self._sliced(kind, found, objects.key, take, many)
 
-        ``many``: how many pods were taken in with one, where that may be some.
-        """
+    def _each_entry(self, take: Callable[[WorkloadEntry], object]) -> Iterator[None]:
+        """The same with each workload that is known."""
+        entries = tuple(self.entries.values())
+        return self._sliced("workload", entries, lambda entry: entry.key, take, lambda entry: len(entry.pods))
+
+    def _sliced(
+        self,
+        kind: str,
+        found: Iterable[S],
+        key_of: Callable[[S], str],
+        take: Callable[[S], object],
+        many: Callable[[S], int] | None,
+    ) -> Iterator[None]:
+        """A slice a step; what one leads to that nobody had foreseen costs that one alone."""
         taken = 0
         for one in found:
-            with self.guard(kind, objects.key(one)):
+            with self.guard(kind, key_of(one)):
                 take(one)
             taken += 1 + (many(one) if many else 0)
             if taken >= SLICE:
@@ -324,18 +338,6 @@ class Cache:
     def _pods_in(self, owner: objects.Job | JobSet) -> int:
         entry = self.entries.get(id_of(owner))
         return 0 if entry is None else len(entry.pods)
-
-    def _each_entry(self, take: Callable[[WorkloadEntry], object]) -> Iterator[None]:
-        """The same with each workload that is known."""
-        taken = 0
-        for entry in tuple(self.entries.values()):
-            with self.guard("workload", entry.key):
-                take(entry)
-            taken += 1 + len(entry.pods)
-            if taken >= SLICE:
-                yield
-                taken = 0
-        yield
 
 
 def _engine_state(options: Options) -> ClusterState:
