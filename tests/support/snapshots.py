@@ -110,3 +110,15 @@ def let_go(name, where, gpus, **more):
     for pod in pods:
         pod["spec"]["nodeSelector"] = {RACK: pod["spec"]["nodeName"][:2], HOST: pod["spec"]["nodeName"]}
     return [job, workload, *pods]
+
+
+def steady(name, where, gpus, **more):
+    """The same as the controller left it: its pods sent to their nodes, and ready."""
+    job, workload, *pods = running(name, where, gpus, **more)
+    job["status"] = {"ready": len(pods), "active": len(pods)}
+    for pod in pods:
+        host = pod["spec"]["nodeName"]
+        pod["spec"]["nodeSelector"] = {RACK: host[:2], HOST: host}
+        pod["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+    workload["status"]["conditions"] = [{"type": "Admitted", "status": "True", "reason": "Admitted", "message": "m"}]
+    return [job, workload, *pods]

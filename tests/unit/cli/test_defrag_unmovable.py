@@ -2,7 +2,7 @@
 
 import pytest
 import yaml
-from support.snapshots import FLAVOR, HOST, RACK, node, running
+from support.snapshots import FLAVOR, HOST, node, steady
 
 from cli.cluster import dump as dumps
 from cli.defrag import command
@@ -15,17 +15,6 @@ SPARED = {
     "metadata": {"name": "spared", "annotations": {"topogate.dev/preemptible": "false"}},
     "value": 0,
 }
-
-
-def steady(name, where, gpus):
-    """A job as the controller left it: its pods sent to their nodes, and ready."""
-    job, workload, *pods = running(name, where, gpus)
-    job["status"] = {"ready": len(pods), "active": len(pods)}
-    for pod in pods:
-        host = pod["spec"]["nodeName"]
-        pod["spec"]["nodeSelector"] = {RACK: host[:2], HOST: host}
-        pod["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
-    return job, workload, pods
 
 
 def plan(tmp_path, *items, run=True):
@@ -72,9 +61,9 @@ def not_ready(job, pods):
     ],
 )
 def test_one_that_the_controller_would_not_move_is_left_and_the_others_are_moved(tmp_path, change, says):
-    job, workload, pods = steady("moves", ["r1h1"], 4)
+    job, workload, *pods = steady("moves", ["r1h1"], 4)
     other = steady("other", ["r2h2"], 4)
-    items = [*other[:2], *other[2], job, workload, *pods]
+    items = [*other, job, workload, *pods]
     assert plan(tmp_path, *items).left == ()
     change(job, pods)
     found = plan(tmp_path, *items)
@@ -85,18 +74,18 @@ def test_one_that_the_controller_would_not_move_is_left_and_the_others_are_moved
 
 
 def test_one_with_slices_is_moved_as_a_whole(tmp_path):
-    job, workload, pods = steady("moves", ["r1h1"], 4)
+    job, workload, *pods = steady("moves", ["r1h1"], 4)
     in_slices(job, pods)
     found = plan(tmp_path, job, workload, *pods)
     assert found.left == ()
     other = steady("other", ["r2h2"], 4)
-    found = plan(tmp_path, *other[:2], *other[2], job, workload, *pods)
+    found = plan(tmp_path, *other, job, workload, *pods)
     moves = [move for step in found.steps for move in step.moves]
     assert moves
     assert all(not set(move.before) & set(move.after) for move in moves if move.job == "team/moves")
 
 
 def test_a_plan_that_nobody_carries_out_has_them_too(tmp_path):
-    job, workload, pods = steady("moves", ["r1h1"], 4)
+    job, workload, *pods = steady("moves", ["r1h1"], 4)
     not_safe(job, pods)
     assert plan(tmp_path, job, workload, *pods, run=False).left == ()

@@ -5,7 +5,7 @@ import io
 import msgspec
 import yaml
 from rich.console import Console
-from support.snapshots import FLAVOR, HOST, RACK, node, running
+from support.snapshots import FLAVOR, node, steady
 
 from cli.cluster import cluster_snapshot
 from cli.cluster import dump as dumps
@@ -30,17 +30,6 @@ class Standing:
 
     def monotonic(self):
         return NOW
-
-
-def steady(name, where, gpus):
-    job, workload, *pods = running(name, where, gpus)
-    job["status"] = {"ready": len(pods), "active": len(pods)}
-    for pod in pods:
-        host = pod["spec"]["nodeName"]
-        pod["spec"]["nodeSelector"] = {RACK: host[:2], HOST: host}
-        pod["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
-    workload["status"]["conditions"] = [{"type": "Admitted", "status": "True", "reason": "Admitted", "message": "m"}]
-    return [job, workload, *pods]
 
 
 def read(tmp_path, pods, *items):

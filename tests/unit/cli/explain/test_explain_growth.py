@@ -4,7 +4,7 @@ import io
 
 import yaml
 from rich.console import Console
-from support.snapshots import FLAVOR, HOST, RACK, node, running
+from support.snapshots import FLAVOR, RACK, node, steady
 
 from cli.cluster import cluster_snapshot
 from cli.cluster import dump as dumps
@@ -17,17 +17,11 @@ HIGH = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata
 NODES = [node(f"r{rack}h{host}", f"r{rack}") for rack in (1, 2) for host in (1, 2)]
 
 
-def steady(name, where, gpus, **more):
-    job, workload, *pods = running(name, where, gpus, **more)
-    if more:
-        job["spec"]["template"]["spec"]["priorityClassName"] = "high"
-    job["status"] = {"ready": len(pods), "active": len(pods)}
-    for pod in pods:
-        host = pod["spec"]["nodeName"]
-        pod["spec"]["nodeSelector"] = {RACK: host[:2], HOST: host}
-        pod["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
-    workload["status"]["conditions"] = [{"type": "Admitted", "status": "True", "reason": "Admitted", "message": "m"}]
-    return [job, workload, *pods]
+def urgent(name, where, gpus):
+    """One of a higher priority."""
+    items = steady(name, where, gpus, priority=5)
+    items[0]["spec"]["template"]["spec"]["priorityClassName"] = "high"
+    return items
 
 
 def grown(items, pods):
@@ -50,7 +44,7 @@ def explained(tmp_path, *items):
 
 def test_one_that_waits_to_grow_is_told_what_the_difference_would_take(tmp_path):
     train = grown(steady("train", ["r1h1", "r1h1"], 4), 4)
-    small, large = steady("small", ["r1h2"], 4), steady("large", ["r1h2"], 4, priority=5)
+    small, large = steady("small", ["r1h2"], 4), urgent("large", ["r1h2"], 4)
     found, text = explained(tmp_path, *train, *small, *large)
     assert found.state == "Placed"
     growth = found.growth
@@ -65,7 +59,7 @@ def test_one_that_waits_to_grow_is_told_what_the_difference_would_take(tmp_path)
 
 def test_only_what_is_lacking_would_have_to_go(tmp_path):
     train = grown(steady("train", ["r1h1", "r1h1"], 4), 3)
-    found, _ = explained(tmp_path, *train, *steady("small", ["r1h2"], 4), *steady("large", ["r1h2"], 4, priority=5))
+    found, _ = explained(tmp_path, *train, *steady("small", ["r1h2"], 4), *urgent("large", ["r1h2"], 4))
     assert [one.name for one in found.growth.relief.enough] == ["job/small"], "for one pod, not for three"
 
 

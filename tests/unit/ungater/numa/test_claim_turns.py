@@ -7,6 +7,7 @@ import pytest
 from support.claims_world import ONE, a_class, read
 from support.equipped import DRIVER, claim, template
 from support.numa_world import NumaWorld
+from support.on_their_way import NODE, OnTheirWay
 from support.owned import KEYS, make_job, make_pod
 
 from crds.constants import NUMA_PLACEMENT_OBSERVED, NUMA_POLICY
@@ -17,11 +18,9 @@ from kube.objects import ContainerStatus, PodClaimStatus
 from kube.pods.devices import ResourceSlice
 from ungater.model.actions import WriteConditions
 from ungater.model.held_pods import HoldReason
-from ungater.model.pod_slots import Expectation
 from ungater.numa.in_flight import MOVE, PATIENCE, TURN
 from ungater.reconcile.reconcile import reconcile
 
-NODE = "r1-h1"  # two zones of 8 CPUs
 WISH = {KEYS.unconstrained: "true", NUMA_POLICY: "single-numa-node"}
 PLAIN = {KEYS.unconstrained: "true"}
 replace = msgspec.structs.replace
@@ -42,7 +41,7 @@ def gpus(node, zones):
     return read(ResourceSlice, {"metadata": {"name": f"{node}-gpus"}, "spec": whole})
 
 
-class Zoned(NumaWorld):
+class Zoned(OnTheirWay, NumaWorld):
     """Two nodes of two zones; devices on the first in the zones that are given, on the other of both zones."""
 
     def __init__(self, zones, other=(0, 0, 1, 1)):
@@ -85,15 +84,6 @@ class Zoned(NumaWorld):
     @staticmethod
     def _of(asks):
         return {key: value for key, value in asks.items() if key in {"cpu", "claims"}}
-
-    def may_go(self, one):
-        return self.memory.in_flight.may_go(*one, NODE)
-
-    def go(self, one):
-        record, pod = one
-        assert self.may_go(one)
-        self.memory.in_flight.sent(record, pod, NODE)
-        record.expectations[pod.metadata.uid] = Expectation(("b", "r1", NODE), self.now + 60)
 
     def comes(self, one, device=None, zone=None):
         """The pod is on the node, with a device; ``zone``: and was seen to have its CPUs there."""

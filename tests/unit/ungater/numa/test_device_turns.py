@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from support.claims_world import a_pod, read
 from support.equipped import DRIVER, META, Equipped, on
+from support.on_their_way import NODE, OnTheirWay
 from support.owned import KEYS
 
 from clock import SYSTEM, Clock
@@ -15,11 +16,9 @@ from kube.objects import PodClaimStatus
 from kube.pods.devices import ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from ungater.model.actions import WriteConditions
 from ungater.model.held_pods import HoldReason
-from ungater.model.pod_slots import Expectation
 from ungater.numa.device_turns import MOVE, PATIENCE, TURN
 from ungater.reconcile.reconcile import reconcile
 
-NODE = "r1-h1"
 replace = msgspec.structs.replace
 
 
@@ -72,7 +71,7 @@ def partitions(node=NODE):
     yield {"metadata": {"name": f"{node}-devices"}, "spec": {**base, "devices": devices}}
 
 
-class Parted(Equipped):
+class Parted(OnTheirWay, Equipped):
     """A node with one GPU in partitions; others have none."""
 
     def __init__(self):
@@ -113,15 +112,6 @@ class Parted(Equipped):
             self.put("pod", pod)
             made.append((record, pod))
         return made
-
-    def may_go(self, one):
-        return self.memory.in_flight.may_go(*one, NODE)
-
-    def go(self, one):
-        record, pod = one
-        assert self.may_go(one)
-        self.memory.in_flight.sent(record, pod, NODE)
-        record.expectations[pod.metadata.uid] = Expectation(("b", "r1", NODE), self.now + 60)
 
     def comes(self, one, device, kind="quarter", *, bound=True):
         """Its claim has a device, and the pod is on the node."""

@@ -6,6 +6,7 @@ import json
 import msgspec
 import pytest
 from support.numa_world import NumaWorld
+from support.on_their_way import HERE, NODE, OnTheirWay
 from support.owned import make_job, make_pod
 from support.published import GPU
 
@@ -14,12 +15,9 @@ from kube.objects import Condition, ContainerStatus
 from ungater.model.actions import WriteConditions
 from ungater.model.conditions import PODS_READY, QUOTA_RESERVED
 from ungater.model.held_pods import HoldReason
-from ungater.model.pod_slots import Expectation
 from ungater.numa.in_flight import AGAIN, MOVE, PATIENCE, TURN, YOUNG
 from ungater.reconcile.reconcile import reconcile
 
-NODE = "r1-h1"  # two zones of 8 CPUs and 4 GPUs
-HERE = ("b", "r1", NODE)
 STAMP = "2020-01-01T00:00:00Z"
 replace = msgspec.structs.replace
 
@@ -36,7 +34,7 @@ GPUS = {"containers": [container(cpu="1", gpus=4, whole=False)]}  # CPUs of no z
 CPUS = {"containers": [container(cpu="8")]}
 
 
-class OneNode(NumaWorld):
+class OneNode(OnTheirWay, NumaWorld):
     """Jobs whose pods all go to one node, whatever the engine would say to that."""
 
     def __init__(self, *, promises=False):
@@ -59,16 +57,6 @@ class OneNode(NumaWorld):
         pod = make_pod(f"{name}-0", owner=record.job, rank=0, spec=spec)
         self.put("pod", pod)
         return record, pod
-
-    def may_go(self, one):
-        return self.memory.in_flight.may_go(*one, NODE)
-
-    def go(self, one):
-        """Let it go, as the controller does."""
-        record, pod = one
-        assert self.may_go(one)
-        self.memory.in_flight.sent(record, pod, NODE)
-        record.expectations[pod.metadata.uid] = Expectation(HERE, self.now + 60)
 
     def comes(self, one, zone=None, *, status=None, terminating=False):
         """The pod is on the node now; ``zone``: where it was seen to have its CPUs and devices."""
