@@ -5,7 +5,7 @@ Rules
   that runs is left alone (``MoveRules.rest``).
 - Those go who are small beside it: all together at most half as large as what it asks for, and none of a higher
   priority. Each of them has another place now, on no node that the claimant is to get, in no room that is kept for
-  somebody, and as its own request says. What is free counts as it is now, with all pods where they are.
+  anybody else, and as its own request says. What is free counts as it is now, with all pods where they are.
 - All or none: nobody goes unless the claimant fits once all of them are gone.
 - Of the domains that lack least, the one for which the least goes; within it nodes are emptied in the order of how much
   has to go for each pod of the claimant. So the plan is greedy, and not always the smallest.
