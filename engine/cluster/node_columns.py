@@ -284,13 +284,13 @@ class Table:
         where = (self.offsets[: len(vector)] + index).reshape(-1)
         return where, (vector[:, None] * counts).reshape(-1)
 
-    def take(self, cells: tuple[Ints, Ints], entry: Change) -> None:
+    def charge_cells(self, cells: tuple[Ints, Ints], entry: Change) -> None:
         """Charge what ``cells`` says; ``entry`` tells the log which nodes that concerns."""
         np.subtract.at(self.free.reshape(-1), *cells)
         self.touch(entry)
 
     def give_back(self, cells: tuple[Ints, Ints], entry: Change) -> None:
-        """The opposite of ``take``."""
+        """The opposite of ``charge_cells``."""
         np.add.at(self.free.reshape(-1), *cells)
         self.touch(entry)
 

@@ -67,7 +67,7 @@ class Slots:
         volumes = self.assignment.attached.shared if held else ()
         if volumes or self.attached is not None:
             at = [nodes.at[index] for index in self.index[self.held > 0].tolist()] if volumes else ()
-            self.attached = nodes.volumes.hold(self.attached, at, volumes)
+            self.attached = nodes.volumes.hold_volumes(self.attached, at, volumes)
         if (ask := self.assignment.devices) is not None:
             units = zip(self.index.tolist(), self.held.tolist(), strict=True) if held else ()
             self.promised = nodes.devices.promise(ask, self.promised, {nodes.at[at].name: count for at, count in units})
@@ -153,7 +153,7 @@ class Ledger:
         for name, part in slots.items():
             claims = self.claims.get((workload, name))
             part.leave_unclaimed(self._unclaimed(part, claims) if claims else part.counts)
-            self._take(part)
+            self._charge_slots(part)
             part.attach(self.nodes)
         if slots:
             self.held[workload] = slots
@@ -184,7 +184,7 @@ class Ledger:
     def put_back(self, before: Mapping[str, dict[str, Slots]]) -> None:
         """The opposite of ``release_all``, while nothing else changed."""
         for part in self._at_once(before, -1):
-            self._take(part)
+            self._charge_slots(part)
         self.held.update(before)
 
     def _at_once(self, before: Mapping[str, dict[str, Slots]], sign: int) -> list[Slots]:
@@ -207,7 +207,7 @@ class Ledger:
             table.move(where, amounts * sign, [(tree, np.unique(np.concatenate(of))) for tree, of in leaves.values()])
         return rest
 
-    def _take(self, slots: Slots) -> None:
+    def _charge_slots(self, slots: Slots) -> None:
         packing = slots.assignment.packing
         table = self.nodes.table
         if packing is None or len(packing[1]) != len(slots.index) or not self._current(packing[0]):
@@ -216,7 +216,7 @@ class Ledger:
             return
         entry = packing[0], packing[1]
         cells = table.cells(slots.index, slots.held, slots.vector)
-        table.take(cells, entry)
+        table.charge_cells(cells, entry)
         slots.note_taken((table.layout, cells, entry))
 
     def _give_back(self, slots: Slots) -> None:

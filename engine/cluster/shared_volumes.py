@@ -54,7 +54,7 @@ class SharedVolumes:
                 if not on:
                     del self._on[volume]
 
-    def hold(self, before: Held | None, on: Iterable[Located], volumes: tuple[Volume, ...]) -> Held | None:
+    def hold_volumes(self, before: Held | None, on: Iterable[Located], volumes: tuple[Volume, ...]) -> Held | None:
         """The slots of a reservation that share these volumes are on these nodes now."""
         was, had = before or (set(), ())
         now = set(on)

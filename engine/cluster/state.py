@@ -172,7 +172,7 @@ class ClusterState:
 
     def hold_placements(self, workload: str, pod_set: str, node: str, placements: Sequence[NumaPlacement]) -> None:
         """Give unclaimed slots the zones that were decided for them before, in another transaction or process."""
-        self.cluster.numa.hold((workload, pod_set), node, placements)
+        self.cluster.numa.reserve_zones((workload, pod_set), node, placements)
         self.version += 1
 
     # -- pods -------------------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ class ClusterState:
         if sign > 0:
             numa.arrive(pod, before)
         else:
-            before = numa.leave(pod)
+            before = numa.remove_pod(pod)
         if pod.claim is not None:
             self.ledger.claim(pod.claim, record, sign, pod)
         return before

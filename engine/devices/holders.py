@@ -3,8 +3,8 @@
 Rules
 - A claim gives its devices back once all pods that it is reserved for are gone, as Kubernetes deallocates it then. What
   nobody is known to have, and what something other than a pod has, it keeps.
-- Until it is deallocated it holds them, whoever is gone. Pods may be *thought away* (`leave`), and claims whose pods
-  are gone, which *linger*, may be thought deallocated (`expect`): then these hold nothing.
+- Until it is deallocated it holds them, whoever is gone. Pods may be *thought away* (`think_away`), and claims whose
+  pods are gone, which *linger*, may be thought deallocated (`expect`): then these hold nothing.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -73,7 +73,7 @@ class ClaimHolders:
 
     # -- what is thought --------------------------------------------------------------------------------------
 
-    def leave(self, pod: str) -> frozenset[PoolId]:
+    def think_away(self, pod: str) -> frozenset[PoolId]:
         """Think a pod away, until it `came`; the pools of what nobody has then."""
         if pod not in self._claims or pod in self._away:
             return frozenset()

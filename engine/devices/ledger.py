@@ -157,7 +157,7 @@ class DeviceLedger:
 
     def think_away(self, pod: str) -> None:
         """As if a pod were gone and its claims deallocated, until it `pod_came`."""
-        self._count_again(self.holders.leave(pod))
+        self._count_again(self.holders.think_away(pod))
 
     @contextmanager
     def deallocated(self) -> Iterator[None]:

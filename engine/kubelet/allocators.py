@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from engine.kubelet.cpu_manager import Cpus, cpus_of, take
+from engine.kubelet.cpu_manager import Cpus, cpus_of, take_by_topology
 from engine.kubelet.device_manager import Refused, pick, pick_zones
 from engine.kubelet.devices.choose import DeviceChoice
 from engine.kubelet.devices.links import bits
@@ -135,9 +135,9 @@ class CpuRoom:
         usable, chosen = self.free | self.spare, 0
         if mask is not None:
             aligned = usable & self._near(mask)
-            chosen = take(self.cpus, kubelet, aligned, min(count, aligned.bit_count())) or 0
+            chosen = take_by_topology(self.cpus, kubelet, aligned, min(count, aligned.bit_count())) or 0
         rest = count - chosen.bit_count()
-        more = take(self.cpus, kubelet, usable & ~chosen, rest)
+        more = take_by_topology(self.cpus, kubelet, usable & ~chosen, rest)
         if more is None:
             have = (usable & ~chosen).bit_count()
             text = f"not enough cpus available to satisfy request: requested={rest}, available={have}"
@@ -218,9 +218,9 @@ class CountRoom:
         zones = range(len(self.free))
         inside = (1 << len(self.free)) - 1 if mask is None else mask
         order = [zone for zone in zones if inside >> zone & 1] + [zone for zone in zones if not inside >> zone & 1]
-        return self._take(count, order, inside, kind)
+        return self._take_units(count, order, inside, kind)
 
-    def _take(self, count: int, order: Sequence[int], inside: int, kind: ContainerKind) -> Share:
+    def _take_units(self, count: int, order: Sequence[int], inside: int, kind: ContainerKind) -> Share:
         got, rest = [0] * len(self.free), count
         aligned = sum(self.free[zone] + self.spare[zone] for zone in range(len(got)) if inside >> zone & 1)
         reach = sum(
@@ -314,7 +314,7 @@ class DeviceRoom:
             return self.spare, aligned
         return self.spare | aligned, self.free & ~aligned
 
-    def take(self, chosen: int, kind: ContainerKind, reach: int) -> Share:
+    def take_devices(self, chosen: int, kind: ContainerKind, reach: int) -> Share:
         """Take these devices; ``reach``: all that might have been taken instead."""
         self.free &= ~chosen
         self.held |= chosen
@@ -354,9 +354,9 @@ def allocate_devices(
             return AllocationFailure(picked.reason, picked.message)
         if picked is not None:
             free_to_choose = not isinstance(rules, XpuBoard) and count > must.bit_count()
-            return room.take(picked, kind, must | within if free_to_choose else picked)
+            return room.take_devices(picked, kind, must | within if free_to_choose else picked)
     chosen = must | lowest_of(within & ~must, count - must.bit_count())
-    return room.take(chosen, kind, must | (within if count > must.bit_count() else 0))
+    return room.take_devices(chosen, kind, must | (within if count > must.bit_count() else 0))
 
 
 def allocate_units(

@@ -14,7 +14,7 @@ import msgspec
 
 from engine.kubelet.admission import Admission
 from engine.kubelet.allocators import devices_by_zone, lowest_of, row_of
-from engine.kubelet.cpu_manager import cpus_of, take
+from engine.kubelet.cpu_manager import cpus_of, take_by_topology
 from engine.kubelet.devices.links import bits
 from engine.kubelet.machine import CPU, Layout, MemoryCells, NumaPlacement, State
 from engine.kubelet.memory_manager import memory_rows
@@ -90,7 +90,7 @@ def _cpus(layout: Layout, state: State, zone: int, count: int, sign: int) -> int
     known = cpus_of(layout)
     if sign > 0:
         free = state.cpus & known.zones[zone]
-        return take(known, layout.kubelet, free, min(count, free.bit_count())) or 0
+        return take_by_topology(known, layout.kubelet, free, min(count, free.bit_count())) or 0
     held = known.zones[zone] & ~state.cpus & ~layout.reserved_cpus
     chosen, missing = 0, count
     for core in known.cores:

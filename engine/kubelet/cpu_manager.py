@@ -78,7 +78,7 @@ def cpus_of(layout: Layout) -> Cpus:
     return Cpus(every, tuple(zones), with_cpus, sockets, caches, tuple(cores), cores_in, threads, reserved)
 
 
-def take(cpus: Cpus, kubelet: Kubelet, available: int, count: int) -> int | None:
+def take_by_topology(cpus: Cpus, kubelet: Kubelet, available: int, count: int) -> int | None:
     """The CPUs that are picked, as a mask; None where there are not enough."""
     if count <= 0:
         return 0
@@ -102,7 +102,7 @@ class _CpuSelection:
         self.need = need
         self.result = 0
 
-    def take(self, mask: int) -> None:
+    def take_cpus(self, mask: int) -> None:
         self.result |= mask
         self.free &= ~mask
         self.need -= mask.bit_count()
@@ -150,13 +150,13 @@ class _CpuSelection:
         sizes = [(masks[key], usual or masks[key].bit_count()) for key in groups]
         for mask in [mask for mask, size in sizes if (mask & self.free).bit_count() == size]:
             if self.need >= mask.bit_count():
-                self.take(mask)
+                self.take_cpus(mask)
 
     def whole_cores(self) -> None:
         threads, free = self.cpus.threads, self.free
         for core in self.cores():
             if (core.cpus & free).bit_count() == threads and self.need >= core.cpus.bit_count():
-                self.take(core.cpus)
+                self.take_cpus(core.cpus)
                 if not self.need:
                     return
 
@@ -168,7 +168,7 @@ class _CpuSelection:
             groups = [core.cpus & self.free for core in self.cores()]
         for group in groups:
             for cpu in bits(group):
-                self.take(1 << cpu)
+                self.take_cpus(1 << cpu)
                 if not self.need:
                     return
 
@@ -193,7 +193,7 @@ class _CpuSelection:
         if self.need % 2 and threads > 1 and found.bit_count() > self.need:
             found &= ~(1 << (found.bit_length() - 1))
         if found.bit_count() == self.need:
-            self.take(found)
+            self.take_cpus(found)
 
 
 def _packed(cpus: Cpus, kubelet: Kubelet, available: int, count: int) -> int | None:
@@ -283,13 +283,13 @@ def _distributed(cpus: Cpus, kubelet: Kubelet, available: int, count: int, group
         combination, extra = best[0].items, best[1].items if best[1] else []
         each = count // len(combination) // group * group
         for zone in combination:
-            taking.take(_packed(cpus, kubelet, taking.free & cpus.zones[zone], each) or 0)
+            taking.take_cpus(_packed(cpus, kubelet, taking.free & cpus.zones[zone], each) or 0)
         rest = count - each * len(combination)
         while rest > 0:
             before = rest
             for zone in extra:
                 if rest and (taking.free & cpus.zones[zone]).bit_count() >= group:
-                    taking.take(_packed(cpus, kubelet, taking.free & cpus.zones[zone], group) or 0)
+                    taking.take_cpus(_packed(cpus, kubelet, taking.free & cpus.zones[zone], group) or 0)
                     rest -= group
             if rest == before:
                 return None

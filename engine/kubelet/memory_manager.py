@@ -113,7 +113,7 @@ class Memory:
             mask = self._best(hints)
         if self._violates(mask):
             return VIOLATION
-        self._take(wanted, mask, init)
+        self._take_blocks(wanted, mask, init)
         return ""
 
     def _best(self, hints: Hints) -> int:
@@ -126,7 +126,7 @@ class Memory:
             return False
         return any(self.taken[zone] and self.cells[zone] != mask for zone in bits(mask))
 
-    def _take(self, wanted: Pairs, mask: int, init: bool) -> None:
+    def _take_blocks(self, wanted: Pairs, mask: int, init: bool) -> None:
         for row, amount in wanted:
             spare = self.spare.get((mask, row), 0)
             rest = max(amount - spare, 0)

@@ -49,14 +49,14 @@ def asks_of(resources: tuple[str, ...], ignored: tuple[str, ...], kubelet: Kubel
     """The asks of a pod on layouts with these resources and settings."""
     rows = {resource: row for row, resource in enumerate(resources) if resource not in ignored}
     pinned = pod.qos is Qos.GUARANTEED and not pod.pod_level
-    containers = tuple([(each.kind, each.name, _ask(rows, kubelet, each, pinned)) for each in pod.containers])
+    containers = tuple([(each.kind, each.name, _request_of(rows, kubelet, each, pinned)) for each in pod.containers])
     cpus = _peak((kind, ask.cpus) for kind, _, ask in containers)
     of_apps = {row for kind, _, ask in containers if kind is ContainerKind.APP for row, _ in ask.memory}
     memory = tuple([pair for pair in _peaks((kind, ask.memory) for kind, _, ask in containers) if pair[0] in of_apps])
     return Asks(containers, ResourceRequest(cpus, memory, _peaks((kind, ask.devices) for kind, _, ask in containers)))
 
 
-def _ask(rows: dict[str, int], kubelet: Kubelet, container: Container, pinned: bool) -> ResourceRequest:
+def _request_of(rows: dict[str, int], kubelet: Kubelet, container: Container, pinned: bool) -> ResourceRequest:
     cpus, memory = 0, []
     for resource, amount in container.requests if pinned else ():
         if resource == CPU and kubelet.static_cpu and resource in rows and not amount % 1000:

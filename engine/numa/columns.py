@@ -97,7 +97,7 @@ class LayoutColumns:
         """Nobody has that layout any more."""
         self._spare_layouts.append(place)
 
-    def take(self, known: KnownLayout, state: State) -> int:
+    def acquire_column(self, known: KnownLayout, state: State) -> int:
         """The column of a state of a layout, which has one user more now."""
         key = (known.place, state)
         slot = self._slots.get(key)

@@ -102,9 +102,9 @@ class Fleet:
             return False
         known = old[0] if old is not None and same else self._layout(layout)
         known.use()
-        slot = known.kind.take(known, state)
+        slot = known.kind.acquire_column(known, state)
         if old is not None:
-            self._leave(old[0], int(self._slot[index]))
+            self._release_column(old[0], int(self._slot[index]))
         if self._kind[index] != known.kind.number:
             self._kind[index] = known.kind.number
             self._members.clear()
@@ -118,7 +118,7 @@ class Fleet:
         old = self._at[index] if index < len(self._at) else None
         if old is None:
             return False
-        self._leave(old[0], int(self._slot[index]))
+        self._release_column(old[0], int(self._slot[index]))
         self._at[index] = None
         self._kind[index] = NO_MACHINE
         self._members.clear()
@@ -322,7 +322,7 @@ class Fleet:
             known = self._by_layout[layout] = KnownLayout(layout, self._kinds[number])
         return known
 
-    def _leave(self, known: KnownLayout, slot: int) -> None:
+    def _release_column(self, known: KnownLayout, slot: int) -> None:
         kind = known.kind
         kind.drop(slot)
         if known.give_up():

@@ -181,7 +181,7 @@ class NodeZones:
         taken = self.taken.get(pod.key)
         return pod.placement if taken is None or pod.observed or taken[0] != pod.placement else taken[1]
 
-    def take(self, pod: Pod, decided: NumaPlacement) -> None:
+    def claim_slot(self, pod: Pod, decided: NumaPlacement) -> None:
         """A pod that is counted already claimed a slot for which these zones were decided."""
         self.count(pod, -1)
         self.taken[pod.key] = pod.placement, decided

@@ -136,7 +136,7 @@ class NumaLedger:
     # -- pods -------------------------------------------------------------------------------------------------
 
     def arrive(self, pod: Pod, before: Before = NEVER) -> None:
-        """A pod is on its node now; ``before``: what `leave` said when its older version was taken away."""
+        """A pod is on its node now; ``before``: what `remove_pod` said when its older version was taken away."""
         inside = self._inside(pod.node)
         if pod.node in self._doubtful:
             del self._doubtful[pod.node]
@@ -153,7 +153,7 @@ class NumaLedger:
         if inside.decided:
             self._doubtful[pod.node] = None
 
-    def leave(self, pod: Pod) -> Before:
+    def remove_pod(self, pod: Pod) -> Before:
         """A pod is gone; returns what has to be known where only its newer version takes its place."""
         inside = self._by_name[pod.node]
         del inside.pods[pod.key]
@@ -216,9 +216,9 @@ class NumaLedger:
         if here is not None and inside.trusted:
             inside.came_again(here, since=True)
         if here is not None and at is None and not here.observed:
-            inside.take(here, taken)
+            inside.claim_slot(here, taken)
 
-    def hold(self, key: SlotKey, name: str, placements: Collection[NumaPlacement]) -> None:
+    def reserve_zones(self, key: SlotKey, name: str, placements: Collection[NumaPlacement]) -> None:
         """Give a pod set's unclaimed slots on a node zones that were decided before, as far as it has slots."""
         inside = self._by_name.get(name)
         if inside is None or inside.machine is None:

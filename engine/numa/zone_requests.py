@@ -84,12 +84,14 @@ def steps_of(traits: Traits, shape: PodShape) -> Steps | None:
         return None
     steps: list[ZoneRequest] = []
     if traits.kubelet.scope is Scope.CONTAINER:
-        steps = [_ask(traits, ask, lends=kind is ContainerKind.INIT) for kind, ask in containers if ask != _NOTHING]
+        steps = [
+            _request_of(traits, ask, lends=kind is ContainerKind.INIT) for kind, ask in containers if ask != _NOTHING
+        ]
     elif whole != _NOTHING:
-        steps = [_ask(traits, whole)]
+        steps = [_request_of(traits, whole)]
     return Steps(
         each=tuple(steps),
-        whole=steps[0] if len(steps) == 1 else _ask(traits, whole),
+        whole=steps[0] if len(steps) == 1 else _request_of(traits, whole),
         lent=bool(inits),
         with_memory=sum([bool(ask.memory) for _, ask in containers]),
         cut=traits.threads > 1 and any(ask.cpus % traits.threads for _, ask in containers),
@@ -133,7 +135,7 @@ def _without(ask: resource_requests.ResourceRequest, absent: Sequence[int]) -> r
     return ask._replace(devices=tuple([pair for pair in ask.devices if pair[0] not in absent]))
 
 
-def _ask(traits: Traits, step: resource_requests.ResourceRequest, *, lends: bool = False) -> ZoneRequest:
+def _request_of(traits: Traits, step: resource_requests.ResourceRequest, *, lends: bool = False) -> ZoneRequest:
     devices = [pair for pair in step.devices if pair[1]]
     cpus = [(traits.resources.index(CPU), step.cpus * 1000)] if step.cpus else []
     bare = [row for row, amount in step.devices if not amount]

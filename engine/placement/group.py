@@ -99,14 +99,14 @@ class _Site:
         large, *small = self.fits
         pick = None
         if first is None:
-            pick = self._take(large, found)
+            pick = self._place_fit(large, found)
             if pick is None:
                 return None
             first = int(pick.leaves[0])
         for fit in small:
             if not self._fill(fit, first, found):
                 return None
-        pick = pick or self._take(large, found)
+        pick = pick or self._place_fit(large, found)
         if pick is None:
             return None
         apart = sum(_apart(found[fit.pod_set.name], int(pick.leaves[0])) for fit in small)
@@ -123,14 +123,14 @@ class _Site:
         domain = np.array([self.domain])
         return fit.best(self.container, lambda chooser: chooser.in_one(self.container, fit.rank, domain))
 
-    def _take(self, fit: Fit, found: dict[str, Assignment]) -> Pick | None:
+    def _place_fit(self, fit: Fit, found: dict[str, Assignment]) -> Pick | None:
         now = self._refit(fit)
         pick = None if now is None else self._pick(now)
         if now is not None and pick is not None:
-            self._hold(now, pick, found)
+            self._reserve_trial(now, pick, found)
         return pick
 
-    def _hold(self, fit: Fit, pick: Pick, found: dict[str, Assignment]) -> None:
+    def _reserve_trial(self, fit: Fit, pick: Pick, found: dict[str, Assignment]) -> None:
         name = fit.pod_set.name
         found[name] = fit.assignment(pick)
         self.state.reserve(f"{_TRIAL}\0{name}", (found[name],))
@@ -148,7 +148,7 @@ class _Site:
         onto = np.zeros(leaves.stop, np.int64)
         onto[order] = amounts
         chosen = onto.nonzero()[0]
-        self._hold(now, Pick(chosen, onto[chosen], (len(chosen),)), found)
+        self._reserve_trial(now, Pick(chosen, onto[chosen], (len(chosen),)), found)
         return True
 
 

@@ -102,11 +102,11 @@ class Growth:
                 counts = near
                 break
 
-        def ask(leaf: Ints) -> Pick | None:
+        def pick_of(leaf: Ints) -> Pick | None:
             chooser = Chooser(tree, Counts(tree, leaf), left, self.fit.work, self.fit.prefer)
             return chooser.anywhere(min(self.fit.rank, tree.leaf))
 
-        pick = ask(counts) if self.fit.alignment is None else self.fit.alignment.best(counts, ask)
+        pick = pick_of(counts) if self.fit.alignment is None else self.fit.alignment.best(counts, pick_of)
         assert pick is not None  # noqa: S101  (the sum was checked)
         onto[pick.leaves] += pick.amounts
 

@@ -113,7 +113,7 @@ class Split:
         key = ranked.tobytes() + most.to_bytes(8, "little")
         found = self._alike.get(key)
         if found is None:
-            self.work.take(OPERATION * 4)
+            self.work.spend_cells(OPERATION * 4)
             leaves = np.cumsum(ranked).searchsorted(np.arange(most + 1)) + 1
             leaves[0] = 0
             found = self._alike[key] = leaves * self._weights[-1]
@@ -132,7 +132,7 @@ class Split:
 
     def _joined(self, have: Ints, table: Ints) -> Ints:
         """The (min, +) convolution, as long as ``have``."""
-        self.work.take(len(table) * (OPERATION + len(have)))
+        self.work.spend_cells(len(table) * (OPERATION + len(have)))
         joined = have.copy()
         for amount in range(1, min(len(table), len(have))):
             part = joined[amount:]
@@ -152,10 +152,10 @@ class Split:
             costs = before[at - 1][amount - np.arange(reach)] + table[:reach]
             taken = int((costs == before[at][amount]).argmax())
             if taken:
-                self._take(rank + 1, children[at - 1], taken, leaves, amounts)
+                self._place_slices(rank + 1, children[at - 1], taken, leaves, amounts)
                 amount -= taken
 
-    def _take(self, rank: int, domain: int, amount: int, leaves: list[Ints], amounts: list[Ints]) -> None:
+    def _place_slices(self, rank: int, domain: int, amount: int, leaves: list[Ints], amounts: list[Ints]) -> None:
         if rank == self.tree.leaf:
             leaves.append(np.array([domain]))
             amounts.append(np.array([amount * self.units[rank]]))

@@ -234,13 +234,13 @@ class _Walk:
     def run(self) -> _Landed | None:
         """The best; of equal cost the best landing. Past the limits victims are left alone one by one."""
         victims, useful = self.room.victims, self._useful()
-        everyone = self._ask(tuple(useful))
+        everyone = self._landing_of(tuple(useful))
         if everyone is None and self._more_room_never_harms():
             return None
         order = sorted(useful, key=lambda at: (victims[at].priority, self._class(at), at))
         classes = {one: number for number, one in enumerate(dict.fromkeys(self._class(at) for at in order))}
         same = [classes[self._class(at)] for at in order]
-        rules, best = self.search.rules, self._ask(())
+        rules, best = self.search.rules, self._landing_of(())
 
         def cost(chosen: Picked) -> tuple[int, ...]:
             found = cost_of([victims[order[at]] for at in chosen])
@@ -254,7 +254,7 @@ class _Walk:
                 return best
             if number >= MOST_SETS or self.search.asked - asked >= MOST_ASKED:
                 break
-            found = self._ask(picked) if self._enough(picked) else None
+            found = self._landing_of(picked) if self._enough(picked) else None
             if found is not None and (best is None or found.key < best.key):
                 best = found
         else:
@@ -271,7 +271,7 @@ class _Walk:
         """All gone, and then everyone left alone whom it works without, the most important first."""
         best = everyone
         for at in reversed(order):
-            found = self._ask(tuple([other for other in best.picked if other != at]))
+            found = self._landing_of(tuple([other for other in best.picked if other != at]))
             best = found or best
         return best
 
@@ -302,7 +302,7 @@ class _Walk:
                 free[resource] = free.get(resource, 0) + amount
         return all(free.get(name, 0) >= amount for (inside, name), amount in self.wanted.needs if not inside)
 
-    def _ask(self, picked: Picked) -> _Landed | None:
+    def _landing_of(self, picked: Picked) -> _Landed | None:
         if not self._enough(picked):
             return None
         return self.search._landed(self.room, picked, self.wanted, Landing.UNKNOWN)  # noqa: SLF001  (its own part)

@@ -80,7 +80,7 @@ def _devices(request: Ready, hardware: Hardware, budget: Budget) -> frozenset[in
                 continue
             if one.device.uses or one.device.shareable or one.slice.skips_node_operations:
                 return None
-            if features.consumable_capacity and request.take(index, one, features).amounts is None:
+            if features.consumable_capacity and request.consumption_of(index, one, features).amounts is None:
                 continue
             if not features.taints or request.tolerates(index, one):
                 found.append(index)

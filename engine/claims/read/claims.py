@@ -76,12 +76,12 @@ def _request(part: Fields) -> Request:
     exactly = part.part("exactly")
     return Request(
         name=part.required("name"),
-        exactly=None if exactly is None else _ask(exactly, part.required("name")),
-        alternatives=tuple(_ask(one, one.required("name")) for one in part.parts("firstAvailable")),
+        exactly=None if exactly is None else _ask_of(exactly, part.required("name")),
+        alternatives=tuple(_ask_of(one, one.required("name")) for one in part.parts("firstAvailable")),
     )
 
 
-def _ask(part: Fields, name: str) -> Ask:
+def _ask_of(part: Fields, name: str) -> Ask:
     mode = part.text("allocationMode") or EXACT_COUNT
     capacity = part.part("capacity")
     wanted = capacity is not None and capacity.values.get("requests") is not None

@@ -19,7 +19,7 @@ class CapacityError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Take:
+class Consumption:
     """What a request takes of each capacity of a device; None where the device cannot give it at all."""
 
     amounts: Mapping[str, Quantity] | None
@@ -36,14 +36,14 @@ class Take:
         )
 
 
-def take(device: Device, wanted: Mapping[str, Quantity] | None, *, fractional: bool) -> Take:
+def consumption(device: Device, wanted: Mapping[str, Quantity] | None, *, fractional: bool) -> Consumption:
     """What a request for these amounts takes of an idle device.
 
     Raises:
         CapacityError: an amount cannot be represented, or is negative.
     """
     if wanted and any(name not in device.capacity for name in wanted):
-        return Take(None)
+        return Consumption(None)
     amounts: dict[str, Quantity] = {}
     for name, capacity in device.capacity.items():
         amounts[name] = _consumed(capacity, wanted.get(name) if wanted else None, fractional=fractional)
@@ -51,10 +51,10 @@ def take(device: Device, wanted: Mapping[str, Quantity] | None, *, fractional: b
             raise CapacityError(f'capacity "{name}": capacity value is negative')
     for name, capacity in device.capacity.items():
         if _violates(amounts[name], capacity.policy, fractional=fractional):
-            return Take(None)
+            return Consumption(None)
         if amounts[name].nanos > capacity.value.nanos:
-            return Take(None)
-    return Take(amounts)
+            return Consumption(None)
+    return Consumption(amounts)
 
 
 def _consumed(capacity: DeviceCapacity, wanted: Quantity | None, *, fractional: bool) -> Quantity:

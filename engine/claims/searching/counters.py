@@ -55,7 +55,7 @@ class Counters:
     with_groups: bool
     _pools: dict[PoolId, PoolCounters] = field(default_factory=dict)
 
-    def take(self, pool: Pool, device: Device) -> dict[str, Groups] | None:
+    def consume_counters(self, pool: Pool, device: Device) -> dict[str, Groups] | None:
         """Take a device's counters; returns what `give_back` needs, None where there are not enough."""
         counters = self._pools.get(pool.pool_id)
         if counters is None:

@@ -11,7 +11,7 @@ from engine.claims.features import Features
 from engine.claims.hardware import Hardware, Reachable
 from engine.claims.model import ALL, EXACT_COUNT, Ask, Attribute, Claim, DeviceClass
 from engine.claims.pools import reaches
-from engine.claims.searching.capacities import CapacityError, Take, take
+from engine.claims.searching.capacities import CapacityError, Consumption, consumption
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class Ready:
     all_devices: list[int] = field(default_factory=list)
     unfit: set[int] = field(default_factory=set)
     _matches: dict[int, bool] = field(default_factory=dict)
-    _takes: dict[int, Take] = field(default_factory=dict)
+    _takes: dict[int, Consumption] = field(default_factory=dict)
     _tolerated: dict[int, bool] = field(default_factory=dict)
 
     @property
@@ -68,7 +68,7 @@ class Ready:
             )
         return found
 
-    def take(self, index: int, one: Reachable, features: Features) -> Take:
+    def consumption_of(self, index: int, one: Reachable, features: Features) -> Consumption:
         """What it takes of a device's capacities.
 
         Raises:
@@ -77,7 +77,7 @@ class Ready:
         found = self._takes.get(index)
         if found is None:
             try:
-                found = take(one.device, self.ask.capacity, fractional=features.fractional_capacity)
+                found = consumption(one.device, self.ask.capacity, fractional=features.fractional_capacity)
             except CapacityError as error:
                 raise self.error(f"checking capacity for device {one}: {error}") from error
             self._takes[index] = found
@@ -196,7 +196,7 @@ def _all_devices(request: Ready, hardware: Hardware, budget: Budget) -> list[int
         for index in indexes:
             one = hardware.candidates[index]
             if request.matches(index, one, hardware, budget) and (
-                not features.consumable_capacity or request.take(index, one, features).amounts is not None
+                not features.consumable_capacity or request.consumption_of(index, one, features).amounts is not None
             ):
                 found.append(index)
     return found

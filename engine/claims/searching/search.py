@@ -185,7 +185,7 @@ class DeviceSearch:
     def _fits(self, request: Ready, index: int, one: Reachable) -> bool:
         used = self.in_use.consumed(one.device_id)
         taking = self._sharing.get(index, _NOTHING)
-        return request.take(index, one, self.hardware.features).fits(one.device, used, taking)
+        return request.consumption_of(index, one, self.hardware.features).fits(one.device, used, taking)
 
     def _choose(self, claim_index: int, request: Ready, index: int, *, must: bool) -> Chosen | None:
         """Choose a selected device unless something stands against it; then nothing is changed.
@@ -200,7 +200,7 @@ class DeviceSearch:
         groups: dict[str, Groups] | None = None
         charged = not (shareable and (self.in_use.is_shared(one.device_id) or index in self._sharing))
         if charged and one.device.uses:
-            groups = self._counters.take(one.pool, one.device)
+            groups = self._counters.consume_counters(one.pool, one.device)
             if groups is None:
                 return None
         if not self._constrained(self.claims[claim_index], request, one):
@@ -244,7 +244,7 @@ class DeviceSearch:
 
     def _mark(self, claim_index: int, request: Ready, index: int, *, shareable: bool) -> None:
         one = self.hardware.candidates[index]
-        amounts = (request.take(index, one, self.hardware.features).amounts or {}) if shareable else {}
+        amounts = (request.consumption_of(index, one, self.hardware.features).amounts or {}) if shareable else {}
         if shareable:
             before = self._sharing.get(index, _NOTHING)
             self._sharing[index] = {name: before.get(name, 0) + amount.nanos for name, amount in amounts.items()}

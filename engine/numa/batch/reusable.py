@@ -49,7 +49,7 @@ class LendingTurns(Turns):
             masks[none & ((widths_of(self.now, ask) > 1) | (ask.memory > 1))] = UNKNOWN
         return masks
 
-    def _take(self, ask: ZoneRequest, masks: Ints) -> None:
+    def _take_zones(self, ask: ZoneRequest, masks: Ints) -> None:
         zone, column = np.bitwise_count(masks - 1), np.arange(len(masks))
         for row, amount in ask.pairs:
             lent = self.lent[row, zone, column]

@@ -53,7 +53,7 @@ class Turns:
                 self._keep(stay)
             if ask.rows:
                 took |= masks
-                self._take(ask, masks)
+                self._take_zones(ask, masks)
         return took
 
     def _keep(self, places: Ints) -> None:
@@ -79,7 +79,7 @@ class Turns:
             found[some] = first(sets, holds, view.kind.traits)
         return found
 
-    def _take(self, ask: ZoneRequest, masks: Ints) -> None:
+    def _take_zones(self, ask: ZoneRequest, masks: Ints) -> None:
         now = self.now
         wide = masks & (masks - 1) != 0
         if wide.any():

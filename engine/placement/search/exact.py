@@ -47,7 +47,7 @@ class Work:
         """Use some, though there may not be enough."""
         self.left -= cells
 
-    def take(self, cells: int) -> None:
+    def spend_cells(self, cells: int) -> None:
         """Use some; raises OutOfWork where there is not enough."""
         self.left -= cells
         if self.left < 0:
@@ -210,7 +210,7 @@ class _Stage:
     def _table(self, rank: int, domain: int) -> Ints:
         """The most pods below one domain, for each number of domains of the steps below ``rank``."""
         if rank + 1 == self.bottom:
-            self.work.take(OPERATION * 4)
+            self.work.spend_cells(OPERATION * 4)
             own = self._children(rank, domain)
             ranked = np.sort(self.values[own.start : own.stop])[::-1][: self.most[-1]]
             return np.concatenate([[0], np.cumsum(ranked)])
@@ -220,7 +220,7 @@ class _Stage:
         """(max, +) convolution, at the entries of ``table`` that can matter."""
         if counted and table.ndim == 1 and have.ndim == 2:
             return self._joined_line(have, table)
-        self.work.take(len(useful) * (OPERATION + have.size))
+        self.work.spend_cells(len(useful) * (OPERATION + have.size))
         joined = have.copy()
         for entry in useful.tolist():
             cost = (1, *entry) if counted else tuple(entry)
@@ -234,7 +234,7 @@ class _Stage:
         """The commonest case at once: racks (counted) of nodes."""
         worth = table[1 : have.shape[1]]
         wide = len(worth)
-        self.work.take(OPERATION * 4 + have.size * wide)
+        self.work.spend_cells(OPERATION * 4 + have.size * wide)
         rows, columns = have.shape
         padded = np.full((rows - 1, columns + wide - 1), _NEVER)
         padded[:, wide:] = have[:-1, : columns - 1]

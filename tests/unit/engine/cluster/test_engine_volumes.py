@@ -217,7 +217,7 @@ def test_a_pod_that_fills_a_slot_has_its_own_node_looked_at_and_no_other(monkeyp
         hold_on(self, before, record, some=some)
 
     monkeypatch.setattr(SharedVolumes, "hold_on", noted)
-    monkeypatch.setattr(SharedVolumes, "hold", None)
+    monkeypatch.setattr(SharedVolumes, "hold_volumes", None)
     for key in "ab":
         state.set_pod(make_pod(f"default/{key}", "n3", claim=("w", "main"), attached=shared("v")))
     assert looked == [("n3", True), ("n3", False)]
