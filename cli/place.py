@@ -157,8 +157,8 @@ def command(
     found, passed = manifests.read(files, where)
     if passed:
         stderr().print(f"not looked at: {', '.join(manifests.kinds_of(passed))}", markup=False, soft_wrap=True)
-    memory = cluster_snapshot.cache_of(dump, settings)
-    answers = report(memory, found, where, SYSTEM.now(), require_queue=settings.require_queue)
+    cache = cluster_snapshot.cache_of(dump, settings)
+    answers = report(cache, found, where, SYSTEM.now(), require_queue=settings.require_queue)
     emit(answers, output, table=render(answers, 0 if everything else CLOSEST))
     states = {answer.state for answer in answers}
     if State.REFUSED in states:
@@ -168,17 +168,17 @@ def command(
 
 
 def report(
-    memory: Cache, found: Sequence[Found], namespace: str, now: float, *, require_queue: bool = False
+    cache: Cache, found: Sequence[Found], namespace: str, now: float, *, require_queue: bool = False
 ) -> list[PlaceAnswer]:
     """What would become of all of them, submitted together and in this order. Failure where an object is malformed."""
-    maker = Maker(memory, memory.keys, namespace, timestamp(now), require_queue=require_queue)
+    maker = Maker(cache, cache.keys, namespace, timestamp(now), require_queue=require_queue)
     made = [maker.make(one) for one in found]
     accepted = [one for one in made if not one.denied]
     jobs = [job for one in accepted for job in one.jobs]
     pods = [pod for one in accepted for pod in one.pods]
     try:
         outcomes = rehearse(
-            memory,
+            cache,
             jobs,
             pods,
             now,
@@ -194,9 +194,9 @@ def report(
     warnings = {warning: None for one in accepted for warning in one.warnings}
     # Each group of a LeaderWorkerSet is a workload of its own, which is told by its own name.
     titles = {pod.metadata.uid: one.title for one in accepted if not one.leader_sets for pod in one.pods}
-    predictor = Predictor(memory.state)
-    answers += [_answer(memory, outcome, titles, predictor) for outcome in outcomes]
-    managed = {uid for outcome in outcomes for uid in (outcome.record.job.uid, *outcome.record.pods)}
+    predictor = Predictor(cache.state)
+    answers += [_answer(cache, outcome, titles, predictor) for outcome in outcomes]
+    managed = {uid for outcome in outcomes for uid in (outcome.entry.job.uid, *outcome.entry.pods)}
     answers += [_left_alone(one) for one in accepted if one.kind not in NAMED and not managed & _uids(one)]
     if warnings and answers:
         answers[0] = msgspec.structs.replace(answers[0], warnings=(*answers[0].warnings, *warnings))
@@ -218,14 +218,14 @@ def _left_alone(one: Manifest) -> PlaceAnswer:
     return PlaceAnswer(one.title, one.namespace, State.NOT_MANAGED, "", text, warnings=())
 
 
-def _answer(memory: Cache, outcome: Outcome, titles: Mapping[str, str], predictor: Predictor) -> PlaceAnswer:
+def _answer(cache: Cache, outcome: Outcome, titles: Mapping[str, str], predictor: Predictor) -> PlaceAnswer:
     """``titles``: by uid of a pod, what the user wrote that it comes of."""
-    record, owner = outcome.record, outcome.record.job
-    written = {titles[uid] for uid in record.pods if uid in titles}
+    entry, owner = outcome.entry, outcome.entry.job
+    written = {titles[uid] for uid in entry.pods if uid in titles}
     state = State.PLACED if outcome.placed else State.PREEMPTS if outcome.victims else State.WAITS
     if state is State.WAITS and outcome.reason in NEVER:
         state = State.REFUSED
-    room = tuple(_room(memory, record)) if state is State.WAITS else ()
+    room = tuple(_room(cache, entry)) if state is State.WAITS else ()
     return PlaceAnswer(
         name=written.pop() if len(written) == 1 else f"{owner.kind.lower()}/{full_name(owner)}",
         namespace=owner.namespace,
@@ -233,42 +233,40 @@ def _answer(memory: Cache, outcome: Outcome, titles: Mapping[str, str], predicto
         reason=str(outcome.reason),
         message=outcome.message,
         queue=owner.queue,
-        pod_sets=tuple(
-            _pod_sets(memory.state, record, {part.pod_set: part for part in outcome.assignments}, predictor)
-        ),
-        victims=tuple(_victims(memory, outcome)),
+        pod_sets=tuple(_pod_sets(cache.state, entry, {part.pod_set: part for part in outcome.assignments}, predictor)),
+        victims=tuple(_victims(cache, outcome)),
         room=room,
-        relief=reliefs.relief(memory, record, outcome.reason, room) if state is State.WAITS else None,
+        relief=reliefs.relief(cache, entry, outcome.reason, room) if state is State.WAITS else None,
     )
 
 
-def _room(memory: Cache, record: WorkloadEntry) -> Iterator[Room]:
+def _room(cache: Cache, entry: WorkloadEntry) -> Iterator[Room]:
     """The domains for the pod set that is hardest to place by what it asks for: the largest one."""
-    owned = max(record.job.pod_sets, key=lambda one: one.count)
+    owned = max(entry.job.pod_sets, key=lambda one: one.count)
     if not isinstance(owned.request, ParsedRequest):
         return
-    local = memory.queues.local.get((record.job.namespace, record.job.queue)) if record.job.queue else None
-    queue = memory.queues.quotas.queues.get(local.cluster_queue) if local is not None else None
+    local = cache.queues.local.get((entry.job.namespace, entry.job.queue)) if entry.job.queue else None
+    queue = cache.queues.quotas.queues.get(local.cluster_queue) if local is not None else None
     flavors = None if queue is None else {quotas.flavor for group in queue.groups for quotas in group.flavors}
-    asked = memory.pod_sets.pod_set(record, owned, TopologyRequest(policy=Policy.UNCONSTRAINED))
-    yield from room_report.rooms(memory.state, owned.request, asked, flavors)
+    asked = cache.pod_sets.pod_set(entry, owned, TopologyRequest(policy=Policy.UNCONSTRAINED))
+    yield from room_report.rooms(cache.state, owned.request, asked, flavors)
 
 
 def _pod_sets(
-    state: ClusterState, record: WorkloadEntry, parts: Mapping[str, Assignment], predictor: Predictor
+    state: ClusterState, entry: WorkloadEntry, parts: Mapping[str, Assignment], predictor: Predictor
 ) -> Iterator[PodSetView]:
-    for owned in record.job.pod_sets:
+    for owned in entry.job.pod_sets:
         part, request = parts.get(owned.name), owned.request
         yield PodSetView(
             name=owned.name,
             count=part.count if part is not None else owned.count,
             policy=str(request.policy) if isinstance(request, ParsedRequest) else "",
             level=(request.level or "") if isinstance(request, ParsedRequest) else "",
-            ranked=owned.ranks is not None or any(rank_of(pod) is not None for pod in record.pods.values()),
+            ranked=owned.ranks is not None or any(rank_of(pod) is not None for pod in entry.pods.values()),
             per_pod=listed(convert.pod_requests(owned.template.spec)),
             flavor=part.flavor if part is not None else "",
             levels=part.levels if part is not None else (),
-            domains=tuple(_landings(state, record.key, part, predictor)) if part is not None else (),
+            domains=tuple(_landings(state, entry.key, part, predictor)) if part is not None else (),
         )
 
 
@@ -287,10 +285,10 @@ def _zones(placement: NumaPlacement) -> tuple[Zone, ...]:
     return tuple(Zone(use.zone, listed(use.amounts), dict(use.devices)) for use in placement.zones)
 
 
-def _victims(memory: Cache, outcome: Outcome) -> Iterator[VictimView]:
+def _victims(cache: Cache, outcome: Outcome) -> Iterator[VictimView]:
     for victim in outcome.victims:
-        record = memory.entries.of_workload(victim.key)
-        job = f"{record.job.namespace}/{record.job.kind.lower()}/{record.job.name}" if record is not None else ""
+        entry = cache.entries.of_workload(victim.key)
+        job = f"{entry.job.namespace}/{entry.job.kind.lower()}/{entry.job.name}" if entry is not None else ""
         yield VictimView(victim.key, job, victim.priority, str(victim.reason))
 
 

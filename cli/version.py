@@ -37,11 +37,11 @@ def _server(kubeconfig: str | None, context: str | None) -> str | None:
     from kube.client import Client
     from kube.errors import KubeError
 
-    async def ask() -> str:
+    async def read_version() -> str:
         async with asyncio.timeout(5), await Client.connect(kubeconfig, context) as client:
             return await client.server_version()
 
     try:
-        return asyncio.run(ask())
+        return asyncio.run(read_version())
     except (KubeError, OSError, TimeoutError):
         return None

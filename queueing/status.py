@@ -55,9 +55,9 @@ class Standing:
         """One more holds quota; ``settled``: it is admitted."""
         self.reserving += 1
         self.admitted += settled
-        self.hold(amounts, settled=settled)
+        self.add_reserved(amounts, settled=settled)
 
-    def hold(self, amounts: Mapping[FlavorResource, int], *, settled: bool) -> None:
+    def add_reserved(self, amounts: Mapping[FlavorResource, int], *, settled: bool) -> None:
         """So much quota is held."""
         for key, amount in amounts.items():
             self.reserved[key] = self.reserved.get(key, 0) + amount
@@ -96,7 +96,7 @@ def standings(queues: Queues, flavors: Collection[str], *, unchecked: Collection
             if standing is None:
                 continue
             if is_growth(key):  # more of a workload that is counted by itself
-                standing.hold(entry.grant.amounts if entry.grant is not None else {}, settled=False)
+                standing.add_reserved(entry.grant.amounts if entry.grant is not None else {}, settled=False)
                 continue
             if entry.phase is not Phase.ADMITTED:
                 standing.count_pending()
@@ -105,7 +105,7 @@ def standings(queues: Queues, flavors: Collection[str], *, unchecked: Collection
                 standing.count_reserving(entry.grant.amounts, settled=settled)
     for unit, held in queues.quotas.held.items():
         if is_orphan(unit) and (standing := cluster.get(held.queue)) is not None:
-            standing.hold(held.amounts, settled=True)
+            standing.add_reserved(held.amounts, settled=True)
     return Standings(cluster, local)
 
 

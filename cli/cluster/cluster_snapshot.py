@@ -285,7 +285,7 @@ def cache_of(found: Dump, settings: Settings, *, whole: bool = False, clock: Clo
     ``whole``: Failure instead.
     """
     keys, guard = settings.keys, _LeftOut(clock)
-    memory = Cache(
+    cache = Cache(
         keys,
         stores_of(found, keys),
         lambda _uid, _after: None,
@@ -298,22 +298,22 @@ def cache_of(found: Dump, settings: Settings, *, whole: bool = False, clock: Clo
         clock=clock,
     )
     for revision in found.revisions:
-        memory.pod_groups.on_revision(came(revision))
+        cache.pod_groups.on_revision(came(revision))
     for resource, owner in found.replicated:
-        memory.pod_groups.on_replicated(resource, came(owner))
+        cache.pod_groups.on_replicated(resource, came(owner))
     for one in found.workload_classes:
-        memory.classes.on_workload_class(came(one))
+        cache.classes.on_workload_class(came(one))
     for device_class in found.device_classes:
-        memory.devices.on_class(came(device_class))
+        cache.devices.on_class(came(device_class))
     for rule in found.taint_rules:
-        memory.devices.on_rule(came(rule))
+        cache.devices.on_rule(came(rule))
     for resource_slice in found.resource_slices:
-        memory.devices.on_slice(came(resource_slice))
+        cache.devices.on_slice(came(resource_slice))
     for template in found.claim_templates:
-        memory.devices.on_template(came(template))
+        cache.devices.on_template(came(template))
     for claim in found.resource_claims:
-        memory.devices.on_claim(came(claim))
-    steps = memory.load(
+        cache.devices.on_claim(came(claim))
+    steps = cache.load(
         found.nodes,
         found.flavors,
         found.priority_classes,
@@ -331,4 +331,4 @@ def cache_of(found: Dump, settings: Settings, *, whole: bool = False, clock: Clo
         sys.stderr.write(f"left out: {line}\n")
     if len(guard.told) > MOST_LINES:
         sys.stderr.write(f"left out: {len(guard.told) - MOST_LINES} more objects\n")
-    return memory
+    return cache

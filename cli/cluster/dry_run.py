@@ -33,7 +33,7 @@ LOOKS: Final = 64
 class Outcome:
     """What becomes of one workload. ``assignments``: where its pods go, now or once the victims are gone."""
 
-    record: WorkloadEntry
+    entry: WorkloadEntry
     reason: Reason
     message: str
     placed: bool = False
@@ -44,28 +44,28 @@ class Outcome:
 
 @dataclass
 class _Stage:
-    memory: Cache
+    cache: Cache
     now: float
     outcomes: dict[str, Outcome] = field(default_factory=dict)
 
-    def settle(self, record: WorkloadEntry) -> None:
+    def settle(self, entry: WorkloadEntry) -> None:
         """Have the controller look at a job until it asks for nothing that it could do without writing."""
         for _ in range(3):
-            for step in reconcile.reconcile(record, self.memory.rules, 0.0, self.now):
+            for step in reconcile.reconcile(entry, self.cache.rules, 0.0, self.now):
                 match step:
                     case Create():
-                        record.observe(observed_of(_stored(self.memory, record)))
+                        entry.observe(observed_of(_stored(self.cache, entry)))
                         break
                     case UpdateSpec():
-                        record.observe(_respecified(self.memory, record))
+                        entry.observe(_respecified(self.cache, entry))
                         break
                     case Enqueue(lost, until):
-                        record.want(lost, record.asked, self.now)
-                        self.memory.admissions.enter(record, until)
+                        entry.want(lost, entry.asked, self.now)
+                        self.cache.admissions.enqueue_entry(entry, until)
                     case Dequeue():
-                        self.memory.admissions.leave(record)
+                        self.cache.admissions.dequeue_entry(entry)
                     case Free():
-                        self.memory.admissions.free(record)
+                        self.cache.admissions.free(entry)
                     case _:
                         pass
             else:
@@ -73,9 +73,9 @@ class _Stage:
 
     def cycles(self, ours: dict[str, WorkloadEntry]) -> None:
         """Admission cycles until nobody is left to look at."""
-        memory = self.memory
+        cache = self.cache
         for _ in range(CYCLES):
-            made = cycle(memory.state, memory.queues, self.now, LOOKS)
+            made = cycle(cache.state, cache.queues, self.now, LOOKS)
             decided: list[Admitted | Preempting] = [*made.admitted, *made.preempting]
             for one in decided:
                 if one.key in ours:
@@ -83,46 +83,46 @@ class _Stage:
             if not made.more:
                 return
 
-    def _note(self, record: WorkloadEntry, made: Admitted | Preempting) -> None:
+    def _note(self, entry: WorkloadEntry, made: Admitted | Preempting) -> None:
         grant = made.grant
         victims = made.victims if isinstance(made, Preempting) else ()
         where = replacement.message_of(
-            self.memory, record, self.memory.reservations.admission_of(record, grant), made.message
+            self.cache, entry, self.cache.reservations.admission_of(entry, grant), made.message
         )
-        self.outcomes[record.key] = Outcome(
-            record,
+        self.outcomes[entry.key] = Outcome(
+            entry,
             Reason.PREEMPTING if victims else Reason.ADMITTED,
             made.message if victims else where,
             placed=isinstance(made, Admitted),
             assignments=grant.assignments,
             victims=victims,
-            queue=grant.queue if record.job.queue else "",
+            queue=grant.queue if entry.job.queue else "",
         )
 
 
-def _stored(memory: Cache, record: WorkloadEntry) -> Workload:
+def _stored(cache: Cache, entry: WorkloadEntry) -> Workload:
     """Its Workload, as the API server would have stored it."""
-    body = new_workload(record.job, memory.priorities.of(record.job))
-    body["metadata"] |= {"uid": f"workload-{record.id}", "resourceVersion": "1", "generation": 1}
+    body = new_workload(entry.job, cache.priorities.of(entry.job))
+    body["metadata"] |= {"uid": f"workload-{entry.id}", "resourceVersion": "1", "generation": 1}
     return msgspec.json.decode(msgspec.json.encode(body), type=Workload)
 
 
-def _respecified(memory: Cache, record: WorkloadEntry) -> ObservedWorkload | None:
+def _respecified(cache: Cache, entry: WorkloadEntry) -> ObservedWorkload | None:
     """What is known of its Workload once that says what the job asks for now."""
-    new, known = observed_of(_stored(memory, record)), record.observed
+    new, known = observed_of(_stored(cache, entry)), entry.observed
     if known is None:
         return new
     spec = ("counts", "queue", "least", "most_execution", "copy_of")
     return replace(known, **{name: getattr(new, name) for name in spec})
 
 
-def enter(memory: Cache, record: WorkloadEntry, now: float) -> None:
+def enqueue_entry(cache: Cache, entry: WorkloadEntry, now: float) -> None:
     """Have a job wait in the mirror, if the controller would."""
-    _Stage(memory, now).settle(record)
+    _Stage(cache, now).settle(entry)
 
 
 def rehearse(
-    memory: Cache,
+    cache: Cache,
     jobs: Iterable[objects.Job],
     pods: Iterable[objects.Pod],
     now: float,
@@ -140,41 +140,41 @@ def rehearse(
     and name, those that are made with them, where they are not there yet. ``templates``: of claims to devices;
     ``device_claims``: those that are made with them, where they are not there yet.
     """
-    stage = _Stage(memory, now)
-    for record in tuple(memory.entries.values()):
-        stage.settle(record)
+    stage = _Stage(cache, now)
+    for entry in tuple(cache.entries.values()):
+        stage.settle(entry)
     stage.cycles({})
-    before = set(memory.entries)
-    memory.pod_groups.expect_leader_sets(leader_sets)
-    memory.pod_volumes.expect(claims or {})
+    before = set(cache.entries)
+    cache.pod_groups.expect_leader_sets(leader_sets)
+    cache.pod_volumes.expect(claims or {})
     for template in templates:
-        memory.devices.on_template(came(template))
+        cache.devices.on_template(came(template))
     for claim in device_claims:
-        if memory.device_claims.claimed.known(objects.key(claim)) is None:
-            memory.devices.on_claim(came(claim))
+        if cache.device_claims.claimed.known(objects.key(claim)) is None:
+            cache.devices.on_claim(came(claim))
     for job_set in job_sets:
-        memory.jobs.on_jobset(came(job_set))
+        cache.jobs.on_jobset(came(job_set))
     for job in jobs:
-        memory.jobs.on_job(came(job))
+        cache.jobs.on_job(came(job))
     for pod in pods:
-        memory.pods.on_pod(came(pod))
-    ours = {record.key: record for uid, record in memory.entries.items() if uid not in before}
-    for record in ours.values():
-        memory.pod_groups.regroup(record)
-        stage.settle(record)
+        cache.pods.on_pod(came(pod))
+    ours = {entry.key: entry for uid, entry in cache.entries.items() if uid not in before}
+    for entry in ours.values():
+        cache.pod_groups.regroup(entry)
+        stage.settle(entry)
     stage.cycles(ours)
-    return [stage.outcomes.get(key) or _waits(memory, record) for key, record in ours.items()]
+    return [stage.outcomes.get(key) or _waits(cache, entry) for key, entry in ours.items()]
 
 
-def _waits(memory: Cache, record: WorkloadEntry) -> Outcome:
+def _waits(cache: Cache, entry: WorkloadEntry) -> Outcome:
     """Why one is not placed now."""
-    if record.job.suspended and not record.job.queue:
-        return Outcome(record, Reason.SUSPENDED, "the job is suspended: it is placed when it is resumed")
-    if (why := reconcile.hindered(record, memory.rules)) is not None:
-        return Outcome(record, *why)
-    entry = memory.queues.entries.get(record.key)
-    if entry is None or entry.refusal is None:
-        return Outcome(record, Reason.PENDING, "nothing was decided about it")
+    if entry.job.suspended and not entry.job.queue:
+        return Outcome(entry, Reason.SUSPENDED, "the job is suspended: it is placed when it is resumed")
+    if (why := reconcile.hindered(entry, cache.rules)) is not None:
+        return Outcome(entry, *why)
+    queued = cache.queues.entries.get(entry.key)
+    if queued is None or queued.refusal is None:
+        return Outcome(entry, Reason.PENDING, "nothing was decided about it")
     return Outcome(
-        record, entry.refusal.reason, replacement.refused_text(memory, record, entry.refusal), queue=entry.queue
+        entry, queued.refusal.reason, replacement.refused_text(cache, entry, queued.refusal), queue=queued.queue
     )

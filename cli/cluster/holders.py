@@ -31,36 +31,36 @@ class Holder:
         """One of its pods is there."""
         self.pods += 1
         self.keys.add(key)
-        self._take(requests, 1)
+        self._add_requests(requests, 1)
 
     def add_slots(self, count: int, requests: Amounts) -> None:
         """So many slots are kept for pods of it."""
         self.slots += count
-        self._take(requests, count)
+        self._add_requests(requests, count)
 
-    def _take(self, requests: Amounts, count: int) -> None:
+    def _add_requests(self, requests: Amounts, count: int) -> None:
         for resource, amount in requests.items():
             self.amounts[resource] = self.amounts.get(resource, 0) + amount * count
 
 
-def holders(memory: Cache, nodes: Iterable[str]) -> list[Holder]:
+def holders(cache: Cache, nodes: Iterable[str]) -> list[Holder]:
     """All of them on these nodes, the lowest priority first."""
     found: dict[str, Holder] = {}
     wanted = frozenset(nodes)
     for name in sorted(wanted):
-        for pod in memory.stores.pods_on(name):
-            _add_pod(memory, found, pod)
-    _add_slots(memory, found, wanted)
+        for pod in cache.stores.pods_on(name):
+            _add_pod(cache, found, pod)
+    _add_slots(cache, found, wanted)
     return sorted(found.values(), key=lambda one: (one.priority, one.namespace, one.name))
 
 
-def _add_pod(memory: Cache, found: dict[str, Holder], wire: Pod) -> None:
-    pod = memory.state.pods.get(objects.key(wire))
+def _add_pod(cache: Cache, found: dict[str, Holder], wire: Pod) -> None:
+    pod = cache.state.pods.get(objects.key(wire))
     if pod is None:
         return  # it has finished
-    record = memory.entries.of_workload(pod.claim[0]) if pod.claim is not None else None
-    if record is not None:
-        holder = found.setdefault(record.key, of_record(memory, record))
+    entry = cache.entries.of_workload(pod.claim[0]) if pod.claim is not None else None
+    if entry is not None:
+        holder = found.setdefault(entry.key, of_entry(cache, entry))
     else:
         holder = found.setdefault(*_foreign(wire))
     holder.add_pod(pod.key, pod.requests)
@@ -73,26 +73,26 @@ def _foreign(wire: Pod) -> tuple[str, Holder]:
     return f"{meta.namespace}/{name}", Holder(name, meta.namespace, "", wire.spec.priority or 0)
 
 
-def of_record(memory: Cache, record: WorkloadEntry) -> Holder:
+def of_entry(cache: Cache, entry: WorkloadEntry) -> Holder:
     """A workload of ours, holding nothing yet."""
-    owner, entry = record.job, memory.queues.entries.get(record.key)
-    priority = entry.workload.priority if entry is not None else memory.priorities.of(owner)
-    return Holder(f"{owner.kind.lower()}/{owner.name}", owner.namespace, record.key, priority, owner.queue)
+    owner, queued = entry.job, cache.queues.entries.get(entry.key)
+    priority = queued.workload.priority if queued is not None else cache.priorities.of(owner)
+    return Holder(f"{owner.kind.lower()}/{owner.name}", owner.namespace, entry.key, priority, owner.queue)
 
 
-def _add_slots(memory: Cache, found: dict[str, Holder], wanted: frozenset[str]) -> None:
-    for key, parts in memory.state.workloads.items():
-        record = memory.entries.of_workload(key)
+def _add_slots(cache: Cache, found: dict[str, Holder], wanted: frozenset[str]) -> None:
+    for key, parts in cache.state.workloads.items():
+        entry = cache.entries.of_workload(key)
         for name, assignment in parts.items():
-            for node in _nodes(memory, key, name):
-                left = memory.state.unclaimed_on(key, name, node) if node in wanted else 0
-                if left and record is not None:
-                    holder = found.setdefault(key, of_record(memory, record))
+            for node in _nodes(cache, key, name):
+                left = cache.state.unclaimed_on(key, name, node) if node in wanted else 0
+                if left and entry is not None:
+                    holder = found.setdefault(key, of_entry(cache, entry))
                     holder.add_slots(left, assignment.requests)
 
 
-def _nodes(memory: Cache, key: str, pod_set: str) -> Iterator[str]:
-    assignment = memory.state.workloads[key][pod_set]
+def _nodes(cache: Cache, key: str, pod_set: str) -> Iterator[str]:
+    assignment = cache.state.workloads[key][pod_set]
     for piece in assignment.slices:
         for name, _ in piece.nodes:
             yield name

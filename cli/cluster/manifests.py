@@ -90,15 +90,15 @@ def read(files: Sequence[str], namespace: str) -> tuple[list[Found], list[str]]:
 class Maker:
     """Makes what would come of objects, one after the other: each gets names and uids of its own."""
 
-    def __init__(self, memory: Cache, keys: Keys, namespace: str, created: str, *, require_queue: bool = False) -> None:
+    def __init__(self, cache: Cache, keys: Keys, namespace: str, created: str, *, require_queue: bool = False) -> None:
         self._keys = keys
         self._namespace = namespace
         self._created = created
         self._numbers = 0
-        self._leaders_of = memory.stores.leader_set
-        routes = {name: _route(memory, *name) for name in memory.queues.local}
+        self._leaders_of = cache.stores.leader_set
+        routes = {name: _route(cache, *name) for name in cache.queues.local}
         queues = {name: route for name, route in routes.items() if name[1]}
-        self._rules = Rules(keys, dict(memory.flavors), queues, require_queue, memory.level_names)
+        self._rules = Rules(keys, dict(cache.flavors), queues, require_queue, cache.level_names)
 
     def make(self, one: Found) -> Manifest:
         """Raises Failure where a field is not what it has to be."""
@@ -297,10 +297,10 @@ def patched(body: Json, patch: Iterable[Add]) -> Json:
     return made
 
 
-def _route(memory: Cache, namespace: str, name: str) -> Route:
+def _route(cache: Cache, namespace: str, name: str) -> Route:
     """Where a local queue leads, as the webhook knows it."""
-    local = memory.queues.local[namespace, name]
-    queue = memory.queues.quotas.queues.get(local.cluster_queue)
+    local = cache.queues.local[namespace, name]
+    queue = cache.queues.quotas.queues.get(local.cluster_queue)
     if queue is None:
         return Route(local.cluster_queue, None, f"its ClusterQueue {local.cluster_queue} does not exist")
     flavors = tuple(quotas.flavor for group in queue.groups for quotas in group.flavors)

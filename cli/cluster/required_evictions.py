@@ -82,30 +82,30 @@ class Relief(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def relief(
-    memory: Cache, record: WorkloadEntry, reason: str, room: Sequence[Room], more: Mapping[str, int] | None = None
+    cache: Cache, entry: WorkloadEntry, reason: str, room: Sequence[Room], more: Mapping[str, int] | None = None
 ) -> Relief | None:
     """None where no room is lacking, or nobody knows how much. ``room``: the domains, the roomiest first.
 
     ``more``: how many pods it wants beside those it has, by pod set; None: it has none and wants all.
     """
-    entry = memory.queues.entries.get(record.key)
-    if entry is None or reason not in FOR_ROOM:
+    queued = cache.queues.entries.get(entry.key)
+    if queued is None or reason not in FOR_ROOM:
         return None
     best = next((one for one in room if one.values), None)
-    held = holders(memory, _nodes(memory.state, best.flavor, best.values)) if best is not None else []
+    held = holders(cache, _nodes(cache.state, best.flavor, best.values)) if best is not None else []
     short = set(best.missing) if best is not None else set()
-    in_the_way = [one for one in held if one.workload != record.key and short & one.amounts.keys()]
-    enough, where = _enough(memory, entry, more)
+    in_the_way = [one for one in held if one.workload != entry.key and short & one.amounts.keys()]
+    enough, where = _enough(cache, queued, more)
     return Relief(
         flavor=best.flavor if best else "",
         domain=best.values if best else (),
         fits=best.fits if best else 0,
-        count=sum(pod_set.count for pod_set in entry.workload.pod_sets) if more is None else sum(more.values()),
+        count=sum(pod_set.count for pod_set in queued.workload.pod_sets) if more is None else sum(more.values()),
         missing=best.missing if best else {},
         held_by=tuple(map(_view, in_the_way)),
         enough=tuple(map(_view, enough)),
         enough_in=where,
-        preemption=_preemption(memory, record, entry, enough),
+        preemption=_preemption(cache, entry, queued, enough),
     )
 
 
@@ -124,13 +124,13 @@ def _view(one: Holder) -> HolderView:
 # --- the least that would have to go ---------------------------------------------------------------------------------
 
 
-def _enough(memory: Cache, entry: Entry, more: Mapping[str, int] | None) -> tuple[list[Holder], tuple[str, ...]]:
+def _enough(cache: Cache, queued: Entry, more: Mapping[str, int] | None) -> tuple[list[Holder], tuple[str, ...]]:
     """Who would have to go, and where the workload would be then (what its slices have in common)."""
-    state = memory.state
+    state = cache.state
     checkpoint = state.begin()
     try:
-        queues = _everybody(memory, entry.workload)
-        plan = _plan(state, queues, entry.workload) if more is None else _plan_of_growth(state, queues, entry, more)
+        queues = _everybody(cache, queued.workload)
+        plan = _plan(state, queues, queued.workload) if more is None else _plan_of_growth(state, queues, queued, more)
         if plan is None:
             return [], ()
         paths = [piece.values[: _depth(part)] for part in plan.assignments for piece in part.slices]
@@ -138,26 +138,26 @@ def _enough(memory: Cache, entry: Entry, more: Mapping[str, int] | None) -> tupl
         outside = {one.outside.key for key, one in queues.outside.items() if key in gone and one.outside is not None}
     finally:
         state.rollback(checkpoint)
-    return list(_named(memory, gone, outside)), _common(paths)
+    return list(_named(cache, gone, outside)), _common(paths)
 
 
 def _plan(state: ClusterState, queues: Queues, workload: Workload) -> Plan | None:
     """Victims for all of it."""
     asked = _above_all(queues, workload)
     queues.submit(asked, 0.0)
-    entry = queues.entries[asked.key]
-    found = nominate(state, queues, entry) if entry.queue else None
+    queued = queues.entries[asked.key]
+    found = nominate(state, queues, queued) if queued.queue else None
     return found.plan if isinstance(found, Preempts) else None
 
 
-def _plan_of_growth(state: ClusterState, queues: Queues, entry: Entry, more: Mapping[str, int]) -> Plan | None:
+def _plan_of_growth(state: ClusterState, queues: Queues, queued: Entry, more: Mapping[str, int]) -> Plan | None:
     """Victims for the pods that it wants beside those it has."""
-    held, key = entry.grant, entry.workload.key
+    held, key = queued.grant, queued.workload.key
     if held is None:
         return None
     parts = tuple(state.assignments(key).values())
     grant = dataclasses.replace(held, queue=EVERYBODY, amounts={}, assignments=parts)
-    queues.restore(state, _above_all(queues, entry.workload), grant, 0.0)
+    queues.restore(state, _above_all(queues, queued.workload), grant, 0.0)
     queues.wish(key, {name: grant.counts.get(name, 0) + count for name, count in more.items()})
     queues.entries[key].refuse(Refusal(Reason.DOES_NOT_FIT, ""))
     found = growth.nominate(state, queues, key)
@@ -177,27 +177,27 @@ def _depth(part: Assignment) -> int:
     return part.levels.index(level) + 1 if level in part.levels else max(1, len(part.levels) - 1)
 
 
-def _everybody(memory: Cache, workload: Workload) -> Queues:
+def _everybody(cache: Cache, workload: Workload) -> Queues:
     """All that hold something, and all other pods that could be evicted, in one queue that may preempt anybody."""
-    victims = memory.queues.victim_rules(_queue_of(memory, workload))
+    victims = cache.queues.victim_rules(_queue_of(cache, workload))
     queues = Queues(Rules(victims=victims, pods=True))
     everything = Preemption(within=Within.LOWER, non_preemptible=NonPreemptible.BY_WORKLOAD)
     queues.set_cluster_queue(ClusterQueue(name=EVERYBODY, unlimited=True, preemption=everything))
-    for key, entry in memory.queues.entries.items():
-        held = memory.state.assignments(key)
-        if entry.grant is None or not held or is_growth(key) or key == workload.key:
+    for key, queued in cache.queues.entries.items():
+        held = cache.state.assignments(key)
+        if queued.grant is None or not held or is_growth(key) or key == workload.key:
             continue  # what is kept for growth is nobody's who could be evicted
-        spared = key in memory.queues.holders.non_preemptible
+        spared = key in cache.queues.holders.non_preemptible
         said = NonPreemptible.BY_WORKLOAD if spared else NonPreemptible.NEVER
-        one = msgspec.structs.replace(entry.workload, queue="", non_preemptible=said)
+        one = msgspec.structs.replace(queued.workload, queue="", non_preemptible=said)
         queues.set_local_queue(LocalQueue(namespace=one.namespace, name="", cluster_queue=EVERYBODY))
-        grant = AssumedAdmission(EVERYBODY, entry.grant.counts, {}, {}, tuple(held.values()))
-        queues.restore(memory.state, one, grant, 0.0)
-    for pod in memory.state.pods.values():
+        grant = AssumedAdmission(EVERYBODY, queued.grant.counts, {}, {}, tuple(held.values()))
+        queues.restore(cache.state, one, grant, 0.0)
+    for pod in cache.state.pods.values():
         if pod.claim is not None and pod.claim[0] in queues.entries:
             queues.bind(pod.key, pod.claim[0])
-    for wire in _foreign(memory):
-        pod = memory.state.pods[objects.key(wire)]
+    for wire in _foreign(cache):
+        pod = cache.state.pods[objects.key(wire)]
         priority = wire.spec.priority or 0
         queues.set_pod(
             OutsidePod(key=pod.key, uid=wire.metadata.uid, node=pod.node, priority=priority, requests=pod.requests)
@@ -205,20 +205,20 @@ def _everybody(memory: Cache, workload: Workload) -> Queues:
     return queues
 
 
-def _foreign(memory: Cache) -> Iterator[objects.Pod]:
+def _foreign(cache: Cache) -> Iterator[objects.Pod]:
     """Bound pods that Topogate did not place and that would not come back to their node at once."""
-    for name in memory.state.nodes:
-        for wire in memory.stores.pods_on(name):
-            owner, pod = objects.controller_of(wire.metadata), memory.state.pods.get(objects.key(wire))
+    for name in cache.state.nodes:
+        for wire in cache.stores.pods_on(name):
+            owner, pod = objects.controller_of(wire.metadata), cache.state.pods.get(objects.key(wire))
             if pod is not None and pod.claim is None and (owner is None or owner.kind not in _STAYS):
                 yield wire
 
 
-def _named(memory: Cache, gone: set[str], outside: set[str]) -> Iterator[Holder]:
+def _named(cache: Cache, gone: set[str], outside: set[str]) -> Iterator[Holder]:
     """The victims as holders of all that they hold, the lowest priority first."""
-    names = {node for key in gone for part in memory.state.assignments(key).values() for node in _on(part.slices)}
-    names |= {memory.state.pods[key].node for key in outside}
-    for one in holders(memory, names):
+    names = {node for key in gone for part in cache.state.assignments(key).values() for node in _on(part.slices)}
+    names |= {cache.state.pods[key].node for key in outside}
+    for one in holders(cache, names):
         if one.workload in gone or (not one.workload and one.keys & outside):
             yield one
 
@@ -241,10 +241,10 @@ def _common(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
 # --- whether it may be taken -----------------------------------------------------------------------------------------
 
 
-def _preemption(memory: Cache, record: WorkloadEntry, entry: Entry, enough: Sequence[Holder]) -> str:
-    workload = entry.workload
-    queue = memory.queues.quotas.queues.get(_queue_of(memory, workload))
-    asked, granted = asks_of(workload), entry.grant.asks if entry.grant is not None else {}
+def _preemption(cache: Cache, entry: WorkloadEntry, queued: Entry, enough: Sequence[Holder]) -> str:
+    workload = queued.workload
+    queue = cache.queues.quotas.queues.get(_queue_of(cache, workload))
+    asked, granted = asks_of(workload), queued.grant.asks if queued.grant is not None else {}
     if any(name in asked and exceeds(asked[name], ask) for name, ask in granted.items()):
         return "preemption cannot help: pods that ask for more than was granted to each evict nobody"
     if not enough:
@@ -258,29 +258,29 @@ def _preemption(memory: Cache, record: WorkloadEntry, entry: Entry, enough: Sequ
         return "preemption cannot help: it evicts nobody (preemptionPolicy Never, of its priority class or its pods)"
     if not queue.preemption.any:
         return f"preemption cannot help: ClusterQueue {queue.name} allows none (spec.preemption)"
-    return _of_these(memory, record, workload, enough, queue)
+    return _of_these(cache, entry, workload, enough, queue)
 
 
 def _of_these(
-    memory: Cache, record: WorkloadEntry, workload: Workload, enough: Sequence[Holder], queue: ClusterQueue
+    cache: Cache, entry: WorkloadEntry, workload: Workload, enough: Sequence[Holder], queue: ClusterQueue
 ) -> str:
     """The same of a queue that may preempt."""
     outside = [one for one in enough if not one.workload]
-    if outside and not memory.queues.rules.pods:
+    if outside and not cache.queues.rules.pods:
         return f"preemption cannot help: {outside[0].namespace}/{outside[0].name} is not in any queue"
     above = [one for one in enough if one.priority >= workload.priority]
     if above:
         many = f"{len(above)} of them have" if len(above) > 1 else f"{above[0].namespace}/{above[0].name} has"
         return f"preemption cannot help: {many} its priority ({workload.priority}) or a higher one"
-    foreign = sorted({one.queue for one in enough if one.queue != record.job.queue})
+    foreign = sorted({one.queue for one in enough if one.queue != entry.job.queue})
     if foreign:
         named = ", ".join(name or "no queue" for name in foreign)
         return f"preemption may help only as ClusterQueue {queue.name} may take from others: they are in {named}"
     return f"ClusterQueue {queue.name} may preempt them; it is looked at again in the next cycle"
 
 
-def _queue_of(memory: Cache, workload: Workload) -> str:
-    local = memory.queues.local.get((workload.namespace, workload.queue))
+def _queue_of(cache: Cache, workload: Workload) -> str:
+    local = cache.queues.local.get((workload.namespace, workload.queue))
     return local.cluster_queue if local is not None else ""
 
 

@@ -160,13 +160,13 @@ def report(
     dump: Dump, settings: Settings, flavor: str, level: str, max_priority: int | None, *, run: bool = False
 ) -> DefragReport:
     """The plan for a cluster; ``run``: of what the controller would move. Failure where there is none."""
-    memory = cluster_snapshot.cache_of(dump, settings)
-    state = memory.state
+    cache = cluster_snapshot.cache_of(dump, settings)
+    state = cache.state
     chosen = _flavor(state, flavor)
     wanted = level or chosen.levels[-2 if len(chosen.levels) > 1 else -1]
     if wanted not in chosen.levels:
         raise Failure(f"--level {wanted}: flavor {chosen.name} has {', '.join(chosen.levels)}")
-    found = tenants(dump, memory, max_priority, run=run)
+    found = tenants(dump, cache, max_priority, run=run)
     try:
         with progress("planning"):
             plan = defrag(state, chosen.name, wanted, found.movable, found.stays)
@@ -185,9 +185,9 @@ def _flavor(state: ClusterState, name: str) -> Flavor:
     return found
 
 
-def tenants(dump: Dump, memory: Cache, max_priority: int | None, *, run: bool = False) -> Tenants:
+def tenants(dump: Dump, cache: Cache, max_priority: int | None, *, run: bool = False) -> Tenants:
     """Who may move."""
-    state = memory.state
+    state = cache.state
     movable: dict[str, Movable] = {}
     left: dict[str, str] = {}
     jobs: dict[str, str] = {}
@@ -196,16 +196,16 @@ def tenants(dump: Dump, memory: Cache, max_priority: int | None, *, run: bool = 
     for pod in state.pods.values():
         if pod.claim is not None and pod.claim[0] in state.workloads:
             claimed.setdefault(pod.claim[0], []).append(pod.key)
-    for record in memory.entries.values():
-        key = record.key
+    for entry in cache.entries.values():
+        key = entry.key
         if key not in state.workloads:
             continue
         pods = tuple(sorted(claimed.get(key, ())))
-        jobs[key] = f"{record.job.namespace}/{record.job.name}"
+        jobs[key] = f"{entry.job.namespace}/{entry.job.name}"
         priority = max((wires[pod].spec.priority or 0 for pod in pods), default=0)
-        made = _movable(memory, record, pods, priority)
+        made = _movable(cache, entry, pods, priority)
         why = made if isinstance(made, str) else _must_stay(dump, [wires[pod] for pod in pods], priority, max_priority)
-        why = why or (relocation.unmovable(memory, record) if run else "")
+        why = why or (relocation.unmovable(cache, entry) if run else "")
         if why or isinstance(made, str):
             left[key] = why
         else:
@@ -215,12 +215,12 @@ def tenants(dump: Dump, memory: Cache, max_priority: int | None, *, run: bool = 
     return Tenants(movable, left, jobs, stays)
 
 
-def _movable(memory: Cache, record: WorkloadEntry, pods: tuple[str, ...], priority: int) -> Movable | str:
+def _movable(cache: Cache, entry: WorkloadEntry, pods: tuple[str, ...], priority: int) -> Movable | str:
     """The workload as it would be placed again, or why that is not known."""
-    if (wrong := record.job.wrong) is not None:
+    if (wrong := entry.job.wrong) is not None:
         return f"its request cannot be read: {wrong}"
-    held, pod_sets, flavors = memory.state.assignments(record.key), [], []
-    for owned in record.job.pod_sets:
+    held, pod_sets, flavors = cache.state.assignments(entry.key), [], []
+    for owned in entry.job.pod_sets:
         if (now := held.get(owned.name)) is None:
             continue  # it has quota and no slots
         topology: TopologyRequest | None = TopologyRequest(policy=Policy.UNCONSTRAINED)
@@ -228,9 +228,9 @@ def _movable(memory: Cache, record: WorkloadEntry, pods: tuple[str, ...], priori
             topology = resolve(owned.request, now.levels)
         if topology is None:
             return f"flavor {now.flavor} has no longer the level that it requests"
-        pod_sets.append(memory.pod_sets.pod_set(record, owned, topology, now.count))
+        pod_sets.append(cache.pod_sets.pod_set(entry, owned, topology, now.count))
         flavors.append(now.flavor)
-    return Movable(tuple(pod_sets), tuple(flavors), pods, priority, as_one(record))
+    return Movable(tuple(pod_sets), tuple(flavors), pods, priority, as_one(entry))
 
 
 def _must_stay(dump: Dump, pods: Sequence[objects.Pod], priority: int, max_priority: int | None) -> str:

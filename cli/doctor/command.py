@@ -52,10 +52,10 @@ async def _examine(kubeconfig: str | None, context: str | None, namespace: str, 
             dump = await cluster_snapshot.read(client)
         except Failure as refused:
             return [*found, unknown("nodes", str(refused), "topogate doctor, as somebody who may list these")]
-        memory = cluster_snapshot.cache_of(dump, seen.settings)
+        cache = cluster_snapshot.cache_of(dump, seen.settings)
         asked = [
             (f"{entry.job.kind} {entry.job.key}", {**(one.template.metadata.annotations or {}), **one.wishes})
-            for entry in memory.entries.values()
+            for entry in cache.entries.values()
             if not entry.job.over
             for one in entry.job.pod_sets
         ]

@@ -41,12 +41,12 @@ def command(
     requested level could take now, what limits it there, and what is short. Reads the cluster; changes nothing.
     """
 
-    async def ask() -> tuple[Report, ...]:
+    async def read_reports() -> tuple[Report, ...]:
         async with await Client.connect(kubeconfig, context) as client:
             return await reports(client, namespace or client.connection.namespace, job, domain=domain)
 
     try:
-        found = asyncio.run(ask())
+        found = asyncio.run(read_reports())
     except KubeError as error:
         raise failure(error, kubeconfig, context) from error
     emit(

@@ -32,37 +32,37 @@ def in_words(found: Growth) -> str:
     return f"It waits to grow{pods}: {room_report.without_closest(found.message, found.room)}"
 
 
-def growth(memory: Cache, record: WorkloadEntry, flavors: Collection[str] | None, now: float) -> Growth | None:
+def growth(cache: Cache, entry: WorkloadEntry, flavors: Collection[str] | None, now: float) -> Growth | None:
     """None where it wants no more than it has, would get it in the next cycle, or its victims go already.
 
     ``flavors``: those of its queue; None: any.
     """
-    dry_run.enter(memory, record, now)
-    queues, key = memory.queues, record.key
-    entry = queues.entries.get(key)
-    if entry is None or entry.grant is None or key not in queues.growing or growth_of(key) in queues.entries:
+    dry_run.enqueue_entry(cache, entry, now)
+    queues, key = cache.queues, entry.key
+    queued = queues.entries.get(key)
+    if queued is None or queued.grant is None or key not in queues.growing or growth_of(key) in queues.entries:
         return None
-    refusal = elastic.lacks(memory.state, queues, key)
+    refusal = elastic.lacks(cache.state, queues, key)
     if refusal is None:
         return None
-    held = entry.grant.counts
+    held = queued.grant.counts
     wanted = {name: count - held.get(name, 0) for name, count in elastic.wished(queues, key).items()}
     more = {name: count for name, count in wanted.items() if count > 0}
-    room = _room(memory, record, more, flavors) if more else ()
-    found = reliefs.relief(memory, record, refusal.reason, room, more)
+    room = _room(cache, entry, more, flavors) if more else ()
+    found = reliefs.relief(cache, entry, refusal.reason, room, more)
     return Growth(sum(more.values()), str(refusal.reason), refusal.message, room, found)
 
 
 def _room(
-    memory: Cache, record: WorkloadEntry, more: Mapping[str, int], flavors: Collection[str] | None
+    cache: Cache, entry: WorkloadEntry, more: Mapping[str, int], flavors: Collection[str] | None
 ) -> tuple[Room, ...]:
     """The domains that its new pods may go to, the roomiest first; of several pod sets the one that grows most."""
-    owned = max(record.job.pod_sets, key=lambda one: more.get(one.name, 0))
+    owned = max(entry.job.pod_sets, key=lambda one: more.get(one.name, 0))
     if not isinstance(owned.request, ParsedRequest):
         return ()
-    asked = memory.pod_sets.pod_set(record, owned, TopologyRequest(policy=Policy.UNCONSTRAINED), more[owned.name])
-    rooms = room_report.rooms(memory.state, owned.request, asked, flavors)
-    held = memory.state.assignments(record.key).get(owned.name)
+    asked = cache.pod_sets.pod_set(entry, owned, TopologyRequest(policy=Policy.UNCONSTRAINED), more[owned.name])
+    rooms = room_report.rooms(cache.state, owned.request, asked, flavors)
+    held = cache.state.assignments(entry.key).get(owned.name)
     if held is None or not held.slices or owned.request.policy is not Policy.REQUIRED:
         return rooms
     own = held.slices[0].values  # more pods of one that requires a level go where the others are

@@ -47,21 +47,21 @@ def named(text: str) -> tuple[str, str]:
     return (kind.removesuffix("s")), name
 
 
-def find(memory: Cache, namespace: str, kind: str, name: str) -> list[WorkloadEntry]:
+def find(cache: Cache, namespace: str, kind: str, name: str) -> list[WorkloadEntry]:
     """The records of an owner's workloads, by their part: a LeaderWorkerSet has one for each group.
 
     None where nothing is known of it. Raises Failure where several owners have that name.
     """
-    there = [record for record in memory.entries.values() if record.job.namespace == namespace]
-    alike = [record for record in there if _is(record, kind, name)]
-    found = [record for record in alike if full_name(record.job) == name] or alike
+    there = [entry for entry in cache.entries.values() if entry.job.namespace == namespace]
+    alike = [entry for entry in there if _is(entry, kind, name)]
+    found = [entry for entry in alike if full_name(entry.job) == name] or alike
     if kind == "" and len({(one.job.kind, one.job.name) for one in found}) > 1:
         names = ", ".join(sorted(f"{one.job.kind.lower()}/{full_name(one.job)}" for one in found))
         raise Failure(f"{name}: which of them: {names}?")
     return sorted(found, key=lambda one: _in_order(one.job))
 
 
-async def not_found(client: Client, memory: Cache, namespace: str, kind: str, name: str) -> Failure:
+async def not_found(client: Client, cache: Cache, namespace: str, kind: str, name: str) -> Failure:
     """Why nothing can be said of an owner: it is not there, or none of its pods is ours to place."""
     resource = _KNOWN.get(kind)
     if resource is not None:
@@ -75,19 +75,19 @@ async def not_found(client: Client, memory: Cache, namespace: str, kind: str, na
         else:
             text = "asks for no topology and names no queue, has no pods yet, or is another controller's"
             return Failure(f"{resource.kind} {name} in namespace {namespace} {text}: Topogate places nothing of it")
-    kinds = sorted({one.job.kind for one in memory.entries.values() if one.job.namespace == namespace})
+    kinds = sorted({one.job.kind for one in cache.entries.values() if one.job.namespace == namespace})
     what = kind or "Job or other owner of pods"
     has = f"those that have are of kind {', '.join(kinds)}" if kinds else "nothing there has"
     hint = f"{has}; `kubectl get workloads -n {namespace}` lists what it knows"
     return Failure(f"no {what} {name} in namespace {namespace} has pods that Topogate places: {hint}")
 
 
-def _is(record: WorkloadEntry, kind: str, name: str) -> bool:
-    owner = record.job
+def _is(entry: WorkloadEntry, kind: str, name: str) -> bool:
+    owner = entry.job
     if kind == "workload":
         return owner.workload == name
     if kind == "pod":
-        return any(pod.metadata.name == name for pod in record.pods.values())
+        return any(pod.metadata.name == name for pod in entry.pods.values())
     if kind in _MAKES:
         made, more = _MAKES[kind]
         return owner.kind == made and re.fullmatch(re.escape(name) + more, owner.name) is not None

@@ -144,22 +144,22 @@ async def reports(
     if job is None and kind == "job":
         raise Failure(f"no Job {name} in namespace {namespace}; `kubectl get jobs -n {namespace}` lists them")
     read = await cluster_snapshot.read(client)
-    memory = cluster_snapshot.cache_of(read, settings.model_copy(update={"domain": keys.domain}), clock=clock)
-    found = _records(memory, job) if job is not None else owners.find(memory, namespace, kind, name)
+    cache = cluster_snapshot.cache_of(read, settings.model_copy(update={"domain": keys.domain}), clock=clock)
+    found = _entries_of(cache, job) if job is not None else owners.find(cache, namespace, kind, name)
     if job is None and not found:
-        raise await owners.not_found(client, memory, namespace, kind, name)
-    found_owners = [record.job for record in found] or ([owner_of(job, keys)] if job is not None else [])
+        raise await owners.not_found(client, cache, namespace, kind, name)
+    found_owners = [entry.job for entry in found] or ([owner_of(job, keys)] if job is not None else [])
     queued = any(owner.queue for owner in found_owners)
     reading = await live_queues.read(client, queue_rules(settings), clock) if queued else None
     now = clock.now()
-    return tuple([_report(read, memory, keys, reading, owner, now) for owner in found_owners])
+    return tuple([_report(read, cache, keys, reading, owner, now) for owner in found_owners])
 
 
-def _records(memory: Cache, job: objects.Job) -> list[WorkloadEntry]:
+def _entries_of(cache: Cache, job: objects.Job) -> list[WorkloadEntry]:
     """The record of a Job, or that of the JobSet that made it; none where nothing is to be placed. Raises Failure."""
-    found, parent = memory.entries.get(id_of(job)), parent_of(job.metadata)
+    found, parent = cache.entries.get(id_of(job)), parent_of(job.metadata)
     if found is None and parent is not None:
-        found = memory.entries.get(identity(job.metadata.namespace, parent.uid))
+        found = cache.entries.get(identity(job.metadata.namespace, parent.uid))
     if found is None and job.spec.managed_by not in {"", JOB_CONTROLLER}:
         text = f"is {job.spec.managed_by}'s (spec.managedBy): Topogate neither queues nor places it"
         raise Failure(f"Job {job.metadata.name} in namespace {job.metadata.namespace} {text}")
@@ -167,14 +167,14 @@ def _records(memory: Cache, job: objects.Job) -> list[WorkloadEntry]:
 
 
 def _report(
-    read: Dump, memory: Cache, keys: Keys, reading: live_queues.Reading | None, owner: JobView, now: float
+    read: Dump, cache: Cache, keys: Keys, reading: live_queues.Reading | None, owner: JobView, now: float
 ) -> Report:
     """All that is known of one workload."""
-    found = memory.entries.get(owner.id)
+    found = cache.entries.get(owner.id)
     workload = next((one for one in read.workloads if belongs(one, owner) and _in(one, owner)), None)
     slots = observed_of(workload).slots if workload else None
     pods = list(found.pods.values()) if found is not None else _pods_of(read.pods, owner)
-    domains, others = _domains(workload, owner, pods, keys, HeldDevices(memory.state))
+    domains, others = _domains(workload, owner, pods, keys, HeldDevices(cache.state))
     state, reason, message = _condition(owner, workload, slots)
     held, place = None, None
     if (
@@ -183,14 +183,14 @@ def _report(
         and workload is not None
         and (key := objects.key(workload)) in reading.workloads
     ):
-        charged = memory.charged(found) if found is not None else None
-        place = queue_report.place(reading, memory.state, key, charged)
+        charged = cache.charged(found) if found is not None else None
+        place = queue_report.place(reading, cache.state, key, charged)
         held = reading.flavors_of(place.cluster_queue)
         if state == "Waiting" and key in reading.queues.entries:
             reason, message = why(reading, key)
     request = owner.request if isinstance(owner.request, ParsedRequest) else None
     pod_set = max(owner.pod_sets, key=lambda one: one.count)
-    room, freed = _lacking(memory, owner.id, reason, held, now) if state == "Waiting" else ((), None)
+    room, freed = _lacking(cache, owner.id, reason, held, now) if state == "Waiting" else ((), None)
     return Report(
         job=f"{owner.namespace}/{owners.full_name(owner)}",
         kind=owner.kind,
@@ -207,12 +207,12 @@ def _report(
         domains=domains,
         without_slot=others,
         room=room,
-        machine_troubles=_machine_troubles(memory, {pod.spec.node_name for pod in pods}, waiting=state == "Waiting"),
+        machine_troubles=_machine_troubles(cache, {pod.spec.node_name for pod in pods}, waiting=state == "Waiting"),
         queue=place,
         relief=freed,
         pod_sets=tuple([_asked(one) for one in owner.pod_sets]),
         moving=_moving(workload) if state == "Placed" else "",
-        growth=growth(memory, found, held, now) if state == "Placed" and found is not None else None,
+        growth=growth(cache, found, held, now) if state == "Placed" and found is not None else None,
     )
 
 
@@ -256,22 +256,22 @@ def _pods_of(pods: Sequence[objects.Pod], owner: JobView) -> list[objects.Pod]:
 
 
 def _lacking(
-    memory: Cache, uid: str, reason: str, flavors: Collection[str] | None, now: float
+    cache: Cache, uid: str, reason: str, flavors: Collection[str] | None, now: float
 ) -> tuple[tuple[Room, ...], Relief | None]:
     """Of a job that waits: how much room there is for it, and what would have to be freed."""
-    record = memory.entries.get(uid)
-    if record is None:
+    entry = cache.entries.get(uid)
+    if entry is None:
         return (), None
-    dry_run.enter(memory, record, now)
-    room = _room(memory, record, flavors)
-    return room, reliefs.relief(memory, record, reason, room)
+    dry_run.enqueue_entry(cache, entry, now)
+    room = _room(cache, entry, flavors)
+    return room, reliefs.relief(cache, entry, reason, room)
 
 
-def _machine_troubles(memory: Cache, nodes: set[str], *, waiting: bool) -> tuple[MachineTrouble, ...]:
+def _machine_troubles(cache: Cache, nodes: set[str], *, waiting: bool) -> tuple[MachineTrouble, ...]:
     """Of the nodes that the job's pods are on; of all nodes while it waits, as any of them may be why."""
     found = [
-        MachineTrouble(name, one.source, one.problems, one.disagreements, memory.state.unrecorded(name))
-        for name, one in sorted(memory.topologies.described.items())
+        MachineTrouble(name, one.source, one.problems, one.disagreements, cache.state.unrecorded(name))
+        for name, one in sorted(cache.topologies.described.items())
         if waiting or name in nodes
     ]
     return tuple(one for one in found if one.problems or one.disagreements or one.unrecorded)
@@ -354,16 +354,16 @@ def _zones(pod: objects.Pod) -> tuple[tuple[PodZone, ...], str]:
     return (), ""
 
 
-def _room(memory: Cache, record: WorkloadEntry, flavors: Collection[str] | None) -> tuple[Room, ...]:
+def _room(cache: Cache, entry: WorkloadEntry, flavors: Collection[str] | None) -> tuple[Room, ...]:
     """For every flavor that has the level: its domains, the roomiest first. ``flavors``: its queue's; None: any.
 
     Of several pod sets the largest is told of.
     """
-    owned = max(record.job.pod_sets, key=lambda one: one.count)
+    owned = max(entry.job.pod_sets, key=lambda one: one.count)
     if not isinstance(owned.request, ParsedRequest):
         return ()
-    asked = memory.pod_sets.pod_set(record, owned, TopologyRequest(policy=Policy.UNCONSTRAINED))
-    return room_report.rooms(memory.state, owned.request, asked, flavors)
+    asked = cache.pod_sets.pod_set(entry, owned, TopologyRequest(policy=Policy.UNCONSTRAINED))
+    return room_report.rooms(cache.state, owned.request, asked, flavors)
 
 
 def _amounts(amounts: dict[str, int]) -> dict[str, str]:

@@ -31,14 +31,14 @@ def command(
     Reads the cluster; changes nothing.
     """
 
-    async def ask() -> QueuesReport:
+    async def read_report() -> QueuesReport:
         async with await Client.connect(kubeconfig, context) as client:
             rules = queue_rules(await installed.settings(client))
             reading = await live_queues.read(client, rules)
             return report(reading, None if every else namespace or client.connection.namespace, name)
 
     try:
-        result = asyncio.run(ask())
+        result = asyncio.run(read_report())
     except KubeError as error:
         raise failure(error, kubeconfig, context) from error
     emit(result, output, table=render(result))

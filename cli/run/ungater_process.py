@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from cli import logs
-from cli.run import told
+from cli.run import plain_settings
 from kube.client import Client
 from kube.errors import ConfigError
 from ungater.process import run
@@ -32,7 +32,7 @@ def main(text: str) -> None:
     An error that a person can act on is one line, and exit status 1.
     """
     task = msgspec.json.decode(text, type=UngaterTask)
-    settings = told.settings(task.settings)
+    settings = plain_settings.settings(task.settings)
     logs.configure(settings)
     try:
         asyncio.run(_run(settings, task.kubeconfig, task.context))

@@ -45,7 +45,7 @@ def servers(made: Made) -> list[objects.Node]:
 
 def equipped(cluster: Cluster, found: SimulationInput, *, empty: bool = False) -> Cluster:
     """A cluster with the devices that are known; ``empty``: nobody has any yet."""
-    facts = found.memory.state.cluster.devices.facts()
+    facts = found.cache.state.cluster.devices.facts()
     return replace(cluster, devices=facts.unused if empty else facts)
 
 
@@ -89,7 +89,7 @@ def recorded(known: SimulationInput, levels: Sequence[str], *, empty: bool = Fal
     Raises:
         Failure: the files hold no node or no topology.
     """
-    dump, files, found = known.dump, ", ".join(known.files), known.memory.state
+    dump, files, found = known.dump, ", ".join(known.files), known.cache.state
     dumps.say_ignored(dump)
     if not dump.nodes:
         raise Failure(f"{files}: there is no Node; expected the output of kubectl get nodes,pods -o yaml")

@@ -85,7 +85,7 @@ def _manifests(file: str, cluster: Cluster, known: SimulationInput, duration: fl
 
 
 def _job(one: Found, cluster: Cluster, known: SimulationInput, rules: ClassRules, duration: float, number: int) -> Job:
-    wire, keys, memory = _submitted(one.read(objects.Job)), known.keys, known.memory
+    wire, keys, cache = _submitted(one.read(objects.Job)), known.keys, known.cache
     names = names_in(cluster)
     owner = owner_of(wire, keys).named(names)
     if isinstance(owner.request, RequestError):
@@ -103,7 +103,7 @@ def _job(one: Found, cluster: Cluster, known: SimulationInput, rules: ClassRules
         if owner.request.auto:
             topology = TopologyRequest(policy=topology.policy, level=AUTO)
     try:
-        pod_set = memory.pod_sets.pod_set(entry, owner.pod_sets[0], topology, owner.pod_sets[0].full)
+        pod_set = cache.pod_sets.pod_set(entry, owner.pod_sets[0], topology, owner.pod_sets[0].full)
     except ValueError as error:
         raise one.fail("spec.template.spec.containers", str(error)) from None
     if pod_set.count < 1:
@@ -111,7 +111,7 @@ def _job(one: Found, cluster: Cluster, known: SimulationInput, rules: ClassRules
     annotations = template.metadata.annotations or {}
     meta = wire.metadata
     least = (meta.annotations or {}).get(keys.min_parallelism, "")
-    why = not_to_be_had(entry, memory.rules) or _unsimulated(pod_set)
+    why = not_to_be_had(entry, cache.rules) or _unsimulated(pod_set)
     return Job(
         name=meta.name or f"{meta.generate_name}{number}",
         arrival=_seconds(one, "metadata.annotations", meta.annotations or {}, ARRIVAL_SECONDS, 0.0),

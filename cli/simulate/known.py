@@ -35,7 +35,7 @@ class SimulationInput:
     keys: Keys
     files: tuple[str, ...]
     dump: Dump
-    memory: Cache
+    cache: Cache
     manifests: Mapping[str, Sequence[Found]]
 
 
@@ -54,10 +54,10 @@ def known(
         if (one.group, one.kind) in BESIDE_JOBS:
             dump.add(_in_a_namespace(one) if one.kind in NAMESPACED else one)
     try:
-        memory = cluster_snapshot.cache_of(dump, Settings(domain=keys.domain), whole=True)
+        cache = cluster_snapshot.cache_of(dump, Settings(domain=keys.domain), whole=True)
     except (ValueError, Failure) as error:
         raise Failure(f"{', '.join([*files, *jobs])}: {error}") from None
-    return SimulationInput(keys, tuple(files), dump, memory, manifests)
+    return SimulationInput(keys, tuple(files), dump, cache, manifests)
 
 
 def _in_a_namespace(one: Found) -> Found:

@@ -105,9 +105,9 @@ class TreeWish:
     folded: bool = True
 
 
-def report(memory: Cache, wish: TreeWish) -> TreeReport:
+def report(cache: Cache, wish: TreeWish) -> TreeReport:
     """The trees. Failure where there is no such flavor, level, domain or resource."""
-    state = memory.state
+    state = cache.state
     if not state.flavors:
         raise no_topology()
     if wish.flavor and wish.flavor not in state.flavors:
@@ -120,7 +120,7 @@ def report(memory: Cache, wish: TreeWish) -> TreeReport:
     if not trees:
         _fail(state, names, wish)
     placed = {name for one in state.flavors if (tree := state.tree(one)) is not None for name in tree.names}
-    views = tuple(_flavor(memory, tree, wish, resources, asks) for tree in trees)
+    views = tuple(_flavor(cache, tree, wish, resources, asks) for tree in trees)
     lacking = {name for view in views for name in view.lacking}
     return TreeReport(views, 0 if wish.flavor or wish.under else len(state.nodes.keys() - placed - lacking))
 
@@ -201,19 +201,19 @@ class _Teller:
 
     def __init__(
         self,
-        memory: Cache,
+        cache: Cache,
         tree: Tree,
         wish: TreeWish,
         resources: tuple[str, ...],
         asks: Mapping[str, DeviceAsk],
     ) -> None:
-        self._memory = memory
+        self._cache = cache
         self._tree = tree
         self._wish = wish
         self._resources = resources
         self._asks = asks
         self.main = resources[0] if resources else CPU
-        self.capacity = Capacity(memory.state, tree)
+        self.capacity = Capacity(cache.state, tree)
         self.deepest = self._depth()
         self._columns = {rank: self._read(rank) for rank in range(WHOLE, self.deepest + 1)}
 
@@ -299,8 +299,8 @@ class _Teller:
     def _tenants(self, rank: int, at: int) -> tuple[Tenant, ...]:
         bounds = self._tree.bounds[rank]
         names = self._tree.names[int(bounds[at]) : int(bounds[at + 1])]
-        held = HeldDevices(self._memory.state)
-        pods = {key(pod): (name, held.of(pod)) for name in names for pod in self._memory.stores.pods_on(name)}
+        held = HeldDevices(self._cache.state)
+        pods = {key(pod): (name, held.of(pod)) for name in names for pod in self._cache.stores.pods_on(name)}
         return tuple(
             Tenant(
                 one.name,
@@ -312,12 +312,12 @@ class _Teller:
                 {name: format_quantity(name, amount) for name, amount in sorted(one.amounts.items()) if amount},
                 _by_node([pods[pod] for pod in sorted(one.keys) if pod in pods]),
             )
-            for one in holders(self._memory, names)
+            for one in holders(self._cache, names)
         )
 
     def lacking(self) -> tuple[str, ...]:
         """Nodes that the flavor selects without a place in the tree."""
-        outside = self._memory.state.cluster.outside(self._tree.flavor)
+        outside = self._cache.state.cluster.outside(self._tree.flavor)
         return tuple(sorted(node.name for node in outside))
 
     def whole(self) -> tuple[Whole, ...]:
@@ -338,9 +338,9 @@ def _by_node(pods: Iterable[tuple[str, Names]]) -> dict[str, Names]:
 
 
 def _flavor(
-    memory: Cache, tree: Tree, wish: TreeWish, resources: tuple[str, ...], asks: Mapping[str, DeviceAsk]
+    cache: Cache, tree: Tree, wish: TreeWish, resources: tuple[str, ...], asks: Mapping[str, DeviceAsk]
 ) -> FlavorView:
-    teller = _Teller(memory, tree, wish, resources, asks)
+    teller = _Teller(cache, tree, wish, resources, asks)
     if wish.under:
         rank = len(wish.under) - 1
         top = teller.view(rank, tree.find(rank, wish.under) or 0)

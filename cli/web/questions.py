@@ -71,14 +71,14 @@ class ClusterQuestions:
     def explain(self, key: str, sight: Sight) -> Json:
         """See `web.questions`."""
         dump, workloads = self._reading()
-        memory = self._memory(dump)
-        entry = memory.entries.of_workload(key)
+        cache = self._cache(dump)
+        entry = cache.entries.of_workload(key)
         if entry is None:
             raise QuestionError("nothing is known of its owner")
         reading = self._queues(dump, workloads)
         made: Json = {"reason": "", "message": "", "queue": None, "room": [], "relief": None, "growth": None}
         if key in reading.workloads and entry.job.queue:
-            place = queue_report.place(reading, memory.state, key, memory.charged(entry))
+            place = queue_report.place(reading, cache.state, key, cache.charged(entry))
             made["queue"] = msgspec.to_builtins(place)
             if key in reading.queues.entries and sight.namespaces is None:
                 made["reason"], made["message"] = why(reading, key)
@@ -86,21 +86,19 @@ class ClusterQuestions:
                 stored = reading.condition(key)
                 made["reason"], made["message"] = stored.reason, stored.message
         if entry.admission is not None:
-            made["growth"] = self._growth(memory, entry, _flavors(reading, made["queue"]), sight)
+            made["growth"] = self._growth(cache, entry, _flavors(reading, made["queue"]), sight)
             return _unnamed(made, sight)
-        dry_run.enter(memory, entry, self._clock.now())
-        room = _room(memory, entry, reading, made["queue"])
+        dry_run.enqueue_entry(cache, entry, self._clock.now())
+        room = _room(cache, entry, reading, made["queue"])
         made["room"] = msgspec.to_builtins(room) if sight.hosts else []
         reason = made["reason"] or (str(entry.refused.reason) if entry.refused is not None else "")
-        relief = reliefs.relief(memory, entry, reason, room) if sight.hosts else None
+        relief = reliefs.relief(cache, entry, reason, room) if sight.hosts else None
         made["relief"] = _relief(msgspec.to_builtins(relief), sight)
         return _unnamed(made, sight)
 
-    def _growth(
-        self, memory: Cache, entry: WorkloadEntry, flavors: Collection[str] | None, sight: Sight
-    ) -> Json | None:
+    def _growth(self, cache: Cache, entry: WorkloadEntry, flavors: Collection[str] | None, sight: Sight) -> Json | None:
         """What one lacks that is admitted and waits to grow, as ``topogate explain`` has it."""
-        found = growth(memory, entry, flavors, self._clock.now())
+        found = growth(cache, entry, flavors, self._clock.now())
         if found is None:
             return None
         if sight.namespaces is not None:
@@ -116,7 +114,7 @@ class ClusterQuestions:
         try:
             found = _manifests(text, namespace)
             answers = place_report(
-                self._memory(dump), found, namespace, self._clock.now(), require_queue=self._settings.require_queue
+                self._cache(dump), found, namespace, self._clock.now(), require_queue=self._settings.require_queue
             )
         except Failure as failure:
             raise QuestionError(_in_words(failure)) from None
@@ -126,7 +124,7 @@ class ClusterQuestions:
             one["victims"] = [_named(victim, sight) for victim in one["victims"]]
         return {"answers": made}
 
-    def _memory(self, dump: Dump) -> Cache:
+    def _cache(self, dump: Dump) -> Cache:
         return cluster_snapshot.cache_of(dump, self._settings, clock=self._clock)
 
     def _queues(self, dump: Dump, workloads: Iterable[WholeWorkload]) -> live_queues.Reading:
@@ -185,13 +183,13 @@ def _pods(text: str) -> int:
 
 
 def _room(
-    memory: Cache, entry: WorkloadEntry, reading: live_queues.Reading, queue: Json | None
+    cache: Cache, entry: WorkloadEntry, reading: live_queues.Reading, queue: Json | None
 ) -> tuple[room_report.Room, ...]:
     owned = max(entry.job.pod_sets, key=lambda one: one.count)
     if not isinstance(owned.request, ParsedRequest):
         return ()
-    asked = memory.pod_sets.pod_set(entry, owned, TopologyRequest(policy=Policy.UNCONSTRAINED))
-    return room_report.rooms(memory.state, owned.request, asked, _flavors(reading, queue))
+    asked = cache.pod_sets.pod_set(entry, owned, TopologyRequest(policy=Policy.UNCONSTRAINED))
+    return room_report.rooms(cache.state, owned.request, asked, _flavors(reading, queue))
 
 
 def _flavors(reading: live_queues.Reading, queue: Json | None) -> Collection[str] | None:

@@ -79,7 +79,7 @@ def write(out: Path, found: Snapshot, settings: Settings, clock: Clock = SYSTEM)
     clock = found.clock(clock)
     questions = ClusterQuestions(found.reading, settings, clock)
     hub = Hub(found.board, clock, found.source)
-    hub.history.take(found.board, clock.now())
+    hub.history.take_sample(found.board, clock.now())
     try:
         out.write_bytes(export.page(hub, questions, found.inside))
     except OSError as error:
@@ -93,7 +93,7 @@ async def serve_files(
     clock = found.clock(clock)
     hub = Hub(found.board, clock, found.source)
     hub.publish()
-    hub.history.take(found.board, clock.now())
+    hub.history.take_sample(found.board, clock.now())
     questions = ClusterQuestions(found.reading, settings, clock)
     page = Page(hub, KeyRights(wish.key), questions, inside=found.inside, heard=lambda: 0.0, keyed=True, clock=clock)
     async with AsyncExitStack() as stack:

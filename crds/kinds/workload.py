@@ -1,6 +1,6 @@
 """Workload: the unit of admission, and the record of what was decided for it.
 
-``status.admission`` is the write-ahead record: what stands there was reserved before it was written, and is what the
+``status.admission`` is a write-ahead log: what stands there was reserved before it was written, and is what the
 pods get. An assignment is stored in one of two forms, `slices` for a person to read and `groups` for very large ones;
 `crds.assignment` converts.
 """

@@ -33,10 +33,10 @@ class Turns:
         self.shield = shield
         self.heap: list[tuple[float, int, bool, Order, str]] = []
         for line in queues.lines.values():
-            self.enter(line)
+            self.enter_queue(line)
         heapq.heapify(self.heap)
 
-    def enter(self, line: PendingQueue) -> None:
+    def enter_queue(self, line: PendingQueue) -> None:
         """A queue takes part if it has somebody to look at."""
         while (group := line.next()) is not None and line.queue in self.queues.quotas.queues:
             if not line.active:
@@ -60,7 +60,7 @@ class Turns:
             self.queues.pending.serve(line)
             yield group
             left -= 1 + SEARCH * (self.queues.searches - searches)
-            self.enter(line)
+            self.enter_queue(line)
 
     def left(self) -> list[EquivalenceClass]:
         """The first groups of the queues that had no turn any more."""

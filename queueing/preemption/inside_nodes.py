@@ -312,7 +312,7 @@ class _Greedy:
             if rooms[room.node] is not room:
                 continue  # looked at again since
             if pick is not None:
-                self._take(room, pick)
+                self._place_pod(room, pick)
             elif (pick := inner.cheapest(room)) is not None:
                 self._push(inner.price(room, pick), 2 * self._order[room.node], room, pick)
         settled = len(self._landed) == inner.pod_set.count and max(self._landed, default=ideal) <= ideal
@@ -327,7 +327,7 @@ class _Greedy:
     def _push(self, price: Key, order: int, room: NodeRoom, pick: Pick | None = None) -> None:
         heapq.heappush(self._heap, (price[:-1], order, next(self._pushed), room, pick))
 
-    def _take(self, room: NodeRoom, pick: Pick) -> None:
+    def _place_pod(self, room: NodeRoom, pick: Pick) -> None:
         """Have one more pod on a node."""
         rooms, gone = self._rooms, [room.victims[at] for at in pick.victims]
         keys = [victim.key for victim in gone]

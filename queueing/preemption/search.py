@@ -293,7 +293,7 @@ class _Search:
             fits = self.removal.quota_fits()
             if fits:
                 if not is_pod(key):
-                    self.removal.leave(holder_of(key), (unit for unit in taken if unit != key))
+                    self.removal.reserve_rest(holder_of(key), (unit for unit in taken if unit != key))
                 for pod in taken[key].pods:
                     state.set_pod(pod)
                 fits = self._placed() is not None

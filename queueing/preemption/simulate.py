@@ -73,7 +73,7 @@ class SimulatedRemoval:
                 whole.append(key)
         self.state.release_all(whole)
         for key in dict.fromkeys(holder_of(unit) for unit in gone if domain_of(unit)):
-            self.leave(key, taken)
+            self.reserve_rest(key, taken)
         return bool(gone)
 
     def _take_each(self, keys: list[str]) -> list[str]:
@@ -83,9 +83,9 @@ class SimulatedRemoval:
         if all(one is not None and one.queue == own for one in held):
             quotas.free_all(keys)
             return keys
-        return [key for key in keys if self._take(key)]
+        return [key for key in keys if self._take_quota(key)]
 
-    def _take(self, unit: str) -> bool:
+    def _take_quota(self, unit: str) -> bool:
         """Take a unit's quota away, if its queue may still be taken from."""
         if is_pod(unit):
             return True
@@ -108,7 +108,7 @@ class SimulatedRemoval:
             quotas.free(key)
         else:
             left = {name: amount - given.amounts.get(name, 0) for name, amount in held.amounts.items()}
-            quotas.hold(key, replace(held, amounts=left))
+            quotas.charge_workload(key, replace(held, amounts=left))
         return True
 
     def _given(self, unit: str) -> Held | None:
@@ -154,7 +154,7 @@ class SimulatedRemoval:
         parts = self.before.get(holder_of(unit)) or tuple(self.state.assignments(holder_of(unit)).values())
         return held_on(split(parts, [domain_of(unit)])[1] if domain_of(unit) else parts, (), resources)
 
-    def leave(self, key: str, taken: Iterable[str]) -> None:
+    def reserve_rest(self, key: str, taken: Iterable[str]) -> None:
         """Have a workload hold what it held less its units that are taken."""
         domains = [domain_of(unit) for unit in taken if holder_of(unit) == key]
         self.state.reserve(key, split(self.before[key], domains)[0])
@@ -168,4 +168,4 @@ class SimulatedRemoval:
         amounts = dict(given.amounts)
         if domain_of(unit) and now is not None:
             amounts = {name: amount + amounts.get(name, 0) for name, amount in now.amounts.items()}
-        quotas.hold(key, replace(given, amounts=amounts))
+        quotas.charge_workload(key, replace(given, amounts=amounts))

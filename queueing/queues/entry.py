@@ -80,7 +80,7 @@ class Entry:
         """It waits in the line of a cluster queue."""
         self.phase, self.queue, self.refusal, self.group = Phase.WAITING, queue, None, group
 
-    def leave(self) -> None:
+    def leave_group(self) -> None:
         """It is in no line any more."""
         self.group = None
 
@@ -103,7 +103,7 @@ class Entry:
 
     # -- what it holds ----------------------------------------------------------------------------------------
 
-    def hold(self, grant: AssumedAdmission, victims: set[str], *, waits: bool) -> None:
+    def hold_grant(self, grant: AssumedAdmission, victims: set[str], *, waits: bool) -> None:
         """It holds a grant instead of what it held; nominated where victims have to go first, or it ``waits``."""
         self.grant, self.queue, self.victims, self.refusal = grant, grant.queue, victims, None
         self.held_at, self.held_up = self.workload.priority, None

@@ -31,7 +31,7 @@ def hold_growth(  # noqa: PLR0917  (what is held of whom, and for whom it waits)
     """
     base = base_of(more.key)
     entry = queues.entries[more.key] = Entry(more, order(more), shape(more), 0.0)
-    queues.holders.hold(state, entry, grant, nominated=nominated, parts=parts, stored=stored, waits=True)
+    queues.holders.set_grant(state, entry, grant, nominated=nominated, parts=parts, stored=stored, waits=True)
     held = queues.entries[base].grant
     if base not in queues.growing and held is not None:  # after a restart: until it says itself what it wants
         wanted = {name: held.counts.get(name, 0) + count for name, count in grant.counts.items() if count}

@@ -39,7 +39,7 @@ class Holders:
 
     # -- workloads --------------------------------------------------------------------------------------------
 
-    def hold(
+    def set_grant(
         self,
         state: ClusterState,
         entry: Entry,
@@ -55,9 +55,9 @@ class Holders:
         if entry.grant is not None:
             self._list(entry, entry.grant, -1)
         victims = {victim for victim in nominated if self._has(victim, parts.get(victim, ()))}
-        entry.hold(grant, victims, waits=waits)
+        entry.hold_grant(grant, victims, waits=waits)
         self._list(entry, grant, 1)
-        self._quotas.hold(key, Held(grant.queue, grant.amounts, leaving=key in self.evicting))
+        self._quotas.charge_workload(key, Held(grant.queue, grant.amounts, leaving=key in self.evicting))
         self.settle(entry)
         for victim in victims:
             if victim in parts:
@@ -82,7 +82,7 @@ class Holders:
             return None
         grant = entry.grant
         for victim in entry.victims:
-            self._quotas.leave(victim, leaving=False)
+            self._quotas.mark_leaving(victim, leaving=False)
             self.evicting.pop(victim, None)
             self.losing.pop(victim, None)
         entry.give_back()
@@ -101,7 +101,7 @@ class Holders:
             return
         spared = self._quotas.spares(held.queue, entry.workload)
         if held.non_preemptible != spared:
-            self._quotas.hold(key, replace(held, non_preemptible=spared))
+            self._quotas.charge_workload(key, replace(held, non_preemptible=spared))
         if spared:
             self.non_preemptible[key] = None
         else:
@@ -111,7 +111,7 @@ class Holders:
         """Its pods are on their way out: it is nobody's victim any more, and holds what it holds until ``release``."""
         entry = self._entries.get(key)
         if key in self.outside or (entry is not None and entry.grant is not None):
-            self._quotas.leave(key)
+            self._quotas.mark_leaving(key)
             self.losing.pop(key, None)
             self.evicting[key] = None
 

@@ -32,10 +32,10 @@ class Budgets:
         return pods > before
 
     def forget(self, budget: str) -> None:
-        """The budget is gone; whom it selected is told by `take`."""
+        """The budget is gone; whom it selected is told by `set_selected`."""
         self._allowed.pop(budget, None)
 
-    def take(self, key: str, takes: Takes) -> bool:
+    def set_selected(self, key: str, takes: Takes) -> bool:
         """How many pods of a holder each budget selects, {} for none; True where it became somebody's victim again."""
         for budget in self._takes.pop(key, {}):
             self._holders[budget].discard(key)

@@ -55,7 +55,7 @@ class PendingWorkloads:
         stuck, queue = self._config.refused(entry.workload)
         if stuck is None and entry.group is not None and entry.queue == queue:
             return
-        self.leave(entry)
+        self.remove_entry(entry)
         self.news[entry.workload.key] = None
         if stuck is not None:
             entry.get_stuck(queue, stuck)
@@ -63,17 +63,17 @@ class PendingWorkloads:
         entry.join(queue, self.lines[queue].add(entry.order, entry.shape))
         heapq.heappush(self.aging, (entry.since + self._patience, entry.workload.key))
 
-    def leave(self, entry: Entry) -> None:
+    def remove_entry(self, entry: Entry) -> None:
         """One waits in no line any more."""
         if entry.group is not None:
             entry.group.line.remove(entry.workload.key, entry.group)
             if not entry.group.members:
                 self._forget_events(entry.group)
-            entry.leave()
+            entry.leave_group()
 
     def put_off(self, entry: Entry, until: float) -> None:
         """One is not looked at before ``until``."""
-        self.leave(entry)
+        self.remove_entry(entry)
         entry.put_off(until)
         heapq.heappush(self._later, (until, entry.workload.key))
 

@@ -160,7 +160,7 @@ class Queues:
                 workload, order(workload), shape(workload), now if since is None else since
             )
         elif entry.workload != workload:
-            self.pending.leave(entry)
+            self.pending.remove_entry(entry)
             entry.change(workload)
             self.holders.settle(entry)
         if entry.phase in {Phase.STUCK, Phase.WAITING}:
@@ -180,7 +180,7 @@ class Queues:
             entry = self.entries.get(key)
             self.room_freed(flavors_of(entry.grant if entry is not None else None))
 
-    def ask(self, key: str) -> None:
+    def renew_message(self, key: str) -> None:
         """Have it told again why it waits, if it does."""
         entry = self.entries.get(key)
         if entry is not None and entry.phase in {Phase.STUCK, Phase.WAITING}:
@@ -213,7 +213,7 @@ class Queues:
         self.release(state, key)
         entry = self.entries.pop(key, None)
         if entry is not None:
-            self.pending.leave(entry)
+            self.pending.remove_entry(entry)
             for pod in entry.pods:
                 self.of_pod.pop(pod, None)
         self.news.pop(key, None)
@@ -240,7 +240,7 @@ class Queues:
             return False
         self.quotas.free(unit)
         if held is not None:
-            self.quotas.hold(unit, held)
+            self.quotas.charge_workload(unit, held)
         if before is not None:
             self.pending.gave_quota(before.queue, before.amounts)
         return before is not None
@@ -290,8 +290,8 @@ class Queues:
         cycle admits it.
         """
         entry = self.entries[key]
-        self.pending.leave(entry)
-        self.holders.hold(state, entry, grant, nominated=nominated, parts=parts or {}, stored=stored, waits=waits)
+        self.pending.remove_entry(entry)
+        self.holders.set_grant(state, entry, grant, nominated=nominated, parts=parts or {}, stored=stored, waits=waits)
         self.news.pop(key, None)
         self._drain(entry)
 

@@ -5,8 +5,8 @@ Rules
 - A queue without a cohort may use its nominal quota. Queues of one cohort share what they lend: of each queue's nominal
   quota ``lending`` (default: all) is common, the rest is its own. A queue uses its own part first; what it uses beyond
   comes from the common part, at most ``borrowing`` beyond its nominal quota.
-- Limits are checked by ``fits``, never enforced by ``hold``: what the API server says is held is held, also where a
-  quota was lowered since; nothing more is admitted then until usage is below the limit again.
+- Limits are checked by ``fits``, never enforced by ``charge_workload``: what the API server says is held is held, also
+  where a quota was lowered since; nothing more is admitted then until usage is below the limit again.
 - ``begin`` .. ``rollback`` undoes everything in between, like the engine's transactions.
 - A *non-preemptible* holder may not borrow: what all of them hold together stays within the nominal quota, so that
   whoever takes back its own finds it with others. Where that is no more so (a quota was lowered, a holder became one
@@ -110,7 +110,7 @@ class Quotas:
         same, held = self.members(queue) if queue in self.queues else {queue}, self.held
         return [key for key in holders if (one := held.get(key)) is not None and one.queue in same]
 
-    def hold(self, workload: str, held: Held) -> None:
+    def charge_workload(self, workload: str, held: Held) -> None:
         """Charge a workload to a queue; replaces what it held."""
         old = self.held.get(workload)
         if old == held:
@@ -120,7 +120,9 @@ class Quotas:
         self.held[workload] = held
         self._charge(held, 1)
         if self._open:
-            self._undo.append(partial(self.free, workload) if old is None else partial(self.hold, workload, old))
+            self._undo.append(
+                partial(self.free, workload) if old is None else partial(self.charge_workload, workload, old)
+            )
 
     def free(self, workload: str) -> Held | None:
         """Give back what a workload held; returns it."""
@@ -128,7 +130,7 @@ class Quotas:
         if old is not None:
             self._charge(old, -1)
             if self._open:
-                self._undo.append(partial(self.hold, workload, old))
+                self._undo.append(partial(self.charge_workload, workload, old))
         return old
 
     def free_all(self, workloads: Iterable[str]) -> None:
@@ -151,7 +153,7 @@ class Quotas:
         if self._open:
             self._undo.append(partial(self._free_or_hold, parts, -sign))
 
-    def leave(self, workload: str, *, leaving: bool = True) -> None:
+    def mark_leaving(self, workload: str, *, leaving: bool = True) -> None:
         """Mark a holder as a victim on its way out, or as one that stays after all."""
         old = self.held.get(workload)
         if old is None or old.leaving == leaving:
@@ -164,7 +166,7 @@ class Quotas:
             if stays is not None:
                 _set(stays, key, stays.get(key, 0) - (amount if leaving else -amount))
         if self._open:
-            self._undo.append(partial(self.leave, workload, leaving=not leaving))
+            self._undo.append(partial(self.mark_leaving, workload, leaving=not leaving))
 
     def _charge(self, held: Held, sign: int) -> None:
         name = held.queue

@@ -84,7 +84,7 @@ async def _leads(running):
 
 
 async def test_an_admission_without_ungated_pods_is_carried_out(jobs, client, namespace):
-    """The write-ahead record alone is enough: whoever comes next lets the pods go to exactly these slots."""
+    """The stored admission alone is enough: whoever comes next lets the pods go to exactly these slots."""
     await jobs.create(job("record", 8, gpus=1))
     running = Running(client, ungate_concurrency=1)
     async with running:

@@ -98,9 +98,9 @@ class LookedAt(World):
                 self._write(record, body, record.observed.conditions if record.observed else (), record.admission)
             case Enqueue(lost, until, asked):
                 record.lost, record.asked = lost, asked
-                self.memory.admissions.enter(record, until)
+                self.memory.admissions.enqueue_entry(record, until)
             case Dequeue():
-                self.memory.admissions.leave(record)
+                self.memory.admissions.dequeue_entry(record)
             case Release(wanted):
                 self.memory.admissions.free(record)
                 self._store(record, None, wanted)

@@ -172,7 +172,7 @@ class World:
         """Wait, and be refused by a cycle: the refusal."""
         record = self.memory.entries[id_of(job)]
         record.observed = record.observed or make_known(record.job)
-        self.memory.admissions.enter(record)
+        self.memory.admissions.enqueue_entry(record)
         assert not cycle(self.memory.state, self.memory.queues, 0.0).admitted
         return self.memory.queues.entries[record.key].refusal
 
@@ -183,7 +183,7 @@ class World:
     def admit_entry(self, record):
         """`admit`, of whatever owner."""
         record.observed = record.observed or make_known(record.job)
-        self.memory.admissions.enter(record)
+        self.memory.admissions.enqueue_entry(record)
         made = next(one for one in cycle(self.memory.state, self.memory.queues, 0.0).admitted if one.key == record.key)
         admission = self.memory.reservations.admission_of(record, made.grant)
         self.memory.admissions.admit(record, admission, made.grant)

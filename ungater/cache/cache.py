@@ -303,7 +303,7 @@ class Cache:
         rebuilt = RebuiltAdmissions(
             self._core, self.admissions, self.reservations, self.pod_sets, self.device_claims.quota
         )
-        yield from self._each_entry(rebuilt.hold)
+        yield from self._each_entry(rebuilt.rebuild_admission)
 
     def _each(
         self, kind: str, found: Iterable[T], take: Callable[[T], object], many: Callable[[T], int] | None = None

@@ -85,7 +85,7 @@ class JobEvents:
         for pod in pods:
             self._pods.leaves(pod, pod)  # a JobSet's until now
         self._owners.release(uid)
-        self._views.take(owner_of(job, self._keys, self._views.before(uid)))
+        self._views.observe_job(owner_of(job, self._keys, self._views.before(uid)))
         for pod in pods:
             self._charges.charge(pod)
             self._left_pods.pay(pod, self._entries.of_pod(pod))
@@ -139,7 +139,7 @@ class JobEvents:
         if jobset.spec.managed_by not in {"", JOB_SET_CONTROLLER}:
             self._views.drop(uid)
         elif jobset.spec.replicated_jobs:
-            self._views.take(owner_of_jobset(jobset, children.values(), self._keys, self._views.before(uid)))
+            self._views.observe_job(owner_of_jobset(jobset, children.values(), self._keys, self._views.before(uid)))
 
     def _set_child(self, parent: str, job: objects.Job) -> None:
         """A Job that a JobSet made: its pods are the JobSet's."""

@@ -138,7 +138,7 @@ class NamedGroups:
         before = self._of.get(entry.id, frozenset())
         if now == before:
             return
-        self._leave(entry.id, before - now)
+        self._forget_groups(entry.id, before - now)
         for group in now - before:
             for other in self.naming(group):
                 self._enqueue(other, 0.0)  # it may be told of this one
@@ -148,9 +148,9 @@ class NamedGroups:
 
     def forget(self, uid: str) -> None:
         """A job is gone."""
-        self._leave(uid, self._of.get(uid, frozenset()))
+        self._forget_groups(uid, self._of.get(uid, frozenset()))
 
-    def _leave(self, uid: str, groups: frozenset[str]) -> None:
+    def _forget_groups(self, uid: str, groups: frozenset[str]) -> None:
         left = self._of.pop(uid, frozenset()) - groups
         if left:
             self._of[uid] = left

@@ -166,7 +166,7 @@ class BudgetWatch:
             self._turned.clear()
         self._compare()
         for uid in [uid for uid in self._keyed if uid not in entries]:
-            self._cache.queues.budgets.take(self._keyed.pop(uid), {})
+            self._cache.queues.budgets.set_selected(self._keyed.pop(uid), {})
         for uid in [uid for uid in self._counted if uid not in entries]:
             del self._counted[uid]
         helped = False
@@ -197,9 +197,9 @@ class BudgetWatch:
         takes = self._takes(entry)
         before = self._keyed.pop(entry.id, None)
         if before not in {None, entry.key}:  # another workload is its own now
-            helped |= budgets.take(str(before), {})
+            helped |= budgets.set_selected(str(before), {})
         if before is not None or takes:
-            helped |= budgets.take(entry.key, takes)
+            helped |= budgets.set_selected(entry.key, takes)
         if takes:
             self._keyed[entry.id] = entry.key
         return helped

@@ -65,7 +65,7 @@ class JobViews:
         entry = self._entries.get(uid)
         return entry.own if entry is not None else None
 
-    def take(self, own: JobView) -> None:
+    def observe_job(self, own: JobView) -> None:
         """A job is there, or changed."""
         if own.request is None and not own.gated and not own.queue:
             self.drop(own.id)
@@ -137,7 +137,7 @@ class JobViews:
         observed = entry.observed
         if observed is None or observed.admission is None or entry.admission is not None or not holds(entry.job):
             return
-        self._admissions.hold(entry, observed.admission)
+        self._admissions.hold_admission(entry, observed.admission)
         if not entry.job.suspended:
             entry.mark_started()
 

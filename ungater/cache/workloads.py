@@ -68,7 +68,7 @@ class WorkloadEvents:
 
     def _take_over(self, entry: WorkloadEntry, observed: ObservedWorkload) -> None:
         if observed.admission is not None and not observed.admission.same(entry.admission) and holds(entry.job):
-            self._admissions.hold(entry, observed.admission)
+            self._admissions.hold_admission(entry, observed.admission)
 
     def written(self, entry: WorkloadEntry, observed: ObservedWorkload | None) -> None:
         """A write ended: its answer counts, and then whatever came from the API server meanwhile.

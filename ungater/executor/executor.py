@@ -122,12 +122,12 @@ class Executor:
         match instruction:
             case Enqueue(lost, until, asked, urgent):
                 entry.want(lost, asked, self._clock.now(), urgent=urgent)
-                cache.admissions.enter(entry, until)
+                cache.admissions.enqueue_entry(entry, until)
                 self._saw(entry.id)
                 self._scheduler.withdraw(entry)
             case Dequeue():
                 entry.want_nothing()
-                cache.admissions.leave(entry)
+                cache.admissions.dequeue_entry(entry)
                 self._scheduler.withdraw(entry)
             case Free():
                 self._evictor.forget(entry.id)
@@ -163,7 +163,7 @@ class Executor:
             return
         claimed = self._cache.in_flight.foreseen(entry, pod, slot.node)
         self._cache.in_flight.sent(entry, pod, slot.node)
-        placement = predictions.take(pod, slot) if predictions is not None else None
+        placement = predictions.prediction_for(pod, slot) if predictions is not None else None
         more = self._cache.topologies.annotations(slot.node, placement, claimed)
         self._pods.ungate(entry, pod, slot, placement, more)
 
@@ -285,7 +285,7 @@ class Executor:
         entry.shrink(None)
         smaller = self._cache.reservations.smaller(entry, shrink.pod_set, shrink.slots, shrink.count, shrink.asks)
         if await self._store(entry, smaller, ()):
-            self._cache.admissions.hold(entry, smaller)
+            self._cache.admissions.hold_admission(entry, smaller)
         return True
 
     async def _store(

@@ -170,7 +170,8 @@ class AdmissionCheckController:
             self._standings.of_job[uid] = now
         entry = self._cache.entries.get(uid)
         if entry is not None and now is not None and now != before and now.restriction is not None:
-            self._cache.admissions.ask(entry)  # what was said of an earlier reservation is no answer to this one
+            # What was said of an earlier reservation is no answer to this one.
+            self._cache.admissions.renew_message(entry)
         self._cache.views.review(uid)
 
     def _known(self) -> KueueObjects:

@@ -102,7 +102,7 @@ def spare(layers: Sequence[Layer], values: Sequence[Values], free: Sequence[int]
     given: dict[int, int] = {}
     left = most
     for domain in reversed(inside.widest):
-        left -= inside.take(domain, left, given)
+        left -= inside.take_slices(domain, left, given)
     return given
 
 
@@ -130,7 +130,7 @@ class _FreeSlices:
         """The free slots of a domain that whole slices of its layer take; of a slot, its own."""
         return max(0, self._free[place]) if isinstance(place, int) else self._room[rank, place]
 
-    def take(self, place: Values | int, most: int, given: dict[int, int], rank: int = 0) -> int:
+    def take_slices(self, place: Values | int, most: int, given: dict[int, int], rank: int = 0) -> int:
         """Take whole slices from the end of a domain; how many slots that are."""
         if isinstance(place, int):
             if taken := min(most, self._of(rank, place)):
@@ -141,7 +141,7 @@ class _FreeSlices:
         for each in reversed(self._within[rank, place]):
             if not left:
                 break
-            left -= self.take(each, left, given, rank + 1)
+            left -= self.take_slices(each, left, given, rank + 1)
         return taken - left
 
 

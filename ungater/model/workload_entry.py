@@ -230,7 +230,7 @@ class WorkloadEntry:
 
     # --- what it holds -------------------------------------------------------------------------------------------
 
-    def hold(self, admission: Admission, grant: AssumedAdmission, slots: dict[str, PodSetSlots]) -> None:
+    def hold_admission(self, admission: Admission, grant: AssumedAdmission, slots: dict[str, PodSetSlots]) -> None:
         """It holds this and nothing else, which is stored: no slot of it is known to be lost. ``slots``: by pod set."""
         self.admission, self.grant, self.slots_in = admission, grant, slots
         self.lost, self.lost_at = {}, None

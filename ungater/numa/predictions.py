@@ -35,7 +35,7 @@ class Predictions:
         for place, placement in on_their_way(entry):
             self._given[place].append(placement)
 
-    def take(self, pod: Pod, slot: Slot) -> NumaPlacement | None:
+    def prediction_for(self, pod: Pod, slot: Slot) -> NumaPlacement | None:
         """What to predict for a pod in this slot; what it was sent with before stays. None where nothing is known."""
         expectation = self._entry.expectations.get(pod.metadata.uid)
         if expectation is not None and expectation.values == slot.values:

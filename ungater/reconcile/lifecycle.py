@@ -120,7 +120,7 @@ def _edited(owner: JobView, observed: ObservedWorkload) -> bool:
     return said != (counts, owner.queue, least, owner.most_execution, copy)
 
 
-def leave(entry: WorkloadEntry, why: str, rules: ReconcileContext) -> Instruction:
+def end_without_workload(entry: WorkloadEntry, why: str, rules: ReconcileContext) -> Instruction:
     """Have its pods go, and then what it holds, without a word on its Workload, which is not there."""
     bound = _bound(entry, rules)
     return EvictPods(tuple(sorted(bound, key=lambda pod: pod.metadata.name)), why) if bound else Free()

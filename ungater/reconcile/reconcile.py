@@ -78,7 +78,7 @@ def _made_again(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> li
     deleted before the next step goes without: else nobody could ever have its room.
     """
     if entry.evict is not None and entry.admission is not None and entry.writes.deleted_often:
-        return [lifecycle.leave(entry, entry.evict.message, rules), Create()]
+        return [lifecycle.end_without_workload(entry, entry.evict.message, rules), Create()]
     left = entry.writes.create_in(now) if entry.evict is None else 0.0
     if left <= 0:
         return [Create()]

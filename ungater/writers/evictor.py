@@ -72,7 +72,7 @@ class _Try:
         """No budget counts any more."""
         self.overriding = True
 
-    def ask(self, pod: Pod, why: str, most_grace: int | None) -> None:
+    def start_attempt(self, pod: Pod, why: str, most_grace: int | None) -> None:
         """It is asked for (again): nothing more is done until this attempt ends."""
         self.pod, self.why, self.most_grace = pod, why, most_grace
         self.not_before = float("inf")
@@ -148,7 +148,7 @@ class Evictor:
             if left < float("inf"):
                 self._requeue(uid, left)  # this look came before the one that was asked for then, and took its place
             return
-        found.ask(pod, why, most_grace)
+        found.start_attempt(pod, why, most_grace)
         self._queue.put_nowait(found)
 
     def _lingers(self, pod: Pod, most: int | None) -> bool:

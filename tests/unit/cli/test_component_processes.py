@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from support.own_process import kubeconfig, modules, start
 
-from cli.run import told
+from cli.run import plain_settings
 from cli.run.becoming import program
 from crds.settings import Settings, from_mapping
 
@@ -87,7 +87,7 @@ def test_a_command_keeps_its_process_and_checks_its_settings_first(component, tm
 )
 def test_the_settings_that_are_told_are_those_that_were_checked(given):
     checked = from_mapping(given)
-    plain = told.settings(msgspec.json.decode(msgspec.json.encode(checked.model_dump(mode="json"))))
+    plain = plain_settings.settings(msgspec.json.decode(msgspec.json.encode(checked.model_dump(mode="json"))))
     for name in Settings.model_fields:
         of_one, of_other = getattr(checked, name), getattr(plain, name)
         if name in {"device_annotations", "device_class_mappings"}:

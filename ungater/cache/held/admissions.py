@@ -44,7 +44,7 @@ class Admissions:
 
     # --- waiting -------------------------------------------------------------------------------------------------
 
-    def enter(self, entry: WorkloadEntry, until: float = 0.0) -> None:
+    def enqueue_entry(self, entry: WorkloadEntry, until: float = 0.0) -> None:
         """Have a job wait for a place, or for more or other ones."""
         self._reservations.submit(entry, self._pod_sets.wish(entry), self._pod_sets.rank(entry), until=until)
         if entry.admission is not None:
@@ -56,16 +56,16 @@ class Admissions:
         if self._queues.stored(entry.key):
             self._signal()
 
-    def ask(self, entry: WorkloadEntry) -> None:
+    def renew_message(self, entry: WorkloadEntry) -> None:
         """What was said of why it waits counts no more: have it said anew, should it still wait."""
         entry.forget_refusal()
-        self._queues.ask(entry.key)
+        self._queues.renew_message(entry.key)
         self._signal()
 
-    def leave(self, entry: WorkloadEntry) -> None:
+    def dequeue_entry(self, entry: WorkloadEntry) -> None:
         """It waits no more."""
         victims = self._reservations.victims_of(entry.key)
-        if self._reservations.leave(entry):
+        if self._reservations.end_wait(entry):
             self._core.queue_inadmissible(())
             self.stand_down(victims)
 
@@ -109,7 +109,7 @@ class Admissions:
 
     # --- holding -------------------------------------------------------------------------------------------------
 
-    def hold(self, entry: WorkloadEntry, admission: Admission) -> None:
+    def hold_admission(self, entry: WorkloadEntry, admission: Admission) -> None:
         """Have queueing and the engine hold exactly this, which is stored in the API server.
 
         Nothing where the job went while a write was on its way: its Workload goes too, and nobody would give it back.
@@ -118,7 +118,7 @@ class Admissions:
             return
         before = entry.grant
         workload = self._reservations.workload(entry, self._pod_sets.wish(entry), self._pod_sets.rank(entry))
-        self._reservations.take(entry, admission, workload)
+        self._reservations.restore_admission(entry, admission, workload)
         entry.shrink(None)
         for pod in entry.pods.values():
             self._charges.charge(pod)

@@ -48,7 +48,7 @@ class Charges:
         if not pod.spec.node_name:
             if node := self._heads_for(pod):
                 attached, devices = self._volumes.attached(pod), self._claimed.missing(pod)
-                self._take(convert.pod(_bound(pod, node), attached=attached, devices=devices))
+                self._charge_node(convert.pod(_bound(pod, node), attached=attached, devices=devices))
             elif objects.key(pod) in self._state.pods:
                 self.give_back(pod)
             return
@@ -65,10 +65,10 @@ class Charges:
             made = convert.pod(
                 pod, claim, shape=shape, placement=placement, observed=observed, attached=attached, devices=devices
             )
-            less = self._take(made)
+            less = self._charge_node(made)
         except Exception as error:  # noqa: BLE001  (told by the guard)
             self._guard.failed("pod", objects.key(pod), error)
-            less = self._take(Pod(key=objects.key(pod), node=node, requests={}))  # one pod, at least
+            less = self._charge_node(Pod(key=objects.key(pod), node=node, requests={}))  # one pod, at least
         entry = self._entries.of_pod(pod)
         makes_room = came and entry is not None and self._smaller_than_growth(entry, pod)
         has_claims = bool(pod.spec.resource_claims) or pod.status.extended_resource_claim_status is not None
@@ -79,7 +79,7 @@ class Charges:
             self._queues.bind(objects.key(pod), entry.key)
         self.note_outside(pod)
 
-    def _take(self, pod: Pod) -> bool:
+    def _charge_node(self, pod: Pod) -> bool:
         """Charge a node; whether it has more of something now, as a pod takes less than its slot.
 
         One that lost its workload on its way comes to a node that was given to somebody else meanwhile: those with

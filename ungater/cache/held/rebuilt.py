@@ -70,7 +70,7 @@ class RebuiltAdmissions:
         self._pod_sets = pod_sets
         self._quota = quota
 
-    def hold(self, entry: WorkloadEntry) -> bool:
+    def rebuild_admission(self, entry: WorkloadEntry) -> bool:
         """Hold what its pods have, once all that there is was taken in; True where that is so."""
         job, observed = entry.job, entry.observed
         noted = observed.held if observed is not None else None
@@ -89,7 +89,7 @@ class RebuiltAdmissions:
             return False
         if observed is None:
             entry.forget_workload(self._local_queue(entry, admission.queue) if admission.queue else job.queue)
-        self._admissions.hold(entry, admission)
+        self._admissions.hold_admission(entry, admission)
         entry.mark_started()
         return True
 

@@ -131,7 +131,7 @@ class Reservations:
         self.moving.pop(entry.key, None)
         self.queues.wish(entry.key, None)
 
-    def leave(self, entry: WorkloadEntry) -> bool:
+    def end_wait(self, entry: WorkloadEntry) -> bool:
         """It waits no more, for a place or for more of them; True where somebody else may be helped."""
         if entry.admission is not None:
             self.rest(entry)
@@ -193,12 +193,12 @@ class Reservations:
 
     def stay(self, entry: WorkloadEntry) -> None:
         """One that was on its way out holds what it holds as before."""
-        self.queues.quotas.leave(entry.key, leaving=False)
+        self.queues.quotas.mark_leaving(entry.key, leaving=False)
         self.queues.evicting.pop(entry.key, None)
 
     # --- holding ---------------------------------------------------------------------------------------------------
 
-    def take(self, entry: WorkloadEntry, admission: Admission, workload: model.Workload) -> None:
+    def restore_admission(self, entry: WorkloadEntry, admission: Admission, workload: model.Workload) -> None:
         """Hold exactly what the API server says that is admitted."""
         queues = self.queues
         grant = self.grant_of(entry, admission)
@@ -236,7 +236,7 @@ class Reservations:
     def _keep(self, entry: WorkloadEntry, admission: Admission, grant: AssumedAdmission) -> None:
         held = self.state.assignments(entry.key)
         packed = dataclasses.replace(grant, assignments=tuple(held.values()))
-        entry.hold(admission, packed, {name: self.slots_of(assignment) for name, assignment in held.items()})
+        entry.hold_admission(admission, packed, {name: self.slots_of(assignment) for name, assignment in held.items()})
         queued = self.queues.entries.get(entry.key)
         if queued is not None and queued.grant is not None:
             queued.pack(packed)

@@ -176,13 +176,13 @@ def test_what_may_be_taken_is_told_of_one_that_may_not_borrow():
 def test_amounts_of_those_that_stay_follow_every_change_and_every_roll_back():
     quotas, key = Quotas(), ("tas", GPU)
     quotas.set_queue(make_queue("q", 8))
-    quotas.hold("w", Held("q", {key: 12}, non_preemptible=True))
+    quotas.charge_workload("w", Held("q", {key: 12}, non_preemptible=True))
     assert quotas.overheld("q", key) == 4
     depth = quotas.begin()
-    quotas.leave("w")
+    quotas.mark_leaving("w")
     assert quotas.overheld("q", key) == 0
     quotas.free_all(["w"])
-    quotas.hold("v", Held("q", {key: 9}, non_preemptible=True))
+    quotas.charge_workload("v", Held("q", {key: 9}, non_preemptible=True))
     assert quotas.overheld("q", key) == 1
     quotas.rollback(depth)
     assert quotas.overheld("q", key) == 4

@@ -29,14 +29,14 @@ def planned(state, queues, pods=1):
 def test_whom_a_budget_keeps_is_no_victim_and_the_next_one_is(full):
     state, queues = full
     queues.budgets.allow("keep", 0)
-    queues.budgets.take("w3", {"keep": 1})
+    queues.budgets.set_selected("w3", {"keep": 1})
     assert planned(state, queues) == ["w2"]
 
 
 def test_a_budget_that_allows_it_changes_nothing(full):
     state, queues = full
     queues.budgets.allow("keep", 1)
-    queues.budgets.take("w3", {"keep": 1})
+    queues.budgets.set_selected("w3", {"keep": 1})
     assert planned(state, queues) == ["w3"]
 
 
@@ -44,7 +44,7 @@ def test_several_victims_share_a_budget(full):
     state, queues = full
     queues.budgets.allow("share", 1)
     for key in ("w3", "w2"):
-        queues.budgets.take(key, {"share": 1})
+        queues.budgets.set_selected(key, {"share": 1})
     assert planned(state, queues, 2) == ["w1", "w3"]
 
 
@@ -52,7 +52,7 @@ def test_those_who_go_already_have_used_their_budget(full):
     state, queues = full
     queues.budgets.allow("share", 1)
     for key in ("w3", "w2"):
-        queues.budgets.take(key, {"share": 1})
+        queues.budgets.set_selected(key, {"share": 1})
     assert planned(state, queues) == ["w3"]
     submit(queues, make_workload("more", priority=9, created=10.0))
     assert [victim.key for plan in run(state, queues).preempting for victim in plan.victims] == ["w1"]
@@ -61,7 +61,7 @@ def test_those_who_go_already_have_used_their_budget(full):
 def test_where_budgets_keep_all_it_waits_until_one_lets_go(full):
     state, queues = full
     for number in range(4):
-        queues.budgets.take(f"w{number}", {"keep": 1})
+        queues.budgets.set_selected(f"w{number}", {"keep": 1})
     assert planned(state, queues) == []
     assert queues.budgets.allow("keep", 1)
     queues.room_freed(["tas"])
@@ -71,14 +71,14 @@ def test_where_budgets_keep_all_it_waits_until_one_lets_go(full):
 
 def test_what_is_told_of_budgets_and_holders():
     budgets = Budgets()
-    assert not budgets.take("a", {"one": 2})
+    assert not budgets.set_selected("a", {"one": 2})
     assert list(budgets.guarded) == ["a"]  # a budget that nobody told of allows nothing
     assert budgets.allow("one", 2)
     assert not budgets.allow("one", 2)
     assert list(budgets.guarded) == []
     assert not budgets.allow("one", 1)
     assert list(budgets.guarded) == ["a"]
-    assert budgets.take("a", {})
+    assert budgets.set_selected("a", {})
     budgets.forget("one")
     assert list(budgets.guarded) == []
     assert budgets.over([(1, "a")]) is None
@@ -95,7 +95,7 @@ def borrowed(*, override=True, fair=False, **mine):
     submit(queues, *(make_workload(f"b{i}", queue="other", created=float(i)) for i in range(3)))
     run(state, queues)
     for number in range(3):
-        queues.budgets.take(f"b{number}", {"keep": 1})
+        queues.budgets.set_selected(f"b{number}", {"keep": 1})
     submit(queues, make_workload("first", queue="own", priority=1, created=5.0))
     run(state, queues)
     return state, queues
@@ -120,7 +120,7 @@ def test_but_where_the_rules_do_not_say_so():
 
 def test_those_whom_no_budget_keeps_go_first():
     state, queues = borrowed()
-    queues.budgets.take("b0", {})
+    queues.budgets.set_selected("b0", {})
     submit(queues, make_workload("mine", queue="own", created=9.0))
     assert whom(run(state, queues)) == {"b0": Reason.RECLAIMED}
 
@@ -128,7 +128,7 @@ def test_those_whom_no_budget_keeps_go_first():
 def test_one_who_was_spared_goes_too():
     state, queues = borrowed()
     for number in range(3):
-        queues.budgets.take(f"b{number}", {})
+        queues.budgets.set_selected(f"b{number}", {})
         queues.spare(f"b{number}", 1e9)
     submit(queues, make_workload("mine", queue="own", created=9.0))
     assert whom(run(state, queues)) == {"b2": Reason.RECLAIMED}
@@ -139,7 +139,7 @@ def test_budgets_hold_for_who_would_borrow_itself_and_within_a_queue():
     submit(queues, make_workload("large", queue="own", count=2, priority=5, created=9.0))
     assert whom(run(state, queues)) == {}, "with what it has, two machines more are above its nominal quota"
     state, queues = borrowed(within=Within.LOWER)
-    queues.budgets.take("first", {"keep": 1})
+    queues.budgets.set_selected("first", {"keep": 1})
     for number in range(3):
         queues.forget(state, f"b{number}")
     submit(queues, make_workload("high", queue="own", count=4, priority=5, created=9.0))

@@ -17,7 +17,7 @@ def quotas(*queues):
 
 
 def hold(made, workload, queue, amount):
-    made.hold(workload, Held(queue, {KEY: amount}))
+    made.charge_workload(workload, Held(queue, {KEY: amount}))
 
 
 def left(made, *names):
@@ -80,9 +80,9 @@ def test_usage_outlives_its_queue():
 def test_those_who_leave_count_for_others_but_not_as_borrowed():
     made = quotas(make_queue("a", 4, cohort="c"), make_queue("b", 4, cohort="c"))
     hold(made, "w", "a", 6)
-    made.leave("w")
+    made.mark_leaving("w")
     assert (made.available("b", KEY), made.over("a", KEY), made.used("a", KEY)) == (2, 0, 6)
-    made.leave("w", leaving=False)
+    made.mark_leaving("w", leaving=False)
     assert made.over("a", KEY) == 2
 
 
@@ -105,9 +105,9 @@ def test_of_amounts_that_were_given_back_and_of_queues_that_nobody_made_nothing_
     made = quotas(make_queue("a", 10, cohort="c"))
     before = [dict(each) for each in (made._used, made._leaving, made._taken)]
     for name in ("a", "forged"):
-        made.hold("w", Held(name, {("tas", "cpu"): 0, ("x", "made/up"): 0, KEY: 4}))
+        made.charge_workload("w", Held(name, {("tas", "cpu"): 0, ("x", "made/up"): 0, KEY: 4}))
         assert set(made.usage(name)) == {KEY}
-        made.leave("w")
+        made.mark_leaving("w")
         assert made.staying(name, KEY) == 0
         made.free("w")
     assert [made._used, made._leaving, made._taken] == before
@@ -130,7 +130,7 @@ def test_a_rollback_undoes_everything_nested_or_not():
             case 3:
                 made.free(f"w{dice.randrange(9)}")
             case 4:
-                made.leave(f"w{dice.randrange(9)}", leaving=dice.random() < 0.5)
+                made.mark_leaving(f"w{dice.randrange(9)}", leaving=dice.random() < 0.5)
             case _:
                 hold(made, f"w{dice.randrange(9)}", f"q{dice.randrange(4)}", dice.randrange(12))
     for before, depth in reversed(opened):

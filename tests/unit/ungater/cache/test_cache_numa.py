@@ -38,7 +38,7 @@ def test_each_slot_has_its_zone_and_each_is_given_out_once_in_order(world):
     record, (slot,) = world.record(job), slots.slots
     predictions = Predictions(world.memory.state, record)
     pods = [make_pod(f"p{rank}", owner=record.job, rank=rank) for rank in range(5)]
-    given = [predictions.take(pod, slot) for pod in pods]
+    given = [predictions.prediction_for(pod, slot) for pod in pods]
     assert zones_of(given[:4]) == [(0,), (0,), (1,), (1,)]
     assert given[4] is None
     assert world.free(slot.node) == [0, 0]
@@ -53,8 +53,8 @@ def test_what_is_on_its_way_is_not_given_out_again(world):
     world.put("pod", sent(world, job, 0, slot, second))
     waiting = make_pod("w", owner=record.job, rank=1)
     predictions = Predictions(world.memory.state, record)
-    assert [predictions.take(waiting, slot), predictions.take(waiting, slot)] == [first, third]
-    assert predictions.take(waiting, slot) is None
+    assert [predictions.prediction_for(waiting, slot), predictions.prediction_for(waiting, slot)] == [first, third]
+    assert predictions.prediction_for(waiting, slot) is None
     bound = sent(world, job, 0, slot, second, node=slot.node)
     world.put("pod", bound)
     assert sorted(zones_of(world.memory.state.placements(record.key, "main", slot.node))) == sorted(
@@ -118,7 +118,7 @@ def test_an_exchange_waits_for_a_pod_that_is_on_its_way(world):
     world.put("pod", sent(world, job, 0, slot, promises[0], node=slot.node, observed=encode(promises[2])))
     assert zones_of(world.memory.state.placements(record.key, "main", slot.node)) == [(0,)]
     assert world.free() == [0, 2]
-    assert Predictions(world.memory.state, record).take(make_pod("w", owner=record.job), slot) is None
+    assert Predictions(world.memory.state, record).prediction_for(make_pod("w", owner=record.job), slot) is None
     world.put("pod", sent(world, job, 2, slot, promises[2], node=slot.node))
     assert world.free() == [0, 2]
     assert zones_of([world.memory.state.pods["ns/train-2"].placement]) == [(0,)]
@@ -134,7 +134,7 @@ def test_an_exchange_with_a_pod_that_never_comes_is_for_its_successor(world):
     world.drop("pod", world.stores["pod"]["ns/train-2"])
     assert record.exchanges == {("main", slot.node): []}
     successor = make_pod("w", owner=record.job)
-    assert zones_of([Predictions(world.memory.state, record).take(successor, slot)]) == [(0,)]
+    assert zones_of([Predictions(world.memory.state, record).prediction_for(successor, slot)]) == [(0,)]
 
 
 def test_a_refused_pod_leaves_its_node_out_for_its_shape_and_its_slot_moves(world):
@@ -194,9 +194,9 @@ def test_a_restart_ends_in_the_same_placements(world):
     assert sorted(zones_of(left)) == sorted(zones_of([first, third, fourth]))
     predictions = Predictions(again.state, again.entries[id_of(job)])
     waiting = make_pod("w", owner=record.job, rank=0)
-    assert sorted(zones_of([predictions.take(waiting, slot), predictions.take(waiting, slot)])) == zones_of(
-        [first, third]
-    )
+    assert sorted(
+        zones_of([predictions.prediction_for(waiting, slot), predictions.prediction_for(waiting, slot)])
+    ) == zones_of([first, third])
 
 
 def test_after_a_restart_nodes_that_refused_are_still_left_out(world):

@@ -84,7 +84,7 @@ def test_a_plan_is_taken_up_again_and_its_victims_are_told(world):
     high = queued(world, "high", 2)
     record = entry_of(world, high)
     record.observed = make_known(record.job, priority=100)
-    world.memory.admissions.enter(record)
+    world.memory.admissions.enqueue_entry(record)
     (plan,) = cycle(world.memory.state, world.memory.queues, 0.0).preempting
     admission = world.memory.reservations.admission_of(record, plan.grant)
     nomination = Nomination(admission, {one.key: one.uid for one in plan.victims}, {victim.key: 0})
@@ -113,7 +113,7 @@ def test_a_node_that_others_wait_for_is_not_too_small_for_who_is_there_already(w
     world.admit(queued(world, "low", 1))
     record = entry_of(world, queued(world, "high", 1))
     record.observed = make_known(record.job, priority=100)
-    world.memory.admissions.enter(record)
+    world.memory.admissions.enqueue_entry(record)
     assert cycle(world.memory.state, world.memory.queues, 0.0).preempting
     (node,) = world.memory.state.nodes
     assert world.memory.state.free(node)["cpu"] < 0
@@ -126,12 +126,12 @@ def test_one_that_was_put_back_by_its_own_fault_comes_after_those_who_waited(wor
     late = queued(world, "late")
     record = entry_of(world, late)
     record.observed = make_known(record.job, requeues=1, requeue_at=4_000_000_000.0)
-    world.memory.admissions.enter(record, record.observed.requeue_at)
+    world.memory.admissions.enqueue_entry(record, record.observed.requeue_at)
     entry = world.memory.queues.entries[record.key]
     assert (entry.phase, entry.until) == (Phase.LATER, 4_000_000_000.0)
     first = queued(world, "first")
     entry_of(world, first).observed = make_known(entry_of(world, first).job)
-    world.memory.admissions.enter(entry_of(world, first))
+    world.memory.admissions.enqueue_entry(entry_of(world, first))
     other = world.memory.queues.entries[entry_of(world, first).key]
     assert order(other.workload) < order(entry.workload)
 
@@ -175,7 +175,7 @@ def test_a_write_that_failed_leaves_what_was_held_before(world):
     job = queued(world, "train")
     record = entry_of(world, job)
     record.observed = make_known(record.job)
-    world.memory.admissions.enter(record)
+    world.memory.admissions.enqueue_entry(record)
     assert cycle(world.memory.state, world.memory.queues, 0.0).admitted
     world.memory.admissions.forget_assumed(record, until=4_000_000_000.0)
     assert held(world.memory) == {}
@@ -227,7 +227,7 @@ def test_an_admission_that_is_stored_after_its_job_went_is_not_held(world):
     job = queued(world, "train")
     record = entry_of(world, job)
     record.observed = make_known(record.job)
-    world.memory.admissions.enter(record)
+    world.memory.admissions.enqueue_entry(record)
     (made,) = cycle(world.memory.state, world.memory.queues, 0.0).admitted
     admission = world.memory.reservations.admission_of(record, made.grant)
     record.writes.begin()
@@ -316,7 +316,7 @@ def test_of_a_namespace_that_is_gone_nothing_is_kept(world):
     plain = make_job("plain", uid="plain")
     plain = msgspec.structs.replace(plain, metadata=msgspec.structs.replace(plain.metadata, namespace="there"))
     world.put("job", plain)
-    world.memory.admissions.enter(world.memory.entries[id_of(plain)])
+    world.memory.admissions.enqueue_entry(world.memory.entries[id_of(plain)])
     assert (queues.namespaces, queues.local) != before
     world.drop("job", plain)
     world.drop("namespace", there)

@@ -38,7 +38,7 @@ def of_workloads(world, wire):
 def preemptor(world, name="urgent", **spec):
     """One of high priority that needs all that there is: whom it preempts."""
     queued(world, name, pods=4, request={KEYS.unconstrained: "true"}, spec={"priorityClassName": "high", **spec})
-    world.memory.admissions.enter(entry_of(world, make_job(name)))
+    world.memory.admissions.enqueue_entry(entry_of(world, make_job(name)))
     found = cycle(world.memory.state, world.memory.queues, 9.0).preempting
     return {victim.key for one in found for victim in one.victims}
 
@@ -123,7 +123,7 @@ def test_who_has_nobody_evicted_waits_with_its_reason(world, by):
         spec = {"priorityClassName": "high", "preemptionPolicy": "Never"}
     job = make_job("meek", parallelism=4, labels=labels, suspend=True, request={KEYS.unconstrained: "true"}, spec=spec)
     world.put("job", job)
-    world.memory.admissions.enter(entry_of(world, job))
+    world.memory.admissions.enqueue_entry(entry_of(world, job))
     decided = cycle(world.memory.state, world.memory.queues, 9.0)
     assert decided.preempting == []
     assert [one.reason for one in decided.waiting if one.key == entry_of(world, job).key] == ["InsufficientQuota"]

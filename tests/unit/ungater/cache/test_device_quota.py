@@ -384,7 +384,7 @@ def test_more_important_jobs_evict_for_device_quota(world):
     high = world.queued("high", 2)
     record = world.of(high)
     record.observed = dataclasses.replace(make_known(record.job), priority=5)
-    world.memory.admissions.enter(record)
+    world.memory.admissions.enqueue_entry(record)
     (plan,) = cycle(world.memory.state, world.memory.queues, 1.0).preempting
     assert [victim.key for victim in plan.victims] == [world.of(low).key]
     world.memory.admissions.free(world.of(low))

@@ -141,7 +141,7 @@ class Volumes(World):
     def place(self, job):
         """Wait, be admitted by a cycle, store and admit: racks, or hosts, with how many pods."""
         entry = self.entry(job)
-        self.memory.admissions.enter(entry)
+        self.memory.admissions.enqueue_entry(entry)
         made = next((one for one in cycle(self.memory.state, self.memory.queues, 0.0).admitted), None)
         if made is None:
             return self.memory.queues.entries[entry.key].refusal

@@ -251,7 +251,7 @@ def test_what_runs_is_held_where_a_nominated_workload_was_to_have_its_place(worl
     slots = world.admit(low)
     high = entry_of(world, queued(world, "high", 2))
     high.observed = make_known(high.job, priority=100)
-    world.memory.admissions.enter(high)
+    world.memory.admissions.enqueue_entry(high)
     (plan,) = cycle(world.memory.state, world.memory.queues, 0.0).preempting
     admission = world.memory.reservations.admission_of(high, plan.grant)
     nomination = Nomination(admission, {one.key: one.uid for one in plan.victims}, {one.key: 0 for one in plan.victims})

@@ -283,7 +283,7 @@ async def test_a_plan_that_is_none_any_more_is_removed_however_often_that_fails(
     spawned = []
     controller.writer.conditions, controller.scheduler._writes._spawn = conditions_, spawned.append
     for _ in range(2):
-        controller.cache.admissions.enter(record)
+        controller.cache.admissions.enqueue_entry(record)
         controller.scheduler.withdraw(record)
         await spawned.pop()
     assert writes == [{"nomination": None}] * 2
@@ -410,11 +410,11 @@ def test_who_is_asked_again_says_again_why_it_waits(world):
     record = entry_of(world, second)
     record.refused = Refused(Reason.INSUFFICIENT_QUOTA, "for an earlier reservation")
     assert not cycle(world.memory.state, world.memory.queues, 0.0).waiting
-    world.memory.admissions.ask(record)
+    world.memory.admissions.renew_message(record)
     assert record.refused is None
     (waiting,) = cycle(world.memory.state, world.memory.queues, 0.0).waiting
     assert (waiting.key, waiting.reason) == (record.key, Reason.INSUFFICIENT_QUOTA)
-    world.memory.admissions.ask(entry_of(world, first))
+    world.memory.admissions.renew_message(entry_of(world, first))
     assert not cycle(world.memory.state, world.memory.queues, 0.0).waiting, "who holds something does not wait"
 
 
@@ -437,7 +437,7 @@ async def test_a_bug_in_the_write_of_one_admission_ends_nothing_else(world, cont
     record = told(controller, world, job)
     record.observed = make_known(record.job)
     memory = controller.cache
-    memory.admissions.enter(record)
+    memory.admissions.enqueue_entry(record)
     assert cycle(memory.state, memory.queues, 0.0).admitted
     record.writes.begin()
 
@@ -457,7 +457,7 @@ async def test_a_plan_whose_nomination_cannot_be_made_leaves_nothing_under_way(w
     world.admit(low)
     grant = world.memory.queues.entries[entry_of(world, low).key].grant
     record, spawned = told(controller, world, high), []
-    controller.cache.admissions.enter(record)
+    controller.cache.admissions.enqueue_entry(record)
     monkeypatch.setattr(controller.scheduler._writes, "_spawn", spawned.append)
     monkeypatch.setattr(controller.cache.reservations, "admission_of", None)
     plan = Preempting(record.key, grant, (), "m")
@@ -474,7 +474,7 @@ async def test_nothing_is_stored_that_was_decided_for_a_workload_as_it_was_befor
     """Its priority and queue may be others now: nobody is evicted by those of the old one."""
     record, done = told(controller, world, queued(world, "train", 4)), []
     memory, record.observed = controller.cache, make_known(record.job)
-    memory.admissions.enter(record)
+    memory.admissions.enqueue_entry(record)
     (made,) = cycle(memory.state, memory.queues, 0.0).admitted
     record.observe(dataclasses.replace(record.observed, **changed))
 

@@ -130,7 +130,7 @@ class Sets(World):
         """By pod set the racks and how many pods are in each; else the refusal."""
         record = self.add(made)
         record.observed = make_known(record.job)
-        self.memory.admissions.enter(record)
+        self.memory.admissions.enqueue_entry(record)
         admitted = cycle(self.memory.state, self.memory.queues, 0.0).admitted
         if not admitted:
             return self.memory.queues.entries[record.key].refusal

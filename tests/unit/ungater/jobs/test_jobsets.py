@@ -195,7 +195,7 @@ class Sets(World):
     def admit_set(self):
         record = self.memory.entries["ns/u-js"]
         record.observed = make_known(record.job)
-        self.memory.admissions.enter(record)
+        self.memory.admissions.enqueue_entry(record)
         (made,) = cycle(self.memory.state, self.memory.queues, 0.0).admitted
         admission = self.memory.reservations.admission_of(record, made.grant)
         self.memory.admissions.admit(record, admission, made.grant)
@@ -280,9 +280,9 @@ def test_all_of_it_or_nothing(world):
     world.put_set(make_jobset())
     record = world.memory.entries["ns/u-js"]
     record.observed = make_known(record.job)
-    world.memory.admissions.enter(record)
+    world.memory.admissions.enqueue_entry(record)
     world.put_set(make_jobset(replicas=4))
-    world.memory.admissions.enter(record)
+    world.memory.admissions.enqueue_entry(record)
     made = cycle(world.memory.state, world.memory.queues, 0.0)
     assert not made.admitted
     assert sum(world.memory.state.free(node.metadata.name)["cpu"] for node in NODES) == 8000
@@ -362,14 +362,14 @@ def test_what_some_do_not_need_is_nobodys_until_that_is_stored_also_where_others
     for role, index, count in JOBS:
         world.put("job", child(role, index, count))
     held = memory.reservations.smaller(record, "leader", record.slots_in["leader"].without({0: 1}), 0)
-    memory.admissions.hold(record, held)  # it was done once, and the JobSet was restarted
+    memory.admissions.hold_admission(record, held)  # it was done once, and the JobSet was restarted
     for index in range(2 - left // 2):
         world.put("job", child("workers", index, 2, succeeded=2, completedIndexes="0-1"))
     record.shrink_at = 1.0
     found = reconcile(record, memory.rules, 100.0, 100.0)
     (shrink,) = [one for one in found if isinstance(one, Shrink)]
     assert (shrink.pod_set, shrink.count, Enqueue() in found) == ("workers", left, True)
-    memory.admissions.enter(record)
+    memory.admissions.enqueue_entry(record)
     assert memory.queues.growing[record.key][0] == {"leader": 1}
     (key,) = eager(memory.queues)
     (grown,) = grow(memory.state, memory.queues, key)

@@ -439,7 +439,7 @@ def test_the_place_in_line_stays_when_pods_are_replaced(world):
     for pods in ((old,), (new,)):
         world.stores["pod"] = {key(pod): pod for pod in pods}
         memory = world.restarted()
-        memory.admissions.enter(memory.entries["ns/u-db@StatefulSet.apps"])
+        memory.admissions.enqueue_entry(memory.entries["ns/u-db@StatefulSet.apps"])
         (entry,) = memory.queues.entries.values()
         turns.append(entry.workload.created)
     assert turns[0] == turns[1]

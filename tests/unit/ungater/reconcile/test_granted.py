@@ -116,7 +116,7 @@ class Queued(World):
         record.observed = record.observed or make_known(record.job)
         self.memory.pod_groups.regroup(record)
         record.asked = asked or {}
-        self.memory.admissions.enter(record)
+        self.memory.admissions.enqueue_entry(record)
         made = cycle(self.memory.state, self.memory.queues, 0.0)
         for one in (*made.admitted, *made.resized):
             admission = self.memory.reservations.admission_of(record, one.grant)
@@ -282,7 +282,7 @@ def test_what_all_pods_ask_less_is_given_back(world):
     (shrink,) = [one for one in world.told() if isinstance(one, Shrink)]
     assert (shrink.count, shrink.asks) == (2, {"cpu": 500})
     smaller = world.memory.reservations.smaller(world.record, "main", shrink.slots, shrink.count, shrink.asks)
-    world.memory.admissions.hold(world.record, smaller)
+    world.memory.admissions.hold_admission(world.record, smaller)
     assert world.used() == 1000
     assert gone(world.told()) == ["db-0", "db-1"]
 
@@ -314,7 +314,7 @@ def test_pods_of_a_group_that_switch_their_requests_after_the_first_do_not_go(wo
     world.pod("p0", "0", owner=None, total=2, **group)
     record = world.memory.entries[":group/ns/ring"]
     record.observed = make_known(record.job)
-    world.memory.admissions.enter(record)
+    world.memory.admissions.enqueue_entry(record)
     (made,) = cycle(world.memory.state, world.memory.queues, 0.0).admitted
     world.memory.admissions.admit(record, world.memory.reservations.admission_of(record, made.grant), made.grant)
     record.observed = make_known(record.job, admission=record.admission, conditions=HELD)
@@ -499,7 +499,7 @@ def test_orphans_stand_beside_a_workload_that_is_made_again(world):
     record = world.memory.entries["ns/u-again@StatefulSet.apps"]
     record.observed = make_known(record.job)
     world.memory.pod_groups.regroup(record)
-    world.memory.admissions.enter(record)
+    world.memory.admissions.enqueue_entry(record)
     assert not cycle(world.memory.state, world.memory.queues, 0.0).admitted, "2 of 4 are theirs"
     assert world.memory.queues.entries[record.key].refusal.reason is Reason.INSUFFICIENT_QUOTA
     for name in ("db-0", "db-1"):
@@ -546,7 +546,7 @@ def test_a_place_is_free_once_who_had_it_is_gone_whatever_that_said_of_it_meanwh
     assert world.record.left == {}
     assert world.used() == 3000, "it is charged by itself now"
     world.drop("pod", pod)
-    world.memory.admissions.hold(world.record, world.record.admission)
+    world.memory.admissions.hold_admission(world.record, world.record.admission)
     assert (world.record.left, world.used()) == ({}, 2000)
 
 

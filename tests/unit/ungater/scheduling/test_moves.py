@@ -274,7 +274,7 @@ def test_owners_stay_that_make_more_pods_meanwhile(cluster):
 def test_a_budget_counts_for_the_pods_that_would_go(cluster):
     entry, _ = cluster.spread()
     budgets = cluster.world.memory.queues.budgets
-    budgets.take(entry.key, {"ns/keep": 4})
+    budgets.set_selected(entry.key, {"ns/keep": 4})
     budgets.allow("ns/keep", 1)
     cluster.look()
     assert cluster.begun == []
@@ -735,7 +735,7 @@ def test_the_place_of_the_only_pod_of_a_replica_set_is_kept_until_its_successor_
     cluster.world.memory.reservations.queues.wish(service.entry.key, None)
     smaller = service.entry.slots.without({0: 1})
     held = cluster.world.memory.reservations.smaller(service.entry, "main", smaller, 1)
-    cluster.world.memory.admissions.hold(service.entry, held)
+    cluster.world.memory.admissions.hold_admission(service.entry, held)
     service.look()
     cluster.look()
     assert service.places() == {"r1-h2": 1}
@@ -758,7 +758,7 @@ def test_a_replica_set_that_was_scaled_to_nothing_meanwhile_holds_nothing(cluste
 def test_a_budget_and_the_limit_an_hour_count_for_a_replica_set(cluster):
     service = Service(cluster)
     budgets = cluster.world.memory.queues.budgets
-    budgets.take(service.entry.key, {"ns/keep": 2})
+    budgets.set_selected(service.entry.key, {"ns/keep": 2})
     budgets.allow("ns/keep", 0)
     cluster.look()
     assert cluster.begun == []
@@ -916,7 +916,7 @@ def test_an_administrator_has_moves_left_when_tenants_used_up_theirs():
 def test_a_budget_counts_for_an_administrator_too(cluster):
     entry = cluster.job(pods=2)
     budgets = cluster.world.memory.queues.budgets
-    budgets.take(entry.key, {"ns/keep": 2})
+    budgets.set_selected(entry.key, {"ns/keep": 2})
     budgets.allow("ns/keep", 1)
     ask(cluster, entry, ["r2-h1"])
     cluster.look()
@@ -1089,7 +1089,7 @@ def broken(cluster):
     cluster.world.put("job", job)
     entry = cluster.world.memory.entries[id_of(job)]
     entry.observe(make_known(entry.job))
-    cluster.world.memory.admissions.enter(entry)
+    cluster.world.memory.admissions.enqueue_entry(entry)
     waiting = cluster.world.memory.queues.entries[entry.key]
     waiting.restart(cluster.clock.time - HOUR)
     assert not cycle(cluster.world.memory.state, cluster.world.memory.queues, cluster.clock.time).admitted
