@@ -94,7 +94,7 @@ class CertificateManager:
                 self._said.pop(_UNCHECKED, None)
             await asyncio.sleep(self._options.check_seconds if self.bundle else min(1.0, self._options.check_seconds))
 
-    async def leave(self) -> None:
+    async def withdraw_replica(self) -> None:
         """Say that this replica serves nothing any more. Raises nothing: its entry ends by itself."""
         if not self._options.sign or self.bundle is None:
             return

@@ -113,7 +113,7 @@ class _Bucket:
     at: float  # monotonic
     tokens: float = BURST
 
-    def take(self, now: float) -> bool:
+    def take_token(self, now: float) -> bool:
         """Take a token, if there is one."""
         self.tokens = min(float(BURST), self.tokens + (now - self.at) / REFILL_SECONDS)
         self.at = now
@@ -219,7 +219,7 @@ class EventRecorder:
             if len(self._buckets) > SERIES:
                 self._buckets.popitem(last=False)
         self._buckets.move_to_end(regarding)
-        return bucket.take(now)
+        return bucket.take_token(now)
 
     async def _write_new(self) -> None:
         while True:

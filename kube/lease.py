@@ -146,7 +146,7 @@ class LeaderElector:
         """Take or renew the lease, within ``seconds``; whether it is ours afterwards. Raises nothing."""
         try:
             async with asyncio.timeout(seconds):
-                return await self._take()
+                return await self._take_lease()
         except (Conflict, NotFound):
             self._lease = None  # somebody else wrote: read before the next attempt
         except (TimeoutError, KubeError) as error:
@@ -155,13 +155,13 @@ class LeaderElector:
             log.warning("lease not renewed", lease=self._name, error=str(error) or f"no answer within {seconds:.1f} s")
         return False
 
-    async def _take(self) -> bool:
+    async def _take_lease(self) -> bool:
         lease = self._lease or await self._read()
         if lease is None:
             sent = self._clock.monotonic()
             try:
                 body = self._body(None)
-                self._hold(await self._client.create(LEASES, body, self._namespace, type=Lease), sent)
+                self._hold_lease(await self._client.create(LEASES, body, self._namespace, type=Lease), sent)
             except AlreadyExists:
                 return False
             return True
@@ -171,7 +171,7 @@ class LeaderElector:
             if self.holder and self._clock.monotonic() < self._observed_at + (lease.spec.lease_duration_seconds or 0):
                 return False
         sent = self._clock.monotonic()
-        self._hold(await self._client.replace(LEASES, self._body(lease), self._namespace, type=Lease), sent)
+        self._hold_lease(await self._client.replace(LEASES, self._body(lease), self._namespace, type=Lease), sent)
         return True
 
     async def _read(self) -> Lease | None:
@@ -186,7 +186,7 @@ class LeaderElector:
         if record != self._observed:
             self._observed, self._observed_at = record, self._clock.monotonic()
 
-    def _hold(self, lease: Lease, sent: float) -> None:
+    def _hold_lease(self, lease: Lease, sent: float) -> None:
         self._lease = lease
         self._observe(lease)
         self._lead_until = sent + self._lease_seconds * RENEW_DEADLINE

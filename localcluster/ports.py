@@ -29,7 +29,7 @@ class Reservation:
                 self.close()
                 raise OSError(f"no {count} free ports on 127.0.0.1 below the ephemeral range")
             with suppress(OSError):
-                self._held.append(_hold(port))
+                self._held.append(_hold_port(port))
 
     @property
     def ports(self) -> list[int]:
@@ -44,7 +44,7 @@ class Reservation:
         self._held.clear()
 
 
-def _hold(port: int) -> tuple[socket.socket, socket.socket]:
+def _hold_port(port: int) -> tuple[socket.socket, socket.socket]:
     """The bound socket and the lock of a port. OSError where somebody listens there or has reserved it."""
     lock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)

@@ -206,7 +206,7 @@ def run(folder: Path, options: Options, *, progress: Progress, ready: Callable[[
     Raises AlreadyUp, and what ``LocalCluster.up`` raises.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _leave)
+        signal.signal(number, _end_on_signal)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     state = State(pid=os.getpid(), started=start_time(os.getpid()) or 0)
 
@@ -243,7 +243,7 @@ def run(folder: Path, options: Options, *, progress: Progress, ready: Callable[[
             cluster.stop()
 
 
-def _leave(number: int, _: object) -> NoReturn:
+def _end_on_signal(number: int, _: object) -> NoReturn:
     raise SystemExit(0 if number == signal.SIGTERM else 130)
 
 

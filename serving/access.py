@@ -87,7 +87,7 @@ class Access:
         if (task := self._asking.get(key)) is None:
             if not self._may_ask(now):
                 return known.verdict if known is not None and known.usable(now) else TOO_MANY
-            task = self._asking[key] = asyncio.create_task(self._ask(key, token))
+            task = self._asking[key] = asyncio.create_task(self._ask_server(key, token))
             task.add_done_callback(lambda _: self._asking.pop(key, None))
         return await asyncio.shield(task)  # a client that leaves takes nobody's answer
 
@@ -99,7 +99,7 @@ class Access:
         self._left -= 1.0
         return True
 
-    async def _ask(self, key: bytes, token: str) -> Verdict:
+    async def _ask_server(self, key: bytes, token: str) -> Verdict:
         try:
             verdict = await self._review(token)
         except KubeError as error:

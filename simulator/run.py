@@ -131,13 +131,13 @@ class Simulation:
         self.queues.submit(waiting(track.job, self.policy), self.now)
 
     def _end(self, track: Track) -> None:
-        self._leave(track)
+        self._leave_nodes(track)
         track.finish(self.now)
         self.done += 1
         self.queues.forget(self.site.state, track.job.key)
 
     def _gone(self, track: Track) -> None:
-        self._leave(track)
+        self._leave_nodes(track)
         self.tally.waits(track.job, 1)
         self.queues.release_and_requeue(self.site.state, track.job.key, self.now)
 
@@ -147,7 +147,7 @@ class Simulation:
             return
         self._offer(track, track.where)
 
-    def _leave(self, track: Track) -> None:
+    def _leave_nodes(self, track: Track) -> None:
         """Its pods are gone."""
         if self.mover is not None:
             self.mover.forget(track.job.key)
@@ -155,7 +155,7 @@ class Simulation:
             self.tally.takes(track.where, -1)
             self.tally.runs(-int(track.running))
             self.site.clear(track.where, self.queues)
-        track.leave()
+        track.leave_nodes()
 
     # -- what is decided --------------------------------------------------------------------------------------
 
@@ -185,7 +185,7 @@ class Simulation:
             anybody = True
             track, left = self.tracks[key], elastic.hold_elsewhere(self.site.state, self.queues, key, grant)
             if track.where is not None:
-                self.site.leave(track.where, left, self.queues)
+                self.site.send_off(track.where, left, self.queues)
             self.tally.runs(-int(track.running))
             track.move(self.now, self.options.checkpoint)
             self._later(self.options.grace, Kind.MOVED, track)
@@ -311,7 +311,7 @@ class Simulation:
             self.tally.runs(1)
             self._end_later(track)
         elif track.tries >= self.options.retries:
-            self._leave(track)
+            self._leave_nodes(track)
             track.give_up(self.now, f"kubelets refused its pods: {refused[0]}")
             self.done += 1
             self.queues.forget(self.site.state, track.job.key)

@@ -117,7 +117,7 @@ class Track:
         self.turn += 1
         self.running, self.done = False, 0.0
 
-    def leave(self) -> None:
+    def leave_nodes(self) -> None:
         """Its pods are gone."""
         self.where, self.running, self.leaving = None, False, False
 

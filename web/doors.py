@@ -100,7 +100,7 @@ class _Guarded(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._crowd.enter(self)
+        self._crowd.add_connection(self)
         self._inner.connection_made(transport)
         if isinstance(transport, asyncio.Transport):
             if self._crowd.full:
@@ -109,7 +109,7 @@ class _Guarded(asyncio.Protocol):
                 self._timer = asyncio.get_running_loop().call_later(FIRST_SECONDS, transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._crowd.leave(self)
+        self._crowd.remove_connection(self)
         self._heard()
         self._inner.connection_lost(exc)
 
@@ -148,11 +148,11 @@ class Entrance:
         """Whether there are more than may be."""
         return len(self._inside) > self._most
 
-    def enter(self, one: _Guarded) -> None:
+    def add_connection(self, one: _Guarded) -> None:
         """A connection is made."""
         self._inside.add(one)
 
-    def leave(self, one: _Guarded) -> None:
+    def remove_connection(self, one: _Guarded) -> None:
         """A connection is gone."""
         self._inside.discard(one)
 

@@ -169,11 +169,11 @@ class Events:
         if kept is not None and self._clock() - kept[0] < KEPT_SECONDS:
             return kept[1]
         if (task := self._asking.get(key)) is None:
-            task = self._asking[key] = asyncio.create_task(self._ask(key, subject))
+            task = self._asking[key] = asyncio.create_task(self._fetch_answer(key, subject))
             task.add_done_callback(lambda _: self._asking.pop(key, None))
         return await asyncio.shield(task)
 
-    async def _ask(self, key: str, subject: Subject) -> EventsAnswer:
+    async def _fetch_answer(self, key: str, subject: Subject) -> EventsAnswer:
         async with self._few:
             told = await self._read(subject)
         self._kept[key] = self._clock(), told

@@ -44,7 +44,7 @@ class History:
         self.samples: deque[Sample] = deque(maxlen=int(span / step))
         self._evictions = 0
 
-    def take(self, board: Board, now: float) -> None:
+    def take_sample(self, board: Board, now: float) -> None:
         """Take a sample where one is due."""
         if self.samples and 0 <= now - self.samples[-1].at < self.step:
             return

@@ -89,9 +89,9 @@ class Feed:
         """All objects that there are, by kind and key."""
         for kind in self.handlers:
             for key, one in tuple(objects.get(kind, {}).items()):
-                self.take(kind, key, one)
+                self.show_object(kind, key, one)
 
-    def take(self, kind: str, key: str, one: Any) -> None:
+    def show_object(self, kind: str, key: str, one: Any) -> None:
         """One object as it is now; None where it is gone."""
         try:
             self.handlers[kind](one, key)
@@ -138,7 +138,7 @@ class Live:
 
     def _tell(self, kind: str, key: str, one: Any) -> None:
         if self._feed is not None:  # before, all is still being listed
-            self._feed.take(kind, key, one)
+            self._feed.show_object(kind, key, one)
 
     def inside(self, name: str) -> tuple[Described | None, FlexTopo | None]:
         """What is known of the inside of a host."""
@@ -178,7 +178,7 @@ class Live:
             log.info("watching", hosts=len(board.hosts), pods=len(board.pods), workloads=len(board.holders))
             while True:
                 hub.publish()
-                hub.history.take(board, self._clock.now())
+                hub.history.take_sample(board, self._clock.now())
                 await asyncio.sleep(TICK)
 
     def fill(self, board: Board) -> None:

@@ -67,14 +67,14 @@ class Prometheus:
         """Column by column, as curves are drawn. ``levels``: in the order of the tree. Raises PrometheusError."""
         if self._kept is None or self._clock.monotonic() - self._kept[0] >= KEPT_SECONDS:
             if self._asking is None or self._asking.done():
-                self._asking = asyncio.create_task(self._ask(resource, levels))
+                self._asking = asyncio.create_task(self._ask_prometheus(resource, levels))
             await asyncio.shield(self._asking)
         found = self._kept[1] if self._kept is not None else PrometheusError("nothing was asked")
         if isinstance(found, PrometheusError):
             raise PrometheusError(str(found))
         return found
 
-    async def _ask(self, resource: str, levels: Sequence[str]) -> None:
+    async def _ask_prometheus(self, resource: str, levels: Sequence[str]) -> None:
         found: dict[str, Any] | PrometheusError
         try:
             found = await self._columns(resource, levels)

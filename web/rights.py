@@ -164,7 +164,7 @@ class ReviewedRights:
         if (task := self._asking.get(key)) is None:
             if known is None and not self._may_ask(now):
                 return TOO_MANY
-            task = self._asking[key] = asyncio.create_task(self._ask(key, token, tuple(namespaces)))
+            task = self._asking[key] = asyncio.create_task(self._ask_server(key, token, tuple(namespaces)))
             task.add_done_callback(lambda _: self._asking.pop(key, None))
         return await asyncio.shield(task)
 
@@ -191,7 +191,7 @@ class ReviewedRights:
         self._left -= 1.0
         return True
 
-    async def _ask(self, key: bytes, token: str, namespaces: Collection[str]) -> Seen:
+    async def _ask_server(self, key: bytes, token: str, namespaces: Collection[str]) -> Seen:
         known = self._known.get(key)
         try:
             user = await self._review(token)

@@ -187,13 +187,13 @@ class Page:
     # --- questions ---------------------------------------------------------------------------------------------------
 
     async def _queues(self, _: web.Request, seen: Seen) -> web.Response:
-        return await self._ask(lambda: self._questions.queues(seen.sight), ("", seen.sight))
+        return await self._answer_question(lambda: self._questions.queues(seen.sight), ("", seen.sight))
 
     async def _explain(self, request: web.Request, seen: Seen) -> web.Response:
         key = request.query.get("key", "")
         if not seen.sight.names(key.partition("/")[0]) or key not in self._hub.board.holders:
             return _absent()
-        return await self._ask(lambda: self._questions.explain(key, seen.sight), (key, seen.sight))
+        return await self._answer_question(lambda: self._questions.explain(key, seen.sight), (key, seen.sight))
 
     async def _whatif(self, request: web.Request, seen: Seen) -> web.Response:
         if not seen.sight.hosts:
@@ -208,9 +208,11 @@ class Page:
         except UnicodeDecodeError:
             return web.Response(status=422, text="the manifest is no UTF-8 text", headers=HEADERS)
         namespace = request.query.get("namespace", "") or "default"
-        return await self._ask(lambda: self._questions.place(text, namespace, seen.sight))
+        return await self._answer_question(lambda: self._questions.place(text, namespace, seen.sight))
 
-    async def _ask(self, question: Callable[[], Any], name: tuple[str, Sight] | None = None) -> web.Response:
+    async def _answer_question(
+        self, question: Callable[[], Any], name: tuple[str, Sight] | None = None
+    ) -> web.Response:
         """The answer; one that is asked for again by its name serves all who see the same for a few seconds."""
         kept = self._answers.get(name) if name is not None else None
         if kept is not None and self._clock.monotonic() - kept[0] < ANSWER_SECONDS:

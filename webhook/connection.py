@@ -210,7 +210,7 @@ class ReviewConnection(RequestHandler):
         """Forget what was begun, and leave the place to another."""
         self._forget()
         super().connection_lost(exc)
-        self._place.leave()
+        self._place.leave_crowd()
 
     async def start(self) -> None:
         """Serve what aiohttp reads, until the connection ends.

@@ -76,7 +76,7 @@ class Place:
     def holds(self, size: int) -> None:
         """So much of a body is there, and it is not whole."""
         if self._crowd is not None:
-            self._crowd.hold(self, size)
+            self._crowd.count_bytes(self, size)
 
     def answered(self, now: float, *, known: bool) -> None:
         """It has its answer. ``known``: to a review."""
@@ -84,7 +84,7 @@ class Place:
         if self._crowd is not None:
             self._crowd.settle(self, known=known)
 
-    def take(self, size: int) -> int:
+    def hold_bytes(self, size: int) -> int:
         """So many bytes of a body that is not whole are there; returns how many more than before."""
         more, self.held = size - self.held, size
         return more
@@ -94,7 +94,7 @@ class Place:
         was, self.known = self.known, True
         return not was
 
-    def leave(self) -> None:
+    def leave_crowd(self) -> None:
         """It is gone."""
         crowd, self._crowd = self._crowd, None
         self.end = self.unread = _nothing
@@ -130,7 +130,7 @@ class Crowd:
         """How many are connected."""
         return len(self._places)
 
-    def enter(self, now: float, end: Callable[[], object], unread: Callable[[], bool]) -> Place | None:
+    def admit_connection(self, now: float, end: Callable[[], object], unread: Callable[[], bool]) -> Place | None:
         """A place for a newcomer, for which another may have to go; None where it has to wait.
 
         ``end``, ``unread``: as `Place` has them.
@@ -161,16 +161,16 @@ class Crowd:
         """No newcomer waits, or it tries again by itself."""
         self._on_room = None
 
-    def hold(self, place: Place, size: int) -> None:
+    def count_bytes(self, place: Place, size: int) -> None:
         """``place`` holds so many bytes of a body that is not whole."""
-        self.held += place.take(size)
+        self.held += place.hold_bytes(size)
         while self.held > self.most_bytes and (large := [one for one in self._places if one.held >= LARGE_BYTES]):
             others = [one for one in large if one is not place]
             self._end(min(others or large, key=_since), Why.BODIES)
 
     def settle(self, place: Place, *, known: bool) -> None:
         """``place`` has its answer."""
-        self.held += place.take(0)
+        self.held += place.hold_bytes(0)
         if known and place.get_known():
             self._strangers -= 1
         if self._on_room is not None:
@@ -204,7 +204,7 @@ class Crowd:
 
     def _end(self, place: Place, why: Why) -> None:
         end = place.end
-        place.leave()
+        place.leave_crowd()
         self._tell(why)
         end()
 

@@ -138,7 +138,7 @@ class Listener:
                 return False
             now = self._clock.monotonic()
             making = _Making()
-            place = self.crowd.enter(now, making.cancel, partial(_unread, accepted))
+            place = self.crowd.admit_connection(now, making.cancel, partial(_unread, accepted))
             self._held = accepted if place is None else None
             if place is None:
                 self._pause(self.crowd.wait(now))
@@ -160,10 +160,10 @@ class Listener:
                 ssl_shutdown_timeout=goodbye,
             )
         except OSError as error:  # SSLError is one; so is a handshake that takes too long
-            place.leave()
+            place.leave_crowd()
             log.debug("a connection was not made", error=str(error))
         except BaseException:
-            place.leave()
+            place.leave_crowd()
             raise
 
 

@@ -327,4 +327,4 @@ async def serve(
         await server.drain(settings.webhook_drain_seconds)
         for task in background:
             task.cancel()
-    await manager.leave()  # only now is no certificate served any more
+    await manager.withdraw_replica()  # only now is no certificate served any more

@@ -190,7 +190,7 @@ class _Merging:
         zones = {zone: MemoryNode(0, table, (zone,)) for zone, table in sorted(tables.items())}
         for owner in sorted(held):
             for block in held[owner]:
-                _take(zones, block)
+                _take_block(zones, block)
         return bool(allocatable), zones, held
 
     def devices(self, remembered: Mapping[str, Mapping[str, Zones]]) -> dict[str, dict[str, Device]]:
@@ -348,7 +348,7 @@ def _release(zones: dict[int, MemoryNode], block: Block) -> None:
         zones[zone] = MemoryNode(max(0, count), tables, node.cells if count > 0 else (zone,))
 
 
-def _take(zones: dict[int, MemoryNode], block: Block) -> None:
+def _take_block(zones: dict[int, MemoryNode], block: Block) -> None:
     """Take a block from what is free, as the kubelet does."""
     size = block.size
     for zone in block.numa_affinity or ():

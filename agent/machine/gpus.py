@@ -157,18 +157,18 @@ class _Session:
         except nvml.NVMLError as error:
             if error.value not in _HARMLESS:
                 fault = str(error)
-        if not fault and self._ask(lambda: nvml.nvmlDeviceGetRemappedRows(handle)[3], 0):
+        if not fault and self._ask_nvml(lambda: nvml.nvmlDeviceGetRemappedRows(handle)[3], 0):
             fault = "a memory row could not be remapped"
         if fault:
             self.problems.append(f"GPU {index} ({uuid}): {fault}")
-        model = _text(self._ask(lambda: nvml.nvmlDeviceGetName(handle), ""))
+        model = _text(self._ask_nvml(lambda: nvml.nvmlDeviceGetName(handle), ""))
         return _Found(Gpu(address, uuid, index, model, memory, self._zone(address, handle), fault), handle)
 
     def _zone(self, address: str, handle: Any) -> int | None:
         device = self.pci.get(address)
         if device is not None and device.zone is not None:
             return device.zone
-        words: Sequence[int] = self._ask(
+        words: Sequence[int] = self._ask_nvml(
             lambda: self.nvml.nvmlDeviceGetMemoryAffinity(handle, _AFFINITY_WORDS, _NODE_SCOPE), ()
         )
         zones = [64 * i + bit for i, word in enumerate(words) for bit in range(64) if word >> bit & 1]
@@ -197,12 +197,12 @@ class _Session:
                 break  # there are no more, or none at all
             if not active:
                 continue
-            if version := self._ask(partial(nvml.nvmlDeviceGetNvLinkVersion, handle, link), 0):
+            if version := self._ask_nvml(partial(nvml.nvmlDeviceGetNvLinkVersion, handle, link), 0):
                 found.note_version(version)
-            remote = self._ask(partial(nvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link), None)
+            remote = self._ask_nvml(partial(nvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link), None)
             address = pci.normal(_text(remote.busId)) if remote else ""
             guess = _GPU if address in addresses else _SWITCH
-            kind = self._ask(partial(nvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link), guess)
+            kind = self._ask_nvml(partial(nvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link), guess)
             if kind == _GPU and address in addresses:
                 found.link(address)
             elif kind == _SWITCH:
@@ -217,7 +217,7 @@ class _Session:
             yield Link(one.gpu.address, other.gpu.address, self._level(one, other), nvlinks, text)
 
     def _level(self, one: _Found, other: _Found) -> str:
-        ancestor = self._ask(lambda: self.nvml.nvmlDeviceGetTopologyCommonAncestor(one.handle, other.handle), None)
+        ancestor = self._ask_nvml(lambda: self.nvml.nvmlDeviceGetTopologyCommonAncestor(one.handle, other.handle), None)
         if ancestor in LEVELS:
             return LEVELS[ancestor]
         devices = self.pci.get(one.gpu.address), self.pci.get(other.gpu.address)
@@ -227,7 +227,7 @@ class _Session:
         """A GPU that fell silent keeps its links: they say where it sits, and come back with it."""
         yield from (link for link in self.before.links if link.one in silent or link.other in silent)
 
-    def _ask(self, call: Callable[[], T], default: T) -> T:
+    def _ask_nvml(self, call: Callable[[], T], default: T) -> T:
         try:
             return call()
         except self.nvml.NVMLError:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from localcluster.kubelets.hardware import Hardware, Settings, bits, mask_of
 from localcluster.kubelets.masks import Hint, Hints, subsets, sums
-from localcluster.kubelets.picking import Topology, take
+from localcluster.kubelets.picking import Topology, take_by_topology
 from localcluster.kubelets.pods import INIT, Container, Pod
 from localcluster.kubelets.refusals import NotAdmitted, Refusal
 
@@ -75,8 +75,8 @@ class CpuManager:
         usable, taken = self.free | reusable, 0
         if affinity.mask is not None:
             aligned = usable & self._aligned(affinity.mask)
-            taken = self._take(aligned, min(wanted, aligned.bit_count()))
-        taken |= self._take(usable & ~taken, wanted - taken.bit_count())
+            taken = self._take_cpus(aligned, min(wanted, aligned.bit_count()))
+        taken |= self._take_cpus(usable & ~taken, wanted - taken.bit_count())
         self.default &= ~taken
         self.held.setdefault(pod.uid, {})[container.name] = taken
         left = reusable | taken if container.kind == INIT else reusable & ~taken
@@ -98,11 +98,11 @@ class CpuManager:
         sockets = {self._hardware.zones[position].socket for position in bits(zones & self._zones)}
         return mask_of(cpu for socket in sockets for cpu in bits(self.topology.sockets[socket]))
 
-    def _take(self, usable: int, wanted: int) -> int:
+    def _take_cpus(self, usable: int, wanted: int) -> int:
         if wanted > usable.bit_count():
             text = f"not enough cpus available to satisfy request: requested={wanted}, available={usable.bit_count()}"
             raise NotAdmitted(Refusal.unexpected(text))
-        return take(self.topology, usable, wanted, self._options)
+        return take_by_topology(self.topology, usable, wanted, self._options)
 
     def release(self, uid: str) -> None:
         """Take back all that the pod holds."""

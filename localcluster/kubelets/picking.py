@@ -46,7 +46,7 @@ class Topology:
         return mask_of(cpu for core in self.cores.values() if core & cpus for cpu in bits(core))
 
 
-def take(topology: Topology, usable: int, wanted: int, options: frozenset[str]) -> int:
+def take_by_topology(topology: Topology, usable: int, wanted: int, options: frozenset[str]) -> int:
     """``wanted`` CPUs of ``usable``, which has that many."""
     spread = SPREAD_CORES in options
     if SPREAD_ZONES in options:
@@ -77,7 +77,7 @@ class _Picker:
     def __init__(self, topology: Topology, usable: int, wanted: int) -> None:
         self._topology, self._free, self.needed, self.taken = topology, usable, wanted, 0
 
-    def _take(self, cpus: int) -> None:
+    def _take_cpus(self, cpus: int) -> None:
         self.taken |= cpus
         self._free &= ~cpus
         self.needed -= cpus.bit_count()
@@ -87,7 +87,7 @@ class _Picker:
         for cpu in cpus:
             if self.needed <= 0:
                 return
-            self._take(1 << cpu)
+            self._take_cpus(1 << cpu)
 
     # Order: fewer free CPUs first, then by number
 
@@ -137,7 +137,7 @@ class _Picker:
         for name in order:
             cpus = parts[name]
             if (cpus & free).bit_count() == (size or cpus.bit_count()) and self.needed >= cpus.bit_count():
-                self._take(cpus)
+                self._take_cpus(cpus)
 
     def whole_sockets(self) -> None:
         """Free sockets; the kubelet takes all sockets to be of one size."""
@@ -170,7 +170,7 @@ class _Picker:
         if self.needed % 2 and threads > 1 and len(cpus) > self.needed:
             cpus = cpus[:-1]
         if len(cpus) == self.needed:
-            self._take(mask_of(iter(cpus)))
+            self._take_cpus(mask_of(iter(cpus)))
 
 
 def _across_zones(topology: Topology, usable: int, wanted: int, group: int, *, spread: bool) -> int:

@@ -45,11 +45,11 @@ def program(name: str, *, progress: Progress, sums: Mapping[str, str] | None = N
     if not cached([name]):
         with alone(cache_directory(), progress):
             if not cached([name]):
-                _take(one, held, progress, clock)
+                _fetch_release(one, held, progress, clock)
     return _place(one)
 
 
-def _take(one: Release, held: Mapping[str, str], progress: Progress, clock: Clock) -> None:
+def _fetch_release(one: Release, held: Mapping[str, str], progress: Progress, clock: Clock) -> None:
     place = _place(one)
     place.parent.mkdir(parents=True, exist_ok=True)
     digest = _sum(one, held, progress)

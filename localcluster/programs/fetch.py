@@ -138,13 +138,13 @@ def _open(url: str, headers: dict[str, str]) -> Any:
     opener = urllib.request.build_opener(redirects)
     found: list[Any] = []
 
-    def ask() -> None:
+    def open_url() -> None:
         try:
             found.append(opener.open(request, timeout=ANSWER_SECONDS))
         except Exception as error:  # noqa: BLE001 - it is raised below
             found.append(error)
 
-    thread = threading.Thread(target=ask, daemon=True)
+    thread = threading.Thread(target=open_url, daemon=True)
     thread.start()
     hops = -1
     while not found and hops < redirects.hops:  # who answers with a redirect has answered

@@ -102,7 +102,7 @@ def _isolate() -> None:
         _mount("tmpfs", path, MS_NOSUID | MS_NODEV, "tmpfs", "mode=755,size=16m")
 
 
-def _enter(folder: str) -> None:
+def _enter_machine(folder: str) -> None:
     """See the machine of the node in ``folder``, and the folder's part ``kubelet`` as the kubelet's own."""
     # In this namespace, whose mounts alone may be bound; and before memory lies over where they may be.
     own = os.open(f"{folder}/kubelet", os.O_PATH)
@@ -126,7 +126,7 @@ def main() -> NoReturn:
     parent, folder, program = os.getppid(), sys.argv[1], sys.argv[2]
     _unshare()
     binary = os.open(program, os.O_RDONLY | os.O_CLOEXEC)
-    _enter(folder)
+    _enter_machine(folder)
     os.chdir("/")
     # It was set before (``localcluster.launch``), and new credentials may have cleared it.
     _checked(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl", "PR_SET_PDEATHSIG")

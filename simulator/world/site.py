@@ -95,7 +95,7 @@ class Site:
         inside = {node for node, path in values.items() if any(path[: len(domain)] == domain for domain in domains)}
         return {key for key, _, node in where.pods if node in inside}
 
-    def leave(self, where: Where, left: Iterable[Assignment], queues: Queues) -> None:
+    def send_off(self, where: Where, left: Iterable[Assignment], queues: Queues) -> None:
         """The pods in these slots are told to go; until they are gone they take their nodes by themselves."""
         keys = set[str]()
         for part in left:

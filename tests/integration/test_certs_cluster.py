@@ -277,10 +277,10 @@ async def test_a_replica_that_leaves_says_so(client, namespace):
     one, two = replica(client, namespace), replica(client, namespace, "b")
     await one.refresh()
     await two.refresh()
-    await one.leave()
+    await one.withdraw_replica()
     assert set((await stored(client, namespace)).replicas) == {"b"}
     await client.delete(SECRETS, "certs", namespace)
-    await two.leave()  # there is nothing to say it in
+    await two.withdraw_replica()  # there is nothing to say it in
 
 
 async def test_a_leaf_is_made_anew_when_it_is_asked_for(client, namespace, configuration):

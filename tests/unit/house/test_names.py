@@ -7,8 +7,8 @@ from support.imports import PACKAGES, modules
 
 # Verbs that stand alone, and what they were called that have a word of the field by now.
 BANNED = frozenset({
-    "again", "back", "look", "park", "parked", "stir", "taking", "told", "undo", "unpark",
-    "Known", "Inside", "Look", "Neighbours", "Outlook", "Told",
+    "again", "ask", "back", "enter", "hold", "leave", "look", "park", "parked", "stir", "take", "taking", "told",
+    "undo", "unpark", "Known", "Inside", "Look", "Neighbours", "Outlook", "Take", "Told",
 })  # fmt: skip
 
 

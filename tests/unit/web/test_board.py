@@ -226,6 +226,6 @@ def test_what_is_free_in_no_whole_domain_is_stranded(board):
 def test_samples_are_kept_for_a_day_and_no_longer(board):
     history = History(step=30.0, span=90.0)
     for moment in range(0, 300, 10):
-        history.take(board, float(moment))
+        history.take_sample(board, float(moment))
     assert history.columns()["at"] == [210.0, 240.0, 270.0]
     assert history.columns()["stranded"] == [[0, 0, 0], [0, 0, 0]]

@@ -24,7 +24,7 @@ class Clients:
         self.crowd = Crowd(most, tell=self.why.append, **arguments)
 
     def come(self, name, now, unread=nothing):
-        return self.crowd.enter(now, lambda: self.gone.append(name), unread)
+        return self.crowd.admit_connection(now, lambda: self.gone.append(name), unread)
 
     def known(self, name, now):
         place = self.come(name, now)
@@ -95,8 +95,8 @@ def test_a_newcomer_waits_where_nobody_is_slow_or_idle_and_is_told_when_there_is
     assert clients.come("c", 0.6)
     assert clients.come("d", 0.6) is None
     clients.crowd.await_room(lambda: told.append(2))
-    second.leave()
-    second.leave()
+    second.leave_crowd()
+    second.leave_crowd()
     assert told == [1, 2]
     assert clients.come("d", 0.6)
     assert not clients.gone
@@ -136,7 +136,7 @@ def test_of_those_that_send_large_bodies_the_one_that_began_first_goes():
     assert clients.crowd.held == 5 * LARGE_BYTES - 1
     places[3].holds(11 * LARGE_BYTES)
     assert clients.gone == ["b", "d"], "where there is no other, the one that is too large itself"
-    places[0].leave()
+    places[0].leave_crowd()
     assert clients.crowd.held == 0
 
 
@@ -165,7 +165,7 @@ def test_what_is_counted_is_what_is_there(seed):
             case 3 if place:
                 place.answered(now, known=dice.random() < 0.7)
             case 4 if place:
-                place.leave()
+                place.leave_crowd()
         places = [one for one in places if one in clients.crowd._places]
         assert len(clients.crowd) == len(places) <= 8
         assert clients.crowd._strangers == sum(not one.known for one in places) <= 4
@@ -231,7 +231,7 @@ class Attack:
         self.taken[began] = now - began
         self.connection = place
         if not self.kept:
-            place.leave()
+            place.leave_crowd()
 
     def look(self, _):
         self.crowd.stop_awaiting_room()
@@ -242,7 +242,7 @@ class Attack:
 
     def admit(self, now):
         while self.queue and not self.waits:
-            place = self.crowd.enter(now, nothing, nothing)
+            place = self.crowd.admit_connection(now, nothing, nothing)
             if place is None:
                 self.crowd.await_room(self.room)
                 self.waits = True
@@ -282,7 +282,7 @@ def test_a_burst_of_api_servers_is_served_whole_also_by_a_slow_machine(handshake
 
     crowd, now, waiting, served, places = Crowd(256, tell=why.append), 0.0, 2000, 0, deque()
     while served < 2000:
-        while waiting and (place := crowd.enter(now, nothing, hello)) is not None:
+        while waiting and (place := crowd.admit_connection(now, nothing, hello)) is not None:
             waiting -= 1
             places.append(place)
         now += handshake
