@@ -171,6 +171,9 @@ async def test_no_pod_that_was_let_go_waits_for_devices(variant):
         for name, why in list(watch.unschedulable.items())[:20] if variant == "topogate" else ():
             print(f"  {name}: {why}")
         print(f"  let go and without a node at the end: {hanging}", flush=True)
+        for plan in plans if variant == "topogate" else ():
+            if plan.name not in stream.complete:
+                print(f"  {plan}\n{(await here.run('explain', plan.name)).stdout}", flush=True)
         if variant == "topogate":
             assert hanging == []
             assert len(stream.complete) == len(plans), [pod.metadata.name for pod in alive]

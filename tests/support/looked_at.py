@@ -15,6 +15,7 @@ from ungater.model.actions import (
     Dequeue,
     Enqueue,
     Instruction,
+    LoseTurns,
     Release,
     Ungate,
     UpdateSpec,
@@ -99,6 +100,8 @@ class LookedAt(World):
             case Enqueue(lost, until, asked):
                 record.lost, record.asked = lost, asked
                 self.memory.admissions.enqueue_entry(record, until)
+            case LoseTurns(pods):
+                self.memory.in_flight.lose_turns(record, pods)
             case Dequeue():
                 self.memory.admissions.dequeue_entry(record)
             case Release(wanted):

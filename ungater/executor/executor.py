@@ -33,6 +33,7 @@ from ungater.model.actions import (
     GiveUpMove,
     HoldUp,
     Instruction,
+    LoseTurns,
     Release,
     Remove,
     RequeueAfter,
@@ -141,6 +142,8 @@ class Executor:
             case Delete(pod, reason, message, at_once):
                 self._recorder.event(reference(PODS, pod), "Warning", reason, "Replace", message)
                 self._pods.delete(entry, pod, at_once=at_once)
+            case LoseTurns(pods):
+                cache.in_flight.lose_turns(entry, pods)
             case HoldUp(since):
                 entry.hold_up(since)
             case ShrinkLater():

@@ -195,6 +195,12 @@ class Ungate(_Instruction, frozen=True):
     index: int
 
 
+class LoseTurns(_Instruction, frozen=True):
+    """Nobody waits any more for these pods (uids), which waited for their turn at a node and do not go there now."""
+
+    pods: tuple[str, ...]
+
+
 class Delete(_Instruction, frozen=True):
     """Delete a pod that stands where it has no slot; its owner makes another. ``at_once``: nobody would stop it."""
 
@@ -242,6 +248,7 @@ Instruction = (
     | RestoreAdmission
     | Shrink
     | Ungate
+    | LoseTurns
     | Delete
     | EmitEvent
 )

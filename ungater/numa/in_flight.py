@@ -20,7 +20,7 @@ Rules
 - All of it is in memory; after a restart what is on its way is seen from the pods, and waiting begins anew.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from clock import Clock
 from engine.claims.asks import DeviceAsk
@@ -317,6 +317,13 @@ class InFlightPods:
         waiting.pop(uid, None)
         if not waiting:
             self._waiting.pop(held.node, None)
+
+    def lose_turns(self, entry: WorkloadEntry, pods: Iterable[str]) -> None:
+        """Pods (uids) that waited for their turn do not go now: who waits for them there is looked at again."""
+        for uid in pods:
+            if held := entry.held.get(uid):
+                self.stop_waiting(entry, uid)
+                self.changed(held.node)
 
     def stop_all(self, entry: WorkloadEntry) -> None:
         """The job has no slots any more."""

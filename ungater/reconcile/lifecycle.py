@@ -23,16 +23,19 @@ from ungater.model.actions import (
     EvictSome,
     Free,
     Instruction,
+    LoseTurns,
     ReconcileContext,
     Release,
     RequeueAfter,
     RestoreAdmission,
     Start,
     Suspend,
+    Ungate,
     UpdateSpec,
     WriteConditions,
 )
 from ungater.model.conditions import WantedCondition, moment, timestamp
+from ungater.model.held_pods import HoldReason
 from ungater.model.job_view import JobView
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
@@ -66,7 +69,21 @@ def decide(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: floa
     if any(not isinstance(one, RequeueAfter) for one in missing):
         return [*done, *missing]
     going_on = lost(entry, losing, rules, now) if losing is not None else running(entry, rules, now)
-    return [*done, *missing, *native_groups.together(entry, going_on, rules, now)]
+    together = native_groups.together(entry, going_on, rules, now)
+    return [*done, *missing, *_out_of_turn(entry, together), *together]
+
+
+def _out_of_turn(entry: WorkloadEntry, steps: Iterable[Instruction]) -> list[Instruction]:
+    """What becomes of pods that waited for their turn at a node, and do not go there now whoever is on the way.
+
+    Another may go ahead of them for the claim that they share, or what they ask for was changed. Nobody overtakes those
+    who wait for a turn, so all others would wait for them as long as they stay gated.
+    """
+    if not entry.held:
+        return []
+    going = {one.pod.metadata.uid for one in steps if isinstance(one, Ungate)}
+    out = [uid for uid, held in entry.held.items() if uid not in going and held.why is not HoldReason.REFUSED]
+    return [LoseTurns(tuple(out))] if out else []
 
 
 def _waiting(

@@ -113,6 +113,11 @@ class Parted(OnTheirWay, Equipped):
             made.append((record, pod))
         return made
 
+    def pod_of(self, record, name, claims):
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": record.job.name, "uid": record.job.uid}
+        self.put("pod", pod := a_pod(name, owner={**owner, "controller": True}, claims=claims))
+        return pod
+
     def comes(self, one, device, kind="quarter", *, bound=True):
         """Its claim has a device, and the pod is on the node."""
         record, pod = one
@@ -190,6 +195,46 @@ def test_nobody_overtakes_one_that_has_waited_for_its_turn(world):
     world.comes(one, "quarter-1")
     assert not world.may_go(two)
     world.go(first)
+
+
+def test_who_goes_behind_another_for_the_claim_that_they_share_is_waited_for_no_more(world):
+    """The pod that was there first waited for its turn; then one came that goes ahead of it, by its name."""
+    meta = {"name": "mine", **META}
+    world.put("resource_claim", read(ResourceClaim, {"metadata": meta, "spec": spec_of("half"), "status": {}}))
+    claims = [{"name": "gpu", "resourceClaimName": "mine"}]
+    record = world.placed("a", 2, claims=claims)
+    (quarter,) = world.gated("quarter", "b")
+    world.go(quarter)
+    pods = {name: world.pod_of(record, name, claims) for name in ("a-1", "a-0")}
+    one, two = [(record, pods[name]) for name in ("a-1", "a-0")]
+    world.drop("pod", pods["a-0"])
+    assert not world.may_go(one)
+    assert world.why(one) is HoldReason.DEVICES
+    world.put("pod", pods["a-0"])
+    world.now += TURN + 1
+    world.comes(quarter, "quarter-0")
+    world.has("stranger", "quarter-1")  # one half is left
+    assert not world.may_go(two)
+    world.woken.clear()
+    world.settle()
+    assert record.id in [uid for uid, _ in world.woken]
+    world.go(two)
+
+
+def test_who_may_not_go_any_more_is_waited_for_no_more(world):
+    """It asks for more than was admitted by now; who changes that of his pods would keep a node from everybody."""
+    world.has("gone", "quarter-0")
+    one, two = world.gated("quarter", "a", 2)
+    (first,) = world.gated("first", "b")
+    world.go(one)
+    assert not world.may_go(first)
+    world.now += TURN + 1
+    assert not world.may_go(two)
+    _, pod = first
+    more = replace(pod.spec.containers[0], resources=replace(pod.spec.containers[0].resources, requests={"cpu": "2"}))
+    world.put("pod", replace(pod, spec=replace(pod.spec, containers=[more])))
+    world.settle()
+    world.go(two)
 
 
 def test_a_slot_without_devices_moves_where_it_can(world):
