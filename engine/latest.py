@@ -1,7 +1,8 @@
 """What was asked for latest, kept as far as there is room."""
 
-from collections.abc import Callable, Hashable
-from typing import TypeVar
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator
+from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -32,3 +33,57 @@ class Latest(dict[K, V]):
     def _weight(self, more: K) -> int:
         """Of all, and of one more."""
         return len(self) + 1 if self._weigh is None else sum(map(self._weigh, (*self, more)))
+
+
+class LatestOfEach(Generic[K, V]):
+    """As `Latest`, where several own what is kept: with no room for another, the first goes of who has most.
+
+    So nobody throws out all that others have. "" owns what nobody does yet.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept: dict[K, V] = {}
+        self._owners: dict[K, str] = {}
+
+    def get_or_make(self, key: K, make: Callable[[], V], owner: str = "") -> V:
+        """What is kept of a key, or else made now. Raises what ``make`` raises."""
+        found, owned = self._kept.pop(key, None), self._owners.pop(key, "")
+        if found is None:
+            found = make()
+            while len(self._kept) >= self._most:
+                counts = Counter(self._owners.values())
+                most = max(counts.values())
+                self.discard(next(one for one, who in self._owners.items() if counts[who] == most))
+        self._kept[key], self._owners[key] = found, owned or owner
+        return found
+
+    def get(self, key: K) -> V | None:
+        """What is kept of a key."""
+        return self._kept.get(key)
+
+    def owner(self, key: K) -> str:
+        """Whose it is."""
+        return self._owners.get(key, "")
+
+    def values(self) -> list[V]:
+        """All that is kept."""
+        return list(self._kept.values())
+
+    def discard(self, key: K) -> None:
+        """Keep it no longer."""
+        self._kept.pop(key, None)
+        self._owners.pop(key, None)
+
+    def clear(self) -> None:
+        """Keep nothing."""
+        self._kept.clear()
+        self._owners.clear()
+
+    def __len__(self) -> int:
+        """How many are kept."""
+        return len(self._kept)
+
+    def __iter__(self) -> Iterator[K]:
+        """Their keys; what was asked for latest is last."""
+        return iter(tuple(self._kept))

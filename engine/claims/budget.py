@@ -6,17 +6,27 @@ from typing import Final
 from engine.claims.errors import SearchLimitError
 
 MOST_STEPS: Final = 1_000_000  # seconds; what takes Kubernetes a tenth of one takes 150,000 of them
+CHARACTER_STEPS: Final = 3  # for each character that is compiled: 65,536 of them take about a second
 
 
 @dataclass(slots=True)
 class Budget:
-    """Steps that are left: devices looked at by the search, and the cost of expressions as Kubernetes counts it."""
+    """Steps that are left: devices looked at by the search, and the cost of expressions as Kubernetes counts it.
+
+    ``compiled``: steps for expressions that had to be compiled for it. They do not end the search, as others may have
+    thrown out what was compiled before; who has several searches made charges them too.
+    """
 
     left: int = MOST_STEPS
+    compiled: int = 0
 
     def charge(self, steps: int) -> None:
         """Count steps that were taken; who goes on asks for more."""
         self.left -= steps
+
+    def compile(self, characters: int) -> None:
+        """Count an expression that is compiled."""
+        self.compiled += CHARACTER_STEPS * characters
 
     def spend(self, steps: int) -> None:
         """Take these steps.

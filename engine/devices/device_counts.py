@@ -5,8 +5,9 @@ Rules
   and what is in use, is a number of each node that all kinds have in common.
 - Where numbers of free devices decide, and nobody waits, all nodes are counted by division (`free_numbers`).
 - One call takes so many steps at most, those for a first look at a kind of pods among them. Nodes that it does not come
-  to count as 0, and are *left*. In each round (`DeviceCounts.next_round`) one of those who ask goes on with them: who
-  did so least often, of these who asked first.
+  to count as 0, and are *left*. In each round (`DeviceCounts.next_round`) one of those who ask goes on with them.
+  Namespaces take turns; of those of one namespace it is who has waited longest, and was seldom served: who makes ever
+  new kinds of pods is in the way of nobody for long.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -23,11 +24,13 @@ from engine.claims.budget import Budget
 from engine.claims.counting.looks import DeviceState, DeviceView, NodeDevices
 from engine.devices.changes import ChangeLog
 from engine.devices.free_numbers import ManyNodes
-from engine.devices.kinds import CALL_STEPS, MOST_PODS
+from engine.devices.kinds import CALL_STEPS, MOST_PODS, Kind
 from engine.devices.known_kinds import KnownKinds
-from engine.devices.node_counts import Counting, NodeCounts, NodePlaces, grouped
+from engine.devices.node_counts import Counting, NodeCounts, NodePlaces, each, grouped
 
 _REMEMBERED: Final = 1 << 16
+_TURNS_KNOWN: Final = 1024  # namespaces
+_A_TURN: Final = 64  # counts made later that one comes after for each time that it went on
 _One = Callable[[str, DeviceAsk, Budget], int | None]
 
 
@@ -48,26 +51,40 @@ class CountedNodes:
     awaited: Callable[[], Collection[str]]
 
 
-class _Numbers:
-    """Numbers of nodes: of their devices by view, and of what is in use."""
+class _Looks:
+    """Numbers of nodes by view: what their devices look like."""
 
-    def __init__(self, nodes: CountedNodes, devices: Callable[[str], NodeDevices], *, bare: bool) -> None:
+    def __init__(self, nodes: CountedNodes) -> None:
+        self._nodes = nodes
+        self._by_view: WeakKeyDictionary[DeviceView, NodeCounts] = WeakKeyDictionary()
+
+    def of(self, view: DeviceView) -> Ints:
+        """``(nodes,) int64``, the same for nodes whose devices look the same."""
+        places = self._nodes.places
+        counts = self._by_view.get(view)
+        if counts is None:
+            counts = self._by_view[view] = NodeCounts()
+
+        def one(name: str) -> int:
+            return view.number(self._nodes.devices(name)[0].hardware)
+
+        return counts.values(self._nodes.there, places, Counting(one, lambda: each(places.names(), one)))
+
+
+class _Numbers:
+    """Numbers of nodes: of their devices by view (``looks``), and of what is in use."""
+
+    def __init__(
+        self, nodes: CountedNodes, devices: Callable[[str], NodeDevices], looks: _Looks, *, bare: bool
+    ) -> None:
         self._nodes = nodes
         self._devices = devices
         self._log = log = nodes.there if bare else nodes.free
-        self._looks: WeakKeyDictionary[DeviceView, NodeCounts] = WeakKeyDictionary()
+        self.looks = looks.of
         self._states = NodeCounts()
         self._ids: dict[DeviceState, int] = {}
         self._number = numbers()
         self.all = ManyNodes(*(nodes.places, log, nodes.there, devices, self.looks, self.states), bare=bare)
-
-    def looks(self, view: DeviceView) -> Ints:
-        """``(nodes,) int64``, the same for nodes whose devices look the same."""
-        counts = self._looks.get(view)
-        if counts is None:
-            counts = self._looks[view] = NodeCounts()
-        one = Counting(lambda name: view.number(self._devices(name).hardware))
-        return counts.values(self._nodes.there, self._nodes.places, one)
 
     def states(self) -> Ints:
         """``(nodes,) int64``, the same for nodes on which the same is in use."""
@@ -81,6 +98,23 @@ class _Numbers:
         return self._ids.setdefault(state, next(self._number)) if number is None else number
 
 
+class _Turns:
+    """Which namespace goes on with what it counts: that which had its turn least lately."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, None] = {}  # namespaces by their last turns
+
+    def next(self, tenants: Collection[str]) -> str:
+        """Of some, who is next."""
+        order = {tenant: at for at, tenant in enumerate(self._last)}
+        found = min(tenants, key=lambda one: (order.get(one, -1), one))
+        self._last.pop(found, None)
+        self._last[found] = None
+        if len(self._last) > _TURNS_KNOWN:
+            del self._last[next(iter(self._last))]
+        return found
+
+
 class DeviceCounts:
     """See the module's rules; ``changed`` notes that a node at a place takes another number of pods."""
 
@@ -88,9 +122,11 @@ class DeviceCounts:
         self._nodes = nodes
         self._kinds = kinds
         self._changed = changed
-        self._now = _Numbers(nodes, lambda name: nodes.devices(name)[0], bare=False)
-        self._bare = _Numbers(nodes, lambda name: nodes.devices(name)[1], bare=True)
-        self._left: set[DeviceAsk] = set()  # that are not counted on all nodes, and were asked for since
+        looks = _Looks(nodes)
+        self._now = _Numbers(nodes, lambda name: nodes.devices(name)[0], looks, bare=False)
+        self._bare = _Numbers(nodes, lambda name: nodes.devices(name)[1], looks, bare=True)
+        self._left: dict[DeviceAsk, set[str]] = {}  # not counted on all nodes, and asked for since: by whom
+        self._turns = _Turns()
         self._turn: DeviceAsk | None = None  # whose turn it is to go on
         self._round = Budget(CALL_STEPS)
 
@@ -99,8 +135,8 @@ class DeviceCounts:
         counting = self._counting(ask, budget or Budget(CALL_STEPS))
         tally = self._kinds.counted(ask).now
         found = tally.values(self._nodes.free, self._nodes.places, counting)
-        if tally.left:
-            self._left.add(ask)
+        if tally.left and ask not in self._left:
+            self._left[ask] = {self._kinds.tenant(ask)}
         return found
 
     def emptied(self, ask: DeviceAsk, budget: Budget | None = None) -> Ints:
@@ -108,20 +144,26 @@ class DeviceCounts:
         counting = self._counting_bare(ask, budget or Budget(CALL_STEPS))
         return self._kinds.counted(ask).bare.values(self._nodes.there, self._nodes.places, counting)
 
-    def uncounted(self, ask: DeviceAsk) -> int:
+    def uncounted(self, ask: DeviceAsk, tenant: str = "") -> int:
         """On how many nodes it is not known yet how many such pods fit: ``counts`` or ``emptied`` is 0 there.
 
-        Counts them, or goes on with that where it has its turn, as far as one call goes.
+        Counts them, or goes on with that where it has its turn, as far as one call goes. ``tenant``: the namespace that
+        asks.
         """
-        tallies = self._kinds.counted(ask)
+        tallies, asked = self._kinds.counted(ask, tenant), self._left.pop(ask, set())
         if tallies.now.left or tallies.bare.left:
             if ask == self._turn:
                 self._go_on(ask)
         else:
-            self.counts(ask, self._round)
-            self.emptied(ask, self._round)
+            budget = self._round
+            if ask == self._turn:  # what was counted of it is gone, as there were too many kinds
+                self._turn, budget = None, Budget(CALL_STEPS)
+            self.counts(ask, budget)
+            self.emptied(ask, budget)
         left = len(tallies.now.left | tallies.bare.left)
-        (self._left.add if left else self._left.discard)(ask)
+        self._left.pop(ask, None)
+        if left:
+            self._left[ask] = asked | {tenant}
         return left
 
     def next_round(self) -> bool:
@@ -132,19 +174,33 @@ class DeviceCounts:
         """
         if self._turn is not None:
             self._go_on(self._turn)
+        self._kinds.trim()
         self._round = Budget(CALL_STEPS)
-        self._turn = min(self._left, key=self._turn_of, default=None)
-        self._left.clear()
+        if self._left:
+            tenant = self._turns.next(set().union(*self._left.values()))
+            self._turn = min([ask for ask, asked in self._left.items() if tenant in asked], key=self._turn_of)
+            self._left.clear()
         return self._turn is not None
+
+    def charge(self, steps: int) -> None:
+        """Take steps that something else took from those of this round, and of who is new in it."""
+        self._round.charge(steps)
+
+    def make(self, kind: Kind) -> None:
+        """Have a kind compiled, as this round's, whatever is left of it: somebody asks for what it is like."""
+        own = Budget()
+        before = own.left
+        kind.begin(own)
+        self.charge(before - own.left)
 
     @property
     def unfinished(self) -> bool:
         """Whether anybody asked in this round who is not counted on all nodes."""
         return bool(self._left)
 
-    def _turn_of(self, ask: DeviceAsk) -> tuple[int, int]:
+    def _turn_of(self, ask: DeviceAsk) -> int:
         tally = self._kinds.counted(ask).now
-        return tally.rounds, tally.number
+        return tally.number + _A_TURN * tally.rounds
 
     def _go_on(self, ask: DeviceAsk) -> None:
         self._turn, budget = None, Budget(CALL_STEPS)

@@ -17,7 +17,7 @@ from engine.claims.counting.free_devices import NOT_SIMPLE, Form, FreeDevices, G
 from engine.claims.counting.looks import DeviceView, DeviceViews, NodeDevices
 from engine.claims.model import DeviceClass
 from engine.devices.changes import ChangeLog
-from engine.devices.node_counts import Counting, NodeCounts, NodePlaces, grouped
+from engine.devices.node_counts import Counting, NodeCounts, NodePlaces, each, grouped
 from engine.latest import Latest
 
 FORMS_KEPT: Final = 128
@@ -87,7 +87,7 @@ class _Together:
                 return None
             return NOT_SIMPLE if found is None else self.known.setdefault(found, len(self.known))
 
-        found = self.numbers.values(nodes.there, nodes.places, Counting(one))
+        found = self.numbers.values(nodes.there, nodes.places, Counting(one, lambda: each(nodes.places.names(), one)))
         if not self.numbers.left:
             return found
         self.numbers = NodeCounts()
@@ -101,6 +101,11 @@ class FreeNumbers:
         self._known = classes, selectors, views
         self._forms: Latest[Form, _Form] = Latest(FORMS_KEPT)
         self._together: Latest[tuple[Form, ...], _Together] = Latest(FORMS_KEPT)
+
+    @property
+    def counters(self) -> list[FreeDevices]:
+        """Those that remember of which devices forms are."""
+        return [form.counter for form in self._forms.values()]
 
     def devices_changed(self) -> None:
         """Nodes have other devices than before."""

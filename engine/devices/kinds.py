@@ -11,7 +11,7 @@ from itertools import count as numbers
 from typing import Final
 
 from engine.claims.allocate import prepare
-from engine.claims.budget import Budget
+from engine.claims.budget import CHARACTER_STEPS, Budget
 from engine.claims.cel.selectors import Selectors
 from engine.claims.counting.beside import count_beside
 from engine.claims.counting.count import ClaimCounter, StateClass, expressions
@@ -25,9 +25,10 @@ MOST_PODS: Final = 256  # of one kind on one node that are counted
 LOOK_STEPS: Final = 50_000  # for one state of a node
 CALL_STEPS: Final = LOOK_STEPS  # for all nodes in one call, some 0.3 seconds; no less than what one state may take
 BESIDE_STEPS: Final = 10_000  # for one state of a node on which others wait
-CHARACTER_STEPS: Final = 3  # for each character that is compiled: 65,536 of them take about a second
-MOST_NODE_STEPS: Final = CALL_STEPS // 4  # for the first look at all nodes, one for each of them
+MOST_NODE_STEPS: Final = CALL_STEPS // 4  # for the first look at all nodes, one or some for each of them
 MOST_GIVEN_UP: Final = 2  # states that took too many steps, before the kind is given up
+_COSTLY_WEIGHS: Final = 16  # a state that took too many steps: others that wait there are part of it
+_READS_A_STEP: Final = 2  # of each device, in a look at a node
 _REMEMBERED: Final = 1 << 14
 _numbers = numbers()
 
@@ -50,6 +51,20 @@ class Kind:
         self._given_up: set[Hashable] = set()  # those of them that were so, and not only thought
         self._beside: dict[Hashable, int] = {}
         self._answers: dict[Hashable, bool] = {}
+        self._states = 0  # of nodes that ``_beside`` and ``_answers`` are about
+
+    @property
+    def weight(self) -> int:
+        """How much is remembered, in answers about a node."""
+        return self._states + _COSTLY_WEIGHS * len(self._costly) + (self._made.weight if self._made is not None else 0)
+
+    def forget(self) -> None:
+        """Forget what was found of single nodes; what nodes were counted for by that stays in ``now`` and ``bare``."""
+        for remembered in (self._costly, self._beside, self._answers):
+            remembered.clear()
+        self._states = 0
+        if self._made is not None:
+            self._made.forget()
 
     @property
     def refused(self) -> bool:
@@ -61,6 +76,11 @@ class Kind:
         """What it reads of devices."""
         return self._counter.view
 
+    @property
+    def seen(self) -> DeviceView | None:
+        """The same, None before it is counted."""
+        return self._made.view if self._made is not None else None
+
     def begin(self, whole: Budget, nodes: int = 0) -> bool:
         """Whether it may be counted: where any budget is left, its expressions are compiled and charged the first time.
 
@@ -71,8 +91,11 @@ class Kind:
                 return False
             classes, selectors = self._known
             size = sum(len(one) for one in expressions(self.claims, classes) if not selectors.knows(one))
-            whole.charge(CHARACTER_STEPS * size + min(nodes, MOST_NODE_STEPS))
-        return self._counter is self._made
+            whole.charge(CHARACTER_STEPS * size)
+        view = self._counter.view
+        if nodes and not view.weight:
+            whole.charge(min(nodes * (1 + view.reads // _READS_A_STEP), MOST_NODE_STEPS))
+        return True
 
     @property
     def _counter(self) -> ClaimCounter:
@@ -100,7 +123,7 @@ class Kind:
         """
         if self.refused:
             return 0
-        if not self.begin(whole):
+        if not all(kind.begin(whole) for kind in (self, *(kind for kind, _ in waiting))):
             return None
         look = self.state_class(node)
         found = self._counter.known(look)
@@ -127,15 +150,17 @@ class Kind:
             if len(self._beside) >= _REMEMBERED:
                 self._beside.clear()
             self._beside[key] = found
+            self._states += 1 + len(others)
         return max(found, 0)
 
-    def remembered(self, question: Hashable, find: Callable[[], bool]) -> bool:
-        """What was found for a question that was asked before; else what is found now."""
+    def remembered(self, question: Hashable, states: int, find: Callable[[], bool]) -> bool:
+        """What was found for a question, about so many states of nodes, that was asked before; else it is found now."""
         found = self._answers.get(question)
         if found is None:
             if len(self._answers) >= _REMEMBERED:
                 self._answers.clear()
             found = self._answers[question] = find()
+            self._states += states
         return found
 
     def _count_beside(self, node: NodeDevices, others: "Sequence[tuple[Kind, int]]", limit: int, budget: Budget) -> int:
@@ -159,7 +184,7 @@ class Kind:
             steps = min(whole.left, most)
             budget = Budget(steps)
             found = counted(budget)
-            whole.charge(steps - budget.left)
+            whole.charge(steps - budget.left + budget.compiled)
             if budget.left >= 0:
                 return found
             if steps < most:

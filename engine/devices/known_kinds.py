@@ -1,7 +1,12 @@
-"""The kinds of pods that were asked about, and the classes that they name; the latest are kept."""
+"""The kinds of pods that were asked about, and the classes that they name; the latest are kept.
+
+Anybody may make kinds that read what is another of each node. So what all of them remember of single nodes is limited:
+the heaviest forget it. How many pods of them fit each node stays known, and costs steps where a node changes. Where
+there are too many kinds, one goes of the namespace that has most.
+"""
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from engine.claims.asks import DeviceAsk
 from engine.claims.budget import Budget
@@ -13,9 +18,21 @@ from engine.claims.searching.requests import RequestContext
 from engine.devices.free_numbers import FreeNumbers
 from engine.devices.kinds import Kind
 from engine.devices.node_counts import NodeCounts
-from engine.latest import Latest
+from engine.latest import LatestOfEach
 
 KINDS_KEPT: Final = 128
+MOST_REMEMBERED: Final = 1 << 17  # answers about a node, some 300 bytes each
+
+
+class Remembering(Protocol):
+    """What remembers something of single nodes."""
+
+    @property
+    def weight(self) -> int:
+        """How much, in answers about a node."""
+
+    def forget(self) -> None:
+        """Forget it: it is found again where somebody asks."""
 
 
 @dataclass(eq=False, slots=True)
@@ -37,8 +54,8 @@ class KnownKinds:
         self.classes: dict[str, DeviceClass] = {}
         self._selectors = Selectors()
         self._views = DeviceViews()
-        self._kinds: Latest[str, Kind] = Latest(KINDS_KEPT)
-        self._varying: Latest[DeviceAsk, Varying] = Latest(KINDS_KEPT)
+        self._kinds: LatestOfEach[str, Kind] = LatestOfEach(KINDS_KEPT)
+        self._varying: LatestOfEach[DeviceAsk, Varying] = LatestOfEach(KINDS_KEPT)
         self.free = FreeNumbers(self.classes, self._selectors, self._views)
 
     def set_class(self, name: str, found: DeviceClass | None) -> None:
@@ -60,27 +77,44 @@ class KnownKinds:
     def claim_changed(self, claim: str) -> None:
         """A claim has devices, or has none any more: who names it asks for something else."""
         for ask in [one for one in self._varying if claim in one.claims]:
-            del self._varying[ask]
+            self._varying.discard(ask)
 
     def known(self, steps: int) -> RequestContext:
         """What requests refer to, with so many steps for one question."""
         return RequestContext(self.classes, self._selectors, Budget(steps))
 
-    def counted(self, ask: DeviceAsk) -> Kind | Varying:
-        """What knows how many of such pods fit each node."""
-        return self.varying(ask) if ask.varies else self.kind(ask)
+    def counted(self, ask: DeviceAsk, tenant: str = "") -> Kind | Varying:
+        """What knows how many of such pods fit each node. ``tenant``: the namespace that asks, where that is known."""
+        return self.varying(ask, tenant) if ask.varies else self.kind(ask, tenant)
 
-    def varying(self, ask: DeviceAsk) -> Varying:
+    def varying(self, ask: DeviceAsk, tenant: str = "") -> Varying:
         """The same of pods that ask nodes for different claims."""
-        return self._varying.get_or_make(ask, Varying)
+        return self._varying.get_or_make(ask, Varying, tenant)
 
-    def kind(self, ask: DeviceAsk) -> Kind:
+    def kind(self, ask: DeviceAsk, tenant: str = "") -> Kind:
         """The kind of pods that ask for just this."""
         return self._kinds.get_or_make(
-            ask.key, lambda: Kind(claims_of(ask), self.classes, self._selectors, self._views)
+            ask.key, lambda: Kind(claims_of(ask), self.classes, self._selectors, self._views), tenant
         )
+
+    def tenant(self, ask: DeviceAsk) -> str:
+        """The namespace that asked first; "" where that is not known."""
+        return self._varying.owner(ask) if ask.varies else self._kinds.owner(ask.key)
+
+    def trim(self) -> None:
+        """Have the heaviest forget what they remember of nodes, as far as all together remember too much."""
+        kinds, counters = self._kinds.values(), self.free.counters
+        views = {*self._views, *(one.view for one in counters), *(one.seen for one in kinds if one.seen is not None)}
+        memories: list[tuple[int, Remembering]] = [(one.weight, one) for one in (*kinds, *counters, *views)]
+        total = sum(weight for weight, _ in memories)
+        for weight, memory in sorted(memories, key=lambda one: one[0], reverse=True):
+            if total <= MOST_REMEMBERED:
+                return
+            memory.forget()
+            total -= weight
 
     def refused(self, ask: DeviceAsk) -> bool:
         """Whether pods with these claims are not counted, as that took too many steps: none fits any node."""
-        keys = {ask.key} if not ask.varies else self._varying[ask].keys if ask in self._varying else ()
+        varying = self._varying.get(ask) if ask.varies else None
+        keys = varying.keys if varying is not None else () if ask.varies else {ask.key}
         return any(kind.refused for key in keys if (kind := self._kinds.get(key)) is not None)

@@ -42,7 +42,7 @@ from engine.devices.taints import TaintRule, TaintRules
 from engine.devices.turns import DeviceTurn, turn_of
 from engine.devices.words import message_of
 
-POD_STEPS = 1_000_000  # for the devices of one pod
+WORDS_STEPS = 5_000  # to tell why one node takes no more: a cycle may tell it of many pods
 COSTLY = "counting such devices takes too many steps"
 _NOTHING = InUse()
 
@@ -277,8 +277,9 @@ class DeviceLedger:
         here = self._at(name, ask)
         if here is None:
             return ()
-        devices, known = self._of(name).now, self._asked.known(POD_STEPS)
+        devices, known = self._of(name).now, self._asked.known(LOOK_STEPS)
         found = allocate(prepare(devices.hardware, claims_of(here), known), devices.in_use, known.budget)
+        self.counting.charge(known.budget.compiled)
         return tuple(found.uses()) if found.allocated else None
 
     def asked(self, name: str, ask: DeviceAsk, *, emptied: bool = False) -> NodeAsk | None:
@@ -286,6 +287,7 @@ class DeviceLedger:
         here, kind, of = self._at(name, ask), self._kind_at(name, ask), self._of(name)
         if here is None or kind is None:
             return None
+        self.counting.make(kind)
         devices = of.bare if emptied else of.now
         return NodeAsk((kind.number, kind.state_class(devices)), claims_of(here), devices, self._asked.known)
 
@@ -328,10 +330,12 @@ class DeviceLedger:
             return "it gives what is asked for by its device plugins alone"
         if out_of_turn(ask, self._waiting.get(name, ())):
             return OUT_OF_TURN
-        known = self._asked.known(LOOK_STEPS)
+        known = self._asked.known(WORDS_STEPS)
         used = (each for pool, _ in devices.hardware.by_pool for each in self.holders.of_pool(pool.pool_id))
         holders = {use.device: claim for claim, use in used if not use.admin}
-        return message_of(devices, claims_of(here), known, waiting=waiting, holders=holders)
+        told = message_of(devices, claims_of(here), known, waiting=waiting, holders=holders)
+        self.counting.charge(known.budget.compiled)
+        return told
 
     def _beside(self, name: str, less: Mapping[DeviceAsk, int] | None = None) -> list[tuple[Kind, int]]:
         """Those that wait on a node, by kind; ``less``: so many fewer than wait."""

@@ -45,7 +45,7 @@ class NodeCounts:
         self.number = next(_numbers)  # smaller than of those made later
         self.rounds = 0  # in which those were counted that were left
         self._values: Ints = np.zeros(0, np.int64)
-        self._by_name: dict[str, int] = {}  # where nodes are asked one by one
+        self._names: list[str] = []  # by place, where nodes are asked one by one
         self._seen = 0
         self._layout = -1
 
@@ -74,15 +74,18 @@ class NodeCounts:
         self._layout = table.layout
         if counting.whole is not None:
             self._values, self.left = counting.whole()
-            self._by_name = {}
+            self._names = []
             return
-        names = table.names()
-        kept = {} if changed is None else {name: at for name, at in self._by_name.items() if name not in changed}
-        self._by_name, self.left = {}, self.left & set(names)
+        names = list(table.names())
+        kept: dict[str, int] = {}
+        if changed is not None:
+            found = zip(self._names, self._values.tolist(), strict=False)
+            kept = {name: value for name, value in found if name not in changed}
+        self._names, self.left = names, self.left & set(names)
         self._values = np.zeros(len(names), np.int64)
         for place, name in enumerate(names):
             if name in kept and name not in self.left:
-                self._by_name[name] = self._values[place] = kept[name]
+                self._values[place] = kept[name]
             else:
                 self._note(name, place, counting.one(name))
 
@@ -96,7 +99,14 @@ class NodeCounts:
 
     def _note(self, name: str, place: int, found: int | None) -> None:
         (self.left.add if found is None else self.left.discard)(name)
-        self._by_name[name] = self._values[place] = found or 0
+        self._values[place] = found or 0
+
+
+def each(names: Sequence[str], count: Callable[[str], int | None]) -> tuple[Ints, set[str]]:
+    """What `Counting.whole` gives, where each node is asked."""
+    found = [count(name) for name in names]
+    left = {name for name, one in zip(names, found, strict=True) if one is None}
+    return np.array([one or 0 for one in found], np.int64), left
 
 
 def grouped(

@@ -38,6 +38,9 @@ def turn_of(
     Where it takes too many steps to tell, the pod goes. Who waits is looked at each second: a node whose devices are as
     they were is not searched again.
     """
+    compiling = Budget(LOOK_STEPS)
+    if not all(kind.begin(compiling) for kind in (asking, *(kind for kind, _ in coming))):
+        return DeviceTurn.NOW
     if coming:
         return DeviceTurn.NOW if _together(devices, asking, coming, known) else DeviceTurn.LATER
     if asking.count(devices, (), Budget(LOOK_STEPS), real=False):
@@ -47,7 +50,7 @@ def turn_of(
         found = allocate(prepare(devices.hardware, asking.claims, known), devices.in_use, known.budget)
         return found.outcome in _UNKNOWN
 
-    found = asking.remembered(asking.state_class(devices), gets_devices)
+    found = asking.remembered(asking.state_class(devices), 1, gets_devices)
     return DeviceTurn.NOW if found else DeviceTurn.NONE
 
 
@@ -65,7 +68,7 @@ def _together(devices: NodeDevices, asking: Kind, coming: Sequence[tuple[Kind, i
         return independent(prepared, devices.hardware, known.budget)
 
     beside = frozenset((kind.number, kind.state_class(devices)) for kind in kinds.values())
-    return asking.remembered(beside, of_different_devices)
+    return asking.remembered(beside, len(beside), of_different_devices)
 
 
 def _of_one(claims: Sequence[Claim]) -> bool:

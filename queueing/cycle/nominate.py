@@ -293,7 +293,8 @@ def nominate(state: ClusterState, queues: Queues, entry: Entry) -> Outcome:
     known = queues.options_of(state, entry.group)
     pod_sets = (pod_set for option in known.found for _, parts in option.parts for pod_set in parts)
     asks = dict.fromkeys([pod_set.devices for pod_set in pod_sets if pod_set.devices is not None])
-    if left := max([state.cluster.devices.counting.uncounted(ask) for ask in asks], default=0):
+    counting, tenant = state.cluster.devices.counting, entry.workload.key.partition("/")[0]
+    if left := max([counting.uncounted(ask, tenant) for ask in asks], default=0):
         waits = Waits(events={COUNTED: None})
         waits.add(messages.counting(left))
         return waits

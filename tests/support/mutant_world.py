@@ -85,13 +85,14 @@ CACHES = {
     "Queues.memo": 4096,
     "ChangeLog._names": 2 * 4096,
     "ClaimedDevices._asks": 1024,
-    "KnownKinds._kinds": 128,
+    **dict.fromkeys(("LatestOfEach._kept", "LatestOfEach._owners"), 2 * 1024),  # kinds of pods with claims
+    "_Turns._last": 1024,
     "Kind.forms": 4 * 128,
     "DeviceViews._views": 128,
     "DeviceView._ids": 4096,  # of 128 views, each of the nodes that look differently
     **dict.fromkeys(("DeviceView.paths", "DeviceView.attributes"), 1024),
     **dict.fromkeys(("ClaimCounter._answers", "ClaimCounter._sets", "ClaimCounter.claims", "Claim.requests"), 4096),
-    **dict.fromkeys(("NodeCounts._by_name", "NodeCounts._values", "NodeCounts.left"), 4096),
+    **dict.fromkeys(("NodeCounts._names", "NodeCounts._values", "NodeCounts.left"), 4096),
     "Kind._known": 2 * 128,
     "DeviceLedger._known": 256,  # of nodes that are in the table
     "DeviceNode.labels": 256 * 4,
@@ -100,7 +101,7 @@ CACHES = {
     "Program._reads": 4096,
     "Program._answers": 4096,
     "Table.delegated": 1024,
-    **dict.fromkeys(("KnownKinds._varying", "Varying.keys"), 1024),
+    **dict.fromkeys(("Varying.keys",), 1024),
     **dict.fromkeys(("Counts.levels", "Counts.grid", "Tree.other", "Tree.owners", "Tree.domain_of"), 4096),
     **dict.fromkeys(
         ("Tree.grid", "Tree.spare", "Tree.children", "Tree.bounds", "Tree.paths", "Tree.names", "Tree._cuts"), 64

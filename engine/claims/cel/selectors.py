@@ -1,6 +1,6 @@
 """Selectors: expressions that are asked of devices, each once for devices that look the same to it."""
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -16,6 +16,8 @@ from engine.latest import Latest
 Path = tuple[str, ...]  # what is read of a device: ("attributes", domain, name), or the first parts of it
 
 FLAWS: Final[Path] = ("",)  # what of a device is no value: it fails every expression, whatever that reads
+WHOLE: Final[Path] = ()  # all of a device
+_MOST_READ: Final = 16  # places that are read one by one: anybody may write an expression of four hundred
 
 _REMEMBERED: Final = 4096  # answers of one expression
 _ANSWERS: Final = 1 << 17  # of all together: some 200 bytes each
@@ -102,7 +104,7 @@ class Program:
             code = codes.get_or_make(expression, lambda: compiled(tree, {"device": DEVICE}))
         except CompileError as error:
             return cls(expression, error, codes, answers)
-        return cls(expression, None, codes, answers, code.type, tuple(sorted({FLAWS, *_paths(tree)})))
+        return cls(expression, None, codes, answers, code.type, reading(_paths(tree)))
 
     @property
     def reads(self) -> tuple[Path, ...]:
@@ -135,14 +137,24 @@ class Program:
         look = tuple([device.looks(path) for path in self._reads])
         answer = self._answers.get(self.expression, look)
         if answer is None:
-            answer = _evaluated(self._code(), device, budget)
+            answer = _evaluated(self._code(budget), device, budget)
             self._answers.put(self.expression, look, answer)
         if isinstance(answer, CelError):
             raise answer.with_traceback(None)  # it is raised many times, and would carry every way it went
         return answer
 
-    def _code(self) -> Compiled:
-        return self._codes.get_or_make(self.expression, lambda: compiled(parse(self.expression), {"device": DEVICE}))
+    def _code(self, budget: Budget) -> Compiled:
+        def made() -> Compiled:
+            budget.compile(len(self.expression))
+            return compiled(parse(self.expression), {"device": DEVICE})
+
+        return self._codes.get_or_make(self.expression, made)
+
+
+def reading(paths: Iterable[Path]) -> tuple[Path, ...]:
+    """What is compared of devices by those who read at all these places: the whole device where these are many."""
+    found = {FLAWS, *paths}
+    return (WHOLE, FLAWS) if WHOLE in found or len(found) > _MOST_READ else tuple(sorted(found))
 
 
 def _latest_codes() -> Latest[str, Compiled]:

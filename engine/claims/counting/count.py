@@ -21,6 +21,7 @@ from engine.claims.searching.requests import RequestContext
 StateClass = tuple[int, DeviceState]  # all that a count depends on: what the devices are, and which are in use
 
 _REMEMBERED: Final = 1 << 16  # counts of one kind of pods
+_SETS_WEIGH: Final = 2  # the devices that a kind may have on a node, beside one answer
 _COMMON: Final = "the next devices could be given away by other nodes too"
 
 
@@ -69,10 +70,20 @@ class ClaimCounter:
     _counts: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def __post_init__(self) -> None:
-        paths = tuple(sorted({path for program in self._programs() for path in program.reads}))
+        paths = [path for program in self._programs() for path in program.reads]
         constraints = [one for claim in self.claims for one in claim.constraints]
-        attributes = tuple(sorted({name for one in constraints for name in (one.match, one.distinct) if name}))
+        attributes = {name for one in constraints for name in (one.match, one.distinct) if name}
         self.view = self.views.of(paths, attributes, own=self.own)
+
+    @property
+    def weight(self) -> int:
+        """How much is remembered, in answers about a node."""
+        return len(self._answers) + _SETS_WEIGH * len(self._sets)
+
+    def forget(self) -> None:
+        """Forget what was counted: it is counted again where somebody asks."""
+        self._answers.clear()
+        self._sets.clear()
 
     def counts(self, nodes: Sequence[NodeDevices]) -> Ints:
         """``(nodes,) int64``, pods that fit each node. Only nodes that changed since the last time are looked at."""

@@ -74,7 +74,17 @@ class FreeDevices:
         found = self.classes.get(self.form.class_name)
         texts = (*self.form.selectors, *(found.selectors if found is not None else ()))
         paths = {path for text in texts if text is not None for path in self.selectors.program(text).reads}
-        self.view = self.views.of(tuple(sorted(paths)), (), own=True)
+        self.view = self.views.of(paths, (), own=True)
+
+    @property
+    def weight(self) -> int:
+        """How much is remembered, in answers about a node."""
+        return len(self._sets) + len(self._alike)
+
+    def forget(self) -> None:
+        """Forget which devices are of the form: they are looked for again where somebody asks."""
+        self._sets.clear()
+        self._alike.clear()
 
     def free(self, node: NodeDevices, budget: Budget) -> int:
         """How many are free; `NOT_SIMPLE` where that does not decide how many pods fit, or budget is left no more."""
@@ -91,8 +101,7 @@ class FreeDevices:
         if budget.left < 0:
             return None
         if len(self._sets) >= _REMEMBERED:
-            self._sets.clear()
-            self._alike.clear()
+            self.forget()
         devices = sets.sets[0][0] if sets is not None else None
         if devices is not None:
             devices = self._alike.setdefault(devices, devices)

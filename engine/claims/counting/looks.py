@@ -5,20 +5,22 @@ no constraint reads do not count, the order of devices does. Which devices are i
 what devices are is one for all that read the same of them.
 """
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count as numbers
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from engine.claims.cel.selectors import Path
+from engine.claims.cel.selectors import WHOLE, Path, reading
 from engine.claims.hardware import Hardware, Reachable
 from engine.claims.in_use import InUse
 from engine.claims.pools import reaches
 from engine.claims.searching.counters import PoolCounters
 
 VIEWS_KEPT: Final = 128
+_MOST_ATTRIBUTES: Final = 16  # that constraints compare; where they are more, the whole device counts
+_READS: Final = 32  # that weigh as much as an answer about a node
 _REMEMBERED: Final = 1 << 16
 _numbers = numbers()
 
@@ -91,6 +93,23 @@ class DeviceView:
     base: "DeviceView | None" = None
     _of: "WeakKeyDictionary[Hardware, int]" = field(default_factory=WeakKeyDictionary)
     _ids: dict[Hashable, int] = field(default_factory=dict)
+    _reads: int = 0  # in all of ``_ids``
+
+    @property
+    def reads(self) -> int:
+        """Of each device."""
+        return len(self.paths) + len(self.attributes)
+
+    @property
+    def weight(self) -> int:
+        """How much is remembered, in answers about a node."""
+        return len(self._of) + len(self._ids) + self._reads // _READS
+
+    def forget(self) -> None:
+        """Forget how hardware looks: what is looked at again looks like none before."""
+        self._of.clear()
+        self._ids.clear()
+        self._reads = 0
 
     def number(self, hardware: Hardware) -> int:
         """The same for hardware that looks the same."""
@@ -98,9 +117,12 @@ class DeviceView:
         if found is None:
             look = self._hardware_class(hardware)
             if len(self._ids) >= _REMEMBERED:
-                self._ids.clear()
-            number = self._ids.get(look)
-            found = self._of[hardware] = self._ids.setdefault(look, next(_numbers)) if number is None else number
+                self.forget()
+            found = self._ids.get(look)
+            if found is None:
+                found = self._ids[look] = next(_numbers)
+                self._reads += self.reads * len(hardware.candidates)
+            self._of[hardware] = found
         return found
 
     def _hardware_class(self, hardware: Hardware) -> Hashable:
@@ -137,14 +159,24 @@ class DeviceViews:
 
     _views: dict[tuple[tuple[Path, ...], tuple[str, ...], bool], DeviceView] = field(default_factory=dict)
 
-    def of(self, paths: tuple[Path, ...], attributes: tuple[str, ...], *, own: bool) -> DeviceView:
+    def of(self, paths: Iterable[Path], attributes: Collection[str], *, own: bool) -> DeviceView:
         """The view of those who read this."""
+        if len(attributes) > _MOST_ATTRIBUTES:
+            return self._view(reading([WHOLE]), (), own)
+        places = tuple(paths)
+        return self._view(reading(places) if places else (), tuple(sorted(attributes)), own)
+
+    def __iter__(self) -> Iterator[DeviceView]:
+        """All that are kept."""
+        return iter(self._views.values())
+
+    def _view(self, paths: tuple[Path, ...], attributes: tuple[str, ...], own: bool) -> DeviceView:
         key = paths, attributes, own
         found = self._views.pop(key, None)
         if found is None:
             if len(self._views) >= VIEWS_KEPT:
                 del self._views[next(iter(self._views))]
-            base = self.of((), (), own=own) if paths or attributes else None
+            base = self._view((), (), own) if paths or attributes else None
             found = DeviceView(*key, base)
         self._views[key] = found  # the newest is last, the first is the one to forget
         return found

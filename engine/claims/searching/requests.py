@@ -141,6 +141,12 @@ class RequestContext:
     selectors: Selectors
     budget: Budget
 
+    def program(self, expression: str) -> Program:
+        """The program of an expression; where it has to be compiled, the budget says so."""
+        if not self.selectors.knows(expression):
+            self.budget.compile(len(expression))
+        return self.selectors.program(expression)
+
 
 def ready(claim: Claim, ask: Ask, parent: str, known: RequestContext, hardware: Hardware) -> Ready:
     """One request, or alternative (of ``parent``), with its class and, for all of them, the devices that it means.
@@ -172,8 +178,8 @@ def ready(claim: Claim, ask: Ask, parent: str, known: RequestContext, hardware: 
         ask=ask,
         parent=parent,
         device_class=device_class,
-        selectors=tuple((asker, known.selectors.program(text or "")) for asker, text in asked),
-        derived={name: known.selectors.program(expression) for name, expression in ask.derived.items()},
+        selectors=tuple((asker, known.program(text or "")) for asker, text in asked),
+        derived={name: known.program(expression) for name, expression in ask.derived.items()},
         count=ask.count,
     )
     if ask.mode == ALL:
