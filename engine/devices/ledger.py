@@ -39,7 +39,7 @@ from engine.devices.known_kinds import KnownKinds
 from engine.devices.node_counts import NodePlaces
 from engine.devices.of_node import UNLIMITED, BothStates, barred, pod_count
 from engine.devices.taints import TaintRule, TaintRules
-from engine.devices.turns import DeviceTurn, turn_of
+from engine.devices.turns import TURN_STEPS, DeviceTurn, turn_of
 from engine.devices.words import message_of
 
 WORDS_STEPS = 5_000  # to tell why one node takes no more: a cycle may tell it of many pods
@@ -296,7 +296,7 @@ class DeviceLedger:
         kind = self._kind_at(name, ask)
         if kind is None or kind.refused:
             return DeviceTurn.NOW
-        return turn_of(self._of(name).now, kind, self._kinds_at(name, coming), self._asked.known(LOOK_STEPS))
+        return turn_of(self._of(name).now, kind, self._kinds_at(name, coming), self._asked.known(TURN_STEPS))
 
     def waiting(self, name: str) -> Mapping[DeviceAsk, int]:
         """How many pods and slots wait for devices on a node, by what they ask for. Do not modify."""

@@ -17,8 +17,9 @@ from engine.claims.counting.looks import NodeDevices
 from engine.claims.model import EXACT_COUNT, Claim
 from engine.claims.results import Outcome
 from engine.claims.searching.requests import RequestContext
-from engine.devices.kinds import LOOK_STEPS, Kind
+from engine.devices.kinds import BESIDE_STEPS, LOOK_STEPS, Kind
 
+TURN_STEPS: Final = BESIDE_STEPS  # to tell of one pod beside others; all who wait are looked at when these change
 _UNKNOWN: Final = frozenset({Outcome.ALLOCATED, Outcome.GIVEN_UP})  # what no pod is held up for
 
 

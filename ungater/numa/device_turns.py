@@ -1,7 +1,9 @@
 """Pods with claims: who goes to a node, and when, so that no pod is let go that gets no devices.
 
 Rules
-- On its way is a pod from the moment it is let go until its claims have devices. After `PATIENCE` it counts no more.
+- On its way is a pod from the moment it is let go until its claims have devices. After `PATIENCE` it counts no more,
+  whatever is heard of it then. Where one of a namespace took that long, its pods are waited for no longer than `SHORT`
+  for an hour: else who has pods that no scheduler takes would hold up others once for each of them.
 - A pod goes only where there are devices for it as things stand, and those on their way get theirs too, whoever is
   first and whatever comes free meanwhile (`engine.devices.turns`). Else it stays gated: until those have theirs, or
   devices come free.
@@ -27,6 +29,8 @@ from ungater.model.workload_entry import WorkloadEntry
 from ungater.numa.sent_pods import group_of, is_let_go
 
 PATIENCE: Final = 120.0  # seconds: a scheduler that has much to do takes a while for each pod
+SHORT: Final = 10.0  # seconds, where another pod of the namespace took too long
+HOUR: Final = 3600.0
 TURN: Final = 1.0  # seconds after which one that waits for its turn is not overtaken any more
 MOVE: Final = 30.0  # seconds for which devices may still be given back before a slot moves
 AGAIN: Final = 1.0  # seconds after which one that waits is looked at again, whatever was heard
@@ -54,6 +58,8 @@ class DeviceTurns:
         self._clock = clock
         self._on: dict[str, dict[str, _Coming]] = {}  # by node and key of the pod
         self._node_of: dict[str, str] = {}
+        self._late: dict[str, str] = {}  # by key: the uid of a pod that counts no more
+        self._slow: dict[str, float] = {}  # by namespace: when one of its pods took too long
 
     def sent(self, entry: WorkloadEntry, pod: Pod, node: str) -> None:
         """A pod was let go to a node."""
@@ -70,7 +76,10 @@ class DeviceTurns:
         name = key(pod)
         known = self._on.get(self._node_of.get(name, ""), {}).get(name)
         if self._has_devices(name):
+            self._late.pop(name, None)
             return self._drop(name)
+        if self._late.get(name) == pod.metadata.uid:
+            return False
         if entry is not None and (known is None or known.uid != pod.metadata.uid):
             self.sent(entry, pod, node)
         return False
@@ -78,6 +87,7 @@ class DeviceTurns:
     def gone(self, pod: Pod) -> str:
         """A pod is gone or has finished: the node that it was on its way to, "" for none."""
         name = key(pod)
+        self._late.pop(name, None)
         node = self._node_of.get(name, "")
         same = bool(node) and self._on[node][name].uid == pod.metadata.uid
         return node if same and self._drop(name) else ""
@@ -121,10 +131,19 @@ class DeviceTurns:
 
     def _coming(self, node: str, now: float) -> Iterator[_Coming]:
         for name, one in tuple(self._on.get(node, {}).items()):
-            if self._has_devices(name) or not is_let_go(one.entry, one.uid) or now - one.since >= PATIENCE:
+            if self._has_devices(name) or not is_let_go(one.entry, one.uid):
                 self._drop(name)
+            elif now - one.since >= self._patience(name, now):
+                self._drop(name)
+                self._late[name] = one.uid
+                if now - one.since >= PATIENCE:
+                    self._slow = {where: at for where, at in self._slow.items() if now - at < HOUR}
+                    self._slow[name.partition("/")[0]] = now
             else:
                 yield one
+
+    def _patience(self, name: str, now: float) -> float:
+        return SHORT if now - self._slow.get(name.partition("/")[0], float("-inf")) < HOUR else PATIENCE
 
     def _ask_of(self, entry: WorkloadEntry, pod: Pod) -> DeviceAsk | None:
         part = self._state.assignments(entry.key).get(entry.pod_set_of(pod))

@@ -16,7 +16,7 @@ from kube.objects import PodClaimStatus
 from kube.pods.devices import ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from ungater.model.actions import WriteConditions
 from ungater.model.held_pods import HoldReason
-from ungater.numa.device_turns import MOVE, PATIENCE, TURN
+from ungater.numa.device_turns import MOVE, PATIENCE, SHORT, TURN
 from ungater.reconcile.reconcile import reconcile
 
 replace = msgspec.structs.replace
@@ -294,3 +294,27 @@ def test_a_node_is_not_searched_again_for_one_that_waits_until_its_devices_chang
     assert len(searches) == 2
     world.has("gone")
     assert world.may_go(quarter)
+
+
+def test_a_pod_that_no_scheduler_takes_is_not_waited_for_again_whatever_is_heard_of_it(world):
+    """Its namespace changes a label of it all the time."""
+    world.has("gone", "quarter-0")
+    (first,), (quarter,) = world.gated("first", "a"), world.gated("quarter", "b")
+    world.comes(first, "", "first", bound=False)
+    assert not world.may_go(quarter)
+    world.now += PATIENCE
+    assert world.may_go(quarter)
+    world.comes(first, "", "first", bound=False)
+    assert world.may_go(quarter)
+
+
+def test_once_one_took_too_long_others_of_its_namespace_are_waited_for_shortly(world):
+    """Each would hold up all others that go to the node, one after the other."""
+    (one,), (half,), (other,) = world.gated("quarter", "a"), world.gated("half", "b"), world.gated("quarter", "c")
+    world.go(one)
+    assert not world.may_go(half)
+    world.now += PATIENCE
+    world.go(half)
+    assert not world.may_go(other)
+    world.now += SHORT
+    assert world.may_go(other)
