@@ -7,7 +7,8 @@ Rules
 - One call takes so many steps at most, those for a first look at a kind of pods among them. Nodes that it does not come
   to count as 0, and are *left*. In each round (`DeviceCounts.next_round`) one of those who ask goes on with them.
   Namespaces take turns; of those of one namespace it is who has waited longest, and was seldom served: who makes ever
-  new kinds of pods is in the way of nobody for long.
+  new kinds of pods is in the way of nobody for long. Those who are new in a round have the steps of one call together:
+  each namespace that left something in the round before as many as all others together.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -128,7 +129,8 @@ class DeviceCounts:
         self._left: dict[DeviceAsk, set[str]] = {}  # not counted on all nodes, and asked for since: by whom
         self._turns = _Turns()
         self._turn: DeviceAsk | None = None  # whose turn it is to go on
-        self._round = Budget(CALL_STEPS)
+        self._round = Budget(CALL_STEPS)  # for who is new in it
+        self._shares: dict[str, Budget] = {}  # the same of a namespace that left something in the round before
 
     def counts(self, ask: DeviceAsk, budget: Budget | None = None) -> Ints:
         """By table index, how many more pods fit each node. Do not modify."""
@@ -155,7 +157,7 @@ class DeviceCounts:
             if ask == self._turn:
                 self._go_on(ask)
         else:
-            budget = self._round
+            budget = self._shares.get(tenant, self._round)
             if ask == self._turn:  # what was counted of it is gone, as there were too many kinds
                 self._turn, budget = None, Budget(CALL_STEPS)
             self.counts(ask, budget)
@@ -169,15 +171,17 @@ class DeviceCounts:
     def next_round(self) -> bool:
         """Who asked and is not counted on all nodes may ask again, and one of them goes on; False where there is none.
 
-        All that are new in a round have the steps of one call together. Whose turn it was and who did not ask, such as
+        Whose turn it was and who did not ask, such as
         one that grows, has been given less than might fit: it is counted on now.
         """
         if self._turn is not None:
             self._go_on(self._turn)
         self._kinds.trim()
-        self._round = Budget(CALL_STEPS)
-        if self._left:
-            tenant = self._turns.next(set().union(*self._left.values()))
+        tenants = set[str]().union(*self._left.values())
+        steps = CALL_STEPS // (1 + len(tenants))
+        self._round, self._shares = Budget(steps), {one: Budget(steps) for one in tenants}
+        if tenants:
+            tenant = self._turns.next(tenants)
             self._turn = min([ask for ask, asked in self._left.items() if tenant in asked], key=self._turn_of)
             self._left.clear()
         return self._turn is not None

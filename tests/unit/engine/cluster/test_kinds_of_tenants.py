@@ -173,3 +173,18 @@ def test_words_about_a_node_take_few_steps(monkeypatch):
     told = cluster.cluster.devices.why("n", read_ask([("gpu", "one", text_of(body["spec"]))]))
     assert told
     assert len(spent) <= 6_000
+
+
+def test_who_makes_ever_new_costly_kinds_leaves_others_the_steps_for_their_own(monkeypatch):
+    """All that others ask for is counted in the round in which they ask, but for the first."""
+    monkeypatch.setattr(device_counts, "CALL_STEPS", 9000)
+    cluster = singular(nodes=8)
+    counting, left = cluster.cluster.devices.counting, []
+    for a_round in range(6):
+        for number in range(4):
+            counting.uncounted(asked(ask("r", 1, f"{4 * a_round + number} != 1" + " " * 2000)), "greedy")
+        honest = [asked(ask("r", 1, f"{100 + 3 * a_round + number} != 1")) for number in range(3)]
+        left.append([bool(counting.uncounted(one, "honest")) for one in honest])
+        counting.next_round()
+    assert left[0] == [True] * 3
+    assert not any(map(any, left[2:]))
