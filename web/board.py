@@ -8,13 +8,17 @@ Rules
   goes or moves in the tree changes the layout: everybody then takes a new picture.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
 
+from engine.claims.in_use import Use
+from engine.claims.model import DeviceNode
 from engine.cluster.state import ClusterState
+from engine.devices.taints import TaintRule
 from engine.model import Flavor, Node
+from web.claim_devices import ClaimDevices, ClaimedDevice, Spec
 from web.facts import BoundPod, Holder, Host, HostState
 
 OUTSIDE: Final = ""  # the flavor of hosts that no flavor with a topology has
@@ -70,6 +74,7 @@ class Board:
         self.gone: dict[int, str] = {}  # numbers of holders of which nothing is left, and their namespaces
         self.layout = 0
         self.evictions = 0  # since this began
+        self._devices = ClaimDevices()
         self._next = 1
         self._names: dict[str, str] = {}  # host name label -> node
         self._labels: dict[str, str] = {}
@@ -169,6 +174,18 @@ class Board:
         else:
             self.queues[key] = cluster_queue
         self.changed_holders.update(one.key for one in self.holders.values() if f"{one.namespace}/{one.queue}" == key)
+
+    def set_slice(self, name: str, spec: Spec | None) -> None:
+        """A ResourceSlice is there as it is published, or gone."""
+        self.changed_hosts |= self._devices.set_slice(name, spec)
+
+    def set_taint_rule(self, name: str, rule: TaintRule | None) -> None:
+        """A DeviceTaintRule is there, or gone."""
+        self._devices.set_rule(name, rule)
+
+    def set_claim(self, key: str, uses: tuple[Use, ...], pods: frozenset[str]) -> None:
+        """What a claim has, () for one that has nothing or is gone; whom it is reserved for."""
+        self.changed_hosts |= self._devices.set_claim(key, uses, pods)
 
     def taken(self) -> tuple[set[str], set[str], dict[int, str]]:
         """The hosts and holders that changed since this was asked last, and who is gone: number and namespace."""
@@ -270,6 +287,15 @@ class Board:
     def pods_on(self, name: str) -> list[BoundPod]:
         """The pods on a host, by key."""
         return [self.pods[key] for key in sorted(self._here.get(name, ()))]
+
+    def devices_on(self, name: str) -> tuple[list[ClaimedDevice], list[str]]:
+        """The devices of claims on a host, free ones too; what is wrong with what is published of them."""
+        node = self._order.nodes[name]
+        return self._devices.of_host(DeviceNode(name, node.labels), self._here.get(name, ()))
+
+    def claims_of(self, pod: str) -> Collection[str]:
+        """The claims that a pod has devices by."""
+        return self._devices.holders.claims_of(pod)
 
     def pods_of(self, key: str) -> list[BoundPod]:
         """The pods of a holder, by rank and key."""

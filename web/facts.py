@@ -149,7 +149,7 @@ def pod(wire: objects.Pod, resource: str, keys: Keys) -> BoundPod | None:
     controller, workload = objects.controller_of(meta), annotations.get(keys.workload, "")
     owner = (controller.kind, controller.name) if controller is not None else ("Pod", meta.name)
     amount = amount_of(resource, convert.pod_requests(wire.spec, wire.status))
-    if not workload and not amount:
+    if not workload and not amount and not wire.spec.resource_claims:
         return None
     observed = decode(annotations[NUMA_PLACEMENT_OBSERVED]) if NUMA_PLACEMENT_OBSERVED in annotations else None
     predicted = decode(annotations[NUMA_PLACEMENT_PREDICTED]) if NUMA_PLACEMENT_PREDICTED in annotations else None

@@ -12,12 +12,14 @@ from engine.kubelet.machine import Machine
 from kube.topologies import FlexTopo
 from ungater.numa.sources import Described
 from web.board import Board
-from web.facts import BoundPod, Holder, Step
+from web.claim_devices import ClaimedDevice
+from web.facts import CPU, BoundPod, Holder, Step
 from web.picture import holder_row
 from web.sight import Sight
 
 Json = dict[str, Any]
 MOST_PODS: Final = 5000  # of one workload
+MOST_DEVICES: Final = 256  # of claims, on one host: those that somebody has come first
 _LEVELS: Final = {weight: name for name, weight in LEVELS.items()}
 
 
@@ -39,6 +41,11 @@ def machine(board: Board, sight: Sight, name: str, described: Described | None, 
         "source": described.source if described is not None else "",
         "problems": [*described.problems, *described.disagreements] if described is not None else [],
     }
+    devices, wrong = board.devices_on(name)
+    shown = sorted(sorted(range(len(devices)), key=lambda at: not devices[at].claims)[:MOST_DEVICES])
+    made["claimed"] = list(_claimed(board, sight, [devices[at] for at in shown], pods))
+    made["more"] = len(devices) - len(shown)
+    made["problems"] += wrong
     if found is not None:
         made |= {"policy": found.layout.kubelet.policy, "scope": found.layout.kubelet.scope}
         made |= {"zones": list(_zones(found)), "devices": _devices(board, found, pods)}
@@ -63,6 +70,32 @@ def _pod(board: Board, sight: Sight, pod: BoundPod) -> Json:
     }
 
 
+def _claimed(board: Board, sight: Sight, devices: Iterable[ClaimedDevice], pods: Sequence[BoundPod]) -> Iterator[Json]:
+    """Devices of claims: their zones, and which of the pods has each; ``claims`` names those of nobody who is here.
+
+    ``others``: somebody has it who is not here and whom the viewer may not know.
+    """
+    of: dict[str, list[int]] = {}
+    for at, pod in enumerate(pods):
+        for claim in board.claims_of(pod.key):
+            of.setdefault(claim, []).append(at)
+    for one in devices:
+        driver, pool, name = one.device
+        away = [claim for claim in one.claims if claim not in of]
+        named = [claim for claim in away if sight.names(claim.partition("/")[0])]
+        yield {
+            "driver": driver,
+            "pool": pool,
+            "name": name,
+            "zones": one.zones,
+            "state": one.state,
+            "taint": one.taint,
+            "pods": sorted({at for claim in one.claims for at in of.get(claim, ())}),
+            "claims": named,
+            "others": len(named) < len(away),
+        }
+
+
 def _zones(found: Machine) -> Iterator[Json]:
     """Of each zone what it has for pods; amounts are milli-CPU, bytes and units."""
     layout = found.layout
@@ -75,7 +108,7 @@ def _zones(found: Machine) -> Iterator[Json]:
 def _devices(board: Board, found: Machine, pods: Iterable[BoundPod]) -> list[Json]:
     """The devices of the resource: their zones, and the pod that has each, where that is known."""
     layout = found.layout
-    if board.resource not in layout.resources:
+    if board.resource == CPU or board.resource not in layout.resources:
         return []
     row, ids = layout.resources.index(board.resource), found.device_ids.get(board.resource, ())
     known = layout.devices[row] if row < len(layout.devices) else ()

@@ -9,10 +9,13 @@ import structlog
 
 from clock import Clock
 from crds.constants import HOSTNAME_LABEL, Keys
+from engine.claims.read.claims import read_uses
+from engine.devices.taints import read_rule
 from kube import objects
 from kube.client import Client
 from kube.informer import Event, Informer
 from kube.pods import convert
+from kube.pods.devices import DeviceTaintRule, ResourceClaim, ResourceSlice
 from kube.pods.templates import template_of
 from kube.queues import LocalQueue
 from kube.resources import WORKLOADS
@@ -43,6 +46,9 @@ class Feed:
             "flex": self.flex,
             "workload": self.workload,
             "pod": self.pod,
+            "slice": self.resource_slice,
+            "taint rule": self.taint_rule,
+            "claim": self.claim,
         }
 
     def node(self, node: objects.Node | None, key: str) -> None:
@@ -84,6 +90,24 @@ class Feed:
     def flex(self, flex: FlexTopo | None, key: str) -> None:
         """What an agent tells of a machine is there, or gone."""
         self.board.set_sockets(key, facts.sockets(flex) if flex is not None else {})
+
+    def resource_slice(self, one: ResourceSlice | None, key: str) -> None:
+        """A ResourceSlice is there, or gone."""
+        self.board.set_slice(key, one.spec or {} if one is not None else None)
+
+    def taint_rule(self, rule: DeviceTaintRule | None, key: str) -> None:
+        """A DeviceTaintRule is there, or gone."""
+        self.board.set_taint_rule(key, None)
+        if rule is not None:
+            self.board.set_taint_rule(key, read_rule({"metadata": {"name": key}, "spec": rule.spec}))
+
+    def claim(self, claim: ResourceClaim | None, key: str) -> None:
+        """A ResourceClaim is there, or gone."""
+        uses = None
+        try:
+            uses = read_uses(claim.results or [], f"ResourceClaim {key}") if claim is not None else None
+        finally:
+            self.board.set_claim(key, uses or (), claim.pods if claim is not None else frozenset())
 
     def take_all(self, objects: Mapping[str, Mapping[str, Any]]) -> None:
         """All objects that there are, by kind and key."""
@@ -131,6 +155,9 @@ class Live:
             "flex": informers.flexes,
             "workload": informers.workloads,
             "pod": informers.pods,
+            "slice": informers.resource_slices,
+            "taint rule": informers.taint_rules,
+            "claim": informers.resource_claims,
         }
 
     def _changed(self, kind: str, event: Event[Any]) -> None:

@@ -6,7 +6,7 @@
   manifest as its body, which changes nothing either.
 
 Every request carries the token in its Authorization header: never in a URL, never in a cookie. What is in an answer is
-what that viewer may see (`web.rights`); those who may see the same share one encoding (`web.hub`).
+what that viewer may see (`web.viewers.rights`); those who may see the same share one encoding (`web.hub`).
 """
 
 import asyncio
@@ -25,13 +25,13 @@ from kube.topologies import FlexTopo
 from ungater.numa.sources import Described
 from web import inside
 from web.board import Board
-from web.doors import HEADERS, door
 from web.events import EventsAnswer, Reader, Subject
 from web.hub import Hub
 from web.prometheus import Prometheus, PrometheusError
 from web.questions import QuestionError, Questions
-from web.rights import Rights, Seen
 from web.sight import Sight
+from web.viewers.doors import HEADERS, door
+from web.viewers.rights import Rights, Seen
 
 log = structlog.get_logger()
 

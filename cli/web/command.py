@@ -105,7 +105,7 @@ def command(
     Beside your kubeconfig it listens on this machine alone, and prints a link that opens it. It takes ClusterRole
     topogate-inspect.
     """
-    from web.doors import is_local  # late, so that --help answers at once
+    from web.viewers.doors import is_local  # late, so that --help answers at once
 
     if (certificate is None) != (key is None):
         raise Failure("--tls-certificate and --tls-key go together")

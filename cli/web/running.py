@@ -28,13 +28,13 @@ from kube.workloads import Workload as WholeWorkload
 from serving.server import own_tls, serving
 from web import export
 from web.board import Board
-from web.doors import LOCAL, Entrance
 from web.events import Events
 from web.hub import Hub
 from web.live import Live
 from web.prometheus import Prometheus
-from web.rights import KeyRights, ReviewedRights, Rights
 from web.server import Page
+from web.viewers.doors import LOCAL, Entrance
+from web.viewers.rights import KeyRights, ReviewedRights, Rights
 
 LOOK_SECONDS = 60.0  # between two looks at the files of a certificate
 Stop = Callable[[], asyncio.Event]

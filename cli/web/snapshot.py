@@ -59,6 +59,9 @@ class Snapshot:
                 "flex": read.flexes,
                 "workload": {objects.key(one): one for one in read.workloads},
                 "pod": {objects.key(one): one for one in read.pods},
+                "slice": {one.metadata.name: one for one in read.resource_slices},
+                "taint rule": {one.metadata.name: one for one in read.taint_rules},
+                "claim": {objects.key(one): one for one in read.resource_claims},
             }
         )
 

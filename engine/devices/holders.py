@@ -121,6 +121,15 @@ class ClaimHolders:
         """Whom a claim with devices is reserved for."""
         return self._pods.get(claim, frozenset())
 
+    def claims_of(self, pod: str) -> Collection[str]:
+        """The claims with devices that are reserved for a pod, in order."""
+        return sorted(self._claims.get(pod, ()))
+
+    def uses_of(self, claim: str) -> Iterator[Use]:
+        """What a claim has."""
+        for pool in sorted(self._pools.get(claim, ())):
+            yield from self._by_pool[pool][claim]
+
     def freed_by(self, pods: Collection[str]) -> dict[str, frozenset[PoolId]]:
         """The claims that would hold nothing without these pods either, with the pools of what they have."""
         found: dict[str, frozenset[PoolId]] = {}

@@ -5,6 +5,7 @@ What they say of devices stays as it is in JSON: `engine.claims.read` reads it, 
 
 from typing import Any
 
+from engine.devices.holders import NO_POD
 from kube.objects import NodeSelector, Object, Struct
 
 Json = dict[str, Any]
@@ -56,6 +57,15 @@ class ResourceClaim(Object, frozen=True):
         """The devices that it was given, as in JSON; None for none."""
         allocation = self.status.allocation
         return (allocation.devices or {}).get("results") if allocation is not None else None
+
+    @property
+    def pods(self) -> frozenset[str]:
+        """Whom it is reserved for, else the pod that it is made for: once these are gone it is deallocated."""
+        namespace, owners = self.metadata.namespace, self.metadata.owner_references
+        if users := self.status.reserved_for:
+            pods = ((one.resource == "pods" and not one.api_group, one.name) for one in users)
+            return frozenset([f"{namespace}/{name}" if is_pod and name else NO_POD for is_pod, name in pods])
+        return frozenset([f"{namespace}/{one.name}" for one in owners if one.kind == "Pod" and one.controller])
 
 
 class ClaimTemplateSpec(Struct, frozen=True):

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import pytest
 from support import chromium
-from support.web_cluster import items
+from support.web_cluster import claimed, items
 from support.web_page import serving, violations
 
 from cli.web.running import of_files, write
@@ -20,7 +20,10 @@ VIEWS = {
     "by queue": (DRAWN, "#/map?colour=queue"),
     "problems": (DRAWN, "#/map?colour=problem"),
     "table": ("document.querySelectorAll('.scroll tbody tr').length > 4", "#/map?as=table"),
-    "machine": ("!!document.querySelector('.drawer svg.inside')", "#/map?host={machine}"),
+    "machine": (
+        "!!document.querySelector('.drawer svg.inside') && !!document.querySelector('.claimed li')",
+        "#/map?host={machine}",
+    ),
     "workload": ("document.querySelectorAll('.drawer .pods tr').length > 3", "#/map?workload={runs}"),
     "waits": ("!!document.querySelector('.drawer .relief')", "#/workloads?workload={waits}"),
     "queues": ("document.querySelectorAll('.queue').length === 4", "#/queues"),
@@ -43,7 +46,7 @@ def named(made):
 
 @pytest.fixture(scope="module")
 def snapshot(tmp_path_factory):
-    made = items(4, 4, 8, machines=16)
+    made = claimed(items(4, 4, 8, machines=16))
     path = tmp_path_factory.mktemp("web") / "cluster.json"
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": made}))
     return path, named(made)
@@ -148,6 +151,28 @@ async def test_search_finds_and_lights_up(tab, page):
     assert "Pods ungated" in await tab.js("document.querySelector('.drawer .way').innerText")
 
 
+async def test_a_host_shows_who_has_which_devices_of_claims(tab, page):
+    _, names = page
+    await show(tab, f"#/map?host={names['machine']}", "!!document.querySelector('.claimed li')")
+    groups = await tab.js(
+        "[...document.querySelectorAll('.claimed ul')].map(ul => "
+        "[ul.previousSibling.innerText, ...[...ul.children].map(one => one.innerText.trim())])"
+    )
+    assert groups[:4] == [
+        ["Zone 0 gpu.example.com", "gpu-0 A", "gpu-1"],
+        ["Zone 1 gpu.example.com", "gpu-2", "gpu-3 B"],
+        ["Zone 2 gpu.example.com", "gpu-4", groups[2][2]],
+        ["Zone 3 gpu.example.com", "gpu-6 tainted", "gpu-7"],
+    ]
+    assert groups[2][2].startswith("gpu-5 claim ")
+    assert groups[4:] == [
+        ["No zone told mig.example.com", "mig-0 blocked", "mig-1 B", "mig-2"],
+        ["No zone told nic.example.com", "nic-0 A, in part"],
+    ]
+    rows = await tab.js("[...document.querySelectorAll('.drawer .pods tbody tr')].map(one => one.innerText)")
+    assert "gpu.example.com: gpu-0; nic.example.com: nic-0" in rows[0]
+
+
 async def test_what_if_says_where_a_job_would_go(tab, page):
     await show(tab, "#/whatif", "!!document.querySelector('#manifest')")
     await tab.js("document.querySelector('button.main').click()")
@@ -172,9 +197,9 @@ ENDS = "</script><script>window.hacked=1</script>"
 
 def hostile():
     """A cluster all names, labels and messages of which try to be markup."""
-    made = items(2, 2, 3, machines=2)
+    made = claimed(items(2, 2, 3, machines=2))
     text = json.dumps(made)
-    for name in ("b1-r1", "pretrain", "chat", "language", "r2"):
+    for name in ("b1-r1", "pretrain", "chat", "language", "r2", "gpu-", "kept"):
         text = text.replace(name, name + json.dumps(f"{EVIL}{ENDS}'\"`${{1}}&lt;")[1:-1])
     return json.loads(text.replace("is short", json.dumps(EVIL + ENDS)[1:-1]))
 

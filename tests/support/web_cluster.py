@@ -16,6 +16,7 @@ from localcluster.kubelets.specs import build, parse_kubelet, parse_machine
 from localcluster.nodes import BLOCK_LABEL, HOSTNAME_LABEL, RACK_LABEL, Fleet
 
 DOMAIN, API, GPU = "kueue.x-k8s.io", "topogate.dev/v1alpha1", "nvidia.com/gpu"
+DEVICES = "resource.k8s.io/v1"
 LEVELS = [BLOCK_LABEL, RACK_LABEL, HOSTNAME_LABEL]
 MACHINE, KUBELET = "2 sockets / 4 NUMA / 128 cores / 8 GPUs", "best-effort, pod"
 TEAMS = {
@@ -287,6 +288,54 @@ class Made:
 
 def items(blocks, racks, hosts, **wish):
     return Made(blocks, racks, hosts, **wish).objects()
+
+
+def claimed(made):
+    """The same, and pods of the first machine have devices of claims: GPUs that tell zones, partitions, a NIC."""
+    host = next(one["metadata"]["name"] for one in made if one["kind"] == "FlexTopo")
+    pods = [one["metadata"] for one in made if one["kind"] == "Pod" and one["spec"]["nodeName"] == host]
+    gpus = [{"name": f"gpu-{at}", "attributes": {"numaNode": {"int": at // 2}}} for at in range(8)]
+    gpus[6]["taints"] = [{"key": "example.com/broken", "value": "yes", "effect": "NoSchedule"}]
+    counted = [
+        {"counterSet": "gpu-8", "counters": {"memory": {"value": amount}}} for amount in ("80Gi", "40Gi", "40Gi")
+    ]
+    parts = [{"name": f"mig-{at}", "consumesCounters": [one]} for at, one in enumerate(counted)]
+    sets = [{"name": "gpu-8", "counters": {"memory": {"value": "80Gi"}}}]
+    shared = {"allowMultipleAllocations": True, "capacity": {"bandwidth": {"value": "100G"}}}
+    found = [
+        _slice(host, "gpu.example.com", 0, 1, {"devices": gpus}),
+        *(
+            _slice(host, "mig.example.com", at, 2, one)
+            for at, one in enumerate(({"sharedCounters": sets}, {"devices": parts}))
+        ),
+        _slice(host, "nic.example.com", 0, 1, {"devices": [{"name": "nic-0", **shared}]}),
+    ]
+    held = [("gpu.example.com", "gpu-0"), ("gpu.example.com", "gpu-3"), ("mig.example.com", "mig-1")]
+    for device, pod in zip(held, (pods[0], pods[1], pods[1]), strict=True):
+        found.append(_claim(pod["namespace"], f"{pod['name']}-{device[1]}", host, device, [pod["name"]]))
+    share = {"shareID": "5f0c", "consumedCapacity": {"bandwidth": "10G"}}
+    found.append(_claim(pods[0]["namespace"], "kept", host, ("gpu.example.com", "gpu-5"), []))
+    found.append(_claim(pods[0]["namespace"], "wire", host, ("nic.example.com", "nic-0"), [pods[0]["name"]], **share))
+    return [*made, *found]
+
+
+def _slice(host, driver, number, of, more):
+    pool = {"name": host, "generation": 1, "resourceSliceCount": of}
+    spec = {"driver": driver, "nodeName": host, "pool": pool, **more}
+    name = f"{host}-{driver}-{number}"
+    return {"apiVersion": DEVICES, "kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec}
+
+
+def _claim(namespace, name, host, device, pods, **share):
+    result = {"request": "one", "driver": device[0], "pool": host, "device": device[1], **share}
+    users = [{"resource": "pods", "name": pod, "uid": f"uid-{pod}"} for pod in pods]
+    return {
+        "apiVersion": DEVICES,
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {},
+        "status": {"allocation": {"devices": {"results": [result]}}, "reservedFor": users},
+    }
 
 
 if __name__ == "__main__":

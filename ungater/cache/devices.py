@@ -84,7 +84,7 @@ class DeviceEvents:
     def on_claim(self, event: Event[ResourceClaim]) -> None:
         """A claim came or went, was given devices, or gave them back; or other pods have it."""
         new, before = event.new, event.old.results if event.old is not None else None
-        had, have = (_pods_of(one) if one is not None else frozenset() for one in (event.old, new))
+        had, have = (one.pods if one is not None else frozenset() for one in (event.old, new))
         was = self._claimed.set_claim(event.key, new)
         now = self._claimed.known(event.key)
         self._tell(event.key, was, now)
@@ -134,15 +134,6 @@ class DeviceEvents:
         """Those who wait for devices may find some."""
         if self._core.live:
             self._core.queue_inadmissible()
-
-
-def _pods_of(claim: ResourceClaim) -> frozenset[str]:
-    """Whom a claim is reserved for, else the pod that it is made for: once these are gone it is deallocated."""
-    namespace, owners = claim.metadata.namespace, claim.metadata.owner_references
-    if users := claim.status.reserved_for:
-        pods = ((one.resource == "pods" and not one.api_group, one.name) for one in users)
-        return frozenset([f"{namespace}/{name}" if is_pod and name else NO_POD for is_pod, name in pods])
-    return frozenset([f"{namespace}/{one.name}" for one in owners if one.kind == "Pod" and one.controller])
 
 
 def _class_of(found: DeviceClass) -> model.DeviceClass:

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { build } from "esbuild";
 
-const parts = ["layout", "painter", "model", "colours", "quantity", "source"].map((one) => `export * from "./src/${one}";`).join("");
+const parts = ["layout", "painter", "model", "colours", "quantity", "source", "claims"].map((one) => `export * from "./src/${one}";`).join("");
 const made = await build({ stdin: { contents: parts, resolveDir: ".", loader: "ts" }, bundle: true, write: false, format: "esm", target: "es2022" });
 const page = await import(`data:text/javascript;base64,${Buffer.from(made.outputFiles[0].contents).toString("base64")}`);
 
@@ -164,4 +164,21 @@ test("events of a stream are read however they are cut", async () => {
     for await (const one of page.events(body)) found.push(one);
     assert.deepEqual(found, [["beat", '{"heard":0}'], ["changes", '{"a":"é"}']]);
   }
+});
+
+const claimed = (name, zones, more) => ({ driver: "gpu.example.com", pool: "h1", name, zones, state: "free", taint: "", pods: [], claims: [], others: false, ...more });
+
+test("devices of claims lie by zone, those without one last, and a pool that is called otherwise is named", () => {
+  const found = page.grouped("h1", [claimed("nic", [], { pool: "rack" }), claimed("b", [1]), claimed("a", [0]), claimed("c", [1])]);
+  assert.deepEqual(found.map((one) => [one.zones, one.title, one.devices.map((device) => device.name)]), [
+    ["Zone 0", "gpu.example.com", ["a"]],
+    ["Zone 1", "gpu.example.com", ["b", "c"]],
+    ["No zone told", "gpu.example.com/rack", ["nic"]],
+  ]);
+});
+
+test("a pod's zones are told beside those of its devices only where these are others", () => {
+  const devices = [claimed("a", [1], { pods: [0] }), claimed("b", [0], { pods: [1] }), claimed("nic", [], { pods: [0], driver: "nic.example.com", pool: "rack" })];
+  assert.deepEqual([page.zonesOf([0], devices, 0), page.zonesOf([0], devices, 1), page.zonesOf([], devices, 0), page.zonesOf([2], devices, 5)], ["0; devices 1", "0", "1", "2"]);
+  assert.equal(page.devicesOf("h1", devices, 0), "gpu.example.com: a; nic.example.com/rack: nic");
 });

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from aiohttp import web
 
-from web.doors import LOCAL, Entrance, host_of, is_local, refusal
+from web.viewers.doors import LOCAL, Entrance, host_of, is_local, refusal
 
 KNOWN = frozenset({*LOCAL, "gpus.example.com"})
 

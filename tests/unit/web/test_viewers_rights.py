@@ -3,8 +3,8 @@
 import pytest
 
 from kube.errors import KubeTimeout
-from web.rights import EVERYTHING, NO_TOKEN, REMEMBERED, KeyRights, ReviewedRights
 from web.sight import Sight
+from web.viewers.rights import EVERYTHING, NO_TOKEN, REMEMBERED, KeyRights, ReviewedRights
 
 
 class Reviews:

@@ -15,15 +15,15 @@ from cli.web.snapshot import Snapshot
 from clock import SYSTEM
 from crds.settings import Settings
 from web import server as served
-from web.doors import LOCAL, Entrance
 from web.events import EventRow, EventsAnswer
 from web.facts import BoundPod
 from web.hub import Hub
 from web.prometheus import Prometheus
 from web.questions import QuestionError
-from web.rights import NO_TOKEN, Seen
 from web.server import Page
 from web.sight import EVERYTHING, Sight
+from web.viewers.doors import LOCAL, Entrance
+from web.viewers.rights import NO_TOKEN, Seen
 
 
 class Viewers:

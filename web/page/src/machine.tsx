@@ -1,6 +1,7 @@
 // A host from inside: sockets, zones, CPUs, memory, devices with their links, NICs, and which pod has what.
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
+import { Claimed, devicesOf, zonesOf, type ClaimedDevice } from "./claims";
 import type { Theme } from "./colours";
 import { hashed, many, stateName, type Cluster } from "./model";
 import { Name, Waits, useAsked } from "./parts";
@@ -28,6 +29,8 @@ interface Inside {
   kept: [number, number][];
   source: string;
   problems: string[];
+  claimed: ClaimedDevice[];
+  more: number;
   policy?: string;
   scope?: string;
   zones?: { zone: number; socket: number; have: Record<string, number>; free: Record<string, number> }[];
@@ -71,6 +74,7 @@ function Body({ cluster, found, theme, lit, light }: { cluster: Cluster; found: 
       )}
       {!found.zones && <p class="dim small">Nothing is published of its inside: <code>topogate install --agent</code> has each node tell it.</p>}
       {found.problems.map((one) => <p class="small wrong" key={one}>{one}</p>)}
+      <Claimed host={found.name} devices={found.claimed} more={found.more} colours={colours} theme={theme} lit={lit} light={light} letter={letter} />
       <Pods cluster={cluster} found={found} colours={colours} theme={theme} lit={lit} light={light} />
     </>
   );
@@ -241,13 +245,13 @@ function Pods({ cluster, found, colours, theme, lit, light }: { cluster: Cluster
       <thead><tr><th scope="col">Pod</th><th scope="col">Rank</th><th scope="col" class="n">{cluster.unit}</th><th scope="col">Zones</th><th scope="col">Phase</th></tr></thead>
       <tbody>
         {found.pods.map((pod, at) => {
-          const who = cluster.holders.get(pod.holder);
+          const who = cluster.holders.get(pod.holder), devices = devicesOf(found.name, found.claimed, at);
           return (
             <tr key={pod.name || at} class={lit === at ? "lit" : ""} onMouseEnter={() => light(at)} onMouseLeave={() => light(-1)}>
-              <td><span class="dot" style={{ background: colours[at] }} /><b class="letter">{letter(at)}</b> {who ? <a href={link("map", { workload: who.key })}>{pod.name}</a> : <span class="dim">others</span>}</td>
+              <td><span class="dot" style={{ background: colours[at] }} /><b class="letter">{letter(at)}</b> {who ? <a href={link("map", { workload: who.key })}>{pod.name}</a> : <span class="dim">others</span>}{devices && <div class="dim">{devices}</div>}</td>
               <td>{pod.rank ?? ""}</td>
               <td class="n">{pod.amount}</td>
-              <td>{pod.zones.map((one) => one.zone).join(", ")}{pod.crosses && <b style={{ color: theme.wrong }}> crosses sockets</b>}</td>
+              <td>{zonesOf(pod.zones.map((one) => one.zone), found.claimed, at)}{pod.crosses && <b style={{ color: theme.wrong }}> crosses sockets</b>}</td>
               <td>{pod.reason ? <span class="wrong">{pod.reason}</span> : pod.phase}</td>
             </tr>
           );

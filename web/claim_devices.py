@@ -1,0 +1,164 @@
+"""The devices that drivers publish (ResourceSlices), and which claims hold them: what of that one host shows.
+
+Rules
+- Slices are read when somebody looks at a host that they name, not before: a large cluster has tens of thousands of
+  devices. Those that name no host (by labels, of all) are read as they come, as every look needs them.
+- What of one slice, rule or claim cannot be read counts as not there, and is told of the hosts that it names.
+- A device is held while any claim's allocation names it. One is *blocked* that nobody has, where those who have others
+  of its pool took its counters: a partition of a GPU of which another one is in use.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from engine.claims.errors import ObjectError
+from engine.claims.features import DEFAULT
+from engine.claims.in_use import InUse, Use
+from engine.claims.model import Device, DeviceId, DeviceNode, PoolId, ResourceSlice
+from engine.claims.pools import Inventory, Pool
+from engine.claims.read.slices import read_slice
+from engine.claims.searching.counters import PoolCounters
+from engine.devices.holders import ClaimHolders
+from engine.devices.taints import TaintRule, TaintRules
+
+Spec = Mapping[str, Any]
+ANY_HOST: Final = ""  # of slices that name none
+_REPELS: Final = frozenset({"NoSchedule", "NoExecute"})
+
+
+class DeviceState(StrEnum):
+    """Whether somebody may have a device. ``GONE``: somebody has it, and no slice has it any more."""
+
+    FREE = "free"
+    HELD = "held"
+    SHARED = "shared"
+    BLOCKED = "blocked"
+    GONE = "gone"
+
+
+class ClaimedDevice(msgspec.Struct, frozen=True):
+    """One device as a host sees it. ``claims`` have it (``namespace/name``); ``taint`` keeps others away."""
+
+    device: DeviceId
+    zones: tuple[int, ...]
+    state: DeviceState
+    claims: tuple[str, ...] = ()
+    taint: str = ""
+
+
+class _Slot(msgspec.Struct, frozen=True):
+    """Where a slice is filed, and what is known of it."""
+
+    host: str
+    pool: PoolId
+    spec: Spec
+    read: ResourceSlice | None = None  # of one that names no host
+
+
+class ClaimDevices:
+    """See the module's rules."""
+
+    def __init__(self) -> None:
+        self.holders = ClaimHolders()
+        self._rules = TaintRules()
+        self._slices: dict[str, _Slot] = {}
+        self._of_host: dict[str, set[str]] = {}
+        self._of_pool: dict[PoolId, set[str]] = {}
+
+    # --- facts -------------------------------------------------------------------------------------------------------
+
+    def set_slice(self, name: str, spec: Spec | None) -> set[str]:
+        """A ResourceSlice is there as it is published, or gone; the hosts that it names, or named."""
+        touched = set()
+        if (before := self._slices.pop(name, None)) is not None:
+            self._of_host[before.host].discard(name)
+            self._of_pool[before.pool].discard(name)
+            if not self._of_pool[before.pool]:
+                del self._of_pool[before.pool]
+            if not self._of_host[before.host]:
+                del self._of_host[before.host]
+            touched.add(before.host)
+        if spec is not None:
+            host, pool = spec.get("nodeName") or ANY_HOST, spec.get("pool") or {}
+            read = None if host else read_slice({"metadata": {"name": name}, "spec": spec})
+            slot = self._slices[name] = _Slot(host, (str(spec.get("driver")), str(pool.get("name"))), spec, read)
+            self._of_host.setdefault(slot.host, set()).add(name)
+            self._of_pool.setdefault(slot.pool, set()).add(name)
+            touched.add(slot.host)
+        return touched - {ANY_HOST}
+
+    def set_rule(self, name: str, rule: TaintRule | None) -> None:
+        """A DeviceTaintRule is there, or gone."""
+        self._rules.put(name, rule)
+
+    def set_claim(self, key: str, uses: tuple[Use, ...], pods: frozenset[str]) -> set[str]:
+        """What a claim has, () for one that has nothing or is gone; the hosts whose devices it has, or had."""
+        pools = self.holders.set(key, uses, pods)
+        return {self._slices[name].host for pool in pools for name in self._of_pool.get(pool, ())} - {ANY_HOST}
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def of_host(self, node: DeviceNode, pods: Iterable[str]) -> tuple[list[ClaimedDevice], list[str]]:
+        """The devices that a host reaches and those that its pods have, in the scheduler's order; what is wrong."""
+        inventory, problems = self._inventory(node.name)
+        found: list[ClaimedDevice] = []
+        for pool in inventory.pools(node, DEFAULT):
+            if pool.incomplete:
+                problems.append(f"pool {pool.name}: not all its ResourceSlices are there")
+            elif pool.invalid:
+                problems.append(f"pool {pool.name}: {pool.invalid}")
+            found += self._of_known(pool)
+        there = {one.device for one in found}
+        for key in pods:
+            for claim in self.holders.claims_of(key):
+                lost = [use.device for use in self.holders.uses_of(claim) if not use.admin and use.device not in there]
+                found += [ClaimedDevice(one, (), DeviceState.GONE, (claim,)) for one in lost]
+                there.update(lost)
+        return found, problems
+
+    def _inventory(self, host: str) -> tuple[Inventory, list[str]]:
+        """Of the slices that may be this host's, and all others of their pools."""
+        here = self._of_host.get(host, set()) | self._of_host.get(ANY_HOST, set())
+        names = here.union(*(self._of_pool[self._slices[name].pool] for name in here))
+        inventory, problems = Inventory.of(()), []
+        for name in sorted(names):
+            slot = self._slices[name]
+            try:
+                one = slot.read or read_slice({"metadata": {"name": name}, "spec": slot.spec})
+            except ObjectError as error:
+                problems.append(str(error))
+                continue
+            inventory.add(self._rules.tainted(one))
+        return inventory, problems
+
+    def _of_known(self, pool: Pool) -> Iterator[ClaimedDevice]:
+        claims: dict[DeviceId, list[str]] = {}
+        uses = [(claim, use) for claim, use in self.holders.of_pool(pool.pool_id) if not use.admin]
+        for claim, use in uses:
+            claims.setdefault(use.device, []).append(claim)
+        in_use = InUse.of(use for _, use in uses)
+        counters = PoolCounters.of(pool, in_use)
+        for device in (device for one in pool.slices for device in one.devices):
+            found = (*pool.pool_id, device.name)
+            state = _state(device, found, in_use, counters)
+            holders = tuple(sorted(claims.get(found, ())))
+            yield ClaimedDevice(found, device.numa_zones, state, holders, _taint(device))
+
+
+def _state(device: Device, found: DeviceId, in_use: InUse, counters: PoolCounters) -> DeviceState:
+    if in_use.is_shared(found):
+        return DeviceState.SHARED
+    if in_use.has(found):
+        return DeviceState.HELD
+    lacks = any(counters.left[use.counter_set, name] < n for use in device.uses for name, n in use.counters.items())
+    return DeviceState.BLOCKED if lacks or (device.uses and counters.overdrawn) else DeviceState.FREE
+
+
+def _taint(device: Device) -> str:
+    for one in device.taints:
+        if one.effect in _REPELS:
+            return f"{one.key}{'=' if one.value else ''}{one.value}:{one.effect}"
+    return ""

@@ -1,0 +1,1 @@
+"""Who is let in to the page, and what he may see."""
