@@ -52,7 +52,7 @@ def spec(hardware: Hardware, gpus: Gpus, core_group_size: int) -> FlexTopoSpec:
     devices = _devices(hardware, gpus)
     return FlexTopoSpec(
         core_group_size=core_group_size,
-        nodes=(*_sockets(hardware), *_zones(hardware), *_cores(cores), *_gpus(gpus), *map(_device, devices)),
+        nodes=(*_sockets(hardware), *_zones(hardware), *_cores(cores), *_gpus(hardware, gpus), *map(_device, devices)),
         edges=(
             *_core_edges(cores),
             *_distances(hardware),
@@ -115,7 +115,8 @@ def _cores(found: list[Group]) -> Iterator[Component]:
         yield _node(graph.core_id(core.cpus[0]), graph.CORE, cpus=cpuset.render(core.cpus), l3=core.l3)
 
 
-def _gpus(gpus: Gpus) -> Iterator[Component]:
+def _gpus(hardware: Hardware, gpus: Gpus) -> Iterator[Component]:
+    known = hardware.by_address()
     for gpu in gpus.gpus:
         yield _node(
             gpu_id(gpu),
@@ -125,6 +126,7 @@ def _gpus(gpus: Gpus) -> Iterator[Component]:
             model=gpu.model or None,
             memory=gpu.memory or None,
             pciAddress=gpu.address,
+            pcieRoot=known[gpu.address].root or None if gpu.address in known else None,
             fault=gpu.fault[:256] or None,
         )
 
@@ -134,6 +136,7 @@ def _device(device: PciDevice) -> Component:
         _pci_id(device),
         _kind(device),
         pciAddress=device.address,
+        pcieRoot=device.root or None,
         **{"class": f"{device.class_:06x}"},
         vendor=f"{device.vendor:04x}",
         device=f"{device.device:04x}",

@@ -11,9 +11,10 @@ Components (type, id, attributes)
 - ``CPUCoreGroup``, ``group-<lowest CPU>``: ``cpus``
 - ``CPUCore``, ``core-<lowest CPU>``: ``cpus`` (its hardware threads), ``l3`` (id of its L3 cache)
 - ``GPU``, ``gpu-<uuid>`` (``gpu-<PCI address>`` where the uuid is not known): ``uuid``, ``index``, ``model``,
-  ``memory`` (MiB), ``pciAddress``, ``fault`` (what is wrong with it)
-- ``NIC``, ``XPU``, ``PCIDevice``: ``nic-``, ``xpu-``, ``pci-<PCI address>``: ``pciAddress``, ``class``, ``vendor`` and
-  ``device`` (hexadecimal), ``names`` (network and RDMA names), ``virtualFunctions``
+  ``memory`` (MiB), ``pciAddress``, ``pcieRoot``, ``fault`` (what is wrong with it)
+- ``NIC``, ``XPU``, ``PCIDevice``: ``nic-``, ``xpu-``, ``pci-<PCI address>``: ``pciAddress``, ``pcieRoot``
+  (the host bridge, ``pci0000:16``, as drivers of DRA name it), ``class``, ``vendor`` and ``device`` (hexadecimal),
+  ``names`` (network and RDMA names), ``virtualFunctions``
 
 Edges (type, from and to, attributes)
 
@@ -33,6 +34,7 @@ GPU = "GPU"
 NIC = "NIC"
 XPU = "XPU"
 PCI_DEVICE = "PCIDevice"
+PCIE_ROOT = "pcieRoot"  # the attribute of a device
 
 HOST = "host"
 CONTAIN = "contain"

@@ -288,10 +288,13 @@ class Board:
         """The pods on a host, by key."""
         return [self.pods[key] for key in sorted(self._here.get(name, ()))]
 
-    def devices_on(self, name: str) -> tuple[list[ClaimedDevice], list[str]]:
-        """The devices of claims on a host, free ones too; what is wrong with what is published of them."""
+    def devices_on(self, name: str, roots: Mapping[str, int]) -> tuple[list[ClaimedDevice], list[str]]:
+        """The devices of claims on a host, free ones too; what is wrong with what is published of them.
+
+        ``roots``: the zones of its PCIe roots, as far as they are known.
+        """
         node = self._order.nodes[name]
-        return self._devices.of_host(DeviceNode(name, node.labels), self._here.get(name, ()))
+        return self._devices.of_host(DeviceNode(name, node.labels), self._here.get(name, ()), roots)
 
     def claims_of(self, pod: str) -> Collection[str]:
         """The claims that a pod has devices by."""

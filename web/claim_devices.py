@@ -101,8 +101,13 @@ class ClaimDevices:
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    def of_host(self, node: DeviceNode, pods: Iterable[str]) -> tuple[list[ClaimedDevice], list[str]]:
-        """The devices that a host reaches and those that its pods have, in the scheduler's order; what is wrong."""
+    def of_host(
+        self, node: DeviceNode, pods: Iterable[str], roots: Mapping[str, int]
+    ) -> tuple[list[ClaimedDevice], list[str]]:
+        """The devices that a host reaches and those that its pods have, in the scheduler's order; what is wrong.
+
+        ``roots``: the zones of its PCIe roots, as far as they are known.
+        """
         inventory, problems = self._inventory(node.name)
         found: list[ClaimedDevice] = []
         for pool in inventory.pools(node, DEFAULT):
@@ -110,7 +115,7 @@ class ClaimDevices:
                 problems.append(f"pool {pool.name}: not all its ResourceSlices are there")
             elif pool.invalid:
                 problems.append(f"pool {pool.name}: {pool.invalid}")
-            found += self._of_known(pool)
+            found += self._of_known(pool, roots)
         there = {one.device for one in found}
         for key in pods:
             for claim in self.holders.claims_of(key):
@@ -134,7 +139,7 @@ class ClaimDevices:
             inventory.add(self._rules.tainted(one))
         return inventory, problems
 
-    def _of_known(self, pool: Pool) -> Iterator[ClaimedDevice]:
+    def _of_known(self, pool: Pool, roots: Mapping[str, int]) -> Iterator[ClaimedDevice]:
         claims: dict[DeviceId, list[str]] = {}
         uses = [(claim, use) for claim, use in self.holders.of_pool(pool.pool_id) if not use.admin]
         for claim, use in uses:
@@ -145,7 +150,7 @@ class ClaimDevices:
             found = (*pool.pool_id, device.name)
             state = _state(device, found, in_use, counters)
             holders = tuple(sorted(claims.get(found, ())))
-            yield ClaimedDevice(found, device.numa_zones, state, holders, _taint(device))
+            yield ClaimedDevice(found, device.numa_zones(roots), state, holders, _taint(device))
 
 
 def _state(device: Device, found: DeviceId, in_use: InUse, counters: PoolCounters) -> DeviceState:

@@ -41,7 +41,7 @@ def machine(board: Board, sight: Sight, name: str, described: Described | None, 
         "source": described.source if described is not None else "",
         "problems": [*described.problems, *described.disagreements] if described is not None else [],
     }
-    devices, wrong = board.devices_on(name)
+    devices, wrong = board.devices_on(name, found.pcie_roots if found is not None else {})
     shown = sorted(sorted(range(len(devices)), key=lambda at: not devices[at].claims)[:MOST_DEVICES])
     made["claimed"] = list(_claimed(board, sight, [devices[at] for at in shown], pods))
     made["more"] = len(devices) - len(shown)

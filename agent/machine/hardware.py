@@ -51,6 +51,11 @@ class PciDevice:
     names: tuple[str, ...] = ()
     functions: int = 0
 
+    @property
+    def root(self) -> str:
+        """The host bridge that it is behind (``pci0000:16``); "" where the kernel tells no path."""
+        return self.path[0] if len(self.path) > 1 else ""
+
 
 @dataclass(frozen=True)
 class Hardware:

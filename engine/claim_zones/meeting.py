@@ -8,7 +8,7 @@ kubelet does not pin. Where a node's device plugins give what is asked for, its 
 """
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import msgspec
@@ -20,7 +20,7 @@ from engine.devices.first_fits import FirstFits, NodeAsk
 from engine.devices.ledger import DeviceLedger
 from engine.kubelet.admit import empty
 from engine.kubelet.arrival_orders import Free
-from engine.kubelet.machine import DeviceZones, Layout, PodShape, State
+from engine.kubelet.machine import DeviceZones, Layout, Machine, PodShape, State
 from engine.kubelet.numa_policy import NUMA_POLICY, refused_unseen
 from engine.kubelet.rebuild import asked
 from engine.numa.zone_ledger import NumaLedger
@@ -81,7 +81,7 @@ class ClaimZones:
         ``free``: what is free there, without slots and without pods on their way; None: nobody knows. ``coming``: how
         many pods are on their way there, all alike; how many of them have no devices yet.
         """
-        here, machine = self._devices.asked(name, ask), self._numa.machines.get(name)
+        here, machine = self._asked(name, ask)
         if here is None:
             return ZoneForecast()
         if machine is None or free is None or (barred := _barred(ask)):
@@ -97,20 +97,20 @@ class ClaimZones:
 
     def named(self, name: str, ask: DeviceAsk) -> dict[int, tuple[str, ...]]:
         """By zone, the devices (``driver/pool/device``) that the scheduler gives to the next pod on a node."""
-        here, given = self._devices.asked(name, ask), self._devices.first_fit(name, ask)
+        (here, _), given = self._asked(name, ask), self._devices.first_fit(name, ask)
         if here is None or not given:
             return {}
-        there = {one.device_id: one.device for one in here.devices.hardware.candidates}
+        there = {one.device_id: zones for one, zones in zip(here.devices.hardware.candidates, here.zones, strict=True)}
         found: dict[int, list[str]] = {}
         for use in given:
-            for zone in there[use.device].numa_zones[:1] if not use.admin else ():
+            for zone in there[use.device][:1] if not use.admin else ():
                 found.setdefault(zone, []).append("/".join(use.device))
         return {zone: tuple(names) for zone, names in sorted(found.items())}
 
     # -- inside -----------------------------------------------------------------------------------------------
 
     def _walk(self, name: str, ask: DeviceAsk, shape: PodShape, most: int, *, emptied: bool) -> _Walk:
-        here, machine = self._devices.asked(name, ask, emptied=emptied), self._numa.machines.get(name)
+        here, machine = self._asked(name, ask, emptied=emptied)
         if here is None:
             return _Walk(most, most, "")
         if machine is None or (barred := _barred(ask)):
@@ -126,6 +126,13 @@ class ClaimZones:
                 self._walks.clear()
             known = self._walks[key] = _walked(self._first_fits(here, shape), layout, left, shape, before, most)
         return known
+
+    def _asked(self, name: str, ask: DeviceAsk, *, emptied: bool = False) -> tuple[NodeAsk | None, Machine | None]:
+        """What is asked of a node's devices, with the zones of its PCIe roots; its machine, where that is known."""
+        here, machine = self._devices.asked(name, ask, emptied=emptied), self._numa.machines.get(name)
+        if here is not None and machine is not None and machine.pcie_roots:
+            here = replace(here, roots=machine.pcie_roots)
+        return here, machine
 
     def _first_fits(self, here: NodeAsk, shape: PodShape) -> FirstFits:
         key = here.search_class, here.zones, shape.wish_resources

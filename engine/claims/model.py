@@ -20,6 +20,7 @@ EXACT_COUNT: Final = "ExactCount"
 # The attributes by which drivers say the NUMA zone of a device, by the kernel's number.
 ZONE_ATTRIBUTES: Final = ("resource.kubernetes.io/numaNode", "dra.net/numaNode", "dra.cpu/numaNodeID")
 OWN_ZONE: Final = "numaNode"  # the same in the driver's own domain
+PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"
 ALL: Final = "All"
 MOST_DEVICES: Final = 32  # of one claim (resource.k8s.io, AllocationResultsMaxSize)
 
@@ -151,15 +152,21 @@ class Device:
         domain, slash, name = qualified.partition("/")
         return self.attributes.get(name) if found is None and slash and domain == self.driver else found
 
-    @cached_property
-    def numa_zones(self) -> tuple[int, ...]:
-        """The NUMA zones that it says it is of, ascending, by the kernel's numbers.
+    def numa_zones(self, roots: Mapping[str, int]) -> tuple[int, ...]:
+        """The NUMA zones that it says it is of, ascending, by the kernel's numbers; else that of its PCIe root.
 
-        () where it says none (-1 is none), or one attribute says other than the next.
+        ``roots``: zones by the names of roots, as far as somebody knows them. () where it says none (-1 is none) and
+        its root tells none, or one attribute says other than the next.
         """
+        if self._said_zones:
+            return next(iter(self._said_zones)) if len(self._said_zones) == 1 else ()
+        root = self.attribute(PCIE_ROOT)
+        return (roots[root.value],) if root is not None and isinstance(root.value, str) and root.value in roots else ()
+
+    @cached_property
+    def _said_zones(self) -> frozenset[tuple[int, ...]]:
         named = (self.attribute(name) for name in (*ZONE_ATTRIBUTES, f"{self.driver}/{OWN_ZONE}"))
-        said = {zones for one in named if one is not None and (zones := _zones(one))}
-        return said.pop() if len(said) == 1 else ()
+        return frozenset([zones for one in named if one is not None and (zones := _zones(one))])
 
     @cached_property
     def form(self) -> Hashable:

@@ -7,12 +7,13 @@ where a pod wishes both from one zone (``topogate.dev/numa-policy``), the one ca
 - Pods that wait for devices on a node may come in any order. Of pods that are alike it makes no difference who is
   first; others would be given devices that were foreseen for these. So pods with such a wish share a node with no
   others that wait for devices there, until these have theirs.
-- A device whose driver tells no zone, or two, stands for none.
+- A device whose driver tells no zone, or two, stands for none; one of which it tells the PCIe root alone is of the
+  zone that the node knows of that.
 """
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
 from typing import Final, NamedTuple
@@ -22,7 +23,7 @@ import msgspec
 from engine.claims.allocate import allocate, prepare
 from engine.claims.asks import DeviceAsk
 from engine.claims.counting.looks import NodeDevices
-from engine.claims.model import Claim, Device, DeviceId
+from engine.claims.model import Claim, DeviceId
 from engine.claims.read.asks import classes_of
 from engine.claims.results import Allocation
 from engine.claims.searching.requests import RequestContext
@@ -30,6 +31,8 @@ from engine.devices.kinds import LOOK_STEPS
 from engine.kubelet.hints import fewest
 from engine.kubelet.machine import DeviceZones, PodShape
 from engine.kubelet.numa_policy import CLASS_RESOURCE, LENIENT
+
+Zones = tuple[int, ...]  # of a device, by the kernel's numbers; () where none is known
 
 COMMON: Final = "the next devices could be given away by other nodes too"
 OUT_OF_TURN: Final = (
@@ -42,18 +45,19 @@ OUT_OF_TURN: Final = (
 class NodeAsk:
     """What one kind of pods asks of a node's devices. ``search_class``: equal where the search goes alike, zones aside.
 
-    ``known``: what requests refer to, with so many steps for one search.
+    ``known``: what requests refer to, with so many steps for one search. ``roots``: the zones of the node's PCIe roots.
     """
 
     search_class: Hashable
     claims: Sequence[Claim]
     devices: NodeDevices
     known: Callable[[int], RequestContext]
+    roots: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def zones(self) -> Hashable:
+    def zones(self) -> tuple[Zones, ...]:
         """The zones of all its devices, in their order."""
-        return tuple([one.device.numa_zones for one in self.devices.hardware.candidates])
+        return tuple([one.device.numa_zones(self.roots) for one in self.devices.hardware.candidates])
 
 
 class FirstFit(NamedTuple):
@@ -81,6 +85,9 @@ class FirstFits:
         self._prepared = prepare(here.devices.hardware, here.claims, known)
         self._in_use = here.devices.in_use
         self._claims = here.claims
+        self._zones = {
+            one.device_id: zones for one, zones in zip(here.devices.hardware.candidates, here.zones, strict=True)
+        }
         self._found: list[FirstFit] = []
 
     def of(self, at: int) -> FirstFit:
@@ -97,8 +104,7 @@ class FirstFits:
         if not hardware.common.isdisjoint(found.devices()):
             return FirstFit(unknown=COMMON)
         self._in_use = self._in_use.with_uses(found.uses(), shares=hardware.features.consumable_capacity)
-        there = {one.device_id: one.device for one in hardware.candidates}
-        return _zoned(wished_devices(self._claims, found, self._wished), there)
+        return _zoned(wished_devices(self._claims, found, self._wished), self._zones)
 
 
 def wished_devices(claims: Sequence[Claim], found: Allocation, wished: Sequence[str]) -> list[DeviceId]:
@@ -118,17 +124,15 @@ def wished_devices(claims: Sequence[Claim], found: Allocation, wished: Sequence[
     return devices
 
 
-def _zoned(devices: Sequence[DeviceId], there: Mapping[DeviceId, Device]) -> FirstFit:
+def _zoned(devices: Sequence[DeviceId], known: Mapping[DeviceId, Zones]) -> FirstFit:
     zones: set[int] = set()
     for one in devices:
-        if not (told := there[one].numa_zones):
+        if not (told := known[one]):
             return FirstFit(unknown=f"device {'/'.join(one)} comes next, and its driver tells no NUMA zone of it")
         zones.update(told)
     needed = 1
     for driver, count in Counter(driver for driver, _, _ in devices).items():
-        held = Counter(
-            device.numa_zones[0] for (of, _, _), device in there.items() if of == driver and device.numa_zones
-        )
+        held = Counter(told[0] for (of, _, _), told in known.items() if of == driver and told)
         needed = max(needed, fewest(tuple(held.values()), count, len(held)))
     return FirstFit(DeviceZones(tuple(sorted(zones)), needed))
 

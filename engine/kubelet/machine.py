@@ -195,7 +195,8 @@ class Machine(_Struct, frozen=True):
     """One node's inside as it was reported.
 
     ``device_ids[resource][i]`` names device i of ``layout.devices``; {} where unknown. ``holds``: pod key -> placement
-    of the pods that ``state`` already accounts for; None where the report does not say (NRT).
+    of the pods that ``state`` already accounts for; None where the report does not say (NRT). ``pcie_roots``: the zone
+    (kubelet id) of each PCIe root of which one is known, by its name.
     """
 
     node: str
@@ -203,6 +204,7 @@ class Machine(_Struct, frozen=True):
     state: State
     device_ids: dict[str, tuple[str, ...]] = {}
     holds: "dict[str, NumaPlacement] | None" = None
+    pcie_roots: dict[str, int] = {}
 
 
 class ZoneUse(_Struct, frozen=True):

@@ -121,7 +121,9 @@ class NodeZones:
         if old is None or machine is None or by_report or self.unrecorded:
             self.forget()
             return True
-        same = (old.layout, old.state.declared_free) == (machine.layout, machine.state.declared_free)
+        same = (old.layout, old.state.declared_free, old.pcie_roots) == (
+            *(machine.layout, machine.state.declared_free, machine.pcie_roots),
+        )
         if not same:
             self.forget()
         return not same

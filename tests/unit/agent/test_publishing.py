@@ -71,6 +71,8 @@ def test_the_graph_of_a_dgx(dgx):
     assert gpu.id == f"gpu-{gpu.attributes['uuid']}"
     assert gpu.attributes["memory"] == "81920"
     assert gpu.attributes["pciAddress"] == "0000:07:00.0"
+    assert gpu.attributes["pcieRoot"] == "pci0000:00"
+    assert found["nic-0000:0c:00.0"].attributes["pcieRoot"] == "pci0000:00"
     assert found["nic-0000:0c:00.0"].attributes["names"] == "ib0,mlx5_0"
     assert (gpu.id, "numa-3", None) in edges(spec, "nearby")
     assert ("numa-0", "numa-7", {"distance": "32"}) in edges(spec, "distance")

@@ -9,14 +9,15 @@ from support.web_cluster import items
 from cli.cluster.dump import Found
 from cli.web.snapshot import Snapshot
 from crds.constants import Keys
+from crds.graph import zone_number
 from crds.settings import Settings
+from engine.claims.model import PCIE_ROOT
 from kube.pods.devices import ResourceClaim, ResourceSlice
 from web import inside
 from web.live import Feed
 from web.sight import EVERYTHING, Sight
 
 RESOURCE = "resource.k8s.io/v1"
-ZONE = "resource.kubernetes.io/numaNode"
 
 
 def gpus(count, **fields):
@@ -189,7 +190,7 @@ def test_a_claim_that_comes_changes_or_goes_changes_the_host_alone():
         board.taken()
         feed.take("claim", "team/c", msgspec.convert(body, ResourceClaim) if body is not None else None)
         assert board.taken()[0] == ({"n"} if len(states) < 3 else set())
-        states.append([str(one.state) for one in board.devices_on("n")[0]])
+        states.append([str(one.state) for one in board.devices_on("n", {})[0]])
     assert states == [["held", *["free"] * 3], [*["free"] * 3, "held"], ["free"] * 4, ["free"] * 4]
 
 
@@ -200,9 +201,9 @@ def test_a_slice_that_goes_takes_its_devices_along():
     feed = Feed(board, Keys(), lambda _: None)
     feed.take("slice", "n-gpus", None)
     assert board.taken()[0] == {"n"}
-    assert board.devices_on("n") == ([], [])
+    assert board.devices_on("n", {}) == ([], [])
     feed.take("slice", "n-gpus", msgspec.convert(gpus(2), ResourceSlice))
-    assert len(board.devices_on("n")[0]) == 2
+    assert len(board.devices_on("n", {})[0]) == 2
 
 
 def test_where_a_cluster_is_told_by_its_cpus_these_are_no_devices_of_a_zone():
@@ -216,3 +217,15 @@ def test_where_a_cluster_is_told_by_its_cpus_these_are_no_devices_of_a_zone():
     assert made["resource"] == "cpu"
     assert len(made["zones"]) == 4
     assert made["devices"] == []
+
+
+def test_a_device_that_tells_its_pcie_root_alone_is_shown_in_the_zone_of_that():
+    machine = items(1, 1, 1, machines=1)
+    (flex,) = (one for one in machine if one["kind"] == "FlexTopo")
+    card = next(one for one in flex["spec"]["nodes"] if one["type"] == "NIC")
+    card["attributes"]["pcieRoot"] = "pci0000:16"
+    name, near = flex["metadata"]["name"], {one["source"]: one["target"] for one in flex["spec"]["edges"]}[card["id"]]
+    one = resource_slice(device("nic", **{PCIE_ROOT: "pci0000:16"}), name="s", pool=name, nodeName=name)
+    assert [list(one["zones"]) for one in shown(*machine, published(one), name=name)["claimed"]] == [
+        [zone_number(near)]
+    ]

@@ -3,11 +3,11 @@
 Where FlexTopo and NodeResourceTopology are both whole and differ in zones, policy, scope or what is allocatable, one of
 them is not this machine as it is. Then the safer picture counts until they agree: amounts alone, of the zones that both
 name, the smaller of each amount, the stricter policy, scope ``pod`` where one of them says so. Where they name no zone
-in common, the node counts as one that publishes nothing.
+in common, the node counts as one that publishes nothing. Of which zones PCIe roots are is then not known either.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -19,6 +19,7 @@ from kube.links import XPU_RESOURCE
 from kube.topologies import FlexTopo, NodeResourceTopology
 from ungater.numa.sources import annotated, flex_topo, nrt
 from ungater.numa.sources.checked import MOST, Problems
+from ungater.numa.sources.flex_hardware import roots_of
 
 BOTH = "FlexTopo and NodeResourceTopology"
 _STRICTNESS = (TopologyPolicy.NONE, TopologyPolicy.BEST_EFFORT, TopologyPolicy.RESTRICTED, TopologyPolicy.SINGLE)
@@ -59,7 +60,19 @@ def describe(
     rules: SourceRules | None = None,
 ) -> Described:
     """The picture of one node's machine. Never raises: what cannot be used is a problem."""
-    rules = rules or SourceRules()
+    found = _chosen(node, topology, flex, rules or SourceRules())
+    machine = found.machine
+    if machine is None or flex is None or not found.zones_known or found.disagreements:
+        return found
+    zones = {zone.id for zone in machine.layout.zones}
+    roots = {root: zone for root, zone in roots_of(flex.spec).items() if zone in zones}
+    return replace(found, machine=msgspec.structs.replace(machine, pcie_roots=roots)) if roots else found
+
+
+def _chosen(
+    node: objects.Node, topology: NodeResourceTopology | None, flex: FlexTopo | None, rules: SourceRules
+) -> Described:
+    """By the source that knows most."""
     ignored, xpus = tuple(sorted(rules.ignored)), rules.xpus
     annotations, status = node.metadata.annotations or {}, node.status
     of_node = Problems(f"{annotated.KIND} {node.metadata.name}")

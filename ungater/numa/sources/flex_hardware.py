@@ -107,3 +107,14 @@ def _read_edges(
             l3 = attributes.get("l3", "")
             level = int(l3) if l3.isascii() and l3.isdigit() else -1
             hardware.cores.setdefault(zone_of[group], []).append((tuple(bits(mask)), level))
+
+
+def roots_of(spec: FlexTopoSpec) -> dict[str, int]:
+    """The zone of each PCIe root all of whose devices are near the same one."""
+    names = {one.id: root for one in spec.nodes or () if (root := (one.attributes or {}).get(graph.PCIE_ROOT))}
+    found: dict[str, set[int]] = {}
+    for edge in spec.edges or ():
+        zone = graph.zone_number(edge.target) if edge.type == graph.NEARBY else None
+        if zone is not None and edge.source in names:
+            found.setdefault(names[edge.source], set()).add(zone)
+    return {root: zones.pop() for root, zones in found.items() if len(zones) == 1}

@@ -1,5 +1,6 @@
 """Pods that wish the devices of their claims and their CPUs from one zone: where first fit and kubelet meet."""
 
+import msgspec
 import pytest
 from support.dra import DRIVER, ask, claim, device, device_class, resource_slice
 from support.engine_factories import GIB
@@ -7,6 +8,7 @@ from support.numa_factories import BEST_EFFORT, NONE, RESTRICTED, SINGLE, make_m
 
 from engine.claims.asks import OWN
 from engine.claims.in_use import Use
+from engine.claims.model import PCIE_ROOT
 from engine.claims.read.asks import read_ask, text_of
 from engine.claims.read.claims import read_class
 from engine.claims.read.slices import read_slice
@@ -142,9 +144,41 @@ def test_devices_without_a_zone_are_promised_to_nobody_with_such_a_wish(zone):
 def test_two_attributes_that_contradict_each_other_tell_nothing():
     one = device("gpu-0", **{NUMA_NODE: 0, "dra.net/numaNode": 1})
     (found,) = read_slice(resource_slice(one)).devices
-    assert found.numa_zones == ()
+    assert found.numa_zones({}) == ()
     (found,) = read_slice(resource_slice(device("gpu-0", **{NUMA_NODE: 1, "dra.net/numaNode": 1}))).devices
-    assert found.numa_zones == (1,)
+    assert found.numa_zones({}) == (1,)
+
+
+def rooted(roots, *, told=None):
+    """A cluster whose node has a device behind a PCIe root, and knows the zones of these roots."""
+    one = device("gpu-0", **{PCIE_ROOT: "pci0000:16"}, **({NUMA_NODE: told} if told is not None else {}))
+    cluster = Cluster(())
+    cluster.cluster.devices.set_slice("a-gpus", read_slice(resource_slice(one, pool="a", nodeName="a")))
+    machine = make_machine({"cpu": 8}, {"cpu": 8}, node="a")
+    cluster.set_machine(msgspec.structs.replace(machine, pcie_roots=roots))
+    return cluster
+
+
+def test_a_device_that_tells_its_pcie_root_alone_is_of_the_zone_that_its_node_knows_of_that():
+    assert rooted({"pci0000:16": 0, "pci0000:80": 1}).fits() == 1
+    assert "the devices come from zone 1, and cpu from zone 0" in rooted({"pci0000:16": 1}).why()
+    assert "tells no NUMA zone of it" in rooted({"pci0000:80": 0}).why()
+    assert rooted({"pci0000:16": 0}).cluster.claim_zones.named("a", ONE) == {0: (f"{DRIVER}/a/gpu-0",)}
+
+
+def test_what_a_driver_tells_of_a_device_goes_before_its_root():
+    assert rooted({"pci0000:16": 1}, told=0).fits() == 1
+    assert rooted({"pci0000:16": 0}, told=1).fits() == 0
+    assert rooted({"pci0000:16": 0}, told=-1).fits() == 1
+
+
+def test_a_node_that_comes_to_know_its_roots_is_counted_anew():
+    cluster = rooted({})
+    assert cluster.fits() == 0
+    machine = make_machine({"cpu": 8}, {"cpu": 8}, node="a")
+    for roots, fit in (({"pci0000:16": 0}, 1), ({"pci0000:16": 1}, 0), ({"pci0000:16": 0}, 1)):
+        assert cluster.set_machine(msgspec.structs.replace(machine, pcie_roots=roots))
+        assert cluster.fits() == fit
 
 
 @pytest.mark.parametrize("zone", [7, (1 << 63) - 1])

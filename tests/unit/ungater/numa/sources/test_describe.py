@@ -151,3 +151,25 @@ def test_a_printed_matrix_tells_the_zones():
 def test_bad_annotations_are_named(annotations, said):
     found = describe(node(annotations=annotations))
     assert any(said in text and text.startswith("Node n1: ") for text in found.problems), found.problems
+
+
+def behind(*roots):
+    """The two zones' machine, with one network card a (root, zone)."""
+    body = flex_body()
+    for at, (root, zone) in enumerate(roots):
+        body["spec"]["nodes"].append({"id": f"nic-{at}", "type": "NIC", "attributes": {"pcieRoot": root}})
+        if zone is not None:
+            body["spec"]["edges"].append({"source": f"nic-{at}", "target": f"numa-{zone}", "type": "nearby"})
+    return flex(body)
+
+
+def test_a_pcie_root_is_of_the_zone_that_all_its_devices_are_near():
+    topo = behind(("a", 0), ("b", 1), ("b", 1), ("both", 0), ("both", 1), ("nowhere", None), ("gone", 7))
+    for topology in (None, agreeing()):
+        assert describe(node(), topology=topology, flex=topo).machine.pcie_roots == {"a": 0, "b": 1}
+    assert describe(node(), topology=agreeing()).machine.pcie_roots == {}
+
+
+def test_of_sources_that_disagree_no_root_is_known():
+    topology = nrt([nrt_zone(0, ZONE0 | {GPU: 4}), nrt_zone(1, ZONE1)])
+    assert describe(node(), topology=topology, flex=behind(("a", 0))).machine.pcie_roots == {}
