@@ -3,8 +3,9 @@
 kube-scheduler gives devices away by its first fit, a kubelet zones by its hints, and neither asks the other. So both
 are foreseen, pod by pod in one order (`engine.devices.first_fits`, `engine.kubelet.admit`), and a node takes pods up to
 the first whose devices and zones do not meet as its wish has it (`engine.kubelet.numa_policy`). None fits where that
-cannot be foreseen: a node that tells nothing of its zones, devices without one, claims that pods name, CPUs that the
-kubelet does not pin. Where a node's device plugins give what is asked for, its kubelet alone decides.
+cannot be foreseen: a node that tells nothing of its zones, devices without one, a claim without devices that several
+pods name, CPUs that the kubelet does not pin. Where a node's device plugins give what is asked for, its kubelet alone
+decides.
 """
 
 from collections.abc import Callable, Hashable
@@ -15,8 +16,8 @@ import msgspec
 import numpy as np
 
 from engine.arrays import Ints
-from engine.claims.asks import DeviceAsk
-from engine.devices.first_fits import FirstFits, NodeAsk
+from engine.claims.asks import OWN, DeviceAsk
+from engine.devices.first_fits import FirstFits, NodeAsk, names_classes
 from engine.devices.ledger import DeviceLedger
 from engine.kubelet.admit import empty
 from engine.kubelet.arrival_orders import Free
@@ -26,7 +27,11 @@ from engine.kubelet.rebuild import asked
 from engine.numa.zone_ledger import NumaLedger
 
 KEPT: Final = 1 << 14
-NAMED_CLAIMS: Final = "which devices a claim that pods name themselves has is not foreseen"
+SHARED_CLAIMS: Final = "which devices a claim is given that several pods name is not foreseen until it has them"
+LOST: Final = "a claim that the pods name has no devices any more"
+CLASSES: Final = (
+    "it names DeviceClasses, and of which the devices are that a claim has which the pods name is not known"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +87,12 @@ class ClaimZones:
         many pods are on their way there, all alike; how many of them have no devices yet.
         """
         here, machine = self._asked(name, ask)
+        if barred := self._barred(ask, here, shape):
+            return ZoneForecast(barred, sure=False)
         if here is None:
             return ZoneForecast()
-        if machine is None or free is None or (barred := _barred(ask)):
-            return ZoneForecast(_unseen(shape) if machine is None or free is None else barred, sure=False)
+        if machine is None or free is None:
+            return ZoneForecast(_unseen(shape), sure=False)
         fits, layout = self._first_fits(here, shape), machine.layout
         alone = _walked(fits, layout, free.least, shape, 0, 1)
         if alone.end:
@@ -98,28 +105,30 @@ class ClaimZones:
     def named(self, name: str, ask: DeviceAsk) -> dict[int, tuple[str, ...]]:
         """By zone, the devices (``driver/pool/device``) that the scheduler gives to the next pod on a node."""
         (here, _), given = self._asked(name, ask), self._devices.first_fit(name, ask)
-        if here is None or not given:
+        if here is None or given is None:
             return {}
         there = {one.device_id: zones for one, zones in zip(here.devices.hardware.candidates, here.zones, strict=True)}
         found: dict[int, list[str]] = {}
-        for use in given:
-            for zone in there[use.device][:1] if not use.admin else ():
-                found.setdefault(zone, []).append("/".join(use.device))
+        for one in (*here.held, *(use.device for use in given if not use.admin)):
+            for zone in there.get(one, ())[:1]:
+                found.setdefault(zone, []).append("/".join(one))
         return {zone: tuple(names) for zone, names in sorted(found.items())}
 
     # -- inside -----------------------------------------------------------------------------------------------
 
     def _walk(self, name: str, ask: DeviceAsk, shape: PodShape, most: int, *, emptied: bool) -> _Walk:
         here, machine = self._asked(name, ask, emptied=emptied)
+        if barred := self._barred(ask, here, shape):
+            return _Walk(1, 0, barred)
         if here is None:
             return _Walk(most, most, "")
-        if machine is None or (barred := _barred(ask)):
-            return _Walk(1, 0, _unseen(shape) if machine is None else barred)
+        if machine is None:
+            return _Walk(1, 0, _unseen(shape))
         layout, before = machine.layout, 0 if emptied else sum(self._devices.waiting(name).values())
         left = empty(layout) if emptied else self._numa.state(name)
         if left is None:
             return _Walk(1, 0, _unseen(shape))
-        key = here.search_class, here.zones, shape, layout, left, before
+        key = here.search_class, here.own, here.zones, shape, layout, left, before
         known = self._walks.get(key)
         if known is None or (known.looked < most and not known.end):
             if len(self._walks) >= KEPT:
@@ -134,8 +143,17 @@ class ClaimZones:
             here = replace(here, roots=machine.pcie_roots)
         return here, machine
 
+    def _barred(self, ask: DeviceAsk, here: NodeAsk | None, shape: PodShape) -> str:
+        """Why the devices of claims that pods name are not foreseen; "" where they are."""
+        counted, holders = {what for _, what in ask.named}, self._devices.holders
+        if any(one not in holders and f"{OWN}{one.partition('/')[2]}" not in counted for one in ask.claims):
+            return f"{NUMA_POLICY}: {LOST}"
+        if here is not None and here.held and names_classes(shape):
+            return f"{NUMA_POLICY}: {CLASSES}"
+        return f"{NUMA_POLICY}: {SHARED_CLAIMS}" if ask.shared and here is not None and here.claims else ""
+
     def _first_fits(self, here: NodeAsk, shape: PodShape) -> FirstFits:
-        key = here.search_class, here.zones, shape.wish_resources
+        key = here.search_class, here.own, here.zones, shape.wish_resources
         found = self._fits.get(key)
         if found is None:
             if len(self._fits) >= KEPT:
@@ -179,7 +197,3 @@ def _with(shape: PodShape, zones: DeviceZones) -> PodShape:
 def _unseen(shape: PodShape) -> str:
     refused = refused_unseen(_with(shape, DeviceZones(())))
     return f"{refused.reason}: {refused.message}" if refused is not None else ""
-
-
-def _barred(ask: DeviceAsk) -> str:
-    return f"{NUMA_POLICY}: {NAMED_CLAIMS}" if ask.claims or ask.shared else ""

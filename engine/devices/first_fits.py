@@ -7,6 +7,8 @@ where a pod wishes both from one zone (``topogate.dev/numa-policy``), the one ca
 - Pods that wait for devices on a node may come in any order. Of pods that are alike it makes no difference who is
   first; others would be given devices that were foreseen for these. So pods with such a wish share a node with no
   others that wait for devices there, until these have theirs.
+- Devices that a claim has already which pods name are those of each of them. A claim without devices that one pod
+  names is like one of a template; for whose pods one that several share is given is not foreseen.
 - A device whose driver tells no zone, or two, stands for none; one of which it tells the PCIe root alone is of the
   zone that the node knows of that.
 """
@@ -45,14 +47,21 @@ OUT_OF_TURN: Final = (
 class NodeAsk:
     """What one kind of pods asks of a node's devices. ``search_class``: equal where the search goes alike, zones aside.
 
-    ``known``: what requests refer to, with so many steps for one search. ``roots``: the zones of the node's PCIe roots.
+    ``known``: what requests refer to, with so many steps for one search. ``held``: devices that each of the pods has
+    already, by claims that it names. ``roots``: the zones of the node's PCIe roots.
     """
 
     search_class: Hashable
     claims: Sequence[Claim]
     devices: NodeDevices
     known: Callable[[int], RequestContext]
+    held: tuple[DeviceId, ...] = ()
     roots: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def own(self) -> Hashable:
+        """What of it is this node's alone: devices that pods have already go by their names."""
+        return (self.devices.hardware.node.name, self.held) if self.held else ()
 
     @property
     def zones(self) -> tuple[Zones, ...]:
@@ -85,6 +94,7 @@ class FirstFits:
         self._prepared = prepare(here.devices.hardware, here.claims, known)
         self._in_use = here.devices.in_use
         self._claims = here.claims
+        self._held = here.held
         self._zones = {
             one.device_id: zones for one, zones in zip(here.devices.hardware.candidates, here.zones, strict=True)
         }
@@ -98,13 +108,20 @@ class FirstFits:
 
     def _next(self) -> FirstFit:
         hardware = self._prepared.hardware
+        lost = [one for one in self._held if one not in self._zones or one in hardware.common]
+        if lost:
+            return FirstFit(
+                unknown=f"device {'/'.join(lost[0])} of a claim that the pods name is not of this node alone"
+            )
+        if not self._claims:
+            return _zoned(self._held, self._zones)
         found = allocate(self._prepared, self._in_use, self._budget)
         if not found.allocated:
             return FirstFit(unknown=found.message, none=True)
         if not hardware.common.isdisjoint(found.devices()):
             return FirstFit(unknown=COMMON)
         self._in_use = self._in_use.with_uses(found.uses(), shares=hardware.features.consumable_capacity)
-        return _zoned(wished_devices(self._claims, found, self._wished), self._zones)
+        return _zoned([*wished_devices(self._claims, found, self._wished), *self._held], self._zones)
 
 
 def wished_devices(claims: Sequence[Claim], found: Allocation, wished: Sequence[str]) -> list[DeviceId]:
@@ -128,7 +145,7 @@ def _zoned(devices: Sequence[DeviceId], known: Mapping[DeviceId, Zones]) -> Firs
     zones: set[int] = set()
     for one in devices:
         if not (told := known[one]):
-            return FirstFit(unknown=f"device {'/'.join(one)} comes next, and its driver tells no NUMA zone of it")
+            return FirstFit(unknown=f"device {'/'.join(one)} is what they get, and its driver tells no NUMA zone of it")
         zones.update(told)
     needed = 1
     for driver, count in Counter(driver for driver, _, _ in devices).items():
@@ -149,7 +166,14 @@ def aligned(ask: DeviceAsk, shape: PodShape | None) -> DeviceAsk:
 def _names(shape: PodShape, ask: DeviceAsk) -> bool:
     """Whether a wish is about any of the devices."""
     named = {f"{CLASS_RESOURCE}{one}" for one in classes_of(ask)}
+    if ask.claims and names_classes(shape):
+        return True
     return not shape.wish_resources or not named.isdisjoint(shape.wish_resources)
+
+
+def names_classes(shape: PodShape) -> bool:
+    """Whether a wish names classes of devices: of those that a claim has already the class is not known."""
+    return any(one.startswith(CLASS_RESOURCE) for one in shape.wish_resources)
 
 
 def out_of_turn(ask: DeviceAsk, waiting: Iterable[DeviceAsk]) -> bool:

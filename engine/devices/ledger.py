@@ -285,11 +285,13 @@ class DeviceLedger:
     def asked(self, name: str, ask: DeviceAsk, *, emptied: bool = False) -> NodeAsk | None:
         """What is asked of a node's devices as they are now, or as if no claim held any; None: nothing."""
         here, kind, of = self._at(name, ask), self._kind_at(name, ask), self._of(name)
-        if here is None or kind is None:
-            return None
-        self.counting.make(kind)
+        held = [use.device for one in ask.claims for use in self.holders.uses_of(one) if not use.admin]
         devices = of.bare if emptied else of.now
-        return NodeAsk((kind.number, kind.state_class(devices)), claims_of(here), devices, self._asked.known)
+        if here is None or kind is None:
+            return NodeAsk(None, (), devices, self._asked.known, tuple(held)) if held else None
+        self.counting.make(kind)
+        search = kind.number, kind.state_class(devices)
+        return NodeAsk(search, claims_of(here), devices, self._asked.known, tuple(held))
 
     def turn(self, name: str, ask: DeviceAsk, coming: Mapping[DeviceAsk, int]) -> DeviceTurn:
         """Whether a pod may go to a node beside so many that are on their way and have no devices yet."""

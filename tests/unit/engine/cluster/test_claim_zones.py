@@ -223,11 +223,70 @@ def test_resources_limit_what_the_wish_is_about():
     assert cluster.fits(TWO, alone) == 0
 
 
-def test_claims_that_pods_name_are_not_foreseen():
+MINE = asks(ask("gpu"), what=f"{OWN}mine", named=("ns/mine",))
+HELD = read_ask([], (), ("ns/mine",))  # of a claim that had devices before
+
+
+def has(cluster, *numbers, admin=False, node="a"):
+    """The claim that pods name has these devices."""
+    uses = tuple(Use((DRIVER, node, f"gpu-{number}"), admin=admin) for number in numbers)
+    cluster.cluster.devices.set_uses("ns/mine", uses)
+    return cluster
+
+
+def test_a_claim_that_one_pod_names_is_foreseen_like_one_of_a_template():
+    assert not isinstance(Cluster().place(1, MINE), Refusal)
+    cluster = Cluster((1, 1))
+    assert cluster.place(1, MINE).reason is Reason.NEVER_FITS
+    assert "here the devices come from zone 1, and cpu from zone 0" in cluster.why(MINE, count=1)
+
+
+def test_a_claim_without_devices_that_several_pods_name_is_not_foreseen():
     cluster = Cluster()
-    mine = asks(ask("gpu"), what=f"{OWN}mine", named=("ns/mine",))
-    assert cluster.fits(mine) == 0
-    assert "claim that pods name themselves" in cluster.why(mine)
+    several = msgspec.structs.replace(MINE, shared=True)
+    assert cluster.fits(several) == 0
+    assert "that several pods name is not foreseen until it has them" in cluster.why(several)
+    assert has(cluster, 0).fits(several) == 2
+
+
+@pytest.mark.parametrize("what", [MINE, HELD], ids=["given since", "given before"])
+def test_devices_that_a_claim_has_already_are_those_of_each_pod_that_names_it(what):
+    assert has(Cluster(), 1).fits(what) == 2  # zone 0 has CPUs for two
+    cluster = has(Cluster(), 1)
+    cluster.busy(0, 8)
+    assert cluster.fits(what) == 0
+    assert "here the devices come from zone 0, and cpu from zone 1" in cluster.why(what)
+    assert cluster.fits(what, shape=make_shape({"cpu": 4})) == 2
+    assert has(cluster, 2).fits(what) == 2
+    assert cluster.cluster.claim_zones.named("a", aligned(what, SHAPE)) == {1: (f"{DRIVER}/a/gpu-2",)}
+
+
+def test_devices_that_a_claim_has_already_count_beside_those_of_a_template():
+    text = text_of(claim(ask("gpu"))["spec"])
+    both = read_ask([("own", "one", text), ("mine", f"{OWN}mine", text)], (), ("ns/mine",))
+    assert has(Cluster((0, 0, 1, 1)), 1).fits(both) == 1  # the next is given one of zone 1
+    assert has(Cluster((0, 0, 1, 1)), 2).fits(both) == 0
+    assert has(Cluster((0, 0, 1, 1)), 2, admin=True).fits(both) == 4
+
+
+def test_devices_that_a_claim_has_elsewhere_are_of_no_zone_of_a_node():
+    cluster = has(Cluster(nodes=("a", "b")), 0, node="b")
+    assert cluster.fits(HELD) == 2
+    assert "of a claim that the pods name is not of this node alone" in cluster.why(HELD)
+
+
+def test_a_claim_that_lost_its_devices_is_not_foreseen():
+    assert Cluster().fits(HELD) == 0
+    assert "has no devices any more" in Cluster().why(HELD)
+
+
+def test_a_wish_about_classes_of_devices_is_not_foreseen_for_a_claim_that_has_some():
+    wish = make_shape({"cpu": 4}, wish=SINGLE, wish_resources=(CLASS, "cpu"))
+    for what in (MINE, HELD):
+        cluster = has(Cluster(), 0)
+        assert cluster.fits(what, wish) == 0
+        assert "it names DeviceClasses" in cluster.why(what, wish)
+    assert not isinstance(Cluster().place(1, MINE, wish), Refusal)
 
 
 def test_slots_that_wait_for_devices_come_first():
@@ -286,3 +345,14 @@ def test_a_pod_waits_where_one_that_may_end_makes_another_zone_come_first():
     both = Free(least.least, cluster.free_for("a", (), ("ns/busy-a-0",)).most)
     found = cluster.cluster.claim_zones.forecast("a", aligned(ONE, SHAPE), SHAPE, both, (0, 0))
     assert (found.sure, found.refused) == (False, "")
+
+
+def test_a_pod_whose_claim_has_devices_goes_while_its_cpus_are_of_their_zone():
+    for what in (MINE, HELD):
+        cluster = has(Cluster(), 0)
+        assert forecast(cluster, (1, 0), what=what).sure
+        assert not forecast(cluster, (2, 0), what=what).sure  # zone 0 has CPUs for two
+        cluster.busy(0, 8)
+        assert "from zone 0, and cpu from zone 1" in forecast(cluster, what=what).refused
+        has(cluster)
+        assert ("any more" in forecast(cluster, what=what).refused) is (what is HELD)
