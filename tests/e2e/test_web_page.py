@@ -6,10 +6,12 @@ from urllib.parse import quote
 
 import pytest
 from support import chromium
+from support.snapshots import FLAVOR, node, steady
 from support.web_cluster import claimed, items
 from support.web_page import serving, violations
 
 from cli.web.running import of_files, write
+from crds.names import workload_name
 from crds.settings import Settings
 
 pytestmark = pytest.mark.skipif(chromium.found() is None, reason="no Chromium: apt-get install chromium")
@@ -171,6 +173,26 @@ async def test_a_host_shows_who_has_which_devices_of_claims(tab, page):
     ]
     rows = await tab.js("[...document.querySelectorAll('.drawer .pods tbody tr')].map(one => one.innerText)")
     assert "gpu.example.com: gpu-0; nic.example.com: nic-0" in rows[0]
+
+
+async def test_one_that_waits_to_grow_says_what_it_lacks_and_who_is_in_the_way(tmp_path, tab):
+    train = steady("train", ["r1h1", "r1h1"], 4)
+    train[0]["spec"] |= {"parallelism": 4, "completions": 4}
+    made = [FLAVOR, node("r1h1", "r1"), node("r1h2", "r1"), *train, *steady("other", ["r1h2"], 8)]
+    path = tmp_path / "cluster.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": made}))
+    key, other = (f"team/{workload_name('Job', name, f'uid-{name}')}" for name in ("train", "other"))
+    async with serving("-f", str(path)) as (_, link):
+        await tab.open(link)
+        await tab.until(DRAWN)
+        await show(tab, f"#/map?workload={key}", "!!document.querySelector('[aria-label=Growth] .relief')")
+        told = await tab.js("document.querySelector('[aria-label=Growth]').innerText")
+        assert "It waits to grow by 2 pods" in told
+        assert "It would fit in r1 if this one was gone: team/job/other (1 pod, priority 0)." in told
+        assert "Closest" not in told, "the table says that already"
+        await tab.js("document.querySelector('.relief a').click()")
+        await tab.until(f"decodeURIComponent(location.hash).includes({json.dumps(other)})")
+    assert tab.errors == []
 
 
 async def test_what_if_says_where_a_job_would_go(tab, page):

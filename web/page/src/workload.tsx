@@ -187,7 +187,7 @@ function Why({ source, name, message, now }: { source: Source; name: string; mes
           {found.queue && found.queue.options.length > 0 && <Quotas options={found.queue.options} />}
           <Victims queue={found.queue} />
           <RoomTable room={found.room} count={found.relief?.count} />
-          {found.relief && <ReliefText relief={found.relief} />}
+          {found.relief && <ReliefText relief={found.relief} only={found.room.length === 1} />}
         </>
       )}
     </section>
@@ -206,7 +206,7 @@ function Growth({ source, name, now }: { source: Source; name: string; now: numb
         <>
           <p>{found.growth.text}</p>
           <RoomTable room={found.growth.room} count={found.growth.pods || undefined} />
-          {found.growth.relief && <ReliefText relief={found.growth.relief} />}
+          {found.growth.relief && <ReliefText relief={found.growth.relief} only={found.growth.room.length === 1} />}
         </>
       )}
     </section>
@@ -215,7 +215,7 @@ function Growth({ source, name, now }: { source: Source; name: string; now: numb
 
 function Victims({ queue }: { queue: Explained["queue"] }): JSX.Element | null {
   if (!queue?.victims.length) return null;
-  return <p>What it gets is kept for it until these have made room: {queue.victims.map((one) => one.workload || "somebody else's").join(", ")}.</p>;
+  return <p>What it gets is kept for it until these have made room: {queue.victims.map((one, at) => <span key={at}>{at > 0 && ", "}<Linked workload={one.workload} text={one.workload || "somebody else's"} /></span>)}.</p>;
 }
 
 function Quotas({ options }: { options: NonNullable<Explained["queue"]>["options"] }): JSX.Element {
@@ -255,17 +255,36 @@ export function RoomTable({ room, count }: { room: Room[]; count?: number | unde
   );
 }
 
-export function ReliefText({ relief }: { relief: Relief }): JSX.Element {
-  const list = (found: View[]): string => found.slice(0, 8).map((one) => (one.namespace ? `${one.namespace}/${one.name}` : one.name) + ` (${one.pods} pods, priority ${one.priority})`).join("; ") + (found.length > 8 ? `; and ${found.length - 8} more` : "");
+/** ``only``: a table above says of the one domain what it lacks. */
+export function ReliefText({ relief, only }: { relief: Relief; only?: boolean }): JSX.Element {
   const lacks = Object.entries(relief.missing).map(([name, amount]) => `${amount} ${called(name)}`).join(", ");
   return (
     <div class="relief">
       <h4>What would free it</h4>
-      {relief.domain.length > 0 && <p>Closest: <b>{relief.domain.join(" / ")}</b> takes {Math.min(relief.fits, relief.count)} of {relief.count} pods{lacks && `, and lacks ${lacks} for the rest`}.</p>}
-      {relief.enough.length > 0 && <p>It would fit{relief.enoughIn.length > 0 && <> in <b>{relief.enoughIn.join(" / ")}</b></>} if these were gone: {list(relief.enough)}.</p>}
+      {!only && relief.domain.length > 0 && <p>Closest: <b>{relief.domain.join(" / ")}</b> takes {Math.min(relief.fits, relief.count) || "none"} of {pods(relief.count)}{lacks && `, and lacks ${lacks}${relief.fits ? " for the rest" : ""}`}.</p>}
+      {relief.enough.length > 0 && <p>It would fit{relief.enoughIn.length > 0 && <> in <b>{relief.enoughIn.join(" / ")}</b></>} if {relief.enough.length > 1 ? "these were" : "this one was"} gone: <Holders found={relief.enough} />.</p>}
       {relief.preemption && <p class="dim">{relief.preemption[0]!.toUpperCase() + relief.preemption.slice(1)}.</p>}
     </div>
   );
+}
+
+function Holders({ found }: { found: View[] }): JSX.Element {
+  return (
+    <>
+      {found.slice(0, 8).map((one, at) => (
+        <span key={`${one.namespace}/${one.name}/${at}`}>{at > 0 && "; "}<Linked workload={one.workload} text={one.namespace ? `${one.namespace}/${one.name}` : one.name} /> ({pods(one.pods)}, priority {one.priority})</span>
+      ))}
+      {found.length > 8 && `; and ${found.length - 8} more`}
+    </>
+  );
+}
+
+function Linked({ workload, text }: { workload: string; text: string }): JSX.Element {
+  return workload ? <a href={link("map", { workload })}>{text}</a> : <>{text}</>;
+}
+
+function pods(count: number): string {
+  return `${many(count)} ${count === 1 ? "pod" : "pods"}`;
 }
 
 function Pods({ found, unit }: { found: Detail; unit: string }): JSX.Element | null {
