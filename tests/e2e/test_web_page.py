@@ -192,7 +192,8 @@ async def test_one_that_waits_to_grow_says_what_it_lacks_and_who_is_in_the_way(t
         assert "Closest" not in told, "the table says that already"
         await tab.js("document.querySelector('.relief a').click()")
         await tab.until(f"decodeURIComponent(location.hash).includes({json.dumps(other)})")
-    assert tab.errors == []
+        await tab.settled()
+        assert tab.errors == []
 
 
 async def test_what_if_says_where_a_job_would_go(tab, page):

@@ -77,7 +77,7 @@ export function Claimed({ host, devices, more, colours, theme, lit, light, lette
               const fill = pod >= 0 ? colours[pod]! : one.claims.length || one.others ? theme.other : theme.free;
               return (
                 <li key={one.name} class={one.taint ? "out" : one.state} style={{ opacity: lit >= 0 && !one.pods.includes(lit) ? 0.4 : 1 }} title={`${one.driver}/${one.pool}/${one.name}: ${MEANS[one.state]}${one.taint ? `, tainted ${one.taint}` : ""}`} onMouseEnter={() => light(pod)} onMouseLeave={() => light(-1)}>
-                  <span class="dot" style={{ background: fill }} />{one.name}{said && <b class={one.taint || one.state === "gone" ? "wrong" : ""}> {said}</b>}
+                  <span class="dot" style={{ background: fill }} />{one.name}{said && <>{" "}<b class={one.taint || one.state === "gone" ? "wrong" : ""}>{said}</b></>}
                 </li>
               );
             })}
