@@ -311,7 +311,7 @@ def claimed(made):
         _slice(host, "nic.example.com", 0, 1, {"devices": [{"name": "nic-0", **shared}]}),
     ]
     held = [("gpu.example.com", "gpu-0"), ("gpu.example.com", "gpu-3"), ("mig.example.com", "mig-1")]
-    for device, pod in zip(held, (pods[0], pods[1], pods[1]), strict=True):
+    for device, pod in zip(held, (pods[0], pods[-1], pods[-1]), strict=True):
         found.append(_claim(pod["namespace"], f"{pod['name']}-{device[1]}", host, device, [pod["name"]]))
     share = {"shareID": "5f0c", "consumedCapacity": {"bandwidth": "10G"}}
     found.append(_claim(pods[0]["namespace"], "kept", host, ("gpu.example.com", "gpu-5"), []))
