@@ -71,7 +71,7 @@ def _walk(came: Step, later: list[Step]) -> list[Step]:
     patch = first(PATCH, handed)
     if patch == len(later):
         return []
-    sent = first(SENT, patch, later[patch].frames[-2])
+    sent = first(SENT, patch, later[patch].frames[0])  # a worker sends one after another
     placed = max((at for at in range(queued, handed) if later[at].kind == PLACED), default=len(later))
     return (
         [came, *(later[at] for at in (queued, placed, handed, patch, sent))] if max(placed, sent) < len(later) else []
