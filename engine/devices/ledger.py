@@ -9,7 +9,8 @@ Rules
   different claims by one pod (`DeviceAsk.extended`). Where all is given by plugins, devices limit nothing.
 - A claim that a pod names holds what it has, and nobody waits for that any more. One that pods share counts once on a
   node, however many of them wait there: where it fits, or is waited for already, devices limit their number no more.
-- Pods whose devices have to be where a kubelet gives them CPUs (`DeviceAsk.aligned`) wait on no node with others.
+- Pods whose devices have to be where a kubelet gives them CPUs (`DeviceAsk.aligned`) wait on no node with others that
+  do not wait too long (`wait_long`).
 - Nobody is given a device that other nodes could give away too (`engine.claims.hardware.Hardware.common`): counts of
   nodes would not add up.
 """
@@ -75,6 +76,7 @@ class DeviceLedger:
         self.holders = ClaimHolders()
         self._waiting: dict[str, dict[DeviceAsk, int]] = {}  # by node
         self._aligned: set[str] = set()  # nodes on which pods wait whose devices have to be in the right zones
+        self._long: Mapping[str, set[DeviceAsk]] = {}  # by node, those who wait there too long
         self._named: dict[str, Counter[str]] = {}  # by claim: how many wait by whose asks, by node
         self._known: dict[str, BothStates] = {}  # by node, made when somebody asks
         self._stale: set[str] = set()  # those of them on which something else is in use by now
@@ -205,8 +207,7 @@ class DeviceLedger:
         if ask is None:
             return
         waiting = self._waiting.setdefault(node, {})
-        now = waiting.pop(ask, 0) + units
-        if now:
+        if now := waiting.pop(ask, 0) + units:
             waiting[ask] = now
         elif not waiting:
             del self._waiting[node]
@@ -219,6 +220,12 @@ class DeviceLedger:
             if not nodes:
                 del self._named[claim]
         self._free.add(node)
+
+    def wait_long(self, asks: Mapping[str, set[DeviceAsk]]) -> bool:
+        """Those who wait for longer than a scheduler takes, by node, keep no others off it. True where any did."""
+        before, self._long = self._long, asks
+        self._count_again((), [one for one in {**before, **asks} if before.get(one) != asks.get(one)])
+        return any(these - before.get(node, set()) for node, these in asks.items())
 
     def promise(self, ask: DeviceAsk, before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
         """The slots of a reservation wait on other nodes, or are as many no more; returns ``now``, by node."""
@@ -235,8 +242,7 @@ class DeviceLedger:
         `UNLIMITED` where they ask for no devices.
         """
         found = self.counting.counts(ask)
-        others = self._waiting if ask.aligned else self._aligned
-        late = [name for name in others if out_of_turn(ask, self._waiting[name])]
+        late = [name for name in (self._waiting if ask.aligned else self._aligned) if self._out_of_turn(name, ask)]
         return barred(found, [at for name in late if (at := self._places.index(name)) is not None])
 
     def emptied(self, ask: DeviceAsk) -> Ints:
@@ -274,8 +280,7 @@ class DeviceLedger:
 
         What is promised to others does not count, as it knows nothing of that.
         """
-        here = self._at(name, ask)
-        if here is None:
+        if (here := self._at(name, ask)) is None:
             return ()
         devices, known = self._of(name).now, self._asked.known(LOOK_STEPS)
         found = allocate(prepare(devices.hardware, claims_of(here), known), devices.in_use, known.budget)
@@ -330,14 +335,17 @@ class DeviceLedger:
             return COSTLY
         if here is None:
             return "it gives what is asked for by its device plugins alone"
-        if out_of_turn(ask, self._waiting.get(name, ())):
+        if self._out_of_turn(name, ask):
             return OUT_OF_TURN
-        known = self._asked.known(WORDS_STEPS)
         used = (each for pool, _ in devices.hardware.by_pool for each in self.holders.of_pool(pool.pool_id))
+        known = self._asked.known(WORDS_STEPS)
         holders = {use.device: claim for claim, use in used if not use.admin}
         told = message_of(devices, claims_of(here), known, waiting=waiting, holders=holders)
         self.counting.charge(known.budget.compiled)
         return told
+
+    def _out_of_turn(self, name: str, ask: DeviceAsk) -> bool:
+        return out_of_turn(ask, self.waiting(name).keys() - self._long.get(name, set()))
 
     def _beside(self, name: str, less: Mapping[DeviceAsk, int] | None = None) -> list[tuple[Kind, int]]:
         """Those that wait on a node, by kind; ``less``: so many fewer than wait."""

@@ -81,7 +81,7 @@ class Sweeper:
         self._unowned_at = 0.0
         self._sweeps: dict[str, Callable[[], None]] = {
             "refusals": self._end_refusals,
-            "arrivals": cache.in_flight.sweep,
+            "arrivals": self._open_nodes,
             "missing": cache.nodes.forget_missing,
             "doubts": cache.doubts.forget_past,
             "unproved": cache.jobs.judge_unproved,
@@ -116,6 +116,10 @@ class Sweeper:
 
     def _end_refusals(self) -> None:
         if self._cache.mismatches.ended():
+            self._cache.queue_inadmissible()
+
+    def _open_nodes(self) -> None:
+        if self._cache.in_flight.sweep():
             self._cache.queue_inadmissible()
 
     def leftover(self, workloads: Iterable[Workload], pods: Iterable[Pod]) -> list[Workload]:

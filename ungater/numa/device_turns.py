@@ -7,6 +7,8 @@ Rules
 - A pod goes only where there are devices for it as things stand, and those on their way get theirs too, whoever is
   first and whatever comes free meanwhile (`engine.devices.turns`). Else it stays gated: until those have theirs, or
   devices come free.
+- Who has not got its devices by then keeps no others off its node either that would else not wait with it
+  (`DeviceLedger.wait_long`): a pod may name a scheduler that there is not, or stay behind a gate of its own.
 - Nobody overtakes one that has waited for its turn longer than `TURN`.
 - Where there are no devices and nobody is on the way, those that a pod had which is gone may still come back. After
   `MOVE` the pod's slot moves where it can, as that of one that its kubelet would refuse.
@@ -58,6 +60,7 @@ class DeviceTurns:
         self._clock = clock
         self._on: dict[str, dict[str, _Coming]] = {}  # by node and key of the pod
         self._node_of: dict[str, str] = {}
+        self._waits: dict[str, tuple[str, _Coming]] = {}  # by key: the node of each pod that has no devices yet
         self._late: dict[str, str] = {}  # by key: the uid of a pod that counts no more
         self._slow: dict[str, float] = {}  # by namespace: when one of its pods took too long
 
@@ -70,6 +73,7 @@ class DeviceTurns:
         made = _Coming(pod.metadata.uid, ask, entry, self._clock.monotonic(), group_of(pod))
         self._on.setdefault(node, {})[name] = made
         self._node_of[name] = node
+        self._waits[name] = node, made
 
     def saw(self, entry: WorkloadEntry | None, pod: Pod, node: str) -> bool:
         """A pod is on a node, or was let go to it by whoever led before; True where it is on its way no more."""
@@ -77,6 +81,7 @@ class DeviceTurns:
         known = self._on.get(self._node_of.get(name, ""), {}).get(name)
         if self._has_devices(name):
             self._late.pop(name, None)
+            self._waits.pop(name, None)
             return self._drop(name)
         if self._late.get(name) == pod.metadata.uid:
             return False
@@ -88,6 +93,7 @@ class DeviceTurns:
         """A pod is gone or has finished: the node that it was on its way to, "" for none."""
         name = key(pod)
         self._late.pop(name, None)
+        self._waits.pop(name, None)
         node = self._node_of.get(name, "")
         same = bool(node) and self._on[node][name].uid == pod.metadata.uid
         return node if same and self._drop(name) else ""
@@ -96,6 +102,18 @@ class DeviceTurns:
         """The node is gone."""
         for name in tuple(self._on.get(node, ())):
             self._drop(name)
+        self._waits = {name: one for name, one in self._waits.items() if one[0] != node}
+
+    def give_up(self) -> bool:
+        """Have pods that wait for devices for too long keep no others off their nodes; True where any did."""
+        now, devices = self._clock.monotonic(), self._state.cluster.devices
+        asks: dict[str, set[DeviceAsk]] = {}
+        for name, (node, one) in self._waits.items():
+            charged = self._state.pods.get(name)
+            ask = charged.devices if charged is not None else one.ask
+            if ask is not None and now - one.since >= PATIENCE and ask in devices.waiting(node):
+                asks.setdefault(node, set()).add(ask)
+        return devices.wait_long(asks)
 
     def why_not(
         self, entry: WorkloadEntry, pod: Pod, node: str, since: float, waiting: Mapping[str, WorkloadEntry]

@@ -331,8 +331,11 @@ class InFlightPods:
             self.stop_waiting(entry, uid)
         self._left_out.pop(entry.id, None)
 
-    def sweep(self) -> None:
-        """Have those looked at again whose node was left out for long enough; to be called now and then."""
+    def sweep(self) -> bool:
+        """Have those looked at again whose node was left out for long enough; to be called now and then.
+
+        True: nodes are open for others that pods were kept off who wait there for their devices, and for too long.
+        """
         now = self._clock.monotonic()
         for uid, found in tuple(self._left_out.items()):
             for place in [place for place, until in found.items() if until <= now]:
@@ -340,6 +343,7 @@ class InFlightPods:
                 self._enqueue(uid, 0.0)
             if not found:
                 self._left_out.pop(uid, None)
+        return self._devices.give_up()
 
     def left_out(self, entry: WorkloadEntry, shape: PodShape, now: float | None = None) -> frozenset[str]:
         """The nodes that would refuse such pods of the job as things stand."""

@@ -12,12 +12,14 @@ from support.owned import KEYS, make_job, make_pod
 
 from crds.constants import NUMA_PLACEMENT_OBSERVED, NUMA_POLICY
 from crds.numa_placement import decode, encode
+from engine.devices.first_fits import OUT_OF_TURN
 from engine.kubelet.machine import NumaPlacement, ZoneUse
 from engine.reasons import Reason
-from kube.objects import ContainerStatus, PodClaimStatus
+from kube.objects import ContainerStatus, PodClaimStatus, SchedulingGate
 from kube.pods.devices import ResourceSlice
 from ungater.model.actions import WriteConditions
 from ungater.model.held_pods import HoldReason
+from ungater.numa import device_turns
 from ungater.numa.in_flight import MOVE, PATIENCE, TURN
 from ungater.reconcile.reconcile import reconcile
 
@@ -235,3 +237,27 @@ def test_after_a_restart_pods_on_their_way_are_known():
     world.put("pod", world.stores["pod"][f"ns/{first[1].metadata.name}"])
     assert [seen.claims for seen in world.memory.in_flight._on[NODE].values()] == [True]
     assert not world.may_go(second)
+
+
+@pytest.mark.parametrize("gates", [(), ("example.com/mine",)], ids=["a scheduler that there is not", "its own gate"])
+@pytest.mark.parametrize("wishes", [0, 1])
+def test_a_pod_that_never_gets_its_devices_closes_no_node_to_others(gates, wishes):
+    """One pod on each node would keep all others off that ask for devices: those with a wish wait with nobody."""
+    requests = (PLAIN, WISH)
+    world = Zoned((0, 0, 1, 1), other=())
+    ((entry, pod),) = world.gated("theirs", request=requests[wishes])
+    world.memory.in_flight.sent(entry, pod, NODE)
+    selector = dict(zip(("block", "rack", "kubernetes.io/hostname"), ("b", "r1", NODE), strict=True))
+    gate = tuple(SchedulingGate(name=one) for one in gates) or None
+    annotations = {**pod.metadata.annotations, KEYS.workload: entry.job.workload}
+    spec_now = replace(pod.spec, scheduling_gates=gate, node_selector=selector)
+    world.put("pod", replace(pod, metadata=replace(pod.metadata, annotations=annotations), spec=spec_now))
+    honest = world.job("honest", request=requests[1 - wishes])
+    assert OUT_OF_TURN in world.refused(honest).message
+    assert not world.memory.in_flight.sweep()
+    world.now += device_turns.PATIENCE
+    assert world.memory.in_flight.sweep()
+    assert not world.memory.in_flight.sweep()
+    world.memory.queue_inadmissible()
+    world.admit(honest)
+    assert nodes_of(world, honest) == {NODE: 1}
