@@ -66,11 +66,14 @@ class DeviceTurns:
 
     def sent(self, entry: WorkloadEntry, pod: Pod, node: str) -> None:
         """A pod was let go to a node."""
+        self._note(entry, pod, node, self._clock.monotonic())
+
+    def _note(self, entry: WorkloadEntry, pod: Pod, node: str, since: float) -> None:
         ask, name = self._ask_of(entry, pod), key(pod)
         if ask is None or not node:
             return
         self._drop(name)
-        made = _Coming(pod.metadata.uid, ask, entry, self._clock.monotonic(), group_of(pod))
+        made = _Coming(pod.metadata.uid, ask, entry, since, group_of(pod))
         self._on.setdefault(node, {})[name] = made
         self._node_of[name] = node
         self._waits[name] = node, made
@@ -86,7 +89,12 @@ class DeviceTurns:
         if self._late.get(name) == pod.metadata.uid:
             return False
         if entry is not None and (known is None or known.uid != pod.metadata.uid):
-            self.sent(entry, pod, node)
+            since = self._clock.monotonic()
+            if name in self._waits:
+                at, before = self._waits[name]
+                if (at, before.uid) == (node, pod.metadata.uid):
+                    since = before.since  # it has no more time for being changed
+            self._note(entry, pod, node, since)
         return False
 
     def gone(self, pod: Pod) -> str:

@@ -261,3 +261,18 @@ def test_a_pod_that_never_gets_its_devices_closes_no_node_to_others(gates, wishe
     world.memory.queue_inadmissible()
     world.admit(honest)
     assert nodes_of(world, honest) == {NODE: 1}
+
+
+def test_a_pod_behind_a_gate_of_its_own_gets_no_more_time_by_being_changed():
+    world = Zoned((0, 0, 1, 1), other=())
+    ((entry, pod),), (other,) = world.gated("theirs", request=PLAIN), world.gated("more", request=PLAIN)
+    world.memory.in_flight.sent(entry, pod, NODE)
+    selector = dict(zip(("block", "rack", "kubernetes.io/hostname"), ("b", "r1", NODE), strict=True))
+    annotations = {**pod.metadata.annotations, KEYS.workload: entry.job.workload}
+    spec_now = replace(pod.spec, scheduling_gates=(SchedulingGate(name="example.com/mine"),), node_selector=selector)
+    for label in ("one", "two"):
+        changed = replace(pod.metadata, annotations=annotations, labels={**pod.metadata.labels, "a": label})
+        world.put("pod", replace(pod, metadata=changed, spec=spec_now))
+        world.may_go(other)
+        world.now += device_turns.PATIENCE / 2
+    assert world.memory.in_flight.sweep()
