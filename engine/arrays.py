@@ -16,6 +16,24 @@ def ranges(starts: Ints, ends: Ints) -> Ints:
     return found
 
 
+def capped(sizes: Ints, owner: Ints, codes: NDArray[np.int32], most: Ints) -> Ints:
+    """Cut to caps: of those with one owner and one code the largest are kept, up to ``most[code]``; code 0 has no cap.
+
+    Of equal ones those that come first.
+    """
+    group = owner * len(most) + codes
+    order = np.lexsort((-sizes, group))
+    values, groups = sizes[order], group[order]
+    starts = np.flatnonzero(np.diff(groups, prepend=-1))
+    before = np.cumsum(values) - values
+    before -= np.repeat(before[starts], np.diff(starts, append=len(groups)))
+    ordered = codes[order]
+    kept = np.where(ordered == 0, values, np.clip(most[ordered] - before, 0, values))
+    found = np.empty_like(sizes)
+    found[order] = kept
+    return found
+
+
 def highest(values: Ints, count: int) -> Ints:
     """The positions (ascending) of the ``count`` largest, 1 to all of them; of equal values those that come first.
 

@@ -75,10 +75,10 @@ class Predictor:
     def _on(self, key: str, node: str, count: int, ask: DeviceAsk) -> tuple[Names, ...]:
         ledger, found = self.state.cluster.devices, []
         for number in range(1 if ask.shared else count):
-            uses = ledger.first_fit(node, ask)
+            claim = key if ask.shared else f"{key}/{node}/{number}"
+            uses = self._given.get(claim) or ledger.first_fit(node, ask)
             if uses is None:
                 break
-            claim = f"{key}/{node}/{number}"
             self._given[claim] = uses
             ledger.set_uses(claim, uses)
             found.append(named(node, uses))

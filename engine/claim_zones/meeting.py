@@ -124,7 +124,7 @@ class ClaimZones:
             return _Walk(most, most, "")
         if machine is None:
             return _Walk(1, 0, _unseen(shape))
-        layout, before = machine.layout, 0 if emptied else sum(self._devices.waiting(name).values())
+        layout, before = machine.layout, 0 if emptied else sum(self._devices.waiting.on(name).values())
         left = empty(layout) if emptied else self._numa.state(name)
         if left is None:
             return _Walk(1, 0, _unseen(shape))

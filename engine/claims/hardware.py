@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.claims.features import Features
-from engine.claims.model import Device, DeviceId, DeviceNode, ResourceSlice
+from engine.claims.model import Device, DeviceId, DeviceNode, PoolId, Reach, ResourceSlice
 from engine.claims.pools import Inventory, Pool, reaches
 
 
@@ -16,6 +16,11 @@ class Reachable:
     slice: ResourceSlice
     pool: Pool
     device_id: DeviceId
+
+    @property
+    def reach(self) -> Reach:
+        """From where it is reached."""
+        return self.device.reach if self.slice.per_device else self.slice.reach
 
     def __str__(self) -> str:
         return "/".join(self.device_id)
@@ -33,6 +38,10 @@ class Hardware:
     candidates: Sequence[Reachable]
     by_pool: Sequence[tuple[Pool, range]]
     common: frozenset[DeviceId] = frozenset()
+
+    def has(self, pool_id: PoolId) -> bool:
+        """Whether the node reaches a pool."""
+        return any(pool.pool_id == pool_id for pool, _ in self.by_pool)
 
     @classmethod
     def of(cls, inventory: Inventory, node: DeviceNode, features: Features) -> "Hardware":
@@ -59,6 +68,5 @@ def _common(pool: Pool, devices: Sequence[Reachable], node: DeviceNode) -> set[D
     return {
         one.device_id
         for one in devices
-        if not (one.device.reach if one.slice.per_device else one.slice.reach).only
-        or any(use.counter_set in counted for use in one.device.uses)
+        if not one.reach.only or any(use.counter_set in counted for use in one.device.uses)
     }

@@ -110,6 +110,11 @@ class Reach:
         """The one node that may reach it, by whichever way it is named; "" where others may too."""
         return self.node or ("" if self.all_nodes or self.terms is None else only_node(self.terms))
 
+    @property
+    def repeatable(self) -> bool:
+        """Whether an allocation says of all these nodes that its devices are reached from there: it has one term."""
+        return len(self.terms or ()) <= 1
+
 
 @dataclass(frozen=True, eq=False)
 class Device:

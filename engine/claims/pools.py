@@ -67,6 +67,11 @@ class Inventory:
         names = {one.reach.only for one in self._of_pool.get(pool, ())}
         return None if "" in names else names
 
+    @property
+    def any_shared(self) -> bool:
+        """Whether any slice names no node, so that several may reach its devices."""
+        return bool(self._shared)
+
     def pools(self, node: DeviceNode, features: Features) -> tuple[Pool, ...]:
         """The pools that a node reaches, in the order in which devices are taken."""
         found: dict[PoolId, list[ResourceSlice]] = {}

@@ -8,6 +8,8 @@ there. What depends on the pods of the set itself becomes a cap: so many pods of
 - our anti-affinity that selects our own pods: one pod a value;
 - our affinity: only values where a pod that all terms select is; where there is none and the terms select our own pods,
   all of them must share one domain of the key;
+- devices of claims that several nodes reach: so many pods on these nodes together; and where the pods share a claim
+  that has none yet, on nodes alone that all reach what it may be given (`engine.devices.common`);
 - slices that are to be alone: of the domains of their level that have one value of its label, one takes pods;
 - spread: a value takes max_skew more than the least value has now, less what it has. That is safe in whatever order the
   pods start. Placements that need all values filled evenly are beyond this, and refused as unsupported.
@@ -19,13 +21,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.arrays import Ints
+from engine.arrays import Ints, capped
 from engine.cluster.affinity_index import PodGroup, reaches
 from engine.cluster.filters import Mask, NodeFilter, selects
 from engine.cluster.fit_counts import Counts
 from engine.cluster.state import ClusterState
 from engine.cluster.tree import Tree
-from engine.model import PodSet, PodTerm, SpreadConstraint
+from engine.model import HOSTNAME_LABEL, PodSet, PodTerm, SpreadConstraint
 from engine.reasons import Reason
 
 Codes = NDArray[np.int32]
@@ -62,12 +64,31 @@ class OneOfAValue:
         return np.where(np.isin(tree.owners[self.rank], best), leaf, 0)
 
 
+@dataclass(frozen=True)
+class OneNumber:
+    """Nodes with one number alone take pods; ``numbers`` is by leaf."""
+
+    numbers: Ints
+
+    def kept(self, leaf: Ints, owner: Ints) -> Ints:
+        """Of the leaves with one owner, the counts of those that take most together; 0 elsewhere."""
+        _, code = np.unique(self.numbers, return_inverse=True)
+        groups, first, group = np.unique(
+            owner * (int(code.max(initial=0)) + 1) + code, return_index=True, return_inverse=True
+        )
+        sums = np.zeros(len(groups), np.int64)
+        np.add.at(sums, group, leaf)
+        order = np.lexsort((first, -sums, owner[first]))
+        best = order[np.diff(owner[first][order], prepend=-1) != 0]
+        return np.where(np.isin(group, best), leaf, 0)
+
+
 @dataclass(slots=True)
 class ConstrainedCounts:
     """Counts with inter-pod constraints: ``counts`` after the masks, the caps still to apply.
 
     ``ceiling``: the rank of which one domain must hold all pods whatever was asked for; -1 where none must. ``alone``:
-    for each layer of slices that are to be alone.
+    for each layer of slices that are to be alone. ``one``: where pods share a claim.
     """
 
     tree: Tree
@@ -75,17 +96,20 @@ class ConstrainedCounts:
     caps: tuple[Cap, ...] = ()
     ceiling: int = -1
     alone: tuple[OneOfAValue, ...] = ()
+    one: OneNumber | None = None
 
     def within(self, rank: int) -> Counts:
         """Counts for a placement inside one domain of ``rank``; -1: anywhere."""
-        if not self.caps and not self.alone:
+        if not self.caps and not self.alone and self.one is None:
             return self.counts
         leaf = self.counts.leaf
         owner = self.tree.owners[rank] if rank >= 0 else np.zeros(self.tree.size, np.int64)
         for cap in self.caps:
-            leaf = _capped(leaf, owner, cap)
+            leaf = capped(leaf, owner, cap.codes, cap.most)
         for one in self.alone:
             leaf = one.kept(self.tree, leaf, owner)
+        if self.one is not None:
+            leaf = self.one.kept(leaf, owner)
         return Counts(self.tree, leaf)
 
 
@@ -93,8 +117,34 @@ def room(state: ClusterState, tree: Tree, pod_set: PodSet, counts: Counts) -> Co
     """What is left of ``counts`` once inter-pod constraints hold. Raises Unsupported."""
     constrained = pod_set.affinity or pod_set.anti_affinity or pod_set.spread or state.affinity_index.any_repel
     if not constrained and not any(part.alone for part in pod_set.topology.slices):
-        return ConstrainedCounts(tree, counts)
-    return Constraints(state, tree, pod_set).applied(counts)
+        return _with_devices(state, ConstrainedCounts(tree, counts), pod_set)
+    return _with_devices(state, Constraints(state, tree, pod_set).applied(counts), pod_set)
+
+
+def device_caps(state: ClusterState, tree: Tree, pod_set: PodSet, *, emptied: bool = False) -> tuple[Cap, ...]:
+    """What caps a pod set by devices that several nodes reach; ``emptied``: as if nothing ran."""
+    ask = pod_set.devices
+    caps = state.cluster.devices.common.caps(ask, emptied=emptied) if ask is not None else ()
+    return tuple([Cap(Reason.INSUFFICIENT_DEVICES, one.codes[tree.span], one.most) for one in caps])
+
+
+def _with_devices(state: ClusterState, found: ConstrainedCounts, pod_set: PodSet) -> ConstrainedCounts:
+    common, ask, tree = state.cluster.devices.common, pod_set.devices, found.tree
+    if caps := device_caps(state, tree, pod_set):
+        found = replace(found, caps=(*found.caps, *caps))
+    if ask is None or not ask.shared or not common.spread(ask):
+        return found
+    numbers, where = common.together(ask)
+    leaf, numbers = found.counts.leaf, numbers[tree.span]
+    if where is not None:
+        leaf = leaf * where[tree.span]
+    if tree.size and tree.flavor.levels[-1] != HOSTNAME_LABEL:  # kube-scheduler takes any node of the narrowest domain
+        starts = tree.bounds[tree.last][:-1]
+        alike = np.minimum.reduceat(numbers, starts) == np.maximum.reduceat(numbers, starts)
+        leaf = leaf * alike[tree.owners[tree.last]]
+    if leaf is not found.counts.leaf:
+        found = replace(found, counts=Counts(tree, leaf))
+    return replace(found, one=OneNumber(numbers))
 
 
 @dataclass(frozen=True)
@@ -231,18 +281,3 @@ class Constraints:
         for _, mask in NodeFilter.of(self.pod_set, ()).labels(self.state.cluster.columns, self.tree.span):
             found &= mask
         return found
-
-
-def _capped(leaf: Ints, owner: Ints, cap: Cap) -> Ints:
-    """Counts cut to the caps: of the leaves with one owner and one code the largest are kept, in tree order on ties."""
-    group = owner * len(cap.most) + cap.codes
-    order = np.lexsort((-leaf, group))
-    sizes, groups = leaf[order], group[order]
-    starts = np.flatnonzero(np.diff(groups, prepend=-1))
-    before = np.cumsum(sizes) - sizes
-    before -= np.repeat(before[starts], np.diff(starts, append=len(groups)))
-    codes = cap.codes[order]
-    kept = np.where(codes == 0, sizes, np.clip(cap.most[codes] - before, 0, sizes))
-    found = np.empty_like(leaf)
-    found[order] = kept
-    return found

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from engine.arrays import Ints
+from engine.arrays import Ints, capped
 from engine.claims.asks import DeviceAsk
 from engine.cluster.state import ClusterState
 from engine.cluster.tree import Tree
@@ -92,7 +92,13 @@ class Capacity:
     def equipped(self, ask: DeviceAsk, rank: int) -> tuple[Ints, Ints]:
         """For how many pods with such claims there are devices, and for how many some are free, as `free` has it."""
         have, left = (part[self._where] for part in (self._devices.emptied(ask), self._devices.counts(ask)))
-        return self._sums(have, rank), self._sums(np.where(self._usable, left, 0), rank)
+        owner = self.tree.owners[rank] if rank != WHOLE else np.zeros(self.tree.size, np.int64)
+        left = np.where(self._usable, left, 0)
+        for cap in self._devices.common.caps(ask, emptied=True):
+            have = capped(have, owner, cap.codes[self._where], cap.most)
+        for cap in self._devices.common.caps(ask):
+            left = capped(left, owner, cap.codes[self._where], cap.most)
+        return self._sums(have, rank), self._sums(left, rank)
 
     def _free(self, resource: str) -> Ints:
         found: Ints = np.where(self._usable, np.maximum(self._row(self._table.free, resource), 0), 0)

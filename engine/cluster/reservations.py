@@ -69,8 +69,8 @@ class Slots:
             at = [nodes.at[index] for index in self.index[self.held > 0].tolist()] if volumes else ()
             self.attached = nodes.volumes.hold_volumes(self.attached, at, volumes)
         if (ask := self.assignment.devices) is not None:
-            units = zip(self.index.tolist(), self.held.tolist(), strict=True) if held else ()
-            self.promised = nodes.devices.promise(ask, self.promised, {nodes.at[at].name: count for at, count in units})
+            now = dict(zip([nodes.at[at].name for at in self.index.tolist()], self.held.tolist(), strict=True))
+            self.promised = nodes.devices.waiting.promise(ask, self.promised, now if held else {})
 
     def attach_at(self, nodes: Nodes, position: int) -> None:
         """The same where one position alone changed."""
@@ -79,7 +79,7 @@ class Slots:
             nodes.volumes.hold_on(self.attached, nodes.at[int(self.index[position])], some=bool(self.held[position]))
         if (ask := self.assignment.devices) is not None:
             here = {nodes.at[int(self.index[position])].name: int(self.held[position])}
-            self.promised = nodes.devices.promise(ask, self.promised, self.promised | here)
+            self.promised = nodes.devices.waiting.promise(ask, self.promised, self.promised | here)
 
     def moved(self, moves: Ints) -> None:
         """The table was permuted."""

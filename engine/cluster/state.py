@@ -213,7 +213,7 @@ class ClusterState:
         vector = table.vector(pod.takes)
         table.charge(record.index, vector if sign > 0 else -vector)
         self.cluster.volumes.count(record, pod.attached.shared, sign)
-        self.cluster.devices.wait(pod.node, pod.devices, sign)
+        self.cluster.devices.waiting.add(pod.node, pod.devices, sign)
         record.count_pod(sign)
         if not record.pods:
             self.cluster.emptied(record)

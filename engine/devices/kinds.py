@@ -9,14 +9,17 @@ others that wait on a node as many fit as were found by then: what they ask for 
 from collections.abc import Callable, Hashable, Sequence
 from itertools import count as numbers
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from engine.claims.allocate import prepare
 from engine.claims.budget import CHARACTER_STEPS, Budget
 from engine.claims.cel.selectors import Selectors
 from engine.claims.counting.beside import count_beside
 from engine.claims.counting.count import ClaimCounter, StateClass, expressions
+from engine.claims.counting.draws import UNKNOWN, Draws, DrawsByIndex, most_devices
 from engine.claims.counting.free_devices import forms_of
 from engine.claims.counting.looks import DeviceView, DeviceViews, NodeDevices
+from engine.claims.hardware import Hardware
 from engine.claims.model import Claim, DeviceClass
 from engine.claims.searching.requests import RequestContext
 from engine.devices.node_counts import NodeCounts
@@ -24,6 +27,7 @@ from engine.devices.node_counts import NodeCounts
 MOST_PODS: Final = 256  # of one kind on one node that are counted
 LOOK_STEPS: Final = 50_000  # for one state of a node
 CALL_STEPS: Final = LOOK_STEPS  # for all nodes in one call, some 0.3 seconds; no less than what one state may take
+DRAW_STEPS: Final = 4 * LOOK_STEPS  # for what a kind may be given of common devices, all nodes together
 BESIDE_STEPS: Final = 10_000  # for one state of a node on which others wait
 MOST_NODE_STEPS: Final = CALL_STEPS // 4  # for the first look at all nodes, one or some for each of them
 MOST_GIVEN_UP: Final = 2  # states that took too many steps, before the kind is given up
@@ -52,6 +56,9 @@ class Kind:
         self._beside: dict[Hashable, int] = {}
         self._answers: dict[Hashable, bool] = {}
         self._states = 0  # of nodes that ``_beside`` and ``_answers`` are about
+        self._draws: WeakKeyDictionary[Hardware, Draws] = WeakKeyDictionary()
+        self._looked: dict[int, DrawsByIndex] = {}  # by what the devices are
+        self._draw_steps = DRAW_STEPS
 
     @property
     def weight(self) -> int:
@@ -65,6 +72,7 @@ class Kind:
         self._states = 0
         if self._made is not None:
             self._made.forget()
+        self._looked.clear()
 
     @property
     def refused(self) -> bool:
@@ -106,8 +114,35 @@ class Kind:
 
     def devices_changed(self) -> None:
         """Nodes have other devices than before."""
+        self._draw_steps = DRAW_STEPS
+        self._looked.clear()
         self._costly.clear()
         self._given_up.clear()
+
+    def draws(self, hardware: Hardware) -> Draws:
+        """What it may be given of devices that several nodes reach."""
+        found = self._draws.get(hardware)
+        if found is None:
+            found = self._draws_of(self.view.number(hardware), hardware).on(hardware, most_devices(self.claims))
+            if not found.unknown:
+                self._draws[hardware] = found
+        return found
+
+    def _draws_of(self, look: int, hardware: Hardware) -> DrawsByIndex:
+        if look not in self._looked:
+            steps = min(LOOK_STEPS, self._draw_steps)
+            if steps <= 0:
+                return UNKNOWN
+            budget = Budget(steps)
+            prepared = prepare(hardware, self.claims, RequestContext(*self._known, budget))
+            found = DrawsByIndex.of(prepared, budget)
+            self._draw_steps -= steps - budget.left
+            if found.unknown and steps < LOOK_STEPS:
+                return found
+            if len(self._looked) >= _REMEMBERED:
+                self._looked.clear()
+            self._looked[look] = found
+        return self._looked[look]
 
     def state_class(self, node: NodeDevices) -> StateClass:
         """What tells states of nodes apart to this kind."""

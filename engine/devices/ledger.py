@@ -11,11 +11,11 @@ Rules
   node, however many of them wait there: where it fits, or is waited for already, devices limit their number no more.
 - Pods whose devices have to be where a kubelet gives them CPUs (`DeviceAsk.aligned`) wait on no node with others that
   do not wait too long (`wait_long`).
-- Nobody is given a device that other nodes could give away too (`engine.claims.hardware.Hardware.common`): counts of
-  nodes would not add up.
+- What fits a node is counted as if it alone reached its devices. Where several nodes do, ``common`` caps the sum over
+  these, as far as their number decides who gets some; else nobody is given such a device
+  (`engine.claims.hardware.Hardware.common`).
 """
 
-from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -23,6 +23,7 @@ from engine.arrays import Ints
 from engine.claims.allocate import allocate, prepare
 from engine.claims.asks import DeviceAsk
 from engine.claims.budget import Budget
+from engine.claims.counting.draws import NOTHING, Draws
 from engine.claims.counting.looks import NodeDevices
 from engine.claims.features import DEFAULT
 from engine.claims.hardware import Hardware
@@ -31,6 +32,8 @@ from engine.claims.model import DeviceClass, DeviceNode, PoolId, ResourceSlice
 from engine.claims.pools import Inventory
 from engine.claims.read.asks import at_node, claims_of, classes_of, resources_of
 from engine.devices.changes import ChangeLog
+from engine.devices.common.caps import CommonCaps
+from engine.devices.common.demand import CommonDemand
 from engine.devices.device_counts import CountedNodes, DeviceCounts
 from engine.devices.facts import DeviceFacts
 from engine.devices.first_fits import OUT_OF_TURN, NodeAsk, out_of_turn
@@ -41,6 +44,7 @@ from engine.devices.node_counts import NodePlaces
 from engine.devices.of_node import UNLIMITED, BothStates, barred, pod_count
 from engine.devices.taints import TaintRule, TaintRules
 from engine.devices.turns import TURN_STEPS, DeviceTurn, turn_of
+from engine.devices.waiting import WaitingPods
 from engine.devices.words import message_of
 
 WORDS_STEPS = 5_000  # to tell why one node takes no more: a cycle may tell it of many pods
@@ -74,20 +78,20 @@ class DeviceLedger:
         self._inventory = Inventory.of(())
         self._asked = KnownKinds()
         self.holders = ClaimHolders()
-        self._waiting: dict[str, dict[DeviceAsk, int]] = {}  # by node
-        self._aligned: set[str] = set()  # nodes on which pods wait whose devices have to be in the right zones
         self._long: Mapping[str, set[DeviceAsk]] = {}  # by node, those who wait there too long
-        self._named: dict[str, Counter[str]] = {}  # by claim: how many wait by whose asks, by node
         self._known: dict[str, BothStates] = {}  # by node, made when somebody asks
         self._stale: set[str] = set()  # those of them on which something else is in use by now
         self._free = ChangeLog()  # nodes on which something else is taken or promised
         self._there = ChangeLog()  # nodes that have other devices
+        self.waiting = WaitingPods(self._free.add)
         nodes = CountedNodes(
             *(places, self._free, self._there, self._count, self._count_bare),
             devices=lambda name: (self._of(name).now, self._of(name).bare),
-            awaited=self._waiting.keys,
+            awaited=self.waiting.nodes,
         )
         self.counting = DeviceCounts(nodes, self._asked, changed)
+        self._demand = CommonDemand(self.waiting, self.holders, self._free, self._draws)
+        self.common = CommonCaps(places, self._there, lambda: self._inventory.any_shared, self._demand)
 
     # -- what there is ----------------------------------------------------------------------------------------
 
@@ -122,11 +126,14 @@ class DeviceLedger:
                 self._inventory.remove(one)
         for node in self._places.names() if touched is None else touched:
             self.node_changed(node)
-        self._asked.devices_changed()
+        for counted in (self._asked, self._demand, self.common):
+            counted.devices_changed()
 
     def set_class(self, name: str, found: DeviceClass | None) -> None:
         """A DeviceClass came, changed or went."""
         self._asked.set_class(name, found)
+        for counted in (self._demand, self.common):
+            counted.devices_changed()
         for node in self._places.names():
             if (index := self._places.index(node)) is not None:
                 self._changed(index)
@@ -145,7 +152,9 @@ class DeviceLedger:
         """What a claim's allocation holds, () for one that has none or is gone; ``pods``: whom it is reserved for."""
         before = claim in self.holders
         pools = self.holders.set(claim, uses, pods)
-        turned = set(self._named.get(claim, ())) if before != (claim in self.holders) else set()
+        turned = set(self.waiting.naming(claim)) if before != (claim in self.holders) else set()
+        if turned:
+            self.common.claim_changed(claim)
         self._asked.claim_changed(claim)
         self._count_again(pools, turned)
 
@@ -173,12 +182,19 @@ class DeviceLedger:
 
     def _count_again(self, pools: Iterable[PoolId], names: Iterable[str] = ()) -> None:
         """Something else is in use of these pools, or waited for on these nodes."""
-        touched = [self._inventory.nodes_of(pool) for pool in pools]
-        for name in self._places.names() if None in touched else set(names).union(*filter(None, touched)):
+        self._demand.uses_changed()
+        for name in set(names).union(*map(self._reaching, pools)):
             self._free.add(name)
             self._stale |= {name} & self._known.keys()
             if (index := self._places.index(name)) is not None:
                 self._touch(index)
+
+    def _reaching(self, pool: PoolId) -> Iterable[str]:
+        """The nodes that reach a pool, as far as anybody asked what they reach."""
+        found = self._inventory.nodes_of(pool)
+        if found is not None:
+            return found
+        return [name for name, known in self._known.items() if known.now.hardware.has(pool)]
 
     def take_over(self, known: DeviceFacts) -> None:
         """All that another ledger knew is there."""
@@ -200,39 +216,11 @@ class DeviceLedger:
         self._known.pop(name, None)
         self._stale.discard(name)
 
-    # -- who waits --------------------------------------------------------------------------------------------
-
-    def wait(self, node: str, ask: DeviceAsk | None, units: int) -> None:
-        """So many more pods, or slots, wait for devices on a node; fewer where it is below 0."""
-        if ask is None:
-            return
-        waiting = self._waiting.setdefault(node, {})
-        if now := waiting.pop(ask, 0) + units:
-            waiting[ask] = now
-        elif not waiting:
-            del self._waiting[node]
-        (self._aligned.add if any(one.aligned for one in waiting) else self._aligned.discard)(node)
-        for claim in ask.claims:
-            nodes = self._named.setdefault(claim, Counter())
-            nodes[node] += units
-            if not nodes[node]:
-                del nodes[node]
-            if not nodes:
-                del self._named[claim]
-        self._free.add(node)
-
     def wait_long(self, asks: Mapping[str, set[DeviceAsk]]) -> bool:
         """Those who wait for longer than a scheduler takes, by node, keep no others off it. True where any did."""
         before, self._long = self._long, asks
         self._count_again((), [one for one in {**before, **asks} if before.get(one) != asks.get(one)])
         return any(these - before.get(node, set()) for node, these in asks.items())
-
-    def promise(self, ask: DeviceAsk, before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
-        """The slots of a reservation wait on other nodes, or are as many no more; returns ``now``, by node."""
-        for name in {**before, **now}:
-            if change := now.get(name, 0) - before.get(name, 0):
-                self.wait(name, ask, change)
-        return {name: units for name, units in now.items() if units}
 
     # -- reading ----------------------------------------------------------------------------------------------
 
@@ -242,7 +230,8 @@ class DeviceLedger:
         `UNLIMITED` where they ask for no devices.
         """
         found = self.counting.counts(ask)
-        late = [name for name in (self._waiting if ask.aligned else self._aligned) if self._out_of_turn(name, ask)]
+        others = self.waiting.nodes() if ask.aligned else self.waiting.aligned
+        late = [name for name in others if self._out_of_turn(name, ask)]
         return barred(found, [at for name in late if (at := self._places.index(name)) is not None])
 
     def emptied(self, ask: DeviceAsk) -> Ints:
@@ -251,7 +240,7 @@ class DeviceLedger:
 
     def _count(self, name: str, ask: DeviceAsk, budget: Budget) -> int | None:
         kind = self._kind_at(name, ask)
-        if kind is None or (ask.shared and ask in self._waiting.get(name, {})):
+        if kind is None or (ask.shared and ask in self.waiting.on(name)):
             return UNLIMITED
         real = not self.holders.thinking
         return pod_count(ask, kind.count(self._of(name).now, self._beside(name), budget, real=real))
@@ -298,16 +287,16 @@ class DeviceLedger:
         search = kind.number, kind.state_class(devices)
         return NodeAsk(search, claims_of(here), devices, self._asked.known, tuple(held))
 
-    def turn(self, name: str, ask: DeviceAsk, coming: Mapping[DeviceAsk, int]) -> DeviceTurn:
-        """Whether a pod may go to a node beside so many that are on their way and have no devices yet."""
+    def turn(self, name: str, ask: DeviceAsk, coming: Mapping[str, Mapping[DeviceAsk, int]]) -> DeviceTurn:
+        """Whether a pod may go to a node beside so many, by node, that are on their way and have no devices yet."""
         kind = self._kind_at(name, ask)
         if kind is None or kind.refused:
             return DeviceTurn.NOW
-        return turn_of(self._of(name).now, kind, self._kinds_at(name, coming), self._asked.known(TURN_STEPS))
-
-    def waiting(self, name: str) -> Mapping[DeviceAsk, int]:
-        """How many pods and slots wait for devices on a node, by what they ask for. Do not modify."""
-        return self._waiting.get(name, {})
+        here = self._kinds_at(name, coming.get(name, {}))
+        found = turn_of(self._of(name).now, kind, here, self._asked.known(TURN_STEPS))
+        if found is not DeviceTurn.NOW or not self._inventory.any_shared:
+            return found
+        return self._demand.turn(name, ask, coming)
 
     @property
     def published(self) -> bool:
@@ -330,7 +319,7 @@ class DeviceLedger:
     def why(self, name: str, ask: DeviceAsk) -> str:
         """In words, why a node takes no more pods with these claims."""
         devices, here = self._of(name).now, self._at(name, ask)
-        waiting = sum(count for one, count in self._waiting.get(name, {}).items() if self._at(name, one) is not None)
+        waiting = sum(count for one, count in self.waiting.on(name).items() if self._at(name, one) is not None)
         if self.refused(ask):
             return COSTLY
         if here is None:
@@ -340,16 +329,17 @@ class DeviceLedger:
         used = (each for pool, _ in devices.hardware.by_pool for each in self.holders.of_pool(pool.pool_id))
         known = self._asked.known(WORDS_STEPS)
         holders = {use.device: claim for claim, use in used if not use.admin}
-        told = message_of(devices, claims_of(here), known, waiting=waiting, holders=holders)
+        common = self.common.why(name, ask)
+        told = message_of(devices, claims_of(here), known, waiting=waiting, holders=holders, common=common)
         self.counting.charge(known.budget.compiled)
         return told
 
     def _out_of_turn(self, name: str, ask: DeviceAsk) -> bool:
-        return out_of_turn(ask, self.waiting(name).keys() - self._long.get(name, set()))
+        return out_of_turn(ask, self.waiting.on(name).keys() - self._long.get(name, set()))
 
     def _beside(self, name: str, less: Mapping[DeviceAsk, int] | None = None) -> list[tuple[Kind, int]]:
         """Those that wait on a node, by kind; ``less``: so many fewer than wait."""
-        waiting = self._waiting.get(name, {})
+        waiting = self.waiting.on(name)
         return self._kinds_at(
             name, {ask: count - less.get(ask, 0) for ask, count in waiting.items()} if less else waiting
         )
@@ -364,6 +354,17 @@ class DeviceLedger:
                 units = min(count, 1) if whole.shared else count
                 asks[ask.key], found[ask.key] = ask, found.get(ask.key, 0) + units
         return [(self._asked.kind(asks[key]), count) for key, count in sorted(found.items())]
+
+    def _draws(self, name: str, ask: DeviceAsk) -> Draws | None:
+        """What a pod may be given on a node of what others reach too; None where it asks for nothing there."""
+        here = self._at(name, ask)
+        if here is None or not classes_of(here) <= self._asked.classes.keys():
+            return None
+        kind, hardware = self._asked.kind(here), self._of(name).now.hardware
+        if not hardware.common:
+            return NOTHING
+        self.counting.make(kind)
+        return kind.draws(hardware)
 
     def _at(self, name: str, ask: DeviceAsk) -> DeviceAsk | None:
         """What is asked of a node's devices; None for nothing."""

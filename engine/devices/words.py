@@ -5,6 +5,7 @@ from typing import Final
 
 from engine.claims.allocate import Prepared, allocate, prepare
 from engine.claims.counting.beside import given
+from engine.claims.counting.interchangeable import uncounted
 from engine.claims.counting.looks import NodeDevices
 from engine.claims.errors import AllocationError, SearchLimitError
 from engine.claims.model import ALL, Claim, DeviceId
@@ -15,11 +16,18 @@ _LONGEST: Final = 400  # characters of an error
 
 
 def message_of(
-    node: NodeDevices, claims: Sequence[Claim], known: RequestContext, *, waiting: int, holders: Mapping[DeviceId, str]
+    node: NodeDevices,
+    claims: Sequence[Claim],
+    known: RequestContext,
+    *,
+    waiting: int,
+    holders: Mapping[DeviceId, str],
+    common: Sequence[str],
 ) -> str:
     """Of a node on which no more pod with these claims fits.
 
     ``waiting``: how many pods are to have devices there first. ``holders``: of devices in use the claim that has them.
+    ``common``: what is told of devices that several nodes reach.
     """
     prepared = prepare(node.hardware, claims, known)
     if prepared.failed is not None:
@@ -27,17 +35,24 @@ def message_of(
     if not prepared.hardware.candidates:
         return "it has no devices"
     try:
-        requests = [_request(node, request, holders, known) for request in _single(prepared)]
+        left_out = uncounted(prepared, known.budget)
+        requests = [_request(node, request, holders, known, left_out) for request in _single(prepared)]
     except (AllocationError, SearchLimitError) as error:
         return str(error)[:_LONGEST]
-    return "; ".join([*requests, *_promised(node, prepared, waiting, known)])
+    return "; ".join([*requests, *(common or _promised(node, prepared, waiting, known))])
 
 
 def _single(prepared: Prepared) -> list[Ready]:
     return [one for _, requests in prepared.claims for alternatives in requests for one in alternatives]
 
 
-def _request(node: NodeDevices, request: Ready, holders: Mapping[DeviceId, str], known: RequestContext) -> str:
+def _request(
+    node: NodeDevices,
+    request: Ready,
+    holders: Mapping[DeviceId, str],
+    known: RequestContext,
+    left_out: frozenset[DeviceId],
+) -> str:
     hardware, in_use = node.hardware, node.in_use
     fit = [
         (index, one)
@@ -55,7 +70,7 @@ def _request(node: NodeDevices, request: Ready, holders: Mapping[DeviceId, str],
         parts.append(f"{len(held)} held by {', '.join(names[:_NAMED])}{more}")
     if tainted := sum(not request.tolerates(index, one) for index, one in fit):
         parts.append(f"{tainted} tainted")
-    if common := sum(one.device_id in hardware.common for _, one in fit):
+    if common := sum(one.device_id in left_out for _, one in fit):
         parts.append(f"{common} not counted, as other nodes could give them away too")
     return found + "".join(f", {part}" for part in parts)
 

@@ -162,7 +162,7 @@ class Fit:
 
         if self.alignment is None:
             return picked(leaf)
-        plain = not (self.layers or room.caps or room.alone)
+        plain = not (self.layers or room.caps or room.alone or room.one)
         return self.alignment.best(leaf, picked, exchange=plain)
 
     def pick(self) -> Pick | None:

@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from engine.cluster.affinity import ConstrainedCounts, room
+from engine.cluster.affinity import ConstrainedCounts, device_caps, room
 from engine.cluster.fit_counts import Counts
 from engine.cluster.state import ClusterState
 from engine.model import PodSet, Policy
@@ -175,9 +175,11 @@ def _short(state: ClusterState, fit: Fit, container: int, domain: int) -> str:
 
 def _caps_decide(fit: Fit) -> bool:
     """Whether it would fit but for caps that are stricter than the constraint they stand for."""
-    caps = fit.room.caps
+    caps = [cap for cap in fit.room.caps if cap.reason is not Reason.INSUFFICIENT_DEVICES]
     exact = len(caps) == 1 and caps[0].reason is Reason.POD_ANTI_AFFINITY
-    return bool(caps) and not exact and _fits(fit, ConstrainedCounts(fit.tree, fit.room.counts, (), fit.room.ceiling))
+    devices = tuple([cap for cap in fit.room.caps if cap.reason is Reason.INSUFFICIENT_DEVICES])
+    left = ConstrainedCounts(fit.tree, fit.room.counts, devices, fit.room.ceiling, one=fit.room.one)
+    return bool(caps) and not exact and _fits(fit, left)
 
 
 def _fits_by_amounts(state: ClusterState, fit: Fit) -> bool:
@@ -191,12 +193,15 @@ def _fits_by_amounts(state: ClusterState, fit: Fit) -> bool:
 
 def _fits_emptied(state: ClusterState, fit: Fit) -> bool:
     nodes = state.cluster.columns
-    caps = tuple(cap for cap in fit.room.caps if cap.reason is Reason.POD_ANTI_AFFINITY)
+    caps = (
+        *(cap for cap in fit.room.caps if cap.reason is Reason.POD_ANTI_AFFINITY),
+        *device_caps(state, fit.tree, fit.pod_set, emptied=True),
+    )
     if not caps and not fit.layers:
         container = list(fit.containers())[-1]
         return fit.known.most_emptied(nodes, fit.tree, container) >= fit.pod_set.count
     emptied = Counts(fit.tree, fit.known.shape.fit_emptied(nodes, fit.tree))
-    return _fits(fit, ConstrainedCounts(fit.tree, emptied, caps, fit.room.ceiling, fit.room.alone))
+    return _fits(fit, ConstrainedCounts(fit.tree, emptied, caps, fit.room.ceiling, fit.room.alone, fit.room.one))
 
 
 def _fits(fit: Fit, left: ConstrainedCounts) -> bool:

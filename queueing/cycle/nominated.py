@@ -61,6 +61,8 @@ def _lacks_devices(state: ClusterState, queues: Queues, key: str) -> str:
                 record = state.cluster.by_name.get(name)
                 if fits is not None and (record is None or fits[record.index] < count):
                     return name
+            if part.devices is not None and (name := state.cluster.devices.common.overdrawn(part.devices, units)):
+                return name
             state.reserve(key, parts[: number + 1])
     return ""
 

@@ -76,6 +76,21 @@ class Devices(Watched):
         await self.client.create(RESOURCE_SLICES, {"metadata": {"name": f"{host}-gpus"}, "spec": spec})
         self.equipped.append(f"{host}-gpus")
 
+    async def reached(self, name, hosts, count):
+        """A driver publishes so many devices that all of some nodes reach."""
+        need = {"key": "kubernetes.io/hostname", "operator": "In", "values": hosts}
+        pool = {"name": f"{self.namespace}-{name}", "generation": 1, "resourceSliceCount": 1}
+        made = [{"name": f"gpu-{number}"} for number in range(count)]
+        selector = {"nodeSelectorTerms": [{"matchExpressions": [need]}]}
+        spec = {"driver": DRIVER, "nodeSelector": selector, "pool": pool, "devices": made}
+        await self.client.create(RESOURCE_SLICES, {"metadata": {"name": pool["name"]}, "spec": spec})
+        self.equipped.append(pool["name"])
+
+    async def without(self, name):
+        """Whether no pod of a Job is left."""
+        pods = await self.client.list(PODS, self.namespace)
+        return all(one["metadata"]["labels"]["batch.kubernetes.io/job-name"] != name for one in pods)
+
     async def asking(self, resource, count=2, name="train"):
         """A Job of so many pods with two of an extended resource each."""
         body = job(name, count)
@@ -223,6 +238,42 @@ async def test_pods_that_share_a_claim_without_devices_all_run_on_its_node(devic
     claims = await client.list(RESOURCE_CLAIMS, namespace)
     users = [len(one["status"].get("reservedFor", ())) for one in claims if one["metadata"]["name"] == "shared"]
     assert users == [4]
+
+
+async def test_pods_that_share_a_claim_run_on_all_nodes_that_reach_its_devices(devices, client, namespace):
+    """Each pod takes the most of a node, so four pods need both nodes of the rack; one device is given to all."""
+    hosts = [f"{namespace}-b1-r2-h1", f"{namespace}-b1-r2-h2"]
+    await devices.device_class()
+    await devices.template()
+    await devices.claim("shared")
+    await devices.reached("fabric", hosts, 2)
+    await devices.create(job("train", 4, gpus=4, pod_spec=CLAIMS))
+    assert Counter(nodes_of(await devices.running("train", 4))) == dict.fromkeys(hosts, 2)
+    (claim,) = await client.list(RESOURCE_CLAIMS, namespace)
+    assert len(claim["status"]["allocation"]["devices"]["results"]) == 1
+    await devices.create(job("other", 1, gpus=0, pod_spec=OF_TEMPLATE))
+    assert nodes_of(await devices.running("other", 1))[0] in hosts
+    await devices.create(job("next", 1, gpus=0, pod_spec=OF_TEMPLATE))
+    await devices.waits("next", "DoesNotFit")
+
+
+async def test_no_more_pods_run_on_the_nodes_of_a_rack_than_it_has_devices(devices, client, namespace):
+    """Four Jobs come at once for three devices that two nodes reach, two pods each: one runs, then the next."""
+    hosts = [f"{namespace}-b2-r1-h1", f"{namespace}-b2-r1-h2"]
+    await devices.device_class()
+    await devices.template()
+    await devices.reached("fabric", hosts, 3)
+    names = [f"train-{number}" for number in range(4)]
+    for name in names:
+        await devices.create(job(name, 2, gpus=3, pod_spec=OF_TEMPLATE))
+    for _ in names:
+        await until(devices.nobody_hangs, "all pods that were let go")
+        pods = [one for one in await client.list(PODS, namespace) if not one["spec"].get("schedulingGates")]
+        (runs,) = {one["metadata"]["labels"]["batch.kubernetes.io/job-name"] for one in pods}
+        assert len(pods) == 2
+        assert {one["spec"]["nodeName"] for one in pods} <= set(hosts)
+        await devices.delete(runs)
+        await until(lambda gone=runs: devices.without(gone), f"the end of {runs}")
 
 
 async def test_of_two_workloads_that_name_a_claim_one_goes_first(devices, namespace):

@@ -75,7 +75,7 @@ class ClaimTurns:
         """
         if machine is None or not takes(machine.layout, shape):
             return False
-        waiting = self._state.cluster.devices.waiting(node)
+        waiting = self._state.cluster.devices.waiting.on(node)
         return any(one.aligned for one in waiting) or any(seen.claims for seen in on.get(node, {}).values())
 
     def apart(

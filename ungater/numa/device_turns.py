@@ -9,6 +9,7 @@ Rules
   devices come free.
 - Who has not got its devices by then keeps no others off its node either that would else not wait with it
   (`DeviceLedger.wait_long`): a pod may name a scheduler that there is not, or stay behind a gate of its own.
+- Where several nodes reach the devices, those on their way to any of these nodes count.
 - Nobody overtakes one that has waited for its turn longer than `TURN`.
 - Where there are no devices and nobody is on the way, those that a pod had which is gone may still come back. After
   `MOVE` the pod's slot moves where it can, as that of one that its kubelet would refuse.
@@ -119,7 +120,7 @@ class DeviceTurns:
         for name, (node, one) in self._waits.items():
             charged = self._state.pods.get(name)
             ask = charged.devices if charged is not None else one.ask
-            if ask is not None and now - one.since >= PATIENCE and ask in devices.waiting(node):
+            if ask is not None and now - one.since >= PATIENCE and ask in devices.waiting.on(node):
                 asks.setdefault(node, set()).add(ask)
         return devices.wait_long(asks)
 
@@ -134,8 +135,12 @@ class DeviceTurns:
         if ask is None:
             return HoldReason.NONE, ""
         now, group = self._clock.monotonic(), group_of(pod)
-        coming = Counter(one.ask for one in self._coming(node, now) if not group or one.group != group)
-        coming.update(self._before(since, now, waiting))
+        nodes = tuple(self._on) if self._state.cluster.devices.common.counts(node, ask) else ()
+        coming = {
+            one: Counter(each.ask for each in self._coming(one, now) if not group or each.group != group)
+            for one in {*nodes, node}
+        }
+        coming[node].update(self._before(since, now, waiting))
         turn = self._state.cluster.devices.turn(node, ask, coming)
         if turn is DeviceTurn.NOW:
             return HoldReason.NONE, ""

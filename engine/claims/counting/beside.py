@@ -13,7 +13,7 @@ from typing import Final
 
 from engine.claims.allocate import Prepared, allocate
 from engine.claims.budget import Budget
-from engine.claims.counting.interchangeable import disjoint, one_set_each
+from engine.claims.counting.interchangeable import disjoint, one_set_each, uncounted
 from engine.claims.hardware import Hardware
 from engine.claims.in_use import InUse
 
@@ -52,9 +52,11 @@ def count_beside(
 
 
 def given(prepared: Prepared, in_use: InUse, budget: Budget) -> InUse | None:
-    """What is in use once one more pod has its devices; None where it gets none, or one that others could give away."""
+    """What is in use once one more pod has its devices; None where it gets none, or one that it is not counted on."""
     allocation = allocate(prepared, in_use, budget)
-    if not allocation.allocated or not prepared.hardware.common.isdisjoint(allocation.devices()):
+    if not allocation.allocated:
+        return None
+    if not prepared.hardware.common.isdisjoint(allocation.devices()) and uncounted(prepared, budget):
         return None
     return in_use.with_uses(allocation.uses(), shares=prepared.hardware.features.consumable_capacity)
 

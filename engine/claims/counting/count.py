@@ -11,7 +11,7 @@ from engine.arrays import Ints
 from engine.claims.allocate import Allocator, Prepared, prepare
 from engine.claims.budget import MOST_STEPS, Budget
 from engine.claims.cel.selectors import Program, Selectors
-from engine.claims.counting.interchangeable import DeviceSets
+from engine.claims.counting.interchangeable import DeviceSets, uncounted
 from engine.claims.counting.looks import DeviceState, DeviceView, DeviceViews, NodeDevices
 from engine.claims.in_use import InUse
 from engine.claims.model import Claim, DeviceClass
@@ -41,7 +41,8 @@ def count(prepared: Prepared, in_use: InUse, limit: int, budget: Budget, *, own:
         allocation = allocator.next()
         if not allocation.allocated:
             return Counted(tuple(pods), allocation)
-        if own and not prepared.hardware.common.isdisjoint(allocation.devices()):
+        common = own and not prepared.hardware.common.isdisjoint(allocation.devices())
+        if common and uncounted(prepared, budget):
             return Counted(tuple(pods), Allocation(Outcome.UNALLOCATABLE, message=_COMMON))
         pods.append(allocation)
     return Counted(tuple(pods), None)

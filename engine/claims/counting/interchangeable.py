@@ -1,6 +1,7 @@
 """Pods that take any of some devices: it decides how many of them are free, and not which.
 
-Of such pods the search need not be made: each takes so many of a set of devices, as long as there are as many.
+Of such pods the search need not be made: each takes so many of a set of devices, as long as there are as many. A set is
+of devices that several nodes reach (`engine.claims.hardware.Hardware.common`), or has none of these.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,7 +12,7 @@ from engine.claims.allocate import Prepared
 from engine.claims.budget import Budget
 from engine.claims.errors import AllocationError, SearchLimitError
 from engine.claims.hardware import Hardware
-from engine.claims.model import EXACT_COUNT
+from engine.claims.model import EXACT_COUNT, DeviceId
 from engine.claims.searching.requests import Ready
 
 MOST_DEEP: Final = 128  # devices, requests and claims of a pod: a search goes deeper than that before it is given up
@@ -30,15 +31,36 @@ class DeviceSets:
         if not one_set_each(prepared, hardware, budget, found) or not disjoint(found):
             return None
         deep = sum(found.values()) + sum(1 + len(requests) for _, requests in prepared.claims)
-        if deep > MOST_DEEP or any(
-            hardware.candidates[index].device_id in hardware.common for one in found for index in one
-        ):
+        if deep > MOST_DEEP or not all(_of_one_sort(hardware, devices) for devices in found):
             return None
         return cls(tuple(found.items()))
 
     def count(self, busy: frozenset[int], limit: int) -> int:
         """How many pods get their devices while these are taken, ``limit`` at most."""
         return min([len(devices - busy) // each for devices, each in self.sets], default=limit)
+
+
+def common_of(hardware: Hardware, devices: Iterable[int]) -> frozenset[DeviceId]:
+    """Those of some devices that several nodes reach."""
+    if not hardware.common:
+        return frozenset()
+    return hardware.common.intersection([hardware.candidates[index].device_id for index in devices])
+
+
+def _of_one_sort(hardware: Hardware, devices: Iterable[int]) -> bool:
+    """Whether other nodes reach all of some devices, as an allocation says it, or none."""
+    common = common_of(hardware, devices)
+    reached = [hardware.candidates[index] for index in devices]
+    return not common or all(one.device_id in common and one.reach.repeatable for one in reached)
+
+
+def uncounted(prepared: Prepared, budget: Budget) -> frozenset[DeviceId]:
+    """The devices that such pods are not counted on, as several nodes reach them.
+
+    None where their number decides: it is bounded for all these nodes together (`engine.devices.common`).
+    """
+    common = prepared.hardware.common
+    return common if common and DeviceSets.of(prepared, budget) is None else frozenset()
 
 
 def one_set_each(prepared: Prepared, hardware: Hardware, budget: Budget, into: dict[frozenset[int], int]) -> bool:

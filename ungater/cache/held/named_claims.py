@@ -3,8 +3,8 @@
 Rules
 - Pods go where the devices of their claims are reached from, once these are given. Until then one pod goes ahead, and
   the others follow it.
-- Of a claim without devices nobody knows where these will be; so all pods of a workload that share one go onto one node
-  that has devices for it.
+- Of a claim without devices nobody knows which these will be; so all pods of a workload that share one go onto one node
+  that has devices for it, or onto nodes that all reach whatever it may be given.
 - A claim without devices is one workload's: whoever has a place for it, else who looked first. The others wait for it.
 - A claim is for 256 pods at one time.
 """
@@ -24,7 +24,9 @@ from ungater.model.job_view import JobView
 from ungater.model.pod_slots import PodSetSlots, finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
 
-SHARED: Final = "and pods that share it are counted where all of a pod set have no other claims and go onto one node"
+SHARED: Final = (
+    "and pods that share it are counted where all of a pod set have no other claims, slices or shared domain"
+)
 
 
 class NamedClaims:

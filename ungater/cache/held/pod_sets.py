@@ -70,7 +70,8 @@ class RequestedPodSets:
         found = self._volumes.added(entry, owned, found)
         if (devices := _devices(self._devices, entry, owned)) is not None:
             reach = self._devices.named.reach(entry.job.namespace, owned.template.spec)
-            where = ONE_NODE if devices.shared else found.topology
+            one = devices.shared and not self._state.cluster.devices.common.spread(devices)
+            where = ONE_NODE if one else found.topology
             found = msgspec.structs.replace(found, devices=devices, claim_nodes=reach, topology=where)
         asked = at_least(entry.asked.get(owned.name, {}), entry.granted(owned.name) or {})
         more = self._quota.beside_nodes(asked)

@@ -131,7 +131,7 @@ def test_another_ledger_is_told_whose_claims_they_are(world):
 
 
 def test_slots_give_up_the_devices_that_are_kept_for_them(world):
-    world.devices.wait("n", ONE, 2)
+    world.devices.waiting.add("n", ONE, 2)
     assert world.fit() == 1
     assert int(world.devices.relieved(ONE, (), {"n": {ONE: 1}})[0]) == 2
 

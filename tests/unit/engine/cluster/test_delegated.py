@@ -98,7 +98,7 @@ def test_of_two_resources_a_plugin_gives_one_and_devices_the_other(state):
 
 def test_a_slot_waits_for_devices_where_devices_give_them(state):
     state.cluster.table.delegate(GPU)
-    state.cluster.devices.wait("a", ONE, 2)
+    state.cluster.devices.waiting.add("a", ONE, 2)
     assert fits(state, pods()) == {"a": 1, "b": 0}
     state.set_node(node("a", gpu=8))
     assert fits(state, pods()) == {"a": 8, "b": 0}

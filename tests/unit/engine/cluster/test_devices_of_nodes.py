@@ -179,11 +179,17 @@ def test_growth_counts_devices():
     assert isinstance(extend(cluster, "ns/w", pod_set, 2), Refusal)
 
 
-def test_a_device_that_other_nodes_could_give_away_is_not_counted():
+def test_a_device_that_other_nodes_could_give_away_is_not_counted_beside_others():
+    """A pod may be given either; which one it gets would decide what other nodes have left."""
     cluster = Cluster(("a", "b"), devices=0)
-    shared = resource_slice(device("net"), device("net-2"), name="fabric", pool="fabric", allNodes=True)
+    cluster.cluster.devices.set_slice("b-gpus", gpus("b", 1))
+    shared = resource_slice(device("net"), device("net-2"), name="fabric", pool="z-fabric", allNodes=True)
     cluster.cluster.devices.set_slice("fabric", read_slice(shared))
-    assert cluster.fits() == {"a": 0, "b": 0}
+    assert cluster.fits()["b"] == 1
+    assert cluster.hold(1, topology=TopologyRequest(policy=Policy.REQUIRED, level=HOSTNAME_LABEL)) == {"b": 1}
+    assert cluster.fits()["b"] == 0
+    assert on(cluster.place(1, key="ns/more")) == {"a": 1}  # the other one may go to the pod on b
+    assert isinstance(cluster.place(2, key="ns/more"), Refusal)
 
 
 def named(*nodes, **labels):

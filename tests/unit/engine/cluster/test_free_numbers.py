@@ -114,7 +114,7 @@ def test_another_number_of_devices_asks_no_node(monkeypatch):
 
 def test_a_node_on_which_others_wait_is_asked_by_itself():
     cluster = Cluster()
-    cluster.cluster.devices.wait("a", ONE, 3)
+    cluster.cluster.devices.waiting.add("a", ONE, 3)
     assert cluster.fits(asked(2)) == {"a": 0, "b": 2, "c": 2, "d": 2}
 
 

@@ -147,7 +147,7 @@ def test_who_waits_on_a_node_is_compiled_at_the_cost_of_who_asks(monkeypatch):
     cluster = singular(nodes=2)
     devices, honest = cluster.cluster.devices, asked(ask())
     for number in range(12):
-        devices.wait("n0", asked(ask("r", 1, f"{MINE}.uuid != '{number}'" + " " * 9000)), 1)
+        devices.waiting.add("n0", asked(ask("r", 1, f"{MINE}.uuid != '{number}'" + " " * 9000)), 1)
     devices.counts(honest)
     assert len(made) <= 3, "50,000 steps are two of them, and one that is begun"
 
@@ -156,7 +156,7 @@ def test_a_turn_compiles_no_more_than_its_steps(monkeypatch):
     made = []
     monkeypatch.setattr(selectors, "compiled", lambda *given: made.append(given) or compiled(*given))
     cluster, pods = singular(nodes=2), [asked(ask("r", 1, f"{at} != 0" + " " * 9000)) for at in range(1, 13)]
-    assert cluster.cluster.devices.turn("n0", pods[0], dict.fromkeys(pods[1:], 1)) is DeviceTurn.NOW
+    assert cluster.cluster.devices.turn("n0", pods[0], {"n0": dict.fromkeys(pods[1:], 1)}) is DeviceTurn.NOW
     assert len(made) <= 3
 
 

@@ -201,7 +201,7 @@ def test_what_others_who_wait_ask_for_gives_nobody_up(monkeypatch):
     for place, name in enumerate(("n0", "n1")):
         for one in theirs[place:]:
             if devices.counts(one)[place]:
-                devices.wait(name, one, 1)
+                devices.waiting.add(name, one, 1)
                 waiting.append((name, one))
     assert len(waiting) > 8
     assert not devices.refused(honest)
@@ -209,5 +209,5 @@ def test_what_others_who_wait_ask_for_gives_nobody_up(monkeypatch):
     assert before[2:] == [16, 16]
     assert max(before[:2]) <= 16 - len(waiting) // 2
     for name, one in waiting:
-        devices.wait(name, one, -1)
+        devices.waiting.add(name, one, -1)
     assert devices.counts(honest).tolist() == [16, 16, 16, 16]

@@ -335,3 +335,47 @@ def test_the_victims_are_the_least_of_every_set(seed):
 
     assert tuple(sorted(chosen)) in possible
     assert cost(chosen) == min(map(cost, possible))
+
+
+def test_devices_that_several_nodes_reach_come_free_for_any_of_them():
+    state = make_state(1, 3)
+    queues = make_queues(make_queue("q", 64, preemption=Preemption(within=Within.LOWER)))
+    state.cluster.devices.set_class("c", read_class(device_class()))
+    fabric = resource_slice(device("a"), device("b"), name="s", pool="p", allNodes=True)
+    state.cluster.devices.set_slice("s", read_slice(fabric))
+    for key, name in (("one", "a"), ("two", "b")):
+        submit(queues, asking(key))
+        assert [one.key for one in run(state, queues).admitted] == [key]
+        hold(state, queues, key, name, node=next(iter(on(state, key))))
+    submit(queues, asking("high", 2, priority=5, created=1.0))
+    assert victims(run(state, queues)) == [["one", "two"]]
+    end(state, queues, "one", "a")
+    end(state, queues, "two", "b")
+    deallocate(state, queues, "one-a")
+    assert run(state, queues, now=3.0).admitted == []
+    submit(queues, asking("late", created=2.0))
+    deallocate(state, queues, "two-b")
+    assert [one.key for one in run(state, queues, now=4.0).admitted] == ["high"]
+    assert run(state, queues, now=5.0).admitted == []
+
+
+def on(state, key):
+    return [name for part in state.assignments(key).values() for piece in part.slices for name, _ in piece.nodes]
+
+
+def test_what_is_kept_over_several_nodes_and_lost_together_ends_the_plan():
+    state = make_state(1, 3)
+    queues = make_queues(make_queue("q", 64, preemption=Preemption(within=Within.LOWER)))
+    state.cluster.devices.set_class("c", read_class(device_class()))
+    fabric = resource_slice(device("a"), device("b"), name="s", pool="p", allNodes=True)
+    state.cluster.devices.set_slice("s", read_slice(fabric))
+    submit(queues, asking("low", 2))
+    run(state, queues)
+    hold(state, queues, "low", "a", "b", node=on(state, "low")[0])
+    submit(queues, asking("high", 2, priority=5, created=1.0))
+    assert victims(run(state, queues)) == [["low"]]
+    end(state, queues, "low", "a", "b")
+    deallocate(state, queues, "low-a", "low-b")
+    state.cluster.devices.set_uses("ns/stranger", (Use((DRIVER, "p", "a")),), frozenset(["ns/stranger"]))
+    found = run(state, queues, now=20.0)
+    assert (found.admitted, queues.promised()) == ([], [])

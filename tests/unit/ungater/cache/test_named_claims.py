@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 from support.claims_world import ONE, Devices, a_pod, read, spec
-from support.equipped import DRIVER, META, Equipped, claim, on, request_of, told
+from support.equipped import DRIVER, META, Equipped, claim, gpus, on, request_of, told
 
 from engine.reasons import Reason
 from kube.pods.devices import ResourceClaim
@@ -353,7 +353,7 @@ def test_pods_that_share_a_claim_and_have_others_wait_until_it_has_devices(world
     world.put("resource_claim", named())
     record = world.job(count=2, claims=claims)
     assert world.why(record)[0] is NOT_COUNTED
-    assert world.why(record)[1].endswith("go onto one node: they have other devices too")
+    assert world.why(record)[1].endswith("slices or shared domain: they have other devices too")
     world.put("resource_claim", named("r1-h2"))
     world.settle()
     assert world.why(record) is None
@@ -373,3 +373,86 @@ def test_of_pods_that_come_to_share_it_one_goes_ahead_and_the_others_follow(worl
     pod_of(world, record, "train-b")
     assert world.let_go(record) == ["train-a"]
     assert world.let_go(record) == []
+
+
+# -- (d) devices that several nodes reach ---------------------------------------------------------------------------
+
+
+def fabric(rack="r1", count=2):
+    """Devices that all nodes of a rack reach."""
+    need = {"key": "rack", "operator": "In", "values": [rack]}
+    selector = {"nodeSelectorTerms": [{"matchExpressions": [need]}]}
+    return gpus(rack, count, nodeName=None, nodeSelector=selector)
+
+
+def rack_wide():
+    world = Equipped([])
+    world.put("resource_slice", fabric())
+    return world
+
+
+def in_rack(device_of="r1", **fields):
+    """The claim with one device of a rack."""
+    made = named(device_of, zone="z", **fields)
+    need = {"key": "rack", "operator": "In", "values": [device_of]}
+    term = {"matchExpressions": [need]}
+    results = [{"request": "gpu", "driver": DRIVER, "pool": device_of, "device": "gpu-0"}]
+    allocation = {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": [term]}}
+    body = msgspec.to_builtins(made)
+    body["status"]["allocation"] = allocation
+    return read(ResourceClaim, body)
+
+
+def test_pods_that_share_a_claim_stand_on_all_nodes_that_reach_its_devices():
+    world = rack_wide()
+    world.put("resource_claim", named())
+    record = world.placed(count=6, claims=NAMED)
+    assert on(record) == {"r1-h1": 4, "r1-h2": 2}
+    for name in "abcdef":
+        pod_of(world, record, f"train-{name}")
+    assert world.let_go(record) == ["train-a"]
+    assert "train-a is to get them" in world.said(record)
+    world.put("resource_claim", in_rack())
+    assert world.let_go(record) == [f"train-{name}" for name in "bcdef"]
+
+
+def test_it_counts_once_for_all_the_nodes_of_its_pods():
+    world = rack_wide()
+    world.put("resource_claim", named())
+    assert sum(on(world.placed(count=6, claims=NAMED)).values()) == 6
+    assert on(world.placed("other", 1)) == {"r1-h2": 1}
+    assert world.placed("third", 1).admission is None
+    world.put("resource_claim", in_rack())
+    assert world.placed("fourth", 1).admission is None
+
+
+def test_they_go_no_further_than_their_workload_asks():
+    world = rack_wide()
+    world.put("resource_claim", named())
+    record = world.placed(count=9, claims=NAMED)
+    reason, _ = told(world, record)
+    assert reason is Reason.NEVER_FITS
+
+
+def test_a_workload_that_shares_a_claim_grows_where_its_devices_reach():
+    world = rack_wide()
+    world.put("resource_claim", named())
+    record = world.placed(count=4, claims=NAMED)
+    assert len(on(record)) == 1
+    for there in (named(), in_rack()):
+        world.put("resource_claim", there)
+        job = world.stores["job"]["ns/train"]
+        size = job.spec.parallelism + 2
+        grown = msgspec.structs.replace(job.spec, parallelism=size, completions=size)
+        world.put("job", msgspec.structs.replace(job, spec=grown))
+        world.settle()
+        assert sum(on(record).values()) == size
+        assert set(on(record)) == {"r1-h1", "r1-h2"}
+
+
+def test_pods_of_templates_are_counted_over_the_nodes_that_reach_their_devices():
+    world = rack_wide()
+    assert sum(on(world.placed(count=2)).values()) == 2
+    reason, text = told(world, world.placed("more", 1))
+    assert reason is Reason.DOES_NOT_FIT
+    assert "of 2 devices of several nodes 0 are held, and 2 kept for pods on these nodes" in text
