@@ -35,16 +35,17 @@ class Pool:
 
 @dataclass(slots=True)
 class Inventory:
-    """All slices of a cluster, found by node and by pool."""
+    """All slices of a cluster, found by node, by a label that their nodes have, and by pool."""
 
     _of_node: dict[str, list[ResourceSlice]]
-    _shared: list[ResourceSlice]
+    _of_label: dict[tuple[str, str], list[ResourceSlice]]
+    _shared: list[ResourceSlice]  # that any node may reach
     _of_pool: dict[PoolId, list[ResourceSlice]]
 
     @classmethod
     def of(cls, slices: Iterable[ResourceSlice]) -> "Inventory":
         """Of all slices, in any order."""
-        made = cls(defaultdict(list), [], defaultdict(list))
+        made = cls(defaultdict(list), defaultdict(list), [], defaultdict(list))
         for one in slices:
             made.add(one)
         return made
@@ -52,13 +53,22 @@ class Inventory:
     def add(self, one: ResourceSlice) -> None:
         """A slice is there."""
         self._of_pool[one.pool_id].append(one)
-        (self._of_node[node] if (node := one.reach.only) else self._shared).append(one)
+        if node := one.reach.only:
+            self._of_node[node].append(one)
+        elif labels := _labels_of(one.reach):
+            for label in labels:
+                self._of_label[label].append(one)
+        else:
+            self._shared.append(one)
 
     def remove(self, one: ResourceSlice) -> None:
         """A slice that was added is there no more."""
         _drop(self._of_pool, one.pool_id, one)
         if node := one.reach.only:
             _drop(self._of_node, node, one)
+        elif labels := _labels_of(one.reach):
+            for label in labels:
+                _drop(self._of_label, label, one)
         else:
             self._shared.remove(one)
 
@@ -70,12 +80,13 @@ class Inventory:
     @property
     def any_shared(self) -> bool:
         """Whether any slice names no node, so that several may reach its devices."""
-        return bool(self._shared)
+        return bool(self._shared or self._of_label)
 
     def pools(self, node: DeviceNode, features: Features) -> tuple[Pool, ...]:
         """The pools that a node reaches, in the order in which devices are taken."""
         found: dict[PoolId, list[ResourceSlice]] = {}
-        for one in (*self._of_node.get(node.name, ()), *self._shared):
+        labelled = {id(one): one for label in node.labels.items() for one in self._of_label.get(label, ())}
+        for one in (*self._of_node.get(node.name, ()), *labelled.values(), *self._shared):
             if _usable(one, features) and _relevant(one, node):
                 _add_newest(found, one)
         pools = [self._pool(pool_id, slices, features) for pool_id, slices in found.items()]
@@ -100,6 +111,17 @@ class Inventory:
         if len(same) != newest.slices:
             return Pool(pool_id, incomplete=True)
         return _built(pool_id, slices, same, features)
+
+
+def _labels_of(reach: Reach) -> set[tuple[str, str]]:
+    """Labels of which each node has one that may reach something; none where that is not known of all of them."""
+    found: set[tuple[str, str]] = set()
+    for term in () if reach.all_nodes else reach.terms or ():
+        need = next((one for one in term.labels if one.operator == "In"), None)
+        if need is None:
+            return set()
+        found.update((need.key, value) for value in need.values)
+    return found
 
 
 def _drop(found: dict[_Key, list[ResourceSlice]], where: _Key, one: ResourceSlice) -> None:

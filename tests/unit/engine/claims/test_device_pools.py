@@ -1,10 +1,15 @@
 """What a node reaches: generations, complete and broken pools, selection of nodes."""
 
+import random
+
 import pytest
 from support.dra import DRIVER, ask, claim, counters, device, fitting, given, resource_slice, taken
 
 from engine.claims.errors import ObjectError
 from engine.claims.features import Features
+from engine.claims.model import DeviceNode
+from engine.claims.pools import Inventory, reaches
+from engine.claims.read.slices import read_slice
 
 ONE = claim(ask())
 
@@ -115,3 +120,31 @@ def test_counters_that_are_not_there_break_the_pool():
     assert given(slices, ONE).endswith("counter y not found in counter set set")
     off = Features.of(["DRAConsumableCapacity"])
     assert given([resource_slice(device("a", uses={"y": "1"}))], ONE, features=off).startswith("unallocatable")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_slices_are_found_by_the_labels_of_nodes_as_if_all_were_compared(seed):
+    dice = random.Random(seed)
+
+    def need():
+        operator = dice.choice(["In", "In", "NotIn", "Exists"])
+        values = dice.sample("abc", dice.randint(1, 2)) if operator != "Exists" else []
+        return {"key": dice.choice(["zone", "rack"]), "operator": operator, "values": values}
+
+    def terms():
+        return [{"matchExpressions": [need() for _ in range(dice.randint(0, 2))]} for _ in range(dice.randint(1, 3))]
+
+    slices = [
+        read_slice(
+            resource_slice(device("d"), pool=f"p{at}", name=f"s{at}", nodeSelector={"nodeSelectorTerms": terms()})
+        )
+        for at in range(40)
+    ]
+    inventory = Inventory.of(slices)
+    for one in slices[30:]:
+        inventory.remove(one)
+    for zone in ("", *"abc"):
+        for rack in ("", *"abc"):
+            node = DeviceNode("n", {key: value for key, value in (("zone", zone), ("rack", rack)) if value})
+            found = [pool.pool_id for pool in inventory.pools(node, Features())]
+            assert found == sorted(one.pool_id for one in slices[:30] if reaches(one.reach, node))
