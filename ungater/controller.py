@@ -150,8 +150,8 @@ class Controller:
         self._all_seen = asyncio.Event()
         self._looks = 0  # the id of a look in logs
         self._outcomes = {name: metrics.reconciles.labels(name) for name in ("done", "conflict", "error", "bug")}
-        flavors = informers.flavors.store
-        self.bridge = AdmissionCheckController(client, self.cache, standings, _limits(settings), flavors, clock)
+        flavors, asked = informers.flavors.store, informers.discovery
+        self.bridge = AdmissionCheckController(client, self.cache, standings, _limits(settings), flavors, asked, clock)
         informers.subscribe(self.cache, self._budgets, self.bridge)
         self._flavor_status = _flavor_status(client, self.cache, informers, recorder, clock)
         self._queue_status = _queue_status(client, self.cache, informers, clock)

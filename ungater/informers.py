@@ -64,7 +64,7 @@ from ungater.model.job_view import JOB, JOB_API, JOB_SET, JOB_SET_API
 from ungater.model.kueue_objects import PRIORITY_CLASSES as WORKLOAD_CLASSES
 from ungater.model.workload_object import Workload
 from ungater.numa.node_topologies import Sources
-from ungater.optional import OptionalInformer
+from ungater.optional import Discovery, OptionalInformer
 
 SYNC_SECONDS: Final = 120.0
 
@@ -88,8 +88,9 @@ class Informers:
             return Informer(client, resource, kind, observe=observe, clock=clock, **options)
 
         def optional(resource: Resource, kind: Any, **options: Any) -> Any:
-            return OptionalInformer(client, resource, kind, observe=observe, clock=clock, **options)
+            return OptionalInformer(self.discovery, resource, kind, observe=observe, clock=clock, **options)
 
+        self.discovery = Discovery(client, clock)
         self.nodes: Informer[Node] = watch(NODES, Node)
         self.flavors: Informer[ResourceFlavor] = watch(RESOURCE_FLAVORS, ResourceFlavor)
         self.classes: Informer[PriorityClass] = watch(PRIORITY_CLASSES, PriorityClass)

@@ -4,9 +4,10 @@ NodeResourceTopology is there only where somebody installed its CRD, and that ma
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 import structlog
@@ -22,6 +23,7 @@ from ungater.workqueue import backoff
 
 LOOK_SECONDS = 30.0
 FIRST_SECONDS = 10.0
+ASK_SECONDS = 5.0  # until one call is given up: all who start wait for it
 
 T = TypeVar("T", bound=Object)
 log = structlog.get_logger()
@@ -31,24 +33,83 @@ class _Named(msgspec.Struct, frozen=True):
     name: str = ""
 
 
-class _Group(msgspec.Struct, frozen=True):
+class _Resources(msgspec.Struct, frozen=True):
     resources: tuple[_Named, ...] = ()
 
 
-_decode = msgspec.json.Decoder(_Group).decode
+class _Version(msgspec.Struct, frozen=True, rename="camel"):
+    group_version: str = ""
 
 
-async def served(client: Client, resource: Resource) -> bool:
-    """Whether the API server serves this resource now.
+class _Group(msgspec.Struct, frozen=True):
+    versions: tuple[_Version, ...] = ()
 
-    Raises:
-        KubeError: it did not say.
+
+class _Groups(msgspec.Struct, frozen=True):
+    groups: tuple[_Group, ...] = ()
+
+
+_GROUPS = "/apis"
+_groups = msgspec.json.Decoder(_Groups).decode
+_resources = msgspec.json.Decoder(_Resources).decode
+
+
+class _Answer(NamedTuple):
+    """What one call said, and when; an error where it said nothing."""
+
+    at: float
+    names: frozenset[str] | KubeError | msgspec.MsgspecError
+
+
+class Discovery:
+    """What the API server serves: asked once for all who ask at about the same time.
+
+    Of groups and versions there is one list, and only of those that are in it more is asked. While an API server
+    starts, that list lacks what it serves: who is to know ``surely`` that something is not there asks the group itself.
     """
-    try:
-        body = await client.raw("GET", resource.root)
-    except NotFound:
-        return False
-    return any(found.name == resource.plural for found in _decode(body).resources)
+
+    def __init__(self, client: Client, clock: Clock) -> None:
+        self.client = client
+        self._clock = clock
+        self._answers: dict[str, _Answer] = {}  # by path
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def serves(self, resource: Resource, age: float, *, surely: bool) -> bool:
+        """Whether this resource is served, by an answer that is ``age`` seconds old at most.
+
+        Raises:
+            KubeError: the API server did not say.
+            msgspec.MsgspecError: it said something else.
+        """
+        if not surely and resource.group and resource.api_version not in await self._names(_GROUPS, age):
+            return False
+        return resource.plural in await self._names(resource.root, age)
+
+    async def _names(self, path: str, age: float) -> frozenset[str]:
+        """The names in an answer. Who waits while another asks takes what that one gets, an error too."""
+        asked = self._clock.monotonic()
+        async with self._locks[path]:
+            answer = self._answers.get(path)
+            known = answer is not None and not isinstance(answer.names, Exception) and asked - answer.at <= age
+            if answer is None or not (known or answer.at >= asked):
+                answer = self._answers[path] = await self._ask(path)
+        if isinstance(answer.names, Exception):
+            raise answer.names
+        return answer.names
+
+    async def _ask(self, path: str) -> _Answer:
+        names: frozenset[str] | KubeError | msgspec.MsgspecError
+        try:
+            body = await self.client.raw("GET", path, timeout=ASK_SECONDS)
+            if path == _GROUPS:
+                names = frozenset([one.group_version for group in _groups(body).groups for one in group.versions])
+            else:
+                names = frozenset([one.name for one in _resources(body).resources])
+        except NotFound:
+            names = frozenset()
+        except (KubeError, msgspec.MsgspecError) as error:
+            names = error
+        return _Answer(self._clock.monotonic(), names)
 
 
 class OptionalInformer(Generic[T]):
@@ -61,7 +122,7 @@ class OptionalInformer(Generic[T]):
 
     def __init__(
         self,
-        client: Client,
+        discovery: Discovery,
         resource: Resource,
         type: type[T],  # noqa: A002 -- reads as in the client
         *,
@@ -74,7 +135,8 @@ class OptionalInformer(Generic[T]):
         asks: bool = False,
         observe: Observe | None = None,
     ) -> None:
-        self._client = client
+        self._discovery = discovery
+        self._client = discovery.client
         self._clock = clock
         self._versions = (resource, *older)
         self.resource: Resource | None = None  # what is watched, while it is served
@@ -141,7 +203,7 @@ class OptionalInformer(Generic[T]):
         failures = 0
         try:
             while True:
-                pause = self._look_seconds
+                pause = self._look_seconds - self._clock.monotonic() % self._look_seconds  # all at the same time
                 try:
                     there = await self._served()
                 except (KubeError, msgspec.MsgspecError) as error:
@@ -158,10 +220,14 @@ class OptionalInformer(Generic[T]):
             await self._stop()
 
     async def _served(self) -> Resource | None:
-        """What is to be watched: what is, as long as it is served, else the first version that is."""
+        """What is to be watched: what is, as long as it is served, else the first version that is.
+
+        What a start goes on without, and what is gone, has its slots given to others: that is asked surely.
+        """
         versions = self._versions if self.resource is None else (self.resource, *self._versions)
         for version in versions:
-            if await served(self._client, version):
+            surely = version == self.resource or not self._looked.is_set()
+            if await self._discovery.serves(version, self._look_seconds / 6, surely=surely):
                 return version if await self._allowed(version) else None
         return None
 

@@ -20,7 +20,7 @@ from kube.errors import NotFound
 from kube.informer import EventKind
 from kube.resources import EVENTS, FLEX_TOPOS, NODE_RESOURCE_TOPOLOGIES, PODS, RESOURCE_FLAVORS
 from kube.topologies import NodeResourceTopology
-from ungater.optional import OptionalInformer
+from ungater.optional import Discovery, OptionalInformer
 
 pytestmark = pytest.mark.cluster
 
@@ -235,7 +235,7 @@ async def test_the_resource_may_come_and_go_while_we_run(client, namespace, node
     await remove_nrt(client)
     heard = []
     informer = OptionalInformer(
-        client,
+        Discovery(client, SYSTEM),
         NODE_RESOURCE_TOPOLOGIES,
         NodeResourceTopology,
         on_event=lambda event: heard.append((event.kind, event.key)),

@@ -33,7 +33,7 @@ from ungater.model import conditions, kueue_objects
 from ungater.model.job_view import controlled_by
 from ungater.model.kueue_objects import CONTROLLER, PENDING, RETRY, KueueCheckState
 from ungater.model.workload_entry import WorkloadEntry
-from ungater.optional import OptionalInformer
+from ungater.optional import Discovery, OptionalInformer
 from ungater.reconcile import reconcile as jobs
 from ungater.workqueue import WorkQueue, backoff
 
@@ -57,10 +57,11 @@ class AdmissionCheckController:
         standings: Standings,
         limits: Limits,
         ours: Mapping[str, core.ResourceFlavor],
+        discovery: Discovery,
         clock: Clock,
     ) -> None:
         self._ours = ours
-        self._client = client
+        self._client, self._discovery = client, discovery
         self._clock = clock
         self._cache = cache
         self._limits = limits
@@ -90,7 +91,7 @@ class AdmissionCheckController:
     def _informer(self, versions: Any, type_: Any, on_event: Any) -> OptionalInformer[Any]:
         newest, *older = versions
         return OptionalInformer(
-            self._client,
+            self._discovery,
             newest,
             type_,
             clock=self._clock,

@@ -235,14 +235,21 @@ class Server:
 
     # --- as a client calls it --------------------------------------------------------------------------------------
 
+    def _discovered(self, path: str) -> bytes:
+        """Which groups and versions there are, or which resources of one."""
+        if path == "/apis":
+            versions = [{"groupVersion": each.api_version} for each in self.served.values() if each.group]
+            return encode({"groups": [{"versions": versions}]})
+        there = [{"name": each.plural} for each in self.served.values() if each.root == path]
+        if not there:
+            raise Refused(404, "NotFound", path)
+        return encode({"resources": there})
+
     def call(self, method: str, path: str, body: bytes | None, content_type: str) -> bytes:  # noqa: PLR0911
         """The body of the answer to a call of the controller. Raises Refused."""
         found = _PATH.match(path)
         if found is None:
-            there = [{"name": each.plural} for each in self.served.values() if each.root == path]
-            if not there:
-                raise Refused(404, "NotFound", path)
-            return encode({"resources": there})
+            return self._discovered(path)
         plural, namespace = found["plural"], found["namespace"] or ""
         if plural == "events":
             return self._event(method, body)

@@ -18,7 +18,7 @@ from ungater.cache.cache import SLICE
 from ungater.controller import Controller
 from ungater.jobs.job import owner_of
 from ungater.metrics import Metrics
-from ungater.optional import OptionalInformer
+from ungater.optional import Discovery, OptionalInformer
 
 MANY = 10 * SLICE
 ONE = {"cpu": "1m"}
@@ -130,12 +130,14 @@ async def test_what_comes_to_be_served_while_a_start_takes_in_is_looked_at_after
     class Client:
         asked = 0
 
-        async def raw(self, *_args, **_options):
+        async def raw(self, _method, path, **_options):
             self.asked += 1
+            if path == "/apis":
+                return b'{"groups": [{"versions": [{"groupVersion": "jobset.x-k8s.io/v1alpha2"}]}]}'
             return b'{"resources": [{"name": "jobsets"}]}'
 
     client = Client()
-    informer = OptionalInformer(client, JOB_SETS, JobSet, clock=SYSTEM)
+    informer = OptionalInformer(Discovery(client, SYSTEM), JOB_SETS, JobSet, clock=SYSTEM)
     informer.pause()
     with running(informer.run()):
         while not client.asked:
