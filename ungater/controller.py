@@ -154,7 +154,7 @@ class Controller:
         self.bridge = AdmissionCheckController(client, self.cache, standings, _limits(settings), flavors, asked, clock)
         informers.subscribe(self.cache, self._budgets, self.bridge)
         self._flavor_status = _flavor_status(client, self.cache, informers, recorder, clock)
-        self._queue_status = _queue_status(client, self.cache, informers, clock)
+        self._queue_status = QueueStatus(client, _queues(self.cache, informers), self._idle, clock)
         self.ready = False
 
     # --- life ----------------------------------------------------------------------------------------------------
@@ -210,8 +210,8 @@ class Controller:
                 self.queue.done(uid)
 
     def _idle(self) -> bool:
-        """Whether no pod was let go just now and nobody is to be looked at."""
-        return self._clock.monotonic() - self.pod_writer.last_sent > QUIET and len(self.queue) == 0
+        """Whether no pod was let go just now, nobody is looked at, and nothing that pods wait for is unanswered."""
+        return self.queue.idle and not self.scheduler.stores and self.pod_writer.quiet(QUIET)
 
     def _saw(self, uid: str) -> None:
         self._unseen.discard(uid)
@@ -388,12 +388,11 @@ def _flavor_status(
     return FlavorStatus(client, source, recorder, clock)
 
 
-def _queue_status(client: Client, cache: Cache, informers: Informers, clock: Clock) -> QueueStatus:
-    source = Source(
+def _queues(cache: Cache, informers: Informers) -> Source:
+    return Source(
         cache.queues,
         lambda: cache.flavors,
         informers.cluster_queues.store.values,
         informers.local_queues.store.values,
         cache.unchecked,
     )
-    return QueueStatus(client, source, clock)

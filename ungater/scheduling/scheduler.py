@@ -67,6 +67,11 @@ class Scheduler:
         self.moves = Moves(cache, moves, self.replace, self.say, metrics=metrics, recorder=recorder, clock=clock)
         self.next_time: float | None = None  # when time alone helps somebody, in seconds since the epoch
 
+    @property
+    def stores(self) -> bool:
+        """Whether something that was decided is being stored."""
+        return self._writes.under_way
+
     def cycle(self) -> bool:
         """One cycle. Returns whether there is more to look at now."""
         cache, started = self._cache, self._clock.monotonic()

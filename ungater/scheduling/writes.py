@@ -38,6 +38,11 @@ class Writes:
         self._limit = asyncio.Semaphore(MOST)
         self._begun: set[int] = set()  # entries (by identity) one of whose writes runs here, and has not ended
 
+    @property
+    def under_way(self) -> bool:
+        """Whether the API server has yet to answer one."""
+        return bool(self._begun)
+
     def run(self, entry: WorkloadEntry, write: Write) -> None:
         """Write for an entry, after the writes that are under way for it."""
         entry.writes.begin()

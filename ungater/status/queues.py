@@ -1,12 +1,14 @@
 """Writes how queues stand into their status: on change only, and each queue at most every few seconds.
 
 Rules
-- The condition ``Active`` is written as soon as it differs; numbers wait until ``EVERY`` is over.
+- The condition ``Active`` is written as soon as it differs; numbers wait until ``EVERY`` is over, and until
+  ``BUSY`` is while pods are let go: then they change all the time, and the API server has better to do.
 - What is there already is read from the informers' copies, so a restart writes nothing that is not new.
 - A write that fails is made again by a later look: nothing here has to be remembered.
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +30,7 @@ from ungater.model.conditions import WantedCondition
 ACTIVE = "Active"
 TICK = 1.0  # seconds between two looks
 EVERY = 3.0  # seconds between two writes of one queue's numbers
+BUSY = 10.0  # the same while there is something better to do
 AFTER_FAILURE = 10.0  # seconds
 MOST_OF_A_CORE = 0.01  # spent on looking, where queues are many
 
@@ -66,10 +69,14 @@ class StatusPatch:
 
 @dataclass
 class QueueStatus:
-    """Call `run` as a task of the term of leadership that ``source`` belongs to."""
+    """Call `run` as a task of the term of leadership that ``source`` belongs to.
+
+    ``idle``: whether nothing better is to be done.
+    """
 
     client: Client
     source: Source
+    idle: Callable[[], bool]
     clock: Clock
     _written: dict[str, float] = field(default_factory=dict)  # by uid: when, on the monotonic clock
 
@@ -83,11 +90,13 @@ class QueueStatus:
         began = self.clock.monotonic()
         wanted = list(changes(self.source, self.clock.now()))
         took = self.clock.monotonic() - began
-        self._written = {uid: at for uid, at in self._written.items() if began - at < EVERY}
+        pause = EVERY if self.idle() else BUSY
+        self._written = {uid: at for uid, at in self._written.items() if began - at < BUSY}
         errors = [
             error
             for one in wanted
-            if (one.urgent or one.id not in self._written) and (error := await self._write(one)) is not None
+            if (one.urgent or began - self._written.get(one.id, -math.inf) >= pause)
+            and (error := await self._write(one)) is not None
         ]
         if errors:
             log.warning("status of queues not written", queues=len(errors), first=str(errors[0]))

@@ -6,6 +6,7 @@ put two pods into one slot.
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from functools import partial
@@ -68,7 +69,8 @@ class PodWriter:
         self._clock = clock
         self._ungated = metrics.patches.labels("ungated")
         self._queue: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
-        self.last_sent = 0.0  # monotonic
+        self._under_way = 0
+        self._answered = -math.inf  # the last of them, monotonic
 
     async def run(self) -> None:
         """Send, for ever."""
@@ -111,8 +113,16 @@ class PodWriter:
     async def _work(self) -> None:
         while True:
             send = await self._queue.get()
-            self.last_sent = self._clock.monotonic()
-            await send()  # never raises what is not the end of all
+            self._under_way += 1
+            try:
+                await send()  # never raises what is not the end of all
+            finally:
+                self._under_way -= 1
+                self._answered = self._clock.monotonic()
+
+    def quiet(self, seconds: float) -> bool:
+        """Whether every patch and deletion was answered, and the last one so long ago."""
+        return not self._under_way and self._queue.empty() and self._clock.monotonic() - self._answered > seconds
 
     def _stands(self, entry: WorkloadEntry, pod: Pod, slot: Slot) -> bool:
         """Whether the expectation still holds after the wait in the queue."""
