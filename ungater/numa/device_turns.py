@@ -10,7 +10,8 @@ Rules
 - Who has not got its devices by then keeps no others off its node either that would else not wait with it
   (`DeviceLedger.wait_long`): a pod may name a scheduler that there is not, or stay behind a gate of its own.
 - Where several nodes reach the devices, those on their way to any of these nodes count.
-- Nobody overtakes one that has waited for its turn longer than `TURN`.
+- Nobody overtakes one that has waited for its turn longer than `TURN`, as long as it is to go there
+  (`ungater.model.actions.LoseTurns`).
 - Where there are no devices and nobody is on the way, those that a pod had which is gone may still come back. After
   `MOVE` the pod's slot moves where it can, as that of one that its kubelet would refuse.
 - Of a native PodGroup all go at once: its pods do not wait for each other.
