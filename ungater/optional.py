@@ -92,12 +92,12 @@ class Discovery:
             answer = self._answers.get(path)
             known = answer is not None and not isinstance(answer.names, Exception) and asked - answer.at <= age
             if answer is None or not (known or answer.at >= asked):
-                answer = self._answers[path] = await self._ask(path)
+                answer = self._answers[path] = await self._read(path)
         if isinstance(answer.names, Exception):
             raise answer.names
         return answer.names
 
-    async def _ask(self, path: str) -> _Answer:
+    async def _read(self, path: str) -> _Answer:
         names: frozenset[str] | KubeError | msgspec.MsgspecError
         try:
             body = await self.client.raw("GET", path, timeout=ASK_SECONDS)
