@@ -83,7 +83,7 @@ class DeviceLedger:
         self._stale: set[str] = set()  # those of them on which something else is in use by now
         self._free = ChangeLog()  # nodes on which something else is taken or promised
         self._there = ChangeLog()  # nodes that have other devices
-        self.waiting = WaitingPods(self._free.add)
+        self.waiting = WaitingPods(self._free.add, lambda: self._demand.nobody_waits())  # noqa: PLW0108  (made below)
         nodes = CountedNodes(
             *(places, self._free, self._there, self._count, self._count_bare),
             devices=lambda name: (self._of(name).now, self._of(name).bare),

@@ -7,10 +7,11 @@ from engine.claims.asks import DeviceAsk
 
 
 class WaitingPods:
-    """See the module; ``changed`` notes that others wait on a node."""
+    """See the module; ``changed`` notes that others wait on a node, ``nobody`` that none waits anywhere."""
 
-    def __init__(self, changed: Callable[[str], object]) -> None:
+    def __init__(self, changed: Callable[[str], object], nobody: Callable[[], None]) -> None:
         self._changed = changed
+        self._nobody = nobody
         self._on: dict[str, dict[DeviceAsk, int]] = {}  # by node
         self._named: dict[str, Counter[str]] = {}  # by claim: how many wait by whose asks, by node
         self.aligned: set[str] = set()  # nodes on which pods wait whose devices have to be in the right zones
@@ -34,6 +35,8 @@ class WaitingPods:
             if not nodes:
                 del self._named[claim]
         self._changed(node)
+        if not self._on:
+            self._nobody()
 
     def promise(self, ask: DeviceAsk, before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
         """The slots of a reservation wait on other nodes, or are as many no more; returns ``now``, by node."""

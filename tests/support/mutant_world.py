@@ -100,6 +100,7 @@ CACHES = {
     **dict.fromkeys(("Shape.by_plugin", "Shape.unpublished", "Selectors._programs", "Selectors._codes"), 4096),
     "Program._reads": 4096,
     "Program._answers": 4096,
+    "Answers._of": 2048,  # by selector; what is in all of them is bounded
     "Table.delegated": 1024,
     **dict.fromkeys(("Varying.keys",), 1024),
     **dict.fromkeys(("Counts.levels", "Counts.grid", "Tree.other", "Tree.owners", "Tree.domain_of"), 4096),

@@ -87,6 +87,12 @@ class CommonDemand:
         self._seen = -1
         self._taken.clear()
 
+    def nobody_waits(self) -> None:
+        """Nobody waits any more: what was known of those who did goes, though nobody asks."""
+        self._seen, self._wanted = -1, Wanted()
+        self._on.clear()
+        self._once.clear()
+
     # -- reading ----------------------------------------------------------------------------------------------
 
     def taken(self, devices: DeviceSet) -> int:
