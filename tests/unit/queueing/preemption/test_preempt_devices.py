@@ -337,12 +337,18 @@ def test_the_victims_are_the_least_of_every_set(seed):
     assert cost(chosen) == min(map(cost, possible))
 
 
-def test_devices_that_several_nodes_reach_come_free_for_any_of_them():
+def of_a_fabric():
+    """Three nodes that all reach the same two devices, and a queue that may preempt."""
     state = make_state(1, 3)
     queues = make_queues(make_queue("q", 64, preemption=Preemption(within=Within.LOWER)))
     state.cluster.devices.set_class("c", read_class(device_class()))
     fabric = resource_slice(device("a"), device("b"), name="s", pool="p", allNodes=True)
     state.cluster.devices.set_slice("s", read_slice(fabric))
+    return state, queues
+
+
+def test_devices_that_several_nodes_reach_come_free_for_any_of_them():
+    state, queues = of_a_fabric()
     for key, name in (("one", "a"), ("two", "b")):
         submit(queues, asking(key))
         assert [one.key for one in run(state, queues).admitted] == [key]
@@ -364,11 +370,7 @@ def on(state, key):
 
 
 def test_what_is_kept_over_several_nodes_and_lost_together_ends_the_plan():
-    state = make_state(1, 3)
-    queues = make_queues(make_queue("q", 64, preemption=Preemption(within=Within.LOWER)))
-    state.cluster.devices.set_class("c", read_class(device_class()))
-    fabric = resource_slice(device("a"), device("b"), name="s", pool="p", allNodes=True)
-    state.cluster.devices.set_slice("s", read_slice(fabric))
+    state, queues = of_a_fabric()
     submit(queues, asking("low", 2))
     run(state, queues)
     hold(state, queues, "low", "a", "b", node=on(state, "low")[0])

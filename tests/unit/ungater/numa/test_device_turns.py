@@ -104,8 +104,7 @@ class Parted(OnTheirWay, Equipped):
         assert on(record) == {NODE: count}
         for number in range(count):
             pod_name = f"{name}-{number}"
-            owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": record.job.uid, "controller": True}
-            pod = a_pod(pod_name, owner=owner, claims=claims)
+            pod = self._made(record, pod_name, claims)
             self.has(pod_name, kind=kind)
             told = (PodClaimStatus(name="gpu", resource_claim_name=f"{pod_name}-gpu"),)
             pod = replace(pod, status=replace(pod.status, resource_claim_statuses=told))
@@ -114,9 +113,14 @@ class Parted(OnTheirWay, Equipped):
         return made
 
     def pod_of(self, record, name, claims):
-        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": record.job.name, "uid": record.job.uid}
-        self.put("pod", pod := a_pod(name, owner={**owner, "controller": True}, claims=claims))
+        """A gated pod of a Job, whose claims pods name."""
+        self.put("pod", pod := self._made(record, name, claims))
         return pod
+
+    @staticmethod
+    def _made(record, name, claims):
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": record.job.name, "uid": record.job.uid}
+        return a_pod(name, owner={**owner, "controller": True}, claims=claims)
 
     def comes(self, one, device, kind="quarter", *, bound=True):
         """Its claim has a device, and the pod is on the node."""
@@ -184,7 +188,8 @@ def test_those_of_two_kinds_go_one_after_the_other(world):
     world.go(quarter)
 
 
-def test_nobody_overtakes_one_that_has_waited_for_its_turn(world):
+def in_line(world):
+    """A pod on its way, one that may not overtake another that waits for its turn, and that other one."""
     world.has("gone", "quarter-0")
     one, two = world.gated("quarter", "a", 2)
     (first,) = world.gated("first", "b")
@@ -192,6 +197,11 @@ def test_nobody_overtakes_one_that_has_waited_for_its_turn(world):
     assert not world.may_go(first)
     world.now += TURN + 1
     assert not world.may_go(two)
+    return one, two, first
+
+
+def test_nobody_overtakes_one_that_has_waited_for_its_turn(world):
+    one, two, first = in_line(world)
     world.comes(one, "quarter-1")
     assert not world.may_go(two)
     world.go(first)
@@ -223,13 +233,7 @@ def test_who_goes_behind_another_for_the_claim_that_they_share_is_waited_for_no_
 
 def test_who_may_not_go_any_more_is_waited_for_no_more(world):
     """It asks for more than was admitted by now; who changes that of his pods would keep a node from everybody."""
-    world.has("gone", "quarter-0")
-    one, two = world.gated("quarter", "a", 2)
-    (first,) = world.gated("first", "b")
-    world.go(one)
-    assert not world.may_go(first)
-    world.now += TURN + 1
-    assert not world.may_go(two)
+    _, two, first = in_line(world)
     _, pod = first
     more = replace(pod.spec.containers[0], resources=replace(pod.spec.containers[0].resources, requests={"cpu": "2"}))
     world.put("pod", replace(pod, spec=replace(pod.spec, containers=[more])))
