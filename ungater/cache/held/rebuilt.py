@@ -143,12 +143,14 @@ class RebuiltAdmissions:
         if len(said) > 1 or (text and quota is None) or (quota is None and entry.job.queue):
             return None
         tried = [self._seen(pod_set, pods, quota, flavor) for flavor in self._flavors(quota)]
-        # One on its way to a node that is gone by now never comes there: it is missing, and another is made for it.
-        coming = [replace(one, pods=tuple(pod for pod in pods if self._may_come(one, pod))) for one in tried]
-        return next((one for one in (*tried, *coming) if one.pods and self._are_there(one)), None)
+        # One on a node that is gone by now, or on its way to it, is lost: it is missing, and another is made for it.
+        stay = [replace(one, pods=tuple(pod for pod in pods if not self._is_lost(one, pod))) for one in tried]
+        return next((one for one in (*tried, *stay) if one.pods and self._are_there(one)), None)
 
-    def _may_come(self, kept: KeptPods, pod: Pod) -> bool:
-        return bool(pod.spec.node_name) or self._is_there(kept, pod)
+    def _is_lost(self, kept: KeptPods, pod: Pod) -> bool:
+        if pod.spec.node_name:
+            return pod.spec.node_name not in self._state.nodes
+        return not self._is_there(kept, pod)
 
     def _are_there(self, kept: KeptPods) -> bool:
         return all(self._is_there(kept, pod) for pod in kept.pods)
