@@ -170,6 +170,8 @@ class Settings(BaseModel):
     """Where moves are allowed: a pod that did not get the NUMA alignment or links it asks for goes to another node."""
     make_room: bool = True
     """Where moves are allowed: small jobs go elsewhere for one that has waited long for the domain they are in."""
+    make_room_max_priority: int | None = Field(default=None, ge=-(2**31), le=2**31 - 1)
+    """Jobs up to this priority make room also for one of a lower priority; absent: none goes for a lower one."""
     wait_for_pods_ready_timeout_seconds: Seconds | None = None
     """All pods of a queued workload must be ready so long after its admission, or it is put back; absent: no limit."""
     wait_for_pods_ready_recovery_timeout_seconds: Seconds | None = None

@@ -3,9 +3,10 @@
 Rules
 - Only for a claimant whose one pod set has to be in one domain, that lacks no quota, and has waited for as long as one
   that runs is left alone (``MoveRules.rest``).
-- Those go who are small beside it: all together at most half as large as what it asks for, and none of a higher
-  priority. Each of them has another place now, on no node that the claimant is to get, in no room that is kept for
-  anybody else, and as its own request says. What is free counts as it is now, with all pods where they are.
+- Those go who are small beside it: all together at most as large as what it asks for, and none of a higher priority,
+  but of one up to `MoveRules.room_priority`. Each of them has another place now, on no node that the claimant is to
+  get, in no room that is kept for anybody else, and as its own request says. What is free counts as it is now, with
+  all pods where they are.
 - All or none: nobody goes unless the claimant fits once all of them are gone.
 - Of the domains that lack least, the one for which the least goes; within it nodes are emptied in the order of how much
   has to go for each pod of the claimant. So the plan is greedy, and not always the smallest.
@@ -32,7 +33,7 @@ from queueing.queues.queues import Queues
 from queueing.queues.usage import FlavorUsage, Rows
 
 AGAIN: Final = 600.0  # seconds until room is looked for again for the same claimant
-SHARE: Final = 0.5  # of what the claimant asks for may go
+SHARE: Final = 1.0  # of what the claimant asks for may go
 DOMAINS: Final = 8  # that are looked into: those that lack least
 TRIED: Final = 3  # of these, so many are tried
 
@@ -91,11 +92,19 @@ def _free(queues: Queues, claim: BackfillReservation) -> tuple[int, ...]:
 
 
 def make_room(
-    state: ClusterState, queues: Queues, claim: BackfillReservation, most: int, *, asks: Asks, allows: Allows
+    state: ClusterState,
+    queues: Queues,
+    claim: BackfillReservation,
+    most: int,
+    *,
+    asks: Asks,
+    allows: Allows,
+    priority: int | None = None,
 ) -> dict[str, AssumedAdmission]:
     """What each of at most ``most`` workloads is to hold instead, so that the claimant fits; {}: there is no way.
 
     The state is left as it was. They are to be held in this order, once what is kept for the claimant is lifted.
+    ``priority``: up to this one workloads go whatever the claimant's is; None: of none that is higher than that.
     """
     parts = claim.option.parts
     if claim.lacks or len(parts) != 1 or len(parts[0][1]) != 1:
@@ -109,7 +118,9 @@ def make_room(
         outlook, usage = UpperBounds.of(state, flavor, pod_set), queues.holders.usage(state, flavor)
         if outlook is None or usage is None or not outlook.by_host or outlook.rank < 0:
             return {}
-        found = _Domains(outlook, usage, queues, claim, most, asks)
+        own = claim.entry.workload.priority
+        top = own if priority is None else max(own, priority)
+        found = _Domains(outlook, usage, queues, top, most, asks)
         for _, keys in sorted(found.plans())[:TRIED]:
             if moved := _moved(state, queues, claim, keys, asks=asks, allows=allows):
                 return moved
@@ -132,7 +143,7 @@ class _Domains:
         outlook: UpperBounds,
         usage: FlavorUsage,
         queues: Queues,
-        claim: BackfillReservation,
+        priority: int,
         most: int,
         asks: Asks,
     ) -> None:
@@ -142,7 +153,7 @@ class _Domains:
         rows = usage.rows()
         rows = rows.of(usage.alive[: len(usage.keys)][rows.owner])
         self._sizes = _sizes(outlook, usage, rows)
-        below = (self._sizes <= self._limit) & (usage.priority[: len(usage.keys)] <= claim.entry.workload.priority)
+        below = (self._sizes <= self._limit) & (usage.priority[: len(usage.keys)] <= priority)
         below &= np.array([key in queues.entries for key in usage.keys], np.bool_)
         self._rows = rows.of(below[rows.owner])
         self._now = outlook.leaves()

@@ -35,7 +35,8 @@ class MoveRules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     ``together``: who prefers a level and is spread is moved into one domain when there is room. ``misaligned``: pods
     that did not get the alignment that they ask for are moved to other nodes. ``room``: small ones go elsewhere
-    where one waits for long that needs their domain (`queueing.making_room`).
+    where one waits for long that needs their domain (`queueing.making_room`); those up to ``room_priority`` also for
+    one of a lower priority.
     """
 
     per_hour: int = 0
@@ -43,6 +44,7 @@ class MoveRules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     together: bool = True
     misaligned: bool = True
     room: bool = True
+    room_priority: int | None = None
 
 
 NO_MOVES: Final = MoveRules()

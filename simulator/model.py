@@ -126,7 +126,7 @@ class Options:
     not matter). ``checkpoint``: seconds of work between checkpoints; 0: an evicted job begins anew. ``grace``: seconds
     until the pods of a victim are gone. ``retries``: how often pods that a kubelet refused are made again before their
     job fails (a Job's backoffLimit). ``patience``, ``hold``: see docs/queues.md. ``seed``: breaks ties of count-only
-    placing. ``moves_per_hour``: where jobs are moved, as the setting of the controller.
+    placing. ``moves_per_hour``, ``make_room_max_priority``: where jobs are moved, as the settings of the controller.
     """
 
     slowdown: float = 1.0
@@ -137,6 +137,7 @@ class Options:
     hold: float = 604_800.0
     seed: int = 0
     moves_per_hour: int = 6
+    make_room_max_priority: int | None = None
 
 
 def guaranteed(requests: Amounts) -> PodShape:

@@ -92,7 +92,15 @@ class Mover:
 
         for claim in self._rooms.due(self._queues, now):
             if most := self._log.left(now):
-                found = make_room(self._state, self._queues, claim, most, asks=asks, allows=lambda _key, _grant: True)
+                found = make_room(
+                    self._state,
+                    self._queues,
+                    claim,
+                    most,
+                    asks=asks,
+                    allows=lambda _key, _grant: True,
+                    priority=self._rules.room_priority,
+                )
                 self._rooms.note(self._queues, claim, now)
                 if found:
                     lift(self._state, claim)

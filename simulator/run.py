@@ -65,7 +65,7 @@ class Simulation:
         self.tracks = {job.key: Track(job, job.duration) for job in jobs}
         self.queues = queues_of(cluster, policy, self.options, [track.job for track in self.tracks.values()])
         self.tally = Tally(self.site.state)
-        rules = MoveRules(per_hour=self.options.moves_per_hour)
+        rules = MoveRules(per_hour=self.options.moves_per_hour, room_priority=self.options.make_room_max_priority)
         self.mover = Mover(rules, self.site.state, self.queues) if policy.moving else None
         self.now = 0.0
         self.done = 0

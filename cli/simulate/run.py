@@ -107,6 +107,16 @@ MovesPerHour = Annotated[
     int,
     typer.Option(min=0, help="How many jobs are moved in an hour, by policies with +moves.", rich_help_panel=WORLD),
 ]
+RoomPriority = Annotated[
+    int | None,
+    typer.Option(
+        "--make-room-max-priority",
+        min=-(2**31),
+        max=2**31 - 1,
+        help="Up to which priority jobs are moved also for one of a lower priority; default: none is.",
+        rich_help_panel=WORLD,
+    ),
+]
 Out = Annotated[
     Path | None,
     typer.Option(
@@ -166,6 +176,7 @@ def command(
     patience: Patience = "5m",
     hold: Hold = "7d",
     moves_per_hour: MovesPerHour = 6,
+    room_priority: RoomPriority = None,
     output: Output = OutputFormat.TABLE,
     out: Out = None,
     picture: Picture = None,
@@ -181,7 +192,7 @@ def command(
     """
     chosen = policies(policy or DEFAULT)
     _check_folders(out, picture)
-    options = _options(slowdown, checkpoint, grace, retries, patience, hold, seed, moves_per_hour)
+    options = _options(slowdown, checkpoint, grace, retries, patience, hold, seed, moves_per_hour, room_priority)
     made, files = given.Made(blocks, racks, hosts, gpus, cpu, memory, machine, kubelet), _files(jobs)
     found = _known(cluster, Keys(domain), files, made)
     place = _place(found, made, level or [], queues, empty=empty)
@@ -216,7 +227,15 @@ def _check_folders(out: Path | None, picture: Path | None) -> None:
 
 
 def _options(
-    slowdown: float, checkpoint: str, grace: str, retries: int, patience: str, hold: str, seed: int, moves: int
+    slowdown: float,
+    checkpoint: str,
+    grace: str,
+    retries: int,
+    patience: str,
+    hold: str,
+    seed: int,
+    moves: int,
+    room_priority: int | None,
 ) -> Options:
     return Options(
         slowdown=slowdown,
@@ -227,6 +246,7 @@ def _options(
         hold=given.time_of("--hold", hold),
         seed=seed,
         moves_per_hour=moves,
+        make_room_max_priority=room_priority,
     )
 
 

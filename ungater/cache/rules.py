@@ -55,4 +55,5 @@ def move_rules(settings: "Settings") -> MoveRules:
         together=settings.pull_together,
         misaligned=settings.replace_misaligned,
         room=settings.make_room,
+        room_priority=settings.make_room_max_priority,
     )

@@ -122,7 +122,9 @@ class Moves:
             return entry is not None and not relocation.kept(cache, entry, grant)
 
         self._rooms.note(cache.queues, claim, now)
-        found = make_room(cache.state, cache.queues, claim, most, asks=asks, allows=allows)
+        found = make_room(
+            cache.state, cache.queues, claim, most, asks=asks, allows=allows, priority=self._rules.room_priority
+        )
         if found:
             lift(cache.state, claim)
         for key, grant in found.items():

@@ -70,6 +70,13 @@ def test_it_is_as_fast_then_as_one_that_lay_together():
     assert ends(result)["gang"] == 1 + HOUR + 30 + 10_000 - HOUR / 2
 
 
+def test_small_jobs_of_a_higher_priority_go_elsewhere_where_a_setting_allows_it():
+    options = Options(checkpoint=600, make_room_max_priority=0)
+    result, _ = followed(broken(gang=-1), options, cluster=make_cluster(2, 4))
+    assert sorted(one.moves for one in result.outcomes if one.name in {"one", "two"}) == [0, 1]
+    assert waits(result)["gang"] == HOUR + 30
+
+
 @pytest.mark.parametrize(
     ("policy", "options", "more"),
     [
@@ -143,10 +150,19 @@ def test_small_jobs_go_elsewhere_for_one_that_waits_long_for_their_domain():
         (OURS, Options(moves_per_hour=0), {}),
         (OURS, Options(), {"stays": True}),
         (OURS, Options(), {"gang": -1}),
+        (OURS, Options(make_room_max_priority=-1), {"gang": -1}),
         (OURS, Options(), {"small": 3, "other_small": 3}),
         (OURS, Options(), {"small": 1, "other_small": 4}),
     ],
-    ids=["not allowed", "none an hour", "it stays", "higher priority", "too large", "no room elsewhere"],
+    ids=[
+        "not allowed",
+        "none an hour",
+        "it stays",
+        "higher priority",
+        "higher than allowed",
+        "too large",
+        "no room elsewhere",
+    ],
 )
 def test_nobody_makes_room_where_that_is_not_allowed_or_does_not_pay(policy, options, more):
     jobs = broken(**more)

@@ -28,13 +28,14 @@ def allows(*_):
     return True
 
 
-def broken(seed, *, nominal=1000):
+def broken(seed, *, nominal=1000, priority=0):
     """Three racks of six nodes with small jobs in all of them, and one that wants a rack."""
     dice = random.Random(seed)
     state, queues = make_state(3, 6), make_queues(make_queue("q", nominal), rules=Rules(patience=1.0))
     for number in range(40):
         gpu, count = dice.choice([(1, 1), (2, 1), (4, 1), (8, 1), (8, 2)])
-        submit(queues, make_workload(f"small{number}", count=count, gpu=gpu, created=float(number)))
+        found = make_workload(f"small{number}", count=count, gpu=gpu, priority=priority, created=float(number))
+        submit(queues, found)
     admitted = keys(run(state, queues))
     for key in dice.sample(admitted, len(admitted) * 2 // 3):
         queues.forget(state, key)
@@ -46,8 +47,16 @@ def broken(seed, *, nominal=1000):
     return state, queues
 
 
+def on(part):
+    return [node for piece in part.slices for node, _ in piece.nodes]
+
+
+def racks_of(state, node):
+    return state.nodes[node].labels[RACK]
+
+
 def racks(state, parts):
-    return {state.nodes[node].labels[RACK] for part in parts for piece in part.slices for node, _ in piece.nodes}
+    return {racks_of(state, node) for part in parts for node in on(part)}
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -59,7 +68,9 @@ def test_what_goes_has_a_place_and_then_it_fits(seed):
     before = {key: state.assignments(key) for key in queues.entries}
     found = make_room(state, queues, claim, 10, asks=asks_of(state, queues), allows=allows)
     assert {key: state.assignments(key) for key in queues.entries} == before
-    assert sum(queues.entries[key].workload.pod_sets[0].requests["nvidia.com/gpu"] for key in found) <= 24
+    assert sum(queues.entries[key].workload.pod_sets[0].requests["nvidia.com/gpu"] for key in found) <= 48, (
+        "no more than it asks for"
+    )
     if found:
         lift(state, claim)
     for key, grant in found.items():
@@ -97,6 +108,45 @@ def test_nobody_goes_where_one_of_them_may_not():
     assert not make_room(state, queues, claim, 10, asks=lambda _: None, allows=allows)
     claim.lack({("tas", "nvidia.com/gpu")})
     assert not make_room(state, queues, claim, 10, asks=asks, allows=allows), "room would be of no use to it"
+
+
+def test_one_of_a_higher_priority_goes_where_the_administrator_says_so():
+    with_limit = {None: 0, 9: 0, 10: 0}
+    for seed in range(40):
+        state, queues = broken(seed, priority=10)
+        claim = queues.claims.get("large")
+        for limit in with_limit if claim else ():
+            found = make_room(state, queues, claim, 10, asks=asks_of(state, queues), allows=allows, priority=limit)
+            with_limit[limit] += bool(found)
+    assert with_limit[None] == with_limit[9] == 0
+    assert with_limit[10] >= 5
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_those_go_who_are_no_larger_than_it(count):
+    """Each rack has one node free, but for the one where a job of two or three pods lies that needs none."""
+    state, queues = make_state(6, 2), make_queues(make_queue("q", 1000), rules=Rules(patience=1.0))
+    fillers = [make_workload(f"filler{number}", created=float(number)) for number in range(12)]
+    submit(queues, *fillers)
+    run(state, queues)
+    keys_in: dict[str, list[str]] = {}
+    for key in queues.entries:
+        (rack,) = racks(state, state.assignments(key).values())
+        keys_in.setdefault(rack, []).append(key)
+    *others, whole = keys_in.values()
+    for key in [*whole, *(found[0] for found in others[: count - 2])]:
+        queues.forget(state, key)
+    submit(queues, make_workload("wide", count=count, level=None, created=50.0))
+    assert keys(run(state, queues, now=100.0)) == ["wide"]
+    for found in others[count - 2 :]:
+        queues.forget(state, found[0])
+    submit(queues, make_workload("large", count=2, created=100.0))
+    run(state, queues, now=200.0)
+    run(state, queues, now=LATE)
+    claim = queues.claims["large"]
+    asks = asks_of(state, queues)
+    found = make_room(state, queues, claim, 10, asks=lambda key: asks(key) if key == "wide" else None, allows=allows)
+    assert list(found) == (["wide"] if count == 2 else [])
 
 
 def test_room_is_looked_for_when_something_was_freed_and_not_all_the_time():

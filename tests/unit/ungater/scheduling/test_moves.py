@@ -9,12 +9,14 @@ from support.queued_world import filled
 from support.world import World, make_node
 
 from clock import SYSTEM
+from crds.settings import Settings
 from engine.reasons import Reason
 from kube.events import EventRecorder
 from kube.objects import Condition
 from queueing.cycle.cycle import cycle
 from queueing.moves import MoveRules
 from ungater.cache.pod_groups import BARE
+from ungater.cache.rules import move_rules
 from ungater.metrics import Metrics
 from ungater.model import actions as i
 from ungater.model.conditions import EVICTED, MOVE_REFUSED, MOVING, QUOTA_RESERVED, timestamp
@@ -1078,7 +1080,7 @@ def test_a_service_that_does_not_tell_how_many_pods_it_has_does_not_go_as_a_whol
     assert cluster.begun == []
 
 
-def broken(cluster):
+def broken(cluster, *, priority=0):
     """Each rack has two CPUs of four in use by a job of its own; another job has waited long for all of one rack."""
     first = cluster.job("one", 2, request=REQUIRED)
     other = cluster.filler("other", "r1-h2")
@@ -1088,7 +1090,7 @@ def broken(cluster):
     job = make_job("gang", parallelism=4, labels={KEYS.queue_name: "team"}, suspend=True)
     cluster.world.put("job", job)
     entry = cluster.world.memory.entries[id_of(job)]
-    entry.observe(make_known(entry.job))
+    entry.observe(make_known(entry.job, priority=priority))
     cluster.world.memory.admissions.enqueue_entry(entry)
     waiting = cluster.world.memory.queues.entries[entry.key]
     waiting.restart(cluster.clock.time - HOUR)
@@ -1119,6 +1121,15 @@ def test_nobody_goes_where_that_is_not_allowed_or_too_early(rules):
     broken(cluster)
     cluster.look()
     assert not cluster.begun
+
+
+@pytest.mark.parametrize(("limit", "moves"), [(None, 0), (-1, 0), (0, 1)])
+def test_one_goes_for_a_lower_priority_up_to_a_limit_alone(limit, moves):
+    settings = Settings(moves_per_hour=5, move_rest_seconds=600, make_room_max_priority=limit)
+    cluster = Moving(move_rules(settings))
+    broken(cluster, priority=-5)
+    cluster.look()
+    assert len(cluster.begun) == moves
 
 
 def test_nobody_goes_who_says_that_it_is_not_safe(cluster):
