@@ -1,10 +1,11 @@
 """Jobs as clusters for machine learning see them, from a seed. docs/simulate.md argues the figures.
 
-- Sizes: most jobs are small, most GPU time is in large ones.
+- Sizes: of a `Mix`. Most jobs are small, most GPU time is in large ones, unless it says otherwise.
 - Durations: log-normal, so heavy-tailed; larger jobs run longer. All are scaled alike until the jobs offer ``load`` of
   what the cluster can do in the time, and none is longer than ``LONGEST`` of it.
 - Arrivals: a rhythm of days and weeks.
-- Pods: whole nodes from eight GPUs on. Jobs of several nodes mostly wish a rack, or a block where no rack takes them.
+- Pods: of a whole node each where a job takes several, or of one unit each, as the mix has it. Jobs of several pods
+  mostly wish a rack, or a block where no rack takes them.
 
 The same arguments give the same jobs: random numbers come from ``random.Random(seed)`` alone.
 """
@@ -20,19 +21,66 @@ from simulator.model import QUEUE, Job, guaranteed
 
 HOUR: Final = 3600
 DAY: Final = 24 * HOUR
-SIZES: Final = (  # units, jobs in a hundred, median hours
-    (1, 32.0, 2.0),
-    (2, 9.0, 2.5),
-    (4, 9.0, 3.0),
-    (8, 20.0, 4.0),
-    (16, 10.0, 6.0),
-    (32, 8.0, 8.0),
-    (64, 6.0, 10.0),
-    (128, 4.0, 14.0),
-    (256, 1.6, 20.0),
-    (512, 0.4, 24.0),
+
+
+@dataclass(frozen=True)
+class Mix:
+    """What jobs there are. ``sizes``: units, jobs in a hundred, median hours.
+
+    ``spread``: standard deviation of the logarithm of durations. ``single``: each pod has one unit.
+    """
+
+    sizes: tuple[tuple[int, float, float], ...]
+    spread: float = 1.4
+    single: bool = False
+
+
+TRAINING: Final = Mix(
+    (
+        (1, 32.0, 2.0),
+        (2, 9.0, 2.5),
+        (4, 9.0, 3.0),
+        (8, 20.0, 4.0),
+        (16, 10.0, 6.0),
+        (32, 8.0, 8.0),
+        (64, 6.0, 10.0),
+        (128, 4.0, 14.0),
+        (256, 1.6, 20.0),
+        (512, 0.4, 24.0),
+    )
 )
-SPREAD_OF_DURATIONS: Final = 1.4  # standard deviation of the logarithm
+# 70% of one worker, 25% of two to four, 5% of eight, as Gavel (OSDI 2020, section 7) draws them after Microsoft's
+# Philly.
+WORKERS: Final = Mix(((1, 70.0, 4.0), (2, 10.0, 4.0), (3, 5.0, 4.0), (4, 10.0, 4.0), (8, 5.0, 4.0)), 1.8, single=True)
+# After Kalos of Acme (arXiv 2403.07648): nine of ten evaluate, on few GPUs and for minutes; a few percent, which train
+# on hundreds, have nearly all GPU time.
+MODELS: Final = Mix(
+    (
+        (1, 60.0, 0.1),
+        (4, 15.0, 0.1),
+        (8, 14.0, 0.2),
+        (16, 4.0, 2.0),
+        (64, 3.5, 8.0),
+        (256, 2.5, 12.0),
+        (512, 0.7, 16.0),
+        (1024, 0.3, 24.0),
+    )
+)
+# Nobody's trace: gangs of workers of one GPU each that share nodes badly, so that parts of nodes are left over.
+UNEVEN: Final = Mix(
+    (
+        (1, 20.0, 3.0),
+        (3, 20.0, 4.0),
+        (5, 20.0, 4.0),
+        (6, 12.0, 5.0),
+        (7, 8.0, 5.0),
+        (12, 10.0, 6.0),
+        (20, 7.0, 8.0),
+        (40, 3.0, 8.0),
+    ),
+    single=True,
+)
+MIXES: Final = {"training": TRAINING, "workers": WORKERS, "models": MODELS, "uneven": UNEVEN}
 SHORTEST: Final = 60.0
 LONGEST: Final = 1 / 3  # of the whole time
 # Jobs an hour of the day, in relation: few at night, a dip at noon.
@@ -60,7 +108,14 @@ class JobSite:
 
 
 def generate(
-    site: JobSite, count: int, seed: int, *, span: float = 30 * DAY, load: float = 0.85, queues: Sequence[str] = ()
+    site: JobSite,
+    count: int,
+    seed: int,
+    *,
+    span: float = 30 * DAY,
+    load: float = 0.85,
+    queues: Sequence[str] = (),
+    mix: Mix = TRAINING,
 ) -> tuple[Job, ...]:
     """``count`` jobs that arrive within ``span`` seconds, by arrival.
 
@@ -69,7 +124,7 @@ def generate(
     """
     dice = random.Random(seed)  # noqa: S311  (a simulation, not a secret)
     arrivals = sorted(_arrival(dice, span) for _ in range(count))
-    sizes = [_sized(dice, site.nodes * site.units) for _ in range(count)]
+    sizes = [_sized(dice, mix, site.nodes * site.units) for _ in range(count)]
     durations = _scaled(sizes, load * site.nodes * site.units * span, longest=span * LONGEST)
     width = len(str(count))
     made = []
@@ -79,7 +134,7 @@ def generate(
                 name=f"job-{number:0{width}}",
                 arrival=float(round(arrival)),
                 duration=float(max(round(duration), 1)),
-                pod_sets=(_pod_set(dice, site, units),),
+                pod_sets=(_pod_set(dice, site, units, single=mix.single),),
                 priority=_weighted(dice, PRIORITIES),
                 queue=_weighted(dice, _falling(queues or (QUEUE,))),
             )
@@ -96,11 +151,11 @@ def _arrival(dice: random.Random, span: float) -> float:
             return at
 
 
-def _sized(dice: random.Random, most: int) -> tuple[int, float]:
+def _sized(dice: random.Random, mix: Mix, most: int) -> tuple[int, float]:
     """(units, hours) of one job; no job wants more than half of all."""
-    fitting = [size for size in SIZES if size[0] <= max(most // 2, 1)]
+    fitting = [size for size in mix.sizes if size[0] <= max(most // 2, 1)]
     units, median = _weighted(dice, [((units, median), share) for units, share, median in fitting])
-    return units, median * dice.lognormvariate(0.0, SPREAD_OF_DURATIONS)
+    return units, median * dice.lognormvariate(0.0, mix.spread)
 
 
 def _scaled(sizes: Sequence[tuple[int, float]], work: float, *, longest: float) -> list[float]:
@@ -117,23 +172,24 @@ def _scaled(sizes: Sequence[tuple[int, float]], work: float, *, longest: float) 
     return at(low)
 
 
-def _pod_set(dice: random.Random, site: JobSite, units: int) -> PodSet:
-    pods, each = (1, units) if units <= site.units else (units // site.units, site.units)
+def _pod_set(dice: random.Random, site: JobSite, units: int, *, single: bool) -> PodSet:
+    nodes = -(-units // site.units)
+    pods, each = (units, 1) if single else (1, units) if nodes == 1 else (nodes, site.units)
     requests = {resource: amount * each for resource, amount in site.unit.items()}
     return PodSet(
         name="main",
         count=pods,
         requests=requests,
-        topology=_wish(dice, site, pods),
+        topology=_wish(dice, site, pods, nodes),
         namespace="default",
         shape=guaranteed(requests),
     )
 
 
-def _wish(dice: random.Random, site: JobSite, pods: int) -> TopologyRequest:
+def _wish(dice: random.Random, site: JobSite, pods: int, nodes: int) -> TopologyRequest:
     """The narrowest level one domain of which takes all pods; nobody requires one that could hardly become free."""
     policy = _weighted(dice, WISHES)
-    level = next((key for key, nodes in site.levels if pods <= nodes), None)
+    level = next((key for key, there in site.levels if nodes <= there), None)
     if pods == 1 or policy is Policy.UNCONSTRAINED or not site.levels:
         return TopologyRequest(policy=Policy.UNCONSTRAINED)
     if level is None:

@@ -9,7 +9,7 @@ import typer
 from cli.output import Failure, stderr
 from cli.simulate import options as given
 from cli.simulate.trace import write
-from simulator.generate import generate
+from simulator.generate import MIXES, generate
 
 
 def command(
@@ -17,6 +17,7 @@ def command(
     seed: given.Seed = 1,
     span: given.Span = "30d",
     load: given.Load = 0.85,
+    mix: given.Mix = given.JobMix.TRAINING,
     queues: given.Queues = 1,
     blocks: given.Blocks = 4,
     racks: given.Racks = 4,
@@ -34,7 +35,13 @@ def command(
     """
     made = given.Made(blocks, racks, hosts, gpus, cpu, memory, machine, "")
     found = generate(
-        made.site(), count, seed, span=given.time_of("--span", span), load=load, queues=given.teams(queues)
+        made.site(),
+        count,
+        seed,
+        span=given.time_of("--span", span),
+        load=load,
+        queues=given.teams(queues),
+        mix=MIXES[mix],
     )
     if out == "-":
         write(found, sys.stdout)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated, Final
 
 import typer
@@ -19,6 +20,16 @@ from simulator.model import Cluster
 UNITS: Final = 8  # parts that a server without GPUs is shared in
 SPARE: Final = 8  # one part in so many of a node's CPU and memory is left to what else runs there
 MADE: Final = "A generated cluster"
+
+
+class JobMix(StrEnum):
+    """What jobs there are (`simulator.generate.MIXES`)."""
+
+    TRAINING = "training"
+    WORKERS = "workers"
+    MODELS = "models"
+    UNEVEN = "uneven"
+
 
 Blocks = Annotated[int, typer.Option(min=1, help="Blocks.", rich_help_panel=MADE)]
 Racks = Annotated[int, typer.Option(min=1, help="Racks in each block.", rich_help_panel=MADE)]
@@ -48,6 +59,9 @@ Seed = Annotated[int, typer.Option(help="The same seed gives the same jobs and t
 Span = Annotated[str, typer.Option(metavar="TIME", help="Within which time generated jobs arrive: 12h, 30d.")]
 Load = Annotated[
     float, typer.Option(min=0.01, max=10, help="Work of the generated jobs, in relation to what the cluster can do.")
+]
+Mix = Annotated[
+    JobMix, typer.Option(help="What jobs are generated: docs/simulate.md tells the sizes and durations of each mix.")
 ]
 Queues = Annotated[
     int, typer.Option(min=1, max=1000, help="Share the cluster among so many queues of one cohort (team-1, ...).")

@@ -21,7 +21,7 @@ from cli.web import simulated
 from cli.web.simulated import Moment
 from clock import SYSTEM, Clock
 from crds.constants import DEFAULT_DOMAIN, Keys
-from simulator.generate import JobSite, generate
+from simulator.generate import MIXES, generate
 from simulator.model import NAMESPACE, Cluster, Job, Options, Policy
 from simulator.results import Result
 from simulator.run import Simulation
@@ -154,6 +154,7 @@ def command(
     seed: given.Seed = 1,
     span: given.Span = "30d",
     load: given.Load = 0.85,
+    mix: given.Mix = given.JobMix.TRAINING,
     policy: Policies = None,
     queues: given.Queues = 1,
     duration: Duration = "1h",
@@ -199,8 +200,7 @@ def command(
     if files:
         wanted = jobs_in(files, place, found, duration=given.time_of("--duration", duration))
     else:
-        site = given.site_of(place) if cluster else made.site()
-        wanted = _generated(jobs, place, site, queues, seed=seed, span=span, load=load)
+        wanted = _generated(jobs, place, None if cluster else made, queues, seed=seed, span=span, load=load, mix=mix)
     at = _time_or_none("--picture-at", picture_at)
     moments = [Moment(at) for _ in chosen]
     results = list(_simulated(place, wanted, chosen, options, _time_or_none("--until", until), at, moments))
@@ -271,13 +271,23 @@ def _place(found: SimulationInput, made: given.Made, levels: list[str], queues: 
 
 
 def _generated(
-    jobs: Sequence[str] | None, place: Cluster, site: JobSite, queues: int, *, seed: int, span: str, load: float
+    jobs: Sequence[str] | None,
+    place: Cluster,
+    made: given.Made | None,
+    queues: int,
+    *,
+    seed: int,
+    span: str,
+    load: float,
+    mix: given.JobMix,
 ) -> tuple[Job, ...]:
+    """Jobs for a cluster that is ``made`` up, or for the recorded one where none is."""
+    site = made.site() if made is not None else given.site_of(place)
     teams = [one.name for one in place.local if one.namespace == NAMESPACE] or given.teams(queues)
     count = int(jobs[0]) if jobs else COUNT
     if not 1 <= count <= MOST_JOBS:
         raise Failure(f"--jobs {count}: expected 1 to {MOST_JOBS}")
-    return generate(site, count, seed, span=given.time_of("--span", span), load=load, queues=teams)
+    return generate(site, count, seed, span=given.time_of("--span", span), load=load, queues=teams, mix=MIXES[mix])
 
 
 def _time_or_none(option: str, text: str) -> float | None:

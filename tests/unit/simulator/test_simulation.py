@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from sim_factories import GPU, RACK, ends, make_cluster, make_job, simulate, waits
 
+from cli.simulate.options import JobMix
 from crds.settings import Settings
 from engine.model import Pod
 from engine.preemption.model import Strategy
 from queueing.model import ClusterQueue, FlavorQuotas, LocalQueue, NonPreemptible, Quota, ResourceGroup, Rules
-from simulator.generate import DAY, JobSite, generate
+from simulator.generate import DAY, MIXES, JobSite, generate
 from simulator.model import Options, Placing, Policy
 from simulator.results import End
 from simulator.run import Simulation
@@ -299,6 +300,24 @@ def test_spread_takes_the_emptiest_and_pack_the_fullest_node():
     spread, pack = (simulate(make_cluster(1, 3), jobs, policy) for policy in (SPREAD, PACK))
     assert sorted(spread.series.used[1].tolist()) == [0, 2, 2]
     assert sorted(pack.series.used[1].tolist()) == [0, 0, 4]
+
+
+@pytest.mark.parametrize("name", MIXES)
+def test_generated_jobs_have_the_sizes_of_their_mix(name):
+    site = JobSite(unit={"cpu": 8000, GPU: 1}, units=8, levels=((RACK, 8), ("block", 64)), nodes=512)
+    mix, jobs = MIXES[name], generate(site, 4000, 1, load=0.5, mix=MIXES[name])
+    whole = sum(share for _, share, _ in mix.sizes)
+    for units, share, _ in mix.sizes:
+        found = [one for one in jobs if one.pods * one.pod_sets[0].requests[GPU] == units]
+        assert len(found) / 4000 == pytest.approx(share / whole, abs=0.03)
+        assert {one.pods for one in found} == {units if mix.single else max(1, units // 8)}
+        wished = {one.pod_sets[0].topology.level for one in found} - {None}
+        assert wished <= {RACK if units <= 64 else "block"}
+        assert bool(wished) == (found[0].pods > 1)
+
+
+def test_the_command_has_every_mix_there_is():
+    assert {*JobMix} == {*MIXES}
 
 
 def test_generated_jobs_offer_the_load_that_was_asked_for():
