@@ -7,12 +7,11 @@ import hashlib
 from datetime import UTC, datetime
 from pathlib import Path
 
-import yaml
-from support.jobs import GPU, KEYS, until
+from support.jobs import GPU, KEYS, install_crd
 
 from kube.client import Client
 from kube.errors import AlreadyExists, Conflict, Invalid, NotFound
-from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, JOB_SETS, JOBS
+from kube.resources import JOB_SETS, JOBS
 
 CRD = Path(__file__).parents[1] / "data" / "others" / "jobset-crd.yaml"
 PREFIX = "jobset.sigs.k8s.io"
@@ -21,15 +20,7 @@ RESUMED = ("nodeSelector", "tolerations", "schedulingGates")
 
 
 async def install(client: Client, path: Path = CRD) -> None:
-    body = yaml.safe_load(path.read_text())  # noqa: ASYNC240
-    await client.apply(CUSTOM_RESOURCE_DEFINITIONS, body, field_manager="test")
-
-    async def served():
-        found = await client.get(CUSTOM_RESOURCE_DEFINITIONS, body["metadata"]["name"])
-        conditions = found.get("status", {}).get("conditions") or []
-        return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
-
-    await until(served, body["metadata"]["name"])
+    await install_crd(client, path)
 
 
 def jobset(name, roles, *, queue="", annotations=None, gpus=4):
