@@ -16,6 +16,7 @@ from support.accounts import (
     REQUEST,
     accounts,
     annotate,
+    in_force,
     pod,
     refused,
     renamed,
@@ -36,10 +37,15 @@ POLICIES = [
 ]
 
 
+@pytest.fixture(scope="module")
+def policies(cluster):
+    with in_force(cluster):
+        yield
+
+
 @pytest.fixture
-async def users(client, namespace, as_account):
-    async with accounts(client, namespace, as_account) as made:
-        yield made
+async def users(policies, client, namespace, as_account):
+    return await accounts(client, namespace, as_account)
 
 
 async def test_policies_are_well_typed(users, client):

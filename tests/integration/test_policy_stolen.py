@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import copy
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -18,10 +19,12 @@ from support.accounts import (
     accounts,
     allowed_soon,
     annotate,
+    in_force,
     label,
     metadata,
     pod,
     refused,
+    refused_soon,
     renamed,
     token_on,
 )
@@ -53,10 +56,15 @@ AGENT_NAMESPACE = render.agent_namespace(NAMESPACE)
 TRACKING = "batch.kubernetes.io/job-tracking"
 
 
+@pytest.fixture(scope="module")
+def policies(cluster):
+    with in_force(cluster):
+        yield
+
+
 @pytest.fixture
-async def users(client, namespace, as_account):
-    async with accounts(client, namespace, as_account) as made:
-        yield made
+async def users(policies, client, namespace, as_account):
+    return await accounts(client, namespace, as_account)
 
 
 @pytest.fixture
@@ -143,12 +151,21 @@ async def test_the_ungater_writes_device_annotations_that_the_settings_name(pods
     key = "nvidia.com/use-gpuuuid"
     await refused(ungater.patch(PODS, "gated", namespace, **annotate({key: "x"})), key, "deviceAnnotations")
     config = yaml.safe_dump({"deviceAnnotations": [{"resource": "nvidia.com/gpu", "key": key, "value": "id"}]})
-    for obj in render.objects(replace(OPTIONS, config=config)):
+    try:
+        await apply_device_policy(client, replace(OPTIONS, config=config))
+        await allowed_soon(lambda: ungater.patch(PODS, "gated", namespace, **annotate({key: "x"})))
+        for other in (constants.XPU_INDEXES, "nvidia.com/use-gpu"):
+            await refused(ungater.patch(PODS, "gated", namespace, **annotate({other: "x"})), other)
+    finally:
+        await apply_device_policy(client, OPTIONS)
+    values = map(str, itertools.count())  # what was written once before the policy held again is no change
+    await refused_soon(lambda: ungater.patch(PODS, "gated", namespace, **annotate({key: next(values)})))
+
+
+async def apply_device_policy(client, options):
+    for obj in render.objects(options):
         if obj["metadata"]["name"] == render.DEVICE_POLICY and obj["kind"] == "ValidatingAdmissionPolicy":
             await client.apply(VALIDATING_ADMISSION_POLICIES, renamed(obj), field_manager="test")
-    await allowed_soon(lambda: ungater.patch(PODS, "gated", namespace, **annotate({key: "x"})))
-    for other in (constants.XPU_INDEXES, "nvidia.com/use-gpu"):
-        await refused(ungater.patch(PODS, "gated", namespace, **annotate({other: "x"})), other)
 
 
 async def test_of_pods_that_a_job_counts_the_ungater_changes_that_alone(users, ungater, client, namespace):

@@ -15,6 +15,7 @@ from support.accounts import (
     allowed_soon,
     annotate,
     give_role_edit,
+    in_force,
     label,
     metadata,
     pod,
@@ -58,10 +59,15 @@ RANKS = (
 ASKED = (*K.requests, K.pod_group_total, K.role_hash, *WISHES)
 
 
+@pytest.fixture(scope="module")
+def policies(cluster):
+    with in_force(cluster):
+        yield
+
+
 @pytest.fixture
-async def users(client, namespace, as_account):
-    async with accounts(client, namespace, as_account) as made:
-        yield made
+async def users(policies, client, namespace, as_account):
+    return await accounts(client, namespace, as_account)
 
 
 @pytest.fixture

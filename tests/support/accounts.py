@@ -6,8 +6,8 @@ They are applied for a domain and under names of their own, so that they do not 
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +31,7 @@ from kube.resources import (
     VALIDATING_ADMISSION_POLICY_BINDINGS,
     resource_of,
 )
+from localcluster import LocalCluster
 from manifests import render
 
 DOMAIN, NAMESPACE = "policy.example.com", "policy-test"
@@ -90,18 +91,49 @@ def renamed(obj: Json, prefix: str = NAMESPACE) -> Json:
     )
 
 
-@asynccontextmanager
-async def accounts(client: Client, namespace: str, as_account) -> AsyncIterator[Users]:
-    """Clients of accounts: ``user`` (role edit in the namespace), ``ungater``, ``webhook``, ``agent``.
+@contextmanager
+def in_force(cluster: LocalCluster) -> Iterator[None]:
+    """Our accounts, roles and policies are there, and hold, while the block runs: for all tests of a module."""
+    asyncio.run(_with_admin(cluster, _begin))
+    yield
+    asyncio.run(_with_admin(cluster, _end))
 
-    The policies hold as long as the block runs.
-    """
+
+async def _with_admin(cluster: LocalCluster, do: Callable[[Client], Awaitable[None]]) -> None:
+    async with await Client.connect(str(cluster.kubeconfig)) as admin:
+        await do(admin)
+
+
+def _objects() -> list[Json]:
+    return [*(renamed(obj) for obj in render.objects(OPTIONS) if obj["kind"] in WANTED), *PROBE]
+
+
+async def _begin(client: Client) -> None:
     for name in (NAMESPACE, render.agent_namespace(NAMESPACE)):
         home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         await client.apply(resource_of(home), home, field_manager="test")
-    objects = [*(renamed(obj) for obj in render.objects(OPTIONS) if obj["kind"] in WANTED), *PROBE]
-    for obj in objects:
+    for obj in _objects():
         await client.apply(resource_of(obj), obj, field_manager="test")
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not await _holds(client, "default"):
+            await asyncio.sleep(0.05)
+
+
+async def _end(client: Client) -> None:
+    for resource in (VALIDATING_ADMISSION_POLICY_BINDINGS, VALIDATING_ADMISSION_POLICIES):
+        for obj in _objects():
+            if obj["kind"] == resource.kind:
+                await client.delete(resource, obj["metadata"]["name"])
+    async with asyncio.timeout(WAIT_SECONDS):
+        while await _holds(client, "default"):
+            await asyncio.sleep(0.05)
+
+
+async def accounts(client: Client, namespace: str, as_account) -> Users:
+    """Clients of accounts, where the policies are `in_force`.
+
+    They are ``user`` (role edit in the namespace), ``ungater``, ``webhook`` and ``agent``.
+    """
     await give_role_edit(client, namespace)
 
     async def make(name: str, account: str = "user") -> Client:
@@ -110,19 +142,7 @@ async def accounts(client: Client, namespace: str, as_account) -> AsyncIterator[
         home = render.agent_namespace(NAMESPACE) if name == "agent" else NAMESPACE
         return await as_account(home, f"{NAMESPACE}-{name}")
 
-    async with asyncio.timeout(WAIT_SECONDS):
-        while not await _holds(client, namespace):
-            await asyncio.sleep(0.05)
-    try:
-        yield make
-    finally:
-        for resource in (VALIDATING_ADMISSION_POLICY_BINDINGS, VALIDATING_ADMISSION_POLICIES):
-            for obj in objects:
-                if obj["kind"] == resource.kind:
-                    await client.delete(resource, obj["metadata"]["name"])
-        async with asyncio.timeout(WAIT_SECONDS):
-            while await _holds(client, namespace):
-                await asyncio.sleep(0.05)
+    return make
 
 
 async def _holds(client: Client, namespace: str) -> bool:
@@ -179,6 +199,17 @@ async def allowed_soon(call):
                 return await call()
             except Forbidden:
                 await asyncio.sleep(0.05)
+
+
+async def refused_soon(call):
+    """The call is forbidden, once the API server has seen what forbids it."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while True:
+            try:
+                await call()
+            except Forbidden:
+                return
+            await asyncio.sleep(0.05)
 
 
 def metadata(**fields) -> Json:
