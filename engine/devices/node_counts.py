@@ -14,15 +14,23 @@ _numbers = numbers()
 
 @dataclass(slots=True)
 class NodePlaces:
-    """Where nodes are: ``index`` gives a node's place, ``names`` all nodes by their places."""
+    """Where nodes are: ``index`` gives a node's place, ``listed`` all nodes by their places."""
 
     index: Callable[[str], int | None]
-    names: Callable[[], list[str]]
+    listed: Callable[[], list[str]]
     layout: int = 0  # grows whenever places do not hold any more
+    _names: list[str] | None = None  # of this layout
 
     def moved(self) -> None:
         """Nodes have other places, or there are others."""
         self.layout += 1
+        self._names = None
+
+    def names(self) -> Sequence[str]:
+        """All nodes by their places."""
+        if self._names is None:
+            self._names = self.listed()
+        return self._names
 
 
 @dataclass(frozen=True, slots=True)

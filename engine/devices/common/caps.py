@@ -1,6 +1,6 @@
 """For how many pods devices that several nodes reach will do: a cap on the sum over these nodes."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -177,7 +177,7 @@ class CommonCaps:
         return found[1]
 
 
-def _kin_of(names: list[str], ask: DeviceAsk, draws: DrawsAt) -> _Kin:
+def _kin_of(names: Sequence[str], ask: DeviceAsk, draws: DrawsAt) -> _Kin:
     together, whole, drawn = np.arange(len(names)), dict[object, int](), dict[int, Draws]()
     for place, name in enumerate(names):
         found = draws(name, ask)

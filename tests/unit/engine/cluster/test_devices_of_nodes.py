@@ -9,6 +9,7 @@ from engine.claims.in_use import Use
 from engine.claims.read.asks import read_ask, text_of
 from engine.claims.read.claims import read_class
 from engine.claims.read.slices import read_slice
+from engine.cluster.nodes import Nodes
 from engine.cluster.state import ClusterState
 from engine.devices.taints import read_rule
 from engine.model import HOSTNAME_LABEL, Flavor, Node, Pod, PodSet, Policy, TopologyRequest
@@ -220,6 +221,21 @@ def test_a_selector_that_names_one_node_is_as_good_as_its_name(selector, fits, e
     assert cluster.fits() == {name: count // 2 for name, count in fits.items()}
     cluster.cluster.devices.set_slice("net", None)
     assert cluster.fits() == {"a": 0, "b": 0}
+
+
+def test_a_kind_that_each_node_is_asked_about_has_the_nodes_named_once(monkeypatch):
+    named, plain = [], Nodes._names
+    monkeypatch.setattr(Nodes, "_names", lambda self: named.append(self) or plain(self))
+    cluster = Cluster([f"n{at}" for at in range(20)])
+    counts = cluster.cluster.devices.counts
+    assert counts(ONE).tolist() == [4] * 20
+    named.clear()
+    assert not counts(asks(1, f'device.attributes["{DRIVER}"].no')).any()
+    assert counts(TWO).tolist() == [2] * 20
+    assert not named
+    cluster.set_node(a_node("n20"))
+    assert counts(TWO).tolist() == [2] * 20 + [0]
+    assert len(named) == 1
 
 
 def test_nodes_that_come_go_and_move_keep_their_own_devices():
