@@ -17,10 +17,11 @@ import msgspec
 from engine.claims.errors import ObjectError
 from engine.claims.features import DEFAULT
 from engine.claims.in_use import InUse, Use
-from engine.claims.model import Device, DeviceId, DeviceNode, PoolId, ResourceSlice
+from engine.claims.model import Device, DeviceId, DeviceNode, PoolId
 from engine.claims.pools import Inventory, Pool
 from engine.claims.read.slices import read_slice
 from engine.claims.searching.counters import PoolCounters
+from engine.claims.slices import ResourceSlice
 from engine.devices.holders import ClaimHolders
 from engine.devices.taints import TaintRule, TaintRules
 

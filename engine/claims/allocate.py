@@ -75,7 +75,7 @@ def _goes_on(prepared: Prepared) -> bool:
     """Whether a search may go on for the next pod: it is to keep all that it chose, and count groups in any order."""
     asked = (one for _, requests in prepared.claims for alternatives in requests for one in alternatives)
     pools = [pool for pool, _ in prepared.hardware.by_pool]
-    grouped = any(one.uses_groups for pool in pools for one in (*pool.slices, *pool.elsewhere))
+    grouped = any(one.outline.grouped for pool in pools for one in (*pool.slices, *pool.elsewhere))
     return not grouped and not any(one.admin for one in asked)
 
 

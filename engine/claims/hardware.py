@@ -1,11 +1,14 @@
 """What a node reaches: its pools and their devices in the order in which they are looked at."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import compress
 
 from engine.claims.features import Features
-from engine.claims.model import Device, DeviceId, DeviceNode, PoolId, Reach, ResourceSlice
+from engine.claims.model import Device, DeviceId, DeviceNode, PoolId, Reach
 from engine.claims.pools import Inventory, Pool, reaches
+from engine.claims.slices import ResourceSlice
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -26,7 +29,7 @@ class Reachable:
         return "/".join(self.device_id)
 
 
-@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+@dataclass(frozen=True, eq=False)
 class Hardware:
     """The devices of a node; ``by_pool`` has for each pool the indexes of its devices in ``candidates``.
 
@@ -35,29 +38,49 @@ class Hardware:
 
     node: DeviceNode
     features: Features
-    candidates: Sequence[Reachable]
     by_pool: Sequence[tuple[Pool, range]]
     common: frozenset[DeviceId] = frozenset()
+
+    @cached_property
+    def candidates(self) -> Sequence[Reachable]:
+        """The devices; made when somebody searches them, as most nodes look like another that was searched."""
+        return [one for pool, _ in self.by_pool for one in _reachable(pool)]
+
+    @property
+    def size(self) -> int:
+        """How many devices there are."""
+        return self.by_pool[-1][1].stop if self.by_pool else 0
 
     def has(self, pool_id: PoolId) -> bool:
         """Whether the node reaches a pool."""
         return any(pool.pool_id == pool_id for pool, _ in self.by_pool)
 
+    def indexes(self, devices: Collection[DeviceId]) -> list[int]:
+        """Where some devices are in ``candidates``, in that order."""
+        found: list[int] = []
+        for pool, indexes in self.by_pool if devices else ():
+            driver, name = pool.pool_id
+            here = [(driver, name, device.name) in devices for one in pool.slices for device in one.devices]
+            found += compress(indexes, here)
+        return found
+
     @classmethod
     def of(cls, inventory: Inventory, node: DeviceNode, features: Features) -> "Hardware":
         """Of all slices of a cluster, what this node reaches."""
-        candidates: list[Reachable] = []
         by_pool: list[tuple[Pool, range]] = []
+        common: set[DeviceId] = set()
+        start = 0
         for pool in inventory.pools(node, features):
-            start = len(candidates)
-            candidates += [
-                Reachable(device, one, pool, (*pool.pool_id, device.name))
-                for one in pool.slices
-                for device in one.devices
-            ]
-            by_pool.append((pool, range(start, len(candidates))))
-        common = [_common(pool, [candidates[index] for index in indexes], node) for pool, indexes in by_pool]
-        return cls(node, features, candidates, by_pool, frozenset().union(*common))
+            end = start + sum([len(one.devices) for one in pool.slices])
+            by_pool.append((pool, range(start, end)))
+            start = end
+            if pool.elsewhere or any(one.per_device or not one.reach.only for one in pool.slices):
+                common |= _common(pool, list(_reachable(pool)), node)
+        return cls(node, features, by_pool, frozenset(common))
+
+
+def _reachable(pool: Pool) -> Iterator[Reachable]:
+    return (Reachable(device, one, pool, (*pool.pool_id, device.name)) for one in pool.slices for device in one.devices)
 
 
 def _common(pool: Pool, devices: Sequence[Reachable], node: DeviceNode) -> set[DeviceId]:

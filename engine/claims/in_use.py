@@ -30,18 +30,14 @@ class InUse:
 
     def with_uses(self, uses: Iterable[Use], *, shares: bool = True) -> "InUse":
         """The same and these."""
-        taken = set(self.taken)
-        shared = {device: dict(amounts) for device, amounts in (self.shared or {}).items()}
-        for use in uses:
-            if use.admin:
-                continue
-            if not (use.share and shares):
-                taken.add(use.device)
-                continue
+        held = [use for use in uses if not use.admin]
+        taken = self.taken.union([use.device for use in held if not (use.share and shares)])
+        shared = {device: dict(amounts) for device, amounts in self.shared.items()} if self.shared else {}
+        for use in [use for use in held if use.share] if shares else ():
             amounts = shared.setdefault(use.device, {})
             for name, amount in (use.consumed or {}).items():
                 amounts[name] = amounts.get(name, 0) + amount
-        return InUse(frozenset(taken), shared)
+        return InUse(taken, shared)
 
     def has(self, device: DeviceId) -> bool:
         """Whether a device is taken or shared: then its counters are used."""

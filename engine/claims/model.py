@@ -1,9 +1,11 @@
-"""ResourceSlices, DeviceClasses, ResourceClaims and what they are about, as far as an allocation depends on them."""
+"""Devices, DeviceClasses, ResourceClaims and what they are about, as far as an allocation depends on them."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Final
+from functools import cached_property, lru_cache
+from typing import Final, TypeVar
+
+import msgspec
 
 from engine.claims.cel import versions
 from engine.claims.cel.errors import EvaluationError
@@ -15,8 +17,10 @@ from engine.claims.quantities import Quantity
 DeviceId = tuple[str, str, str]  # driver, pool, device
 PoolId = tuple[str, str]  # driver, pool
 Amounts = Mapping[str, int]  # of counters or capacities, in billionths
+_Entry = TypeVar("_Entry")
 
 EXACT_COUNT: Final = "ExactCount"
+ALWAYS_VALUES: Final = frozenset({"string", "int", "bool"})  # kinds of attributes that are values whatever they say
 # The attributes by which drivers say the NUMA zone of a device, by the kernel's number.
 ZONE_ATTRIBUTES: Final = ("resource.kubernetes.io/numaNode", "dra.net/numaNode", "dra.cpu/numaNodeID")
 OWN_ZONE: Final = "numaNode"  # the same in the driver's own domain
@@ -25,8 +29,7 @@ ALL: Final = "All"
 MOST_DEVICES: Final = 32  # of one claim (resource.k8s.io, AllocationResultsMaxSize)
 
 
-@dataclass(frozen=True, slots=True)
-class Attribute:
+class Attribute(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """One attribute of a device.
 
     ``kind`` is ``string``, ``int``, ``bool`` or ``version``; ``strings`` and so on for lists; empty where it has no
@@ -55,8 +58,7 @@ class CapacityPolicy:
     range: Range | None
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceCapacity:
+class DeviceCapacity(msgspec.Struct, frozen=True, gc=False):
     """An amount that a device has."""
 
     value: Quantity
@@ -133,22 +135,24 @@ class Device:
 
     def variables(self) -> dict[str, Value]:
         """The device as an expression's variable."""
-        if self._flaw is not None:
-            raise EvaluationError(self._flaw)
+        if self.flaw is not None:
+            raise EvaluationError(self.flaw)
         return self._seen
 
     def looks(self, path: Path) -> Hashable:
         """What it publishes at a path: the same where an expression that reads no more finds the same."""
         if path == FLAWS:
-            return self._flaw
+            return self.flaw
         match path:
             case ("driver",):
                 return self.driver
             case ("allowMultipleAllocations",):
                 return bool(self.shareable)
-            case ("attributes" | "capacity" as part, domain, name):
-                entries = self.attributes if part == "attributes" else self.capacity
-                return self._entry(entries, domain, name)
+            case ("attributes", domain, name):
+                return entries_of([self.attributes], self.driver, domain, name)[0]
+            case ("capacity", domain, name):
+                (found,) = entries_of([self.capacity], self.driver, domain, name)
+                return None if found is None else found.value
         return self._whole
 
     def attribute(self, qualified: str) -> Attribute | None:
@@ -173,20 +177,16 @@ class Device:
         named = (self.attribute(name) for name in (*ZONE_ATTRIBUTES, f"{self.driver}/{OWN_ZONE}"))
         return frozenset([zones for one in named if one is not None and (zones := _zones(one))])
 
-    @cached_property
+    @property
     def form(self) -> Hashable:
         """What it is apart from names, attributes and where it is reached from: equal for devices that count alike."""
+        if not (self.capacity or self.uses or self.taints or self.binds_to_node or self.binding_conditions):
+            return self.shareable
         uses = tuple([(use.counter_set, frozenset(use.counters.items()), use.groups) for use in self.uses])
         return (
             *(frozenset(self.capacity.items()) if self.capacity else (), uses, self.taints),
             *(self.shareable, self.binds_to_node, bool(self.binding_conditions)),
         )
-
-    def _entry(self, entries: Mapping[str, Attribute | DeviceCapacity], domain: str, name: str) -> Hashable:
-        found = entries.get(f"{domain}/{name}")
-        if domain == self.driver and "/" not in name:
-            found = entries.get(name, found)
-        return found.value if isinstance(found, DeviceCapacity) else found
 
     @cached_property
     def _whole(self) -> Hashable:
@@ -196,16 +196,9 @@ class Device:
         )
 
     @cached_property
-    def _flaw(self) -> str | None:
+    def flaw(self) -> str | None:
         """What of it is no value: it fails every expression, whatever that reads."""
-        for name, attribute in self.attributes.items():
-            if attribute.kind in {"string", "int", "bool"}:
-                continue
-            try:
-                _seen(attribute)
-            except ValueError as error:
-                return f"attribute {name}: {error}"
-        return None
+        return flaw_of(self)
 
     @cached_property
     def _seen(self) -> dict[str, Value]:
@@ -220,6 +213,31 @@ class Device:
             "attributes": attributes,
             "capacity": capacity,
         }
+
+
+def entries_of(maps: Sequence[Mapping[str, _Entry]], driver: str, domain: str, name: str) -> list[_Entry | None]:
+    """What each of several devices of a driver has by a name; in the driver's own domain it may go without that."""
+    qualified = f"{domain}/{name}"
+    if domain != driver or "/" in name:
+        return [one.get(qualified) for one in maps]
+    return [one[name] if name in one else one.get(qualified) for one in maps]
+
+
+def flaw_of(device: Device) -> str | None:
+    """`Device.flaw` of one of many, which nobody asks again."""
+    for name, attribute in device.attributes.items():
+        if attribute.kind not in ALWAYS_VALUES and (flaw := _flaw_of(attribute)) is not None:
+            return f"attribute {name}: {flaw}"
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _flaw_of(attribute: Attribute) -> str | None:
+    try:
+        _seen(attribute)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def _zones(attribute: Attribute) -> tuple[int, ...]:
@@ -252,32 +270,6 @@ def _version(text: object) -> versions.Version:
         return versions.parse(str(text))
     except ValueError as error:
         raise ValueError(f"parse semantic version: {error}") from error
-
-
-@dataclass(frozen=True, eq=False)
-class ResourceSlice:
-    """One ResourceSlice."""
-
-    name: str
-    driver: str
-    pool: str
-    generation: int
-    slices: int  # that the pool of this generation has
-    reach: Reach
-    per_device: bool | None  # each device says itself where it is reachable from
-    devices: tuple[Device, ...]
-    counter_sets: tuple[tuple[str, Amounts], ...]
-    skips_node_operations: bool
-
-    @property
-    def pool_id(self) -> PoolId:
-        """The pool that it is a part of."""
-        return self.driver, self.pool
-
-    @cached_property
-    def uses_groups(self) -> bool:
-        """Whether any of its devices declares compatibility groups."""
-        return any(use.groups for device in self.devices for use in device.uses)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from typing import TypeVar
 
 from engine.claims import node_selectors
 from engine.claims.features import Features
-from engine.claims.model import Amounts, Device, DeviceNode, PoolId, Reach, ResourceSlice
+from engine.claims.model import Amounts, Device, DeviceNode, PoolId, Reach
+from engine.claims.slices import ResourceSlice, repeated
 
 _Key = TypeVar("_Key", bound=Hashable)
 
@@ -85,17 +86,16 @@ class Inventory:
     def pools(self, node: DeviceNode, features: Features) -> tuple[Pool, ...]:
         """The pools that a node reaches, in the order in which devices are taken."""
         found: dict[PoolId, list[ResourceSlice]] = {}
-        labelled = {id(one): one for label in node.labels.items() for one in self._of_label.get(label, ())}
+        labels = node.labels.items() if self._of_label else ()
+        labelled = {id(one): one for label in labels for one in self._of_label.get(label, ())}
         for one in (*self._of_node.get(node.name, ()), *labelled.values(), *self._shared):
             if _usable(one, features) and _relevant(one, node):
                 _add_newest(found, one)
         pools = [self._pool(pool_id, slices, features) for pool_id, slices in found.items()]
-        return tuple(
-            sorted(
-                (pool for pool in pools if pool is not None),
-                key=lambda pool: (_has_binding_conditions(pool), pool.pool_id),
-            )
-        )
+        there = [pool for pool in pools if pool is not None]
+        if len(there) > 1:
+            there.sort(key=lambda pool: (_has_binding_conditions(pool), pool.pool_id))
+        return tuple(there)
 
     def _pool(self, pool_id: PoolId, slices: list[ResourceSlice], features: Features) -> Pool | None:
         """A pool; None where a newer generation is there, though not for this node."""
@@ -107,7 +107,7 @@ class Inventory:
             return None
         same = [one for one in everywhere if one.generation == newest.generation]
         if not features.compatibility_groups:
-            same = [one for one in same if not one.uses_groups]
+            same = [one for one in same if not one.outline.grouped]
         if len(same) != newest.slices:
             return Pool(pool_id, incomplete=True)
         return _built(pool_id, slices, same, features)
@@ -142,7 +142,7 @@ def reaches(reach: Reach, node: DeviceNode) -> bool:
 def _usable(one: ResourceSlice, features: Features) -> bool:
     if not features.partitionable and (one.per_device is not None or one.counter_sets):
         return False
-    return features.compatibility_groups or not one.uses_groups
+    return features.compatibility_groups or not one.outline.grouped
 
 
 def _relevant(one: ResourceSlice, node: DeviceNode) -> bool:
@@ -160,13 +160,18 @@ def _add_newest(found: dict[PoolId, list[ResourceSlice]], one: ResourceSlice) ->
 
 
 def _built(pool_id: PoolId, slices: list[ResourceSlice], everywhere: list[ResourceSlice], features: Features) -> Pool:
+    if len(slices) == 1 and not everywhere and not slices[0].counter_sets:
+        outline = slices[0].outline
+        if not outline.counted and not outline.repeated:
+            return Pool(pool_id, slices=(slices[0],))  # as most are, and nothing in it can contradict itself
     names = {one.name for one in slices}
     others = [one for one in everywhere if one.name not in names] if len(slices) < len(everywhere) else []
     with_counters = [one for one in (*sorted(slices, key=lambda one: one.name), *others) if one.counter_sets]
     holds_counters = {id(one) for one in with_counters} if features.partitionable else set()
     here = tuple(one for one in sorted(slices, key=lambda one: one.name) if id(one) not in holds_counters)
     elsewhere = tuple(one for one in others if id(one) not in holds_counters)
-    invalid = _repeated(here)
+    twice = repeated([device.name for device in _devices(here)])
+    invalid = f"duplicate device name {twice}" if twice else ""
     if invalid or not features.partitionable:
         return Pool(pool_id, invalid=invalid, slices=() if invalid else here)
     counter_sets: dict[str, Amounts] = {}
@@ -178,15 +183,6 @@ def _built(pool_id: PoolId, slices: list[ResourceSlice], everywhere: list[Resour
     if invalid:
         return Pool(pool_id, invalid=invalid)
     return Pool(pool_id, slices=here, elsewhere=elsewhere, counter_sets=counter_sets)
-
-
-def _repeated(slices: tuple[ResourceSlice, ...]) -> str:
-    seen: set[str] = set()
-    for device in _devices(slices):
-        if device.name in seen:
-            return f"duplicate device name {device.name}"
-        seen.add(device.name)
-    return ""
 
 
 def _unknown_counter(slices: tuple[ResourceSlice, ...], counter_sets: dict[str, Amounts]) -> str:
@@ -206,4 +202,4 @@ def _devices(slices: tuple[ResourceSlice, ...]) -> Iterable[Device]:
 
 
 def _has_binding_conditions(pool: Pool) -> bool:
-    return any(device.binding_conditions is not None for device in _devices(pool.slices))
+    return any(one.outline.conditional for one in pool.slices)

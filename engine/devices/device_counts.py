@@ -28,6 +28,7 @@ from engine.devices.free_numbers import ManyNodes
 from engine.devices.kinds import CALL_STEPS, MOST_PODS, Kind
 from engine.devices.known_kinds import KnownKinds
 from engine.devices.node_counts import Counting, NodeCounts, NodePlaces, each, grouped
+from engine.devices.of_node import BothStates
 
 _REMEMBERED: Final = 1 << 16
 _TURNS_KNOWN: Final = 1024  # namespaces
@@ -48,7 +49,7 @@ class CountedNodes:
     there: ChangeLog
     now: _One
     bare: _One
-    devices: Callable[[str], tuple[NodeDevices, NodeDevices]]
+    devices: Callable[[str], BothStates]
     awaited: Callable[[], Collection[str]]
 
 
@@ -67,7 +68,7 @@ class _Looks:
             counts = self._by_view[view] = NodeCounts()
 
         def one(name: str) -> int:
-            return view.number(self._nodes.devices(name)[0].hardware)
+            return view.number(self._nodes.devices(name).now.hardware)
 
         return counts.values(self._nodes.there, places, Counting(one, lambda: each(places.names(), one)))
 
@@ -124,8 +125,8 @@ class DeviceCounts:
         self._kinds = kinds
         self._changed = changed
         looks = _Looks(nodes)
-        self._now = _Numbers(nodes, lambda name: nodes.devices(name)[0], looks, bare=False)
-        self._bare = _Numbers(nodes, lambda name: nodes.devices(name)[1], looks, bare=True)
+        self._now = _Numbers(nodes, lambda name: nodes.devices(name).now, looks, bare=False)
+        self._bare = _Numbers(nodes, lambda name: nodes.devices(name).bare, looks, bare=True)
         self._left: dict[DeviceAsk, set[str]] = {}  # not counted on all nodes, and asked for since: by whom
         self._turns = _Turns()
         self._turn: DeviceAsk | None = None  # whose turn it is to go on

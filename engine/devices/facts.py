@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from engine.claims.in_use import Use
-from engine.claims.model import DeviceClass, ResourceSlice
+from engine.claims.model import DeviceClass
+from engine.claims.slices import ResourceSlice
 from engine.devices.taints import TaintRule
 
 

@@ -7,7 +7,7 @@ Rules
   pods are gone, which *linger*, may be thought deallocated (`expect`): then these hold nothing.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator
 
 from engine.claims.in_use import Use
 from engine.claims.model import DeviceId, PoolId
@@ -166,6 +166,11 @@ class ClaimHolders:
         for claim, uses in self._by_pool.get(pool, {}).items():
             if claim not in self._free:
                 yield from ((claim, use) for use in uses)
+
+    def in_use(self, pools: Iterable[PoolId], without: Container[str] = ()) -> list[Use]:
+        """All that is in use of some pools, but for what some claims have."""
+        held = (entry for pool in pools for entry in self._by_pool.get(pool, {}).items())
+        return [use for claim, uses in held if claim not in self._free and claim not in without for use in uses]
 
     def all(self) -> tuple[dict[str, tuple[Use, ...]], dict[str, frozenset[str]]]:
         """By claim what it has, and whose it is."""

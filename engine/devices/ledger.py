@@ -28,9 +28,10 @@ from engine.claims.counting.looks import NodeDevices
 from engine.claims.features import DEFAULT
 from engine.claims.hardware import Hardware
 from engine.claims.in_use import InUse, Use
-from engine.claims.model import DeviceClass, DeviceNode, PoolId, ResourceSlice
+from engine.claims.model import DeviceClass, DeviceNode, PoolId
 from engine.claims.pools import Inventory
 from engine.claims.read.asks import at_node, claims_of, classes_of, resources_of
+from engine.claims.slices import ResourceSlice
 from engine.devices.changes import ChangeLog
 from engine.devices.common.caps import CommonCaps
 from engine.devices.common.demand import CommonDemand
@@ -86,7 +87,7 @@ class DeviceLedger:
         self.waiting = WaitingPods(self._free.add, lambda: self._demand.nobody_waits())  # noqa: PLW0108  (made below)
         nodes = CountedNodes(
             *(places, self._free, self._there, self._count, self._count_bare),
-            devices=lambda name: (self._of(name).now, self._of(name).bare),
+            devices=self._of,
             awaited=self.waiting.nodes,
         )
         self.counting = DeviceCounts(nodes, self._asked, changed)
@@ -383,18 +384,17 @@ class DeviceLedger:
 
     def _of(self, name: str) -> BothStates:
         found = self._known.get(name)
-        if found is not None and name in self._stale:
-            hardware = found.now.hardware
-            found = self._known[name] = BothStates(NodeDevices(hardware, self._in_use(hardware)), found.bare)
-        elif found is None:
+        if found is not None and name not in self._stale:
+            return found
+        if found is None:
             labels = self._labels(name)
             there = self._inventory if labels is not None else Inventory.of(())
-            hardware = Hardware.of(there, DeviceNode(name, labels or {}), DEFAULT)
-            now = NodeDevices(hardware, self._in_use(hardware))
-            found = self._known[name] = BothStates(now, NodeDevices(hardware, _NOTHING))
+            bare = NodeDevices(Hardware.of(there, DeviceNode(name, labels or {}), DEFAULT), _NOTHING)
+        else:
+            bare = found.bare
         self._stale.discard(name)
+        found = self._known[name] = BothStates(NodeDevices(bare.hardware, self._in_use(bare.hardware)), bare)
         return found
 
     def _in_use(self, hardware: Hardware, without: Container[str] = ()) -> InUse:
-        pools = [pool.pool_id for pool, _ in hardware.by_pool]
-        return InUse.of(use for pool in pools for claim, use in self.holders.of_pool(pool) if claim not in without)
+        return InUse.of(self.holders.in_use([pool.pool_id for pool, _ in hardware.by_pool], without))

@@ -5,8 +5,9 @@ After the tracker of ResourceSlices in ``k8s.io/dynamic-resource-allocation`` of
 
 from dataclasses import dataclass, replace
 
-from engine.claims.model import Device, DeviceTaint, ResourceSlice
+from engine.claims.model import Device, DeviceTaint
 from engine.claims.read.fields import Fields
+from engine.claims.slices import ResourceSlice
 
 
 @dataclass(frozen=True, slots=True)

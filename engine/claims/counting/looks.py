@@ -12,11 +12,15 @@ from itertools import count as numbers
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from engine.claims.cel.selectors import WHOLE, Path, reading
-from engine.claims.hardware import Hardware, Reachable
+import msgspec
+
+from engine.claims.cel.selectors import FLAWS, WHOLE, Path, reading
+from engine.claims.hardware import Hardware
 from engine.claims.in_use import InUse
-from engine.claims.pools import reaches
+from engine.claims.model import Device
+from engine.claims.pools import Pool, reaches
 from engine.claims.searching.counters import PoolCounters
+from engine.claims.slices import ResourceSlice
 
 VIEWS_KEPT: Final = 128
 _MOST_ATTRIBUTES: Final = 16  # that constraints compare; where they are more, the whole device counts
@@ -25,8 +29,7 @@ _REMEMBERED: Final = 1 << 16
 _numbers = numbers()
 
 
-@dataclass(frozen=True)
-class DeviceState:
+class DeviceState(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """What of a node's devices is in use, as far as that limits anybody.
 
     ``busy``: indexes of devices that are taken; ``shared``: what is taken of others; ``counters``: what is left of
@@ -36,14 +39,6 @@ class DeviceState:
     busy: tuple[int, ...]
     shared: tuple[Hashable, ...]
     counters: tuple[Hashable, ...]
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash((self.busy, self.shared, self.counters))
-
-    def __hash__(self) -> int:
-        """Made once: a state is looked up by many kinds of pods."""
-        return self._hash
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,8 +52,7 @@ class NodeDevices:
     def state(self) -> DeviceState:
         """Equal for nodes with hardware that looks the same on which the same is in use."""
         hardware, in_use = self.hardware, self.in_use
-        taken = in_use.taken
-        busy = tuple([index for index, one in enumerate(hardware.candidates) if one.device_id in taken])
+        busy = tuple(hardware.indexes(in_use.taken))
         shared: tuple[Hashable, ...] = ()
         if in_use.shared:
             shared = tuple(
@@ -72,8 +66,8 @@ class NodeDevices:
 
     def _counters(self) -> list[Hashable]:
         looks: list[Hashable] = []
-        for pool, indexes in self.hardware.by_pool:
-            if any(self.hardware.candidates[index].device.uses for index in indexes):
+        for pool, _ in self.hardware.by_pool:
+            if any(one.outline.counted for one in pool.slices):
                 counters = PoolCounters.of(pool, self.in_use)
                 looks.append((frozenset(counters.left.items()), frozenset(counters.groups.items())))
         return looks
@@ -121,33 +115,37 @@ class DeviceView:
             found = self._ids.get(look)
             if found is None:
                 found = self._ids[look] = next(_numbers)
-                self._reads += self.reads * len(hardware.candidates)
+                self._reads += self.reads * hardware.size
             self._of[hardware] = found
         return found
 
     def _hardware_class(self, hardware: Hardware) -> Hashable:
         if self.base is None:
-            return tuple([self._pool(hardware, index) for index in range(len(hardware.by_pool))])
-        devices, reads = [one.device for one in hardware.candidates], list[Hashable]([self.base.number(hardware)])
-        for path in self.paths:
-            reads += [device.looks(path) for device in devices]
+            return tuple([self._pool(hardware, pool) for pool, _ in hardware.by_pool])
+        slices = [one for pool, _ in hardware.by_pool for one in pool.slices]
+        reads: list[Hashable] = [self.base.number(hardware)]  # it tells how many slices of how many devices follow
+        reads += [one.looks(path) for path in self.paths if path != FLAWS for one in slices]
         for name in self.attributes:
-            reads += [device.attribute(name) for device in devices]
+            reads += [device.attribute(name) for one in slices for device in one.devices]
         return tuple(reads)
 
-    def _pool(self, hardware: Hardware, index: int) -> Hashable:
-        pool, indexes = hardware.by_pool[index]
-        devices = tuple([self._device(hardware.candidates[one], hardware) for one in indexes])
-        return pool.pool_id[0], pool.incomplete, bool(pool.invalid), devices
+    def _pool(self, hardware: Hardware, pool: Pool) -> Hashable:
+        slices = tuple([self._slice(hardware, one) for one in pool.slices])
+        return pool.pool_id[0], pool.incomplete, bool(pool.invalid), slices
 
-    def _device(self, one: Reachable, hardware: Hardware) -> Hashable:
-        device, per_device = one.device, bool(one.slice.per_device)
-        reach = device.reach if per_device else one.slice.reach
+    def _slice(self, hardware: Hardware, one: ResourceSlice) -> Hashable:
+        outline, reach = one.outline, one.reach
+        skips = hardware.node.declared_features if one.skips_node_operations else None
+        if not one.per_device and not (self.own and hardware.common):
+            return outline.forms, outline.flaws, skips, bool(reach.node), len(reach.terms or ())
+        devices = tuple([self._device(hardware, one, device) for device in one.devices])
+        return outline.forms, outline.flaws, skips, devices
+
+    def _device(self, hardware: Hardware, one: ResourceSlice, device: Device) -> Hashable:
+        reach = device.reach if one.per_device else one.reach
         return (
-            device.form,
-            self.own and one.device_id in hardware.common,
-            hardware.node.declared_features if one.slice.skips_node_operations else None,
-            not per_device or reaches(reach, hardware.node),
+            self.own and (*one.pool_id, device.name) in hardware.common,
+            not one.per_device or reaches(reach, hardware.node),
             bool(reach.node),
             len(reach.terms or ()),
         )

@@ -3,7 +3,7 @@
 Objects are what JSON gives. A field that is null is not there; unknown fields are passed over, as the API server does.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -87,8 +87,16 @@ class Fields:
 
     def named(self, name: str) -> "Iterator[tuple[str, Fields]]":
         """The parts of a map, by key."""
-        for key, value in self._map(name).items():
-            yield key, self._inside(f"{name}[{key[:253]}]", value)
+        for key, value in self.entries(name):
+            yield key, self.entry(name, key, value)
+
+    def entries(self, name: str) -> Iterable[tuple[str, Any]]:
+        """The values of a map, by key, as they are."""
+        return self._map(name).items()
+
+    def entry(self, name: str, key: str, value: object) -> "Fields":
+        """One of these, as fields."""
+        return self._inside(f"{name}[{key[:253]}]", value)
 
     def items(self, name: str) -> list[Any]:
         """A list; an empty one where there is none."""
@@ -133,7 +141,7 @@ class Fields:
         return ObjectError(self.what, f"{self.path}.{name}".lstrip("."), message)
 
     def _inside(self, name: str, value: object) -> "Fields":
-        if not isinstance(value, Mapping):
+        if type(value) is not dict and not isinstance(value, Mapping):
             raise self.error(name, f"expected an object, got {_shown(value)}")
         return Fields(self.what, f"{self.path}.{name}".lstrip("."), value)
 

@@ -11,12 +11,15 @@ from engine.claims.model import (
     DeviceTaint,
     Range,
     Reach,
-    ResourceSlice,
 )
 from engine.claims.quantities import NANO
-from engine.claims.read.fields import Fields
+from engine.claims.read.fields import LARGEST, Fields
 from engine.claims.read.node_selectors import read_terms
+from engine.claims.slices import ResourceSlice
 
+_WHOLE: Final = frozenset({("int", int), ("bool", bool), ("string", str), ("version", str)})
+_NOWHERE: Final = Reach(node="", all_nodes=False, terms=None)
+_PLACES: Final = frozenset({"nodeName", "allNodes", "nodeSelector"})
 _LISTS: Final = {"ints": int, "bools": bool, "strings": str, "versions": str}  # in Kubernetes' order
 
 
@@ -45,6 +48,8 @@ def read_slice(given: object) -> ResourceSlice:
 
 
 def _reach(part: Fields) -> Reach:
+    if _PLACES.isdisjoint(part.values):
+        return _NOWHERE  # as most devices, whose slices tell it
     selector = part.part("nodeSelector")
     return Reach(
         node=part.text("nodeName"),
@@ -58,7 +63,10 @@ def _device(part: Fields, driver: str) -> Device:
     return Device(
         driver=driver,
         name=part.required("name"),
-        attributes={name: _attribute(one) for name, one in part.named("attributes")},
+        attributes={
+            name: _whole(one) or _attribute(part.entry("attributes", name, one))
+            for name, one in part.entries("attributes")
+        },
         capacity={name: _capacity(one) for name, one in part.named("capacity")},
         uses=tuple(_use(one) for one in part.parts("consumesCounters")),
         taints=tuple(
@@ -69,6 +77,15 @@ def _device(part: Fields, driver: str) -> Device:
         binds_to_node=bool(part.flag("bindsToNode")),
         binding_conditions=None if conditions is None else len(part.texts("bindingConditions")),
     )
+
+
+def _whole(given: Any) -> Attribute | None:
+    """The same as `_attribute` of what has one value as it should be, which is nearly all; None of anything else."""
+    if type(given) is not dict or len(given) != 1:
+        return None
+    ((kind, value),) = given.items()
+    right = (kind, type(value)) in _WHOLE and (kind != "int" or -LARGEST - 1 <= value <= LARGEST)
+    return Attribute(kind, value) if right else None
 
 
 def _attribute(part: Fields) -> Attribute:

@@ -100,7 +100,7 @@ class CommonDemand:
         found = self._taken.get(devices)
         if found is None:
             pools = {one[:2] for one in devices}
-            used = {use.device for pool in pools for _, use in self._holders.of_pool(pool) if not use.admin}
+            used = {use.device for use in self._holders.in_use(pools) if not use.admin}
             found = self._taken[devices] = len(devices & used)
         return found
 

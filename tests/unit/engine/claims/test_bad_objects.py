@@ -79,6 +79,19 @@ def test_what_is_no_object_is_told(read, given_):
         read(given_)
 
 
+@pytest.mark.parametrize("kind", ["int", "bool", "string", "version", "ints", "other"])
+@pytest.mark.parametrize("value", [1, -HUGE - 1, HUGE, -HUGE - 2, HUGE + 1, True, "", "1.0.0", 1.5, [1], {}, None])
+def test_an_attribute_is_read_alike_whether_or_not_it_says_what_it_is_not(kind, value):
+    def found(attribute):
+        try:
+            (one,) = read_slice(changed(SLICE, (*DEVICE, "attributes"), {"a": attribute})).devices
+        except ObjectError as error:
+            return str(error)
+        return one.attributes["a"], type(one.attributes["a"].value)
+
+    assert found({kind: value}) == found({kind: value, "another": None})
+
+
 def test_requests_are_checked_too():
     with pytest.raises(ObjectError, match=r"ResourceClaim claim: spec\.devices\.requests\[0\]\.exactly\.count"):
         read_claim(claim(ask(count=-1)))

@@ -3,6 +3,7 @@
 import gzip
 import json
 import random
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,47 @@ def test_counters_that_other_nodes_use_tell_nodes_apart():
     free = NodeDevices(hardware(slices("a"), node="a"), InUse())
     used = NodeDevices(hardware(slices("b"), node="b"), taken("t"))
     assert counted.counts([free, used]).tolist() == [2, 1]
+
+
+def test_a_device_that_is_none_tells_nodes_apart_whichever_slice_it_is_in():
+    def found(name, *versions):
+        made = [device(f"d{at}", kind="x") for at in range(len(versions))]
+        for one, version in zip(made, versions, strict=True):
+            one["attributes"]["driver"] = {"version": version}
+        slices = [
+            resource_slice(one, name=one["name"], pool=name, nodeName=name, slices=len(made), generation=1)
+            for one in made
+        ]
+        return NodeDevices(hardware(slices, node=name), InUse())
+
+    counted = counter(claim(ask("r", 1, f'{MINE}.kind == "x"')))
+    nodes = [found("a", "1.0.0", "one"), found("b", "one", "1.0.0"), found("c", "1.0.0", "1.2.0")]
+    assert counted.counts(nodes).tolist() == [1, 0, 2]
+    assert counted.state_class(nodes[2]) == counted.state_class(found("d", "2.0.0", "3.0.0"))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_devices_in_use_are_where_the_search_has_them(seed):
+    dice = random.Random(seed)
+    slices = [
+        resource_slice(
+            *(device(f"d{at}-{number}") for number in range(dice.randint(0, 5))),
+            name=f"s{at}",
+            pool=dice.choice("pq"),
+            driver=dice.choice([DRIVER, "another.example.com"]),
+            **dice.choice([{"nodeName": "n"}, {"allNodes": True}, {"nodeName": "other"}]),
+        )
+        for at in range(8)
+    ]
+    sizes = Counter((one["spec"]["driver"], one["spec"]["pool"]["name"]) for one in slices)
+    for one in slices:
+        one["spec"]["pool"]["resourceSliceCount"] = sizes[one["spec"]["driver"], one["spec"]["pool"]["name"]]
+    found = hardware(slices)
+    everything = [(*key, f"d{at}-{number}") for key in sizes for at in range(8) for number in range(5)]
+    in_use = frozenset(dice.sample(everything, len(everything) // 3))
+    there = [index for index, one in enumerate(found.candidates) if one.device_id in in_use]
+    assert found.indexes(in_use) == there == list(NodeDevices(found, InUse(in_use)).state.busy)
+    assert found.size == len(found.candidates)
 
 
 def test_what_one_call_does_not_come_to_the_next_one_counts():
