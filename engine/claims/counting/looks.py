@@ -26,6 +26,7 @@ VIEWS_KEPT: Final = 128
 _MOST_ATTRIBUTES: Final = 16  # that constraints compare; where they are more, the whole device counts
 _READS: Final = 32  # that weigh as much as an answer about a node
 _REMEMBERED: Final = 1 << 16
+_TOLD: Final[frozenset[Path]] = frozenset({FLAWS, ("driver",), ("allowMultipleAllocations",)})  # by the view of all
 _numbers = numbers()
 
 
@@ -78,7 +79,7 @@ class DeviceView:
     """Hardware as those see it who read these paths and attributes of devices.
 
     ``own``: devices that are not the node's alone (`Hardware.common`) are told from others. ``base``: the view of those
-    who read nothing, which all have in common.
+    who read nothing, or only what is told of all devices: their drivers, whether they are shared, what of them is none.
     """
 
     paths: tuple[Path, ...]
@@ -124,7 +125,7 @@ class DeviceView:
             return tuple([self._pool(hardware, pool) for pool, _ in hardware.by_pool])
         slices = [one for pool, _ in hardware.by_pool for one in pool.slices]
         reads: list[Hashable] = [self.base.number(hardware)]  # it tells how many slices of how many devices follow
-        reads += [one.looks(path) for path in self.paths if path != FLAWS for one in slices]
+        reads += [one.looks(path) for path in self.paths for one in slices]
         for name in self.attributes:
             reads += [device.attribute(name) for one in slices for device in one.devices]
         return tuple(reads)
@@ -160,9 +161,8 @@ class DeviceViews:
     def of(self, paths: Iterable[Path], attributes: Collection[str], *, own: bool) -> DeviceView:
         """The view of those who read this."""
         if len(attributes) > _MOST_ATTRIBUTES:
-            return self._view(reading([WHOLE]), (), own)
-        places = tuple(paths)
-        return self._view(reading(places) if places else (), tuple(sorted(attributes)), own)
+            return self._view((WHOLE,), (), own)
+        return self._view(tuple([one for one in reading(paths) if one not in _TOLD]), tuple(sorted(attributes)), own)
 
     def __iter__(self) -> Iterator[DeviceView]:
         """All that are kept."""
