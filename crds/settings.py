@@ -102,7 +102,7 @@ class Settings(BaseModel):
     webhook_max_body_bytes: int = Field(default=8 * 1024 * 1024, ge=1024)
     """Largest review that is read; a review holds the object twice."""
     webhook_max_connections: int = Field(default=256, ge=16, le=65536)
-    """Connections for reviews at a time, some 300 KB each; the slow, then those idle longest, make room for others."""
+    """Connections for reviews at a time, some 100 KB each; the slow, then those idle longest, make room for others."""
     webhook_drain_seconds: Seconds = 10.0
     """How long a stopping webhook still answers."""
 

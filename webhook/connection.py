@@ -236,7 +236,7 @@ class ReviewConnection(RequestHandler):
     ) -> web.StreamResponse:
         """Answer what is no HTTP.
 
-        The error's frames hold the connection, and they the error: some 300 KB with its buffers for TLS, until the
+        The error's frames hold the connection, and they the error: some 100 KB with its buffers for TLS, until the
         garbage collector comes to them. Where it is the client's, nobody wants to see them.
         """
         if exc is not None and status < 500:

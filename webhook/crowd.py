@@ -1,6 +1,6 @@
 """Who of those that are connected may stay, so that neither a crowd nor large bodies fill the memory. No I/O, no clock.
 
-A TLS connection takes some 300 KB, whether it asks anything or not, and anybody who reaches the port can make one.
+A TLS connection takes some 100 KB, whether it asks anything or not, and anybody who reaches the port can make one.
 
 Rules
 - There are at most ``most`` connections, those with a handshake under way too. Half of them at most are *strangers*:

@@ -14,6 +14,7 @@ from agent.run import run
 from agent.settings import AgentSettings
 from cli import logs
 from kube.client import Client
+from kube.connection.tls_buffers import shrink_tls_buffers
 from kube.errors import ConfigError
 
 
@@ -32,6 +33,7 @@ def main(text: str) -> None:
     """
     task = msgspec.json.decode(text, type=Task)
     logs.configure(task.settings)
+    shrink_tls_buffers()
     try:
         asyncio.run(_run(task))
     except OSError as error:

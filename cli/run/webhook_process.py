@@ -11,6 +11,7 @@ import msgspec
 from cli import logs
 from cli.run import plain_settings
 from kube.client import Client
+from kube.connection.tls_buffers import shrink_tls_buffers
 from kube.errors import ConfigError
 from webhook.server import serve
 
@@ -35,6 +36,7 @@ def main(text: str) -> None:
     task = msgspec.json.decode(text, type=WebhookTask)
     settings = plain_settings.settings(task.settings)
     logs.configure(settings)
+    shrink_tls_buffers()
     try:
         asyncio.run(_run(settings, task))
     except OSError as error:

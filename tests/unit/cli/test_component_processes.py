@@ -23,7 +23,10 @@ NOT_THERE = {
     "ungater": {*NEITHER, "webhook", "certs", "cryptography"},
     "webhook": {*NEITHER, "ungater", "queueing", "numpy", "lark", "re2", "engine.cluster", "engine.placement"},
 }
-NEEDED = {"ungater": {"ungater.controller", "kube.client"}, "webhook": {"webhook.server", "certs.manager"}}
+NEEDED = {
+    "ungater": {"ungater.controller", "kube.client", "kube.connection.tls_buffers"},
+    "webhook": {"webhook.server", "certs.manager", "kube.connection.tls_buffers"},
+}
 DEVICES = {"deviceAnnotations": [{"resource": "example.com/gpu", "key": "example.com/chosen", "value": "id"}]}
 CLASSES = {
     "deviceClassMappings": [{"name": "example.com/gpus", "deviceClassNames": ["a.example.com", "b.example.com"]}]
