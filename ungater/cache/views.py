@@ -1,7 +1,8 @@
 """The view of a job comes in, whatever its kind: an entry is made, changed or dropped."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields
+from operator import attrgetter
 
 from engine.model import Node
 from kube import objects
@@ -12,10 +13,14 @@ from ungater.cache.held.pod_volumes import PodVolumes
 from ungater.cache.owners import NamedGroups
 from ungater.jobs.native_groups import with_groups
 from ungater.jobs.pod_group import GONE
-from ungater.model.job_view import JobView
+from ungater.model.job_view import JobView, PodSetView
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.model.workload_object import observed_of
 from ungater.model.workload_spec import belongs
+
+_UNDECIDED = frozenset({"ready", "pod_sets", "version", "outcome"})  # of a job: what alone changes no decision
+_OF_JOB = attrgetter(*(one.name for one in fields(JobView) if one.name not in _UNDECIDED))
+_OF_POD_SET = attrgetter(*(one.name for one in fields(PodSetView) if one.name != "done"))
 
 View = Callable[[JobView, WorkloadEntry | None, Mapping[str, Node]], JobView]  # how a job is to be looked at
 
@@ -164,10 +169,12 @@ def holds(owner: JobView) -> bool:
 
 def _worth_a_look(before: JobView, after: JobView) -> bool:
     """Whether a job changed in what is decided on; its pods' readiness counts only as all or not all."""
-    return _quiet(before) != _quiet(after)
+    return (
+        _all_ready(before) != _all_ready(after)
+        or _OF_JOB(before) != _OF_JOB(after)
+        or [*map(_OF_POD_SET, before.pod_sets)] != [*map(_OF_POD_SET, after.pod_sets)]
+    )
 
 
-def _quiet(owner: JobView) -> JobView:
-    ready = 1 if owner.ready >= owner.count > 0 else 0
-    pod_sets = tuple([replace(pod_set, done=()) for pod_set in owner.pod_sets])
-    return replace(owner, ready=ready, pod_sets=pod_sets, version=0, outcome="")
+def _all_ready(owner: JobView) -> bool:
+    return owner.ready >= owner.count > 0
