@@ -5,7 +5,7 @@ from typing import Final
 
 from engine.claims.allocate import Prepared, allocate, prepare
 from engine.claims.counting.beside import given
-from engine.claims.counting.interchangeable import uncounted
+from engine.claims.counting.interchangeable import Takers, uncounted
 from engine.claims.counting.looks import NodeDevices
 from engine.claims.errors import AllocationError, SearchLimitError
 from engine.claims.model import ALL, Claim, DeviceId
@@ -80,6 +80,6 @@ def _promised(node: NodeDevices, prepared: Prepared, waiting: int, known: Reques
     if waiting:
         return [f"{waiting} {'pod is' if waiting == 1 else 'pods are'} to have devices there first"]
     allocation = allocate(prepared, node.in_use, known.budget)
-    if allocation.allocated and given(prepared, node.in_use, known.budget) is None:
+    if allocation.allocated and given(Takers(prepared, known.budget), node.in_use) is None:
         return ["the next of them could be given away by other nodes too"]
     return [] if allocation.allocated else [allocation.message[:_LONGEST]]

@@ -13,7 +13,7 @@ from typing import Final
 
 from engine.claims.allocate import Prepared, allocate
 from engine.claims.budget import Budget
-from engine.claims.counting.interchangeable import disjoint, one_set_each, uncounted
+from engine.claims.counting.interchangeable import Takers, disjoint, one_set_each
 from engine.claims.hardware import Hardware
 from engine.claims.in_use import InUse
 
@@ -31,19 +31,20 @@ def count_beside(
     takes too many steps.
     """
     hardware = asking.hardware
+    others, takers = [(Takers(kind, budget), count) for kind, count in waiting], Takers(asking, budget)
     if independent([*(kind for kind, _ in waiting), asking], hardware, budget):
-        return _in_one_order(waiting, asking, in_use, limit, budget)
+        return _in_one_order(others, takers, in_use, limit)
     if prod(count + 1 for _, count in waiting) > MOST_PLACES:
         return 0
     before: dict[tuple[int, ...], _States] = {}
     for more in range(limit + 1):
         now: dict[tuple[int, ...], _States] = {}
         for place in product(*(range(count + 1) for _, count in waiting)):
-            steps = [(asking, before[place])] if more else []
-            for index, (kind, _) in enumerate(waiting):
+            steps = [(takers, before[place])] if more else []
+            for index, (kind, _) in enumerate(others):
                 if place[index]:
                     steps.append((kind, now[*place[:index], place[index] - 1, *place[index + 1 :]]))
-            states = _after(steps, budget) if steps else {_key(in_use): in_use}
+            states = _after(steps) if steps else {_key(in_use): in_use}
             if states is None:
                 return max(more - 1, 0)
             now[place] = states
@@ -51,14 +52,12 @@ def count_beside(
     return limit
 
 
-def given(prepared: Prepared, in_use: InUse, budget: Budget) -> InUse | None:
+def given(takers: Takers, in_use: InUse) -> InUse | None:
     """What is in use once one more pod has its devices; None where it gets none, or one that it is not counted on."""
-    allocation = allocate(prepared, in_use, budget)
-    if not allocation.allocated:
+    allocation = allocate(takers.prepared, in_use, takers.budget)
+    if not allocation.allocated or not takers.count_on(allocation.devices()):
         return None
-    if not prepared.hardware.common.isdisjoint(allocation.devices()) and uncounted(prepared, budget):
-        return None
-    return in_use.with_uses(allocation.uses(), shares=prepared.hardware.features.consumable_capacity)
+    return in_use.with_uses(allocation.uses(), shares=takers.prepared.hardware.features.consumable_capacity)
 
 
 def independent(kinds: Sequence[Prepared], hardware: Hardware, budget: Budget) -> bool:
@@ -70,12 +69,12 @@ def independent(kinds: Sequence[Prepared], hardware: Hardware, budget: Budget) -
     return all(one_set_each(kind, hardware, budget, wanted) for kind in kinds) and disjoint(wanted)
 
 
-def _after(steps: Sequence[tuple[Prepared, _States]], budget: Budget) -> _States | None:
+def _after(steps: Sequence[tuple[Takers, _States]]) -> _States | None:
     """What may be in use after any of these steps; None where one of them may fail."""
     found: _States = {}
     for kind, states in steps:
         for state in states.values():
-            after = given(kind, state, budget)
+            after = given(kind, state)
             if after is None:
                 return None
             found[_key(after)] = after
@@ -87,17 +86,15 @@ def _key(state: InUse) -> object:
     return state.taken, frozenset((device, frozenset(amounts.items())) for device, amounts in shared.items())
 
 
-def _in_one_order(
-    waiting: Sequence[tuple[Prepared, int]], asking: Prepared, in_use: InUse, limit: int, budget: Budget
-) -> int:
+def _in_one_order(waiting: Sequence[tuple[Takers, int]], asking: Takers, in_use: InUse, limit: int) -> int:
     state = in_use
     for kind in (kind for kind, count in waiting for _ in range(count)):
-        after = given(kind, state, budget)
+        after = given(kind, state)
         if after is None:
             return 0
         state = after
     for more in range(limit):
-        after = given(asking, state, budget)
+        after = given(asking, state)
         if after is None:
             return more
         state = after

@@ -11,7 +11,7 @@ from engine.arrays import Ints
 from engine.claims.allocate import Allocator, Prepared, prepare
 from engine.claims.budget import MOST_STEPS, Budget
 from engine.claims.cel.selectors import Program, Selectors
-from engine.claims.counting.interchangeable import DeviceSets, uncounted
+from engine.claims.counting.interchangeable import DeviceSets, Takers
 from engine.claims.counting.looks import DeviceState, DeviceView, DeviceViews, NodeDevices
 from engine.claims.in_use import InUse
 from engine.claims.model import Claim, DeviceClass
@@ -36,13 +36,12 @@ class Counted:
 def count(prepared: Prepared, in_use: InUse, limit: int, budget: Budget, *, own: bool = False) -> Counted:
     """Allocate for one pod after another until one does not fit, at most ``limit``; ``own`` as in `ClaimCounter`."""
     pods: list[Allocation] = []
-    allocator = Allocator(prepared, in_use, budget)
+    allocator, takers = Allocator(prepared, in_use, budget), Takers(prepared, budget)
     while len(pods) < limit:
         allocation = allocator.next()
         if not allocation.allocated:
             return Counted(tuple(pods), allocation)
-        common = own and not prepared.hardware.common.isdisjoint(allocation.devices())
-        if common and uncounted(prepared, budget):
+        if own and not takers.count_on(allocation.devices()):
             return Counted(tuple(pods), Allocation(Outcome.UNALLOCATABLE, message=_COMMON))
         pods.append(allocation)
     return Counted(tuple(pods), None)

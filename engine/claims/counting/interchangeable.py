@@ -63,6 +63,23 @@ def uncounted(prepared: Prepared, budget: Budget) -> frozenset[DeviceId]:
     return common if common and DeviceSets.of(prepared, budget) is None else frozenset()
 
 
+@dataclass(slots=True)
+class Takers:
+    """Pods that are alike, one after another. What they are not counted on is looked for once, when it matters."""
+
+    prepared: Prepared
+    budget: Budget
+    _uncounted: frozenset[DeviceId] | None = None
+
+    def count_on(self, devices: Iterable[DeviceId]) -> bool:
+        """Whether one of them that is given these devices counts."""
+        if self.prepared.hardware.common.isdisjoint(devices):
+            return True
+        if self._uncounted is None:
+            self._uncounted = uncounted(self.prepared, self.budget)
+        return not self._uncounted
+
+
 def one_set_each(prepared: Prepared, hardware: Hardware, budget: Budget, into: dict[frozenset[int], int]) -> bool:
     """Whether each request of a pod takes any of some devices; adds these, and how many of them it takes."""
     if prepared.failed is not None or any(claim.constraints for claim, _ in prepared.claims):

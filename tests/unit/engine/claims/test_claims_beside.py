@@ -8,6 +8,7 @@ from support.dra import ask, claim, counters, device, ready, resource_slice, tak
 
 from engine.claims.budget import Budget
 from engine.claims.counting.beside import MOST_PLACES, count_beside, given
+from engine.claims.counting.interchangeable import DeviceSets, Takers
 from engine.claims.in_use import InUse
 
 BIG = 'device.attributes["d.example.com"].big'
@@ -29,7 +30,7 @@ def in_any_order(waiting, asking, in_use, limit):
         for order in set(permutations(queue)):
             state = in_use
             for index in order:
-                state = state and given(asking if index < 0 else waiting[index][0], state, Budget())
+                state = state and given(Takers(asking if index < 0 else waiting[index][0], Budget()), state)
             if state is None:
                 return max(more - 1, 0)
     return limit
@@ -49,6 +50,15 @@ def test_those_that_do_not_stand_in_each_others_way_count_alone():
     assert count_beside([(small, 2)], big, InUse(), 9, Budget()) == 3
     assert count_beside([(small, 4)], big, InUse(), 9, Budget()) == 0  # there are three small ones
     assert count_beside([(big, 1)], small, taken("d-3"), 9, Budget()) == 2
+
+
+def test_common_devices_of_a_kind_are_looked_for_once_however_many_pods_it_has(monkeypatch):
+    looked, plain = [], DeviceSets.of
+    monkeypatch.setattr(DeviceSets, "of", lambda prepared, budget: looked.append(prepared) or plain(prepared, budget))
+    slices = [resource_slice(*(device(f"d-{at}", big=at < 8) for at in range(16)), allNodes=True)]
+    small, big = kinds(slices, claim(ask("r", 1, f"!{BIG}")), claim(ask("r", 1, BIG)))
+    assert count_beside([(small, 5)], big, InUse(), 9, Budget()) == 8
+    assert looked == [small, big]
 
 
 def test_one_and_two_of_the_same_devices_are_alike_in_any_order():
