@@ -26,6 +26,7 @@ from queueing.cycle.backfill import barred
 from queueing.cycle.nominated import obstacle
 from queueing.model import Quantities, asks_of, exceeds, usage
 from queueing.preemption.plan import Plan
+from queueing.preemption.promised_room import PromisedRoom
 from queueing.preemption.search import plan
 from queueing.queues.entry import AssumedAdmission, Entry, Phase, base_of, growth_of
 from queueing.queues.flavor_assigner import FlavorAssignment
@@ -66,6 +67,7 @@ def nominate(state: ClusterState, queues: Queues, key: str) -> Grows | None:
         if queues.fresh:
             queues.victimless.add(key)  # once they are stored they may be victims
         return None
+    made = PromisedRoom(state, queues, more, option).cheaper(made)
     counts = {pod_set.name: pod_set.count for pod_set in pod_sets}
     asks = {name: ask for name, ask in asks_of(entry.workload).items() if name in counts}
     grown = AssumedAdmission(grant.queue, counts, option.flavors, option.amounts, made.assignments, asks)

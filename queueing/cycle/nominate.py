@@ -21,6 +21,7 @@ from queueing.cycle.bisection import most
 from queueing.model import looks_at_pods
 from queueing.preemption.landings import crossing_without_need
 from queueing.preemption.plan import Plan
+from queueing.preemption.promised_room import PromisedRoom
 from queueing.preemption.search import plan
 from queueing.queues.claim import BackfillReservation
 from queueing.queues.entry import Entry
@@ -117,15 +118,15 @@ class _QueueNominator:
                     return fits
                 borrowing = borrowing or fits
             elif self._may_preempt and self._ever(option):
-                if queue.preempt_first and borrowing is None and (made := self.preempts(option)) is not None:
-                    return Preempts(option, made, counts)
+                if queue.preempt_first and borrowing is None and (made := self.preempts(option, counts)) is not None:
+                    return made
                 possible.append(option)
         if borrowing is not None:
             return borrowing
         for option in possible if not queue.preempt_first else []:
-            made = self.preempts(option)
+            made = self.preempts(option, counts)
             if made is not None:
-                return Preempts(option, made, counts)
+                return made
         fewer = self.fewer() if self.entry.workload.at_least else None
         if fewer is not None:
             return fewer
@@ -233,11 +234,14 @@ class _QueueNominator:
         finally:
             self.state.rollback(checkpoint)
 
-    def preempts(self, option: FlavorAssignment) -> Plan | None:
-        """Victims for an option; None where none would do."""
+    def preempts(self, option: FlavorAssignment, counts: dict[str, int]) -> Fits | Preempts | None:
+        """Victims for an option, or that it needs none beside those of others; None where none would do."""
         if barred(self.queues, self.entry, option) is not None:
             return None
         made = plan(self.state, self.queues, self.entry, option)
+        promised = PromisedRoom(self.state, self.queues, self.entry, option)
+        if made is not None and self._suffices(option) and (placed := promised.put()) is not None:
+            return Fits(option, placed, counts)
         if made is None:
             queue = self.queues.quotas.queues[self.entry.queue]
             self.waits.wait_for(("room", flavor) for flavor in option.rooms)
@@ -245,7 +249,14 @@ class _QueueNominator:
                 self.waits.events["borrow", queue.cohort] = None
             if self.queues.fresh:
                 self.waits.events["placed",] = None  # in the next cycle they may be victims
-        return made
+            return None
+        return Preempts(option, promised.cheaper(made), counts)
+
+    def _suffices(self, option: FlavorAssignment) -> bool:
+        """Whether there is quota for an option now, and it may be taken before anybody is preempted."""
+        quotas, queue = self.queues.quotas, self.entry.queue
+        borrows = quotas.borrows(queue, option.amounts) and not quotas.queues[queue].borrow_first
+        return not borrows and self.queues.limits(self.entry).fits(option.amounts)
 
     def fewer(self) -> Fits | None:
         """As many pods as fit, of the pod set that may have fewer; by bisection, no fewer than the least.
