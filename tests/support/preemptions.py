@@ -28,13 +28,11 @@ from support.cluster_checker import (
     owner_of,
     requests_of,
 )
+from support.stays import ANY, SCARCE, Going, Place, Stays, slots_of
 
 OBSERVED, PREDICTED = (f"topogate.dev/numa-placement-{name}" for name in ("observed", "predicted"))
 BY_EVICTION = ("DisruptionTarget", "EvictionByEvictionAPI")
-SCARCE = "nvidia.com/gpu"
 Json = dict[str, Any]
-Place = tuple[str, str]  # node and zone; zone "" is all of it
-ANY = "?"  # a zone that is not known yet
 
 
 @dataclass
@@ -46,8 +44,9 @@ class Plan:
     since: int
     victims: dict[str, str]  # key by uid
     had: dict[str, dict[Place, float]]  # what each held of the scarce resource
-    rest: dict[Place, float]  # what was held there by others
-    there: set[str]  # the owners of those others
+    owner: str
+    own: set[str]  # the owners of all of these
+    running: dict[str, dict[Place, float]]  # what pods of others held, by owner
     parts: set[str]  # victims that lose some of their slices
     usage: dict[str, float] = field(default_factory=dict)  # of quota for it, by uid
     left: float = 0.0  # of that quota once they have gone and the preemptor has come
@@ -56,6 +55,10 @@ class Plan:
     landed: dict[Place, float] = field(default_factory=dict)  # what the preemptor has in the end
     places: list[str] = field(default_factory=list)  # of the preemptor, as they were stored one after the other
     overtaken: bool = False  # the preemptor was admitted, and made room itself before its pods were where they go
+
+    def lasts(self, since: int, until: int) -> bool:
+        """Whether some of it is in a span of revisions."""
+        return self.since <= until and not 0 < self.until <= since
 
     @property
     def judged(self) -> bool:
@@ -78,8 +81,7 @@ class Preemptions:
         self.late: list[str] = []  # evictions that began under a plan and went on after it had ended
         self.requeued: Counter = Counter()  # by uid of the Workload
         self.refused: list[str] = []  # pods that a kubelet did not admit
-        self._claims: dict[str, int] = {}  # owner -> when it was first seen to have, or to be promised, a place
-        self._landings: dict[str, list[dict[Place, float]]] = {}  # owner -> what its pods held, each time it ran
+        self._stays = Stays()
 
     def active(self) -> list[Plan]:
         """Plans that are stored now."""
@@ -95,12 +97,10 @@ class Preemptions:
         if after is not None and new is not None and (before is None or _victims(before) != _victims(after)):
             self._began(key, new, after)
         self._placed(key, new)
-        if new is not None and new.get("status", {}).get("admission"):
-            self._claims.setdefault(owner_of(new), self._all.revision)
+        if (known := new or old) is not None:
+            self._stays.changed(owner_of(known), self._all.revision, _given(new))
         if new is None:
             return
-        if after is not None:
-            self._claims.setdefault(owner_of(new), self._all.revision)
         was, now = _condition(old, "Evicted"), _condition(new, "Evicted")
         uid = new["metadata"]["uid"]
         if now.get("status") == "True" and was.get("status") != "True" and now["reason"] == "Preempted":
@@ -130,12 +130,15 @@ class Preemptions:
 
     def _began(self, key: str, preemptor: Json, nomination: Json) -> None:
         victims = _victims(nomination)
-        plan = Plan(key, preemptor["metadata"]["uid"], self._all.revision, victims, {}, {}, set(), _parts(nomination))
+        mine = {owner_of(self._all.workloads[name]) for name in victims.values() if name in self._all.workloads}
+        owner, parts = owner_of(preemptor), _parts(nomination)
+        own = {owner, *mine}
+        plan = Plan(key, preemptor["metadata"]["uid"], self._all.revision, victims, {}, owner, own, {}, parts)
         for uid, name in victims.items():
             victim = self._all.workloads.get(name)
             if victim is None or victim["metadata"]["uid"] != uid:
                 continue  # it went while the plan was written
-            plan.usage[uid] = _usage(victim.get("status", {}).get("admission") or {})
+            plan.usage[uid] = _usage(_given(victim))
             if not victim.get("status", {}).get("admission"):
                 self._all.complain(f"{name} is to make room for {key}, and holds nothing")
             if victim["spec"].get("priority", 0) >= preemptor["spec"].get("priority", 0):
@@ -143,11 +146,11 @@ class Preemptions:
             if _nomination(victim) is not None:
                 self._all.complain(f"{name} is to make room for {key}, and waits for others to make room")
             plan.had[uid] = self._holds(self._all.pods_of(victim)) | self._to_come(victim)
-        mine = {owner_of(self._all.workloads[name]) for name in victims.values() if name in self._all.workloads}
-        others = [pod for pod in self._all.pods.values() if owner_of(pod) not in mine]
         plan.left = self._quota(plan)
-        plan.rest = self._holds(others)
-        plan.there = {owner_of(pod) for pod in others if pod["spec"].get("nodeName")}
+        others: dict[str, list[Json]] = {}
+        for pod in self._all.pods.values():
+            others.setdefault(owner_of(pod), []).append(pod)
+        plan.running = {owner: held for owner in others.keys() - own if (held := self._holds(others[owner]))}
         self.plans.append(plan)
 
     def _ended(self, key: str, now: Json | None) -> None:
@@ -185,9 +188,8 @@ class Preemptions:
         for workload in self._all.workloads.values():
             status = workload.get("status", {})
             leaves = workload["metadata"]["uid"] in going or _condition(workload, "Evicted").get("status") == "True"
-            admission = status.get("admission") or (_nomination(workload) or {}).get("admission")
-            if admission and not (leaves and "nomination" not in status):
-                used += _usage(admission)
+            if not leaves or "nomination" in status:
+                used += _usage(_given(workload))
         return self.quota - used
 
     # --- pods --------------------------------------------------------------------------------------------------------
@@ -267,50 +269,41 @@ class Preemptions:
         if len(pods) < sum(part.count for part in self._all.parts[name_of(workload)].values()):
             return
         held = self._holds(pods)
-        self._landings.setdefault(owner_of(workload), []).append(held)
+        self._stays.landed(owner_of(workload), held)
         for plan in self.plans:
             if plan.uid == workload["metadata"]["uid"] and plan.outcome == "admitted" and not plan.judged:
                 plan.landed = held
 
     def in_vain(self) -> list[str]:
         """Victims of plans that were carried out whose room was not needed. To be asked once all have landed."""
-        return [
-            f"{plan.victims[uid]} went for {plan.preemptor}, which needed none of its room: it had {plan.had[uid]}, "
-            f"that has {plan.landed} after {plan.places}; on these nodes others had "
-            f"{_near(plan.rest, plan.had[uid], plan.landed)}"
-            for plan in self.plans
-            if plan.landed
-            for uid in plan.had
-            if not self._needed(plan, uid)
-        ]
+        found = []
+        for plan in [plan for plan in self.plans if plan.landed]:
+            span = plan.since, plan.until
+            beside = self._stays.beside(plan.running, plan.own, span, self._going(plan))
+            for uid, had in plan.had.items():
+                if plan.usage[uid] > plan.left or beside.collides(plan.landed, had, self._zones(plan)):
+                    continue  # without it quota would not do, or room
+                nodes = {node for node, _ in plan.landed}
+                found.append(
+                    f"{plan.victims[uid]} went for {plan.preemptor}, which needed none of its room: it had {had}, "
+                    f"that has {plan.landed} after {plan.places}; {plan.left} of quota were left; on these nodes "
+                    f"{beside.told(nodes)}"
+                )
+        return found
 
-    def _needed(self, plan: Plan, victim: str) -> bool:
-        """Whether quota or room would not have done with the victim there: room in one of its places, beside others.
+    def _going(self, plan: Plan) -> Going:
+        """Who went for others at that time."""
+        others = [other for other in self.plans if other.uid != plan.uid and other.lasts(plan.since, plan.until)]
+        return Going({owner for one in others for owner in one.own - {one.owner}}, {one.owner for one in others})
 
-        That is the preemptor, who has to be on that node, those who were there when the plan was made, and those who
-        had been promised a place meanwhile: of pods that arrive together, the kubelet decides who gets which zone.
-        """
-        if plan.usage[victim] > plan.left:
-            return True  # without it the quota would not do
-        own = owner_of(self._all.workloads[plan.preemptor]) if plan.preemptor in self._all.workloads else ""
-        peers = [
-            held
-            for owner, landings in self._landings.items()
-            if owner != own and owner not in plan.there and self._claims.get(owner, plan.until + 1) <= plan.until
-            for held in landings[:1]
-        ]
-        nodes = {node for node, _ in plan.landed}
-        return any(
-            plan.landed.get(place, 0) + amount + plan.rest.get(place, 0) + sum(held.get(place, 0) for held in peers)
-            > self._room(place)
-            for where, amount in plan.had[victim].items()
-            for place in (plan.landed if where[1] == ANY else [where])
-            if place[0] == where[0] and place[0] in nodes
-        )
-
-    def _room(self, place: Place) -> float:
-        node, zone = place
-        return self.zone if zone else number(self._all.nodes[node]["status"]["allocatable"].get(SCARCE, 0))
+    def _zones(self, plan: Plan) -> dict[str, dict[str, float]]:
+        """By node of a preemptor, what each zone has there; where zones are not known, the node."""
+        found: dict[str, dict[str, float]] = {}
+        for node, zone in plan.landed:
+            room = number(self._all.nodes[node]["status"]["allocatable"].get(SCARCE, 0))
+            names = [f"node-{at}" for at in range(int(room // self.zone))] if zone else [""]
+            found[node] = dict.fromkeys(names, self.zone if zone else room)
+        return found
 
     def aligned(self, workload: Json, most: int = 1) -> list[str]:
         """Pods of a Workload that are in more zones than ``most``, or say nothing of zones."""
@@ -337,23 +330,24 @@ def _nomination(workload: Json | None) -> Json | None:
     return workload.get("status", {}).get("nomination") if workload is not None else None
 
 
-def _usage(admission: Json) -> float:
+def _given(workload: Json | None) -> list[Json]:
+    """What a Workload has, and what it is to have (beside that, where it grows)."""
+    status = (workload or {}).get("status", {})
+    return [found for name in ("admission", "nomination") if (found := status.get(name))]
+
+
+def _usage(given: list[Json]) -> float:
     """Of quota for the scarce resource."""
-    parts = admission.get("podSetAssignments", ())
+    parts = [part for one in given for part in one.get("podSetAssignments", ())]
     return sum(number(part.get("resourceUsage", {}).get(SCARCE, 0)) for part in parts)
 
 
 def _place(workload: Json | None) -> str:
     """Where a Workload has its slots, or is to have them."""
-    status = (workload or {}).get("status", {})
-    nomination, admission = status.get("nomination"), status.get("admission")
-    given = admission or (nomination or {}).get("admission") or {}
-    slices = [
-        f"{list(one['nodeLabels'].values())[-1]}={one['count']}"
-        for part in given.get("podSetAssignments", ())
-        for one in part.get("topologyAssignment", {}).get("slices", ())
-    ]
-    return ("" if admission else "nominated ") * bool(slices) + " ".join(slices)
+    admission = (workload or {}).get("status", {}).get("admission")
+    slots = slots_of([admission] if admission else _given(workload))
+    text = " ".join(f"{node}={amount:g}" for (node, _), amount in slots.items())
+    return ("" if admission else "nominated ") * bool(slots) + text
 
 
 def _victims(nomination: Json) -> dict[str, str]:
@@ -362,12 +356,6 @@ def _victims(nomination: Json) -> dict[str, str]:
 
 def _parts(nomination: Json) -> set[str]:
     return {victim["uid"] for victim in nomination.get("victims", ()) if victim.get("domains")}
-
-
-def _near(held: dict[Place, float], *places: dict[Place, float]) -> dict[Place, float]:
-    """What is on the same nodes."""
-    nodes = {node for each in places for node, _ in each}
-    return {place: amount for place, amount in held.items() if place[0] in nodes}
 
 
 def _condition(workload: Json | None, type_: str) -> Json:
