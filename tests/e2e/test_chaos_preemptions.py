@@ -241,8 +241,10 @@ def judge(seen):
     carried_out = [plan for plan in preemptions.plans if plan.outcome == "admitted"]
     victims = {uid for plan in carried_out for uid in plan.victims}
     assert len(victims) >= SIZE.preemptors // 2
-    assert set(preemptions.requeued) == victims, "who made room is who the plans say, no more and no less"
-    assert set(preemptions.evicted) <= victims  # one that was admitted a moment ago may have no pod yet that runs
+    # A plan that a budget ended after all may have cost others of its victims their pods: those go on leaving.
+    begun = {uid for plan in preemptions.plans if plan.outcome == "given up" for uid in plan.victims}
+    assert victims <= set(preemptions.requeued) <= victims | begun, "who made room is who the plans say"
+    assert set(preemptions.evicted) <= victims | begun  # who was admitted a moment ago may have no pod yet that runs
     assert preemptions.late == []
     assert not (vain := preemptions.in_vain()), "\n".join(vain)
     assert all(found["status"].get("failed", 0) == 0 for found in seen.jobs.values()), "an eviction is no failure"
