@@ -129,7 +129,8 @@ class FreeNumbers:
         budget.charge(budget.left - own.left)
         each = list(wanted.values())
         if groups is None or together is None:
-            return np.minimum(there[0] // each[0], limit)  # what is not simple stays -1
+            found = there[0] // each[0]
+            return np.minimum(found, limit, out=found)  # what is not simple stays -1
         found = np.full(len(together), NOT_SIMPLE, np.int64)
         for same, number in groups.known.items():
             fit = np.min([there[group[0]] // sum(each[at] for at in group) for group in same], axis=0)

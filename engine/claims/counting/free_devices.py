@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
 from engine.claims.allocate import prepare
 from engine.claims.budget import Budget
 from engine.claims.cel.selectors import Selectors
@@ -21,8 +23,7 @@ _REMEMBERED: Final = 1 << 16
 Grouping = tuple[tuple[int, ...], ...]  # of forms, those that mean the same devices together
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(msgspec.Struct, frozen=True, cache_hash=True):
     """A request that leaves open how many devices."""
 
     class_name: str
