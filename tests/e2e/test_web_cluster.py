@@ -111,7 +111,7 @@ async def _placed(here):
 async def test_a_person_logs_in_and_the_picture_goes_on_after_the_api_server_was_away(here):
     async with chromium.tab() as tab:
         await tab.open(here.link)
-        await tab.until("!!document.querySelector('#token')")
+        await tab.until("document.activeElement?.id === 'token'")
         await tab.call("Input.insertText", text=here.tokens["admin"])
         await tab.key("Enter", text="\r")
         await tab.until("performance.getEntriesByName('paint').length > 0")
@@ -183,7 +183,7 @@ async def test_what_an_event_says_is_text(here):
     await here.client.create(EVENTS, {"apiVersion": "events.k8s.io/v1", "kind": "Event", **body}, NAMESPACE)
     async with chromium.tab() as tab:
         await tab.open(here.link + f"#/map?workload={key}")
-        await tab.until("!!document.querySelector('#token')")
+        await tab.until("document.activeElement?.id === 'token'")
         await tab.call("Input.insertText", text=here.tokens["admin"])
         await tab.key("Enter", text="\r")
         await tab.until("/Warning: <img src=x/.test(document.querySelector('.events')?.innerText ?? '')")
