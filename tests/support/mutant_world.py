@@ -94,7 +94,7 @@ CACHES = {
     **dict.fromkeys(("ClaimCounter._answers", "ClaimCounter._sets", "ClaimCounter.claims", "Claim.requests"), 4096),
     **dict.fromkeys(("NodeCounts._names", "NodeCounts._values", "NodeCounts.left"), 4096),
     "Kind._known": 2 * 128,
-    "DeviceLedger._known": 256,  # of nodes that are in the table
+    **dict.fromkeys(("DeviceLedger._known", "NodePlaces._names"), 256),  # of nodes that are in the table
     "DeviceNode.labels": 256 * 4,
     **dict.fromkeys(("Tree.kept", "Shape._cached", "Shape.needs", "Shape.lacking", "CountedShape.emptied"), 4096),
     **dict.fromkeys(("Shape.by_plugin", "Shape.unpublished", "Selectors._programs", "Selectors._codes"), 4096),

@@ -229,8 +229,13 @@ class Reservations:
         return entry is not None and entry.workload.uid == uid
 
     def admit(self, entry: WorkloadEntry, admission: Admission, grant: AssumedAdmission) -> None:
-        """What was decided is stored."""
+        """What was decided is stored; not of a pod set that its job has no more (a role), which is held for nobody."""
         self.moving.pop(entry.key, None)
+        if any(admission.part(name) is None for name in grant.counts):
+            stored = self.grant_of(entry, admission)
+            self.queues.grant(self.state, entry.key, stored)
+            self.queues.gave_back(self.state, grant)
+            grant = stored
         self._keep(entry, admission, grant)
 
     def _keep(self, entry: WorkloadEntry, admission: Admission, grant: AssumedAdmission) -> None:

@@ -60,6 +60,34 @@ def store(world, record, **status):
     world.put("workload", msgspec.convert(plain, Workload))
 
 
+def test_what_a_pod_set_holds_that_its_job_has_no_more_is_given_back_when_the_next_admission_is_stored(world):
+    """A group whose pods of one role are gone grows by another role."""
+    job = queued(world, "train")
+    world.admit(job)
+    record, memory = entry_of(world, job), world.memory
+    other = dataclasses.replace(record.job.pod_sets[0], name="other", count=1, full=1)
+    record.view(record.job, dataclasses.replace(record.job, pod_sets=(other,)))
+    before = record.grant
+    found = Assignment(
+        pod_set="other",
+        flavor=before.assignments[0].flavor,
+        levels=before.assignments[0].levels,
+        requests=before.assignments[0].requests,
+        slices=(msgspec.structs.replace(before.assignments[0].slices[0], count=1),),
+    )
+    counts = {**before.counts, "other": 1}
+    flavors = {**before.flavors, "other": before.flavors["main"]}
+    amounts = {key: amount * 3 // 2 for key, amount in before.amounts.items()}
+    grown = dataclasses.replace(
+        before, counts=counts, flavors=flavors, amounts=amounts, assignments=(*before.assignments, found)
+    )
+    memory.queues.grant(memory.state, record.key, grown)
+    memory.admissions.admit(record, memory.reservations.admission_of(record, grown), grown)
+    assert [part.name for part in record.admission.parts] == ["other"]
+    assert [*record.slots_in] == [*record.grant.counts] == [*memory.state.assignments(record.key)] == ["other"]
+    assert memory.queues.quotas.used("cq", ("gpu", "cpu")) == 1000
+
+
 def test_quota_and_slots_are_held_together_and_a_restart_ends_with_the_same(world):
     job = queued(world, "train")
     slots = world.admit(job)
