@@ -130,6 +130,20 @@ async def again_and_again(step, seconds):
             await task
 
 
+@asynccontextmanager
+async def relabelled(claims, pods):
+    """Their tenant writes another label on each of these pods all the time while the block runs."""
+    steps = iter(range(10**6))
+
+    async def relabel():
+        for one in pods:
+            name = one["metadata"]["name"]
+            await claims.tenant.patch(PODS, name, claims.namespace, **label({"step": str(next(steps))}))
+
+    async with again_and_again(relabel, 0.2):
+        yield
+
+
 # --- turns -----------------------------------------------------------------------------------------------------------
 
 
@@ -169,14 +183,7 @@ async def test_pods_that_no_scheduler_takes_are_relabelled_so_that_others_wait_f
     for number, host in enumerate(hosts_of(siege)):
         await claims.plain(f"evil-{number}", 1, {**of_template("either"), **NOBODY, **at(host)})
     made = await sent(claims, *(f"evil-{number}" for number in range(8)))
-    steps = iter(range(10**6))
-
-    async def relabel():
-        for one in made:
-            name = one["metadata"]["name"]
-            await claims.tenant.patch(PODS, name, claims.namespace, **label({"step": str(next(steps))}))
-
-    async with again_and_again(relabel, 0.2):
+    async with relabelled(claims, made):
         await claims.others_run()
 
 
@@ -189,14 +196,8 @@ async def test_pods_behind_a_gate_of_the_tenants_own_are_relabelled_so_that_othe
         found = await claims.admin.list(PODS, claims.namespace)
         return len(found) == 8 and all(len(one["spec"]["schedulingGates"]) == 1 for one in found) and found
 
-    made, steps = await until(ours_is_gone, "our gate to be gone", seconds=30), iter(range(10**6))
-
-    async def relabel():
-        for one in made:
-            name = one["metadata"]["name"]
-            await claims.tenant.patch(PODS, name, claims.namespace, **label({"step": str(next(steps))}))
-
-    async with again_and_again(relabel, 0.2):
+    made = await until(ours_is_gone, "our gate to be gone", seconds=30)
+    async with relabelled(claims, made):
         await claims.others_run()
 
 
