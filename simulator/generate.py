@@ -13,6 +13,7 @@ The same arguments give the same jobs: random numbers come from ``random.Random(
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import accumulate, repeat
 from typing import Final, TypeVar
 
@@ -80,7 +81,23 @@ UNEVEN: Final = Mix(
     ),
     single=True,
 )
-MIXES: Final = {"training": TRAINING, "workers": WORKERS, "models": MODELS, "uneven": UNEVEN}
+
+
+class JobMix(StrEnum):
+    """The names of `MIXES`."""
+
+    TRAINING = "training"
+    WORKERS = "workers"
+    MODELS = "models"
+    UNEVEN = "uneven"
+
+
+MIXES: Final = {
+    JobMix.TRAINING: TRAINING,
+    JobMix.WORKERS: WORKERS,
+    JobMix.MODELS: MODELS,
+    JobMix.UNEVEN: UNEVEN,
+}
 SHORTEST: Final = 60.0
 LONGEST: Final = 1 / 3  # of the whole time
 # Jobs an hour of the day, in relation: few at night, a dip at noon.

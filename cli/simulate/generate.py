@@ -9,7 +9,7 @@ import typer
 from cli.output import Failure, stderr
 from cli.simulate import options as given
 from cli.simulate.trace import write
-from simulator.generate import MIXES, generate
+from simulator.generate import MIXES, JobMix, generate
 
 
 def command(
@@ -17,7 +17,7 @@ def command(
     seed: given.Seed = 1,
     span: given.Span = "30d",
     load: given.Load = 0.85,
-    mix: given.Mix = given.JobMix.TRAINING,
+    mix: given.Mix = JobMix.TRAINING,
     queues: given.Queues = 1,
     blocks: given.Blocks = 4,
     racks: given.Racks = 4,

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Annotated, Final
 
 import typer
@@ -14,22 +13,12 @@ from engine.cluster.nodes import path_in
 from engine.model import HOSTNAME_LABEL, Amounts
 from localcluster.kubelets.specs import EXAMPLE, parse_kubelet, parse_machine
 from localcluster.nodes import BLOCK_LABEL, RACK_LABEL, Fleet
-from simulator.generate import JobSite
+from simulator.generate import JobMix, JobSite
 from simulator.model import Cluster
 
 UNITS: Final = 8  # parts that a server without GPUs is shared in
 SPARE: Final = 8  # one part in so many of a node's CPU and memory is left to what else runs there
 MADE: Final = "A generated cluster"
-
-
-class JobMix(StrEnum):
-    """What jobs there are (`simulator.generate.MIXES`)."""
-
-    TRAINING = "training"
-    WORKERS = "workers"
-    MODELS = "models"
-    UNEVEN = "uneven"
-
 
 Blocks = Annotated[int, typer.Option(min=1, help="Blocks.", rich_help_panel=MADE)]
 Racks = Annotated[int, typer.Option(min=1, help="Racks in each block.", rich_help_panel=MADE)]

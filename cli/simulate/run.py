@@ -21,7 +21,7 @@ from cli.web import simulated
 from cli.web.simulated import Moment
 from clock import SYSTEM, Clock
 from crds.constants import DEFAULT_DOMAIN, Keys
-from simulator.generate import MIXES, generate
+from simulator.generate import MIXES, JobMix, generate
 from simulator.model import NAMESPACE, Cluster, Job, Options, Policy
 from simulator.results import Result
 from simulator.run import Simulation
@@ -154,7 +154,7 @@ def command(
     seed: given.Seed = 1,
     span: given.Span = "30d",
     load: given.Load = 0.85,
-    mix: given.Mix = given.JobMix.TRAINING,
+    mix: given.Mix = JobMix.TRAINING,
     policy: Policies = None,
     queues: given.Queues = 1,
     duration: Duration = "1h",
@@ -279,7 +279,7 @@ def _generated(
     seed: int,
     span: str,
     load: float,
-    mix: given.JobMix,
+    mix: JobMix,
 ) -> tuple[Job, ...]:
     """Jobs for a cluster that is ``made`` up, or for the recorded one where none is."""
     site = made.site() if made is not None else given.site_of(place)

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 from sim_factories import GPU, RACK, ends, make_cluster, make_job, simulate, waits
 
-from cli.simulate.options import JobMix
 from crds.settings import Settings
 from engine.model import Pod
 from engine.preemption.model import Strategy
 from queueing.model import ClusterQueue, FlavorQuotas, LocalQueue, NonPreemptible, Quota, ResourceGroup, Rules
-from simulator.generate import DAY, MIXES, JobSite, generate
+from simulator.generate import DAY, MIXES, JobMix, JobSite, generate
 from simulator.model import Options, Placing, Policy
 from simulator.results import End
 from simulator.run import Simulation
