@@ -29,13 +29,17 @@ def idle_leaves(table: Table, tree: Tree, requests: Amounts) -> Bools:
     rows, part = _held_by(table, requests)
     found = np.ones(tree.size, np.bool_)
     for row in rows:
-        found &= ~_in_use(table, row, part, tree.span)
+        found &= ~_in_use(table, row, part, tree.span, tree.spare)
     return found
 
 
-def _in_use(table: Table, row: int, part: int, nodes: slice | Ints) -> Bools:
-    whole: Ints = table.alloc[row, nodes]
-    found: Bools = table.free[row, nodes] < (whole - whole // part if part else whole)
+def _in_use(table: Table, row: int, part: int, nodes: slice | Ints, spare: Ints | None = None) -> Bools:
+    """``spare`` may lend memory of that size: fresh memory costs more than all the rest."""
+    most: Ints = table.alloc[row, nodes]
+    if part:
+        held = np.floor_divide(most, part, out=spare)
+        most = np.subtract(most, held, out=held)
+    found: Bools = table.free[row, nodes] < most
     return found
 
 
