@@ -3,7 +3,8 @@
 Rules
 - Nodes on which nobody waits, and whose devices look the same to a kind of pods, are counted once. What they look like,
   and what is in use, is a number of each node that all kinds have in common.
-- Where numbers of free devices decide, and nobody waits, all nodes are counted by division (`free_numbers`).
+- Where numbers of free devices decide, and nobody waits, all nodes are counted by division (`free_numbers`), each time
+  that somebody asks: what is kept and corrected are these numbers, which many kinds have in common.
 - One call takes so many steps at most, those for a first look at a kind of pods among them. Nodes that it does not come
   to count as 0, and are *left*. In each round (`DeviceCounts.next_round`) one of those who ask goes on with them.
   Namespaces take turns; of those of one namespace it is who has waited longest, and was seldom served: who makes ever
@@ -26,7 +27,7 @@ from engine.claims.counting.looks import DeviceState, DeviceView, NodeDevices
 from engine.devices.changes import ChangeLog
 from engine.devices.free_numbers import ManyNodes
 from engine.devices.kinds import CALL_STEPS, MOST_PODS, Kind
-from engine.devices.known_kinds import KnownKinds
+from engine.devices.known_kinds import KnownKinds, Varying
 from engine.devices.node_counts import Counting, NodeCounts, NodePlaces, each, grouped
 from engine.devices.of_node import BothStates
 
@@ -86,7 +87,15 @@ class _Numbers:
         self._states = NodeCounts()
         self._ids: dict[DeviceState, int] = {}
         self._number = numbers()
+        self._spare: Ints = np.zeros(0, np.int64)
         self.all = ManyNodes(*(nodes.places, log, nodes.there, devices, self.looks, self.states), bare=bare)
+
+    def lend(self) -> Ints:
+        """Memory for a number of each node, for questions that are asked one at a time."""
+        size = len(self._nodes.places.names())
+        if len(self._spare) != size:
+            self._spare = np.zeros(size, np.int64)
+        return self._spare
 
     def states(self) -> Ints:
         """``(nodes,) int64``, the same for nodes on which the same is in use."""
@@ -134,18 +143,23 @@ class DeviceCounts:
         self._shares: dict[str, Budget] = {}  # the same of a namespace that left something in the round before
 
     def counts(self, ask: DeviceAsk, budget: Budget | None = None) -> Ints:
-        """By table index, how many more pods fit each node. Do not modify."""
-        counting = self._counting(ask, budget or Budget(CALL_STEPS))
-        tally = self._kinds.counted(ask).now
-        found = tally.values(self._nodes.free, self._nodes.places, counting)
-        if tally.left and ask not in self._left:
+        """By table index, how many more pods fit each node. Do not modify; it holds until the next question."""
+        budget, kind = budget or Budget(CALL_STEPS), self._kinds.counted(ask)
+        found = self._divided(kind, self._now, budget) if not self._nodes.awaited() else None
+        if found is not None:
+            return found
+        found = kind.now.values(self._nodes.free, self._nodes.places, self._counting(ask, budget))
+        if kind.now.left and ask not in self._left:
             self._left[ask] = {self._kinds.tenant(ask)}
         return found
 
     def emptied(self, ask: DeviceAsk, budget: Budget | None = None) -> Ints:
         """As ``counts``, if no claim held anything, and nobody waited."""
-        counting = self._counting_bare(ask, budget or Budget(CALL_STEPS))
-        return self._kinds.counted(ask).bare.values(self._nodes.there, self._nodes.places, counting)
+        budget, kind = budget or Budget(CALL_STEPS), self._kinds.counted(ask)
+        found = self._divided(kind, self._bare, budget)
+        if found is not None:
+            return found
+        return kind.bare.values(self._nodes.there, self._nodes.places, self._counting_bare(ask, budget))
 
     def uncounted(self, ask: DeviceAsk, tenant: str = "") -> int:
         """On how many nodes it is not known yet how many such pods fit: ``counts`` or ``emptied`` is 0 there.
@@ -213,6 +227,21 @@ class DeviceCounts:
         now = tallies.now.go_on(places, self._counting(ask, budget))
         for place in (*now, *tallies.bare.go_on(places, self._counting_bare(ask, budget))):
             self._changed(place)
+
+    def _divided(self, kind: Kind | Varying, numbers: _Numbers, budget: Budget) -> Ints | None:
+        """What known numbers of free devices come to; None where these do not decide, or steps are left no more.
+
+        What a kind itself knows of nodes is not needed for that. Numbers that have to be corrected are so for all
+        kinds: that takes the steps of one call, whoever asks first.
+        """
+        if not isinstance(kind, Kind) or kind.forms is None or kind.refused or budget.left <= 0:
+            return None
+        if kind.now.left or kind.bare.left:
+            return None
+        own = Budget(CALL_STEPS)
+        found = self._kinds.free.divided(kind.forms, MOST_PODS, numbers.all, own, numbers.lend())
+        budget.charge(CALL_STEPS - own.left)
+        return found
 
     def _counting(self, ask: DeviceAsk, budget: Budget) -> Counting:
         def one(name: str) -> int | None:

@@ -101,6 +101,7 @@ class FreeNumbers:
         self._known = classes, selectors, views
         self._forms: Latest[Form, _Form] = Latest(FORMS_KEPT)
         self._together: Latest[tuple[Form, ...], _Together] = Latest(FORMS_KEPT)
+        self._undecided: set[tuple[Form, ...]] = set()  # on some nodes more decides, since devices changed
 
     @property
     def counters(self) -> list[FreeDevices]:
@@ -109,10 +110,30 @@ class FreeNumbers:
 
     def devices_changed(self) -> None:
         """Nodes have other devices than before."""
+        self._undecided.clear()
         for form in self._forms.values():
             form.devices_changed()
 
-    def pods(self, wanted: Mapping[Form, int], limit: int, nodes: ManyNodes, budget: Budget) -> Ints | None:
+    def divided(
+        self, wanted: Mapping[Form, int], limit: int, nodes: ManyNodes, budget: Budget, out: Ints
+    ) -> Ints | None:
+        """As `pods`, where all these forms were asked for before and decide on all nodes; None elsewhere.
+
+        ``out`` lends memory of that size.
+        """
+        if not all(map(self._forms.__contains__, wanted)) or (forms := tuple(wanted)) in self._undecided:
+            return None
+        found = self.pods(wanted, limit, nodes, budget, out)
+        if found is None or np.minimum.reduce(found, initial=0) >= 0:
+            return found
+        if len(self._undecided) >= FORMS_KEPT:
+            self._undecided.clear()
+        self._undecided.add(forms)
+        return None
+
+    def pods(
+        self, wanted: Mapping[Form, int], limit: int, nodes: ManyNodes, budget: Budget, out: Ints | None = None
+    ) -> Ints | None:
         """``(nodes,) int64``: on how many times these devices are free, `NOT_SIMPLE` where more than that decides.
 
         None where it takes more than the budget to know that of all nodes; then nothing of it is used up.
@@ -129,7 +150,7 @@ class FreeNumbers:
         budget.charge(budget.left - own.left)
         each = list(wanted.values())
         if groups is None or together is None:
-            found = there[0] // each[0]
+            found = np.floor_divide(there[0], each[0], out=out)
             return np.minimum(found, limit, out=found)  # what is not simple stays -1
         found = np.full(len(together), NOT_SIMPLE, np.int64)
         for same, number in groups.known.items():

@@ -226,9 +226,9 @@ class DeviceLedger:
     # -- reading ----------------------------------------------------------------------------------------------
 
     def counts(self, ask: DeviceAsk) -> Ints:
-        """By table index, how many more pods with these claims fit each node, `MOST_PODS` at most. Do not modify.
+        """By table index, how many more pods with these claims fit each node, `MOST_PODS` at most.
 
-        `UNLIMITED` where they ask for no devices.
+        `UNLIMITED` where they ask for no devices. Do not modify; it holds until the next question.
         """
         found = self.counting.counts(ask)
         others = self.waiting.nodes() if ask.aligned else self.waiting.aligned

@@ -97,6 +97,8 @@ CACHES = {
     **dict.fromkeys(("DeviceLedger._known", "NodePlaces._names"), 256),  # of nodes that are in the table
     "DeviceNode.labels": 256 * 4,
     "_Numbers._ids": 4096,  # states of devices; bounded as a whole
+    "_Numbers._spare": 256,  # by node in the table
+    "FreeNumbers._undecided": 128,
     **dict.fromkeys(("Tree.kept", "Shape._cached", "Shape.needs", "Shape.lacking", "CountedShape.emptied"), 4096),
     **dict.fromkeys(("Shape.by_plugin", "Shape.unpublished", "Selectors._programs", "Selectors._codes"), 4096),
     "Program._reads": 4096,

@@ -112,6 +112,51 @@ def test_another_number_of_devices_asks_no_node(monkeypatch):
     assert not looked
 
 
+def test_nothing_is_looked_up_for_pods_of_forms_that_are_known():
+    cluster = Cluster()
+    assert cluster.fits(asked(1)) == {"a": 4, "b": 4, "c": 4, "d": 4}
+    devices = cluster.cluster.devices
+    assert devices.counts(asked(2)).tolist() == devices.emptied(asked(2)).tolist() == [2, 2, 2, 2]
+    assert devices._asked.kind(asked(2)).seen is None
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_counts_hold_while_others_come_to_wait_and_go(seed):
+    dice, kinds_of_pods = random.Random(seed), [asked(count) for count in (1, 2, 3)]
+    cluster, held, waiting = Cluster(), dict.fromkeys("abcd", 0), []
+    devices = cluster.cluster.devices
+    for turn in range(60):
+        if waiting and dice.random() < 0.6:
+            devices.waiting.add(waiting.pop(), ONE, -1)
+        elif dice.random() < 0.3:
+            waiting.append(dice.choice("abcd"))
+            devices.waiting.add(waiting[-1], ONE, 1)
+        name = dice.choice("abcd")
+        held[name] = dice.randint(0, 4)
+        devices.set_uses(f"ns/{name}", used(name, *range(held[name])))
+        count = dice.randint(1, 3)
+        left = {one: 4 - held[one] - waiting.count(one) for one in held}
+        assert cluster.fits(kinds_of_pods[count - 1]) == {one: max(free, 0) // count for one, free in left.items()}, (
+            turn
+        )
+        assert devices.emptied(kinds_of_pods[count - 1]).tolist() == [4 // count] * 4
+
+
+def test_nothing_is_divided_in_vain_until_devices_change(monkeypatch):
+    cluster, divided = Cluster(), []
+    pods_by_division = FreeNumbers.pods
+    monkeypatch.setattr(FreeNumbers, "pods", lambda *given: divided.append(1) or pods_by_division(*given))
+    shared = [device(f"gpu-{at}") | {"allowMultipleAllocations": True} for at in range(4)]
+    cluster.cluster.devices.set_slice("d-gpus", read_slice(resource_slice(*shared, pool="d", nodeName="d")))
+    for held in range(4):
+        cluster.cluster.devices.set_uses("ns/held", used("a", *range(held)))
+        assert cluster.fits(ONE) == {"a": 4 - held, "b": 4, "c": 4, "d": kinds.MOST_PODS}
+    assert len(divided) == 2  # by the kind, and once by what is known of the form
+    cluster.cluster.devices.set_slice("d-gpus", gpus("d", 2))
+    assert cluster.fits(ONE) == {"a": 1, "b": 4, "c": 4, "d": 2}
+    assert len(divided) == 3
+
+
 def test_a_node_on_which_others_wait_is_asked_by_itself():
     cluster = Cluster()
     cluster.cluster.devices.waiting.add("a", ONE, 3)
