@@ -2,8 +2,9 @@
 
 The same Jobs are created by the same client with the same concurrency; plain ones carry no topology request, and
 nothing of Topogate is installed. With the variants ``queue`` (one) and ``queues`` (several) they go through queues
-besides, so they are born suspended and wait for quota. All Jobs are Indexed, as users send them. Variants alternate,
-each run has a control plane of its own. Pods are counted by one watch that gets a single event a pod, so that the
+besides, so they are born suspended and wait for quota; with ``kueue`` through one of a real Kueue, with its topologies,
+and nothing of Topogate. All Jobs are Indexed, as users send them. Variants alternate, each run has a control plane of
+its own. Pods are counted by one watch that gets a single event a pod, so that the
 measuring costs next to nothing.
 """
 
@@ -20,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.harness import report
+from benchmarks.harness import kueue, report
 from benchmarks.harness.goals import GOALS
 from benchmarks.harness.plane import TOPOGATE, Plane, plane
 from crds.constants import API_VERSION, Keys
@@ -35,9 +36,12 @@ HOSTS = 16  # nodes a rack
 RACKS = 20  # racks a block
 CREATORS = 16  # Jobs created at a time
 PATIENCE_SECONDS = 300.0
-VARIANTS = ("plain", "topogate")  # and "queue", "queues"
+VARIANTS = ("plain", "topogate")  # and "queue", "queues", "kueue"
+OWN = (*TOPOGATE, kueue.NAME)  # processes beside the control plane's; Kueue is alone where it is
 MB = 1e6
+Body = dict[str, Any]
 GOAL_CALLS = 0.4  # of the controller's a pod, beyond the patches that let pods go
+GOAL_KUEUE = 1.5  # times its rate, through one queue
 GOAL_MEMORY = 180.0  # MB at most of webhook and ungater together, on as many nodes as is the default
 USUAL_NODES = 640
 
@@ -129,7 +133,7 @@ def parser(name: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--repeat", type=int, default=5, help="runs of each variant (default %(default)s)")
     parser.add_argument(
-        "--variants", default=",".join(VARIANTS), help="of plain, topogate, queue, queues; default %(default)s"
+        "--variants", default=",".join(VARIANTS), help="of plain, topogate, queue, queues, kueue; default %(default)s"
     )
     parser.add_argument("--queues", type=int, default=10, help="queues of variant queues (default %(default)s)")
     parser.add_argument("--requests", action="store_true", help="count API calls by user, by the audit log")
@@ -158,17 +162,15 @@ async def _one(shape: Shape, variant: str, options: argparse.Namespace) -> Run:
     async def before(made: Plane) -> None:
         await _make_queues(made.client, queues, len(fleet))
 
-    async with plane(fleet, topogate=variant != "plain", audit=options.requests, python=python, before=before) as made:
+    real = await asyncio.to_thread(kueue.Kueue.find, print) if variant == kueue.NAME else None
+    ours = real is None and variant != "plain"
+    async with plane(fleet, topogate=ours, beside=real, audit=options.requests, python=python, before=before) as made:
         if python is not None and made.components is not None:
             for name in TOPOGATE:
                 os.kill(made.components.pid(name), signal.SIGUSR1)  # the start is over: profile from here
         run = await measure(made, shape, variant, queues)
-        if options.logs and made.components is not None:
-            options.logs.mkdir(parents=True, exist_ok=True)
-            for name in TOPOGATE:
-                (options.logs / f"{name}-{shape.jobs}x{shape.pods}.log").write_bytes(
-                    made.components.log(name).read_bytes()
-                )
+        if options.logs:
+            made.keep_logs(options.logs, f"{shape.jobs}x{shape.pods}")
         return run
 
 
@@ -201,7 +203,7 @@ async def _make_queues(client: Client, queues: int, nodes: int) -> None:
 
 async def measure(made: Plane, shape: Shape, variant: str, queues: int = 0) -> Run:
     """Create the Jobs of ``shape`` and wait until all their pods run. TimeoutError after ``PATIENCE_SECONDS``."""
-    bodies = list(_bodies(shape, topology=variant != "plain", queues=queues))
+    bodies = list(_bodies(shape, variant, queues))
     made.requests()  # what was called before is not ours
     running = _Running(made.client, shape.total)
     watching = asyncio.create_task(running.informer.run())
@@ -238,15 +240,16 @@ async def measure(made: Plane, shape: Shape, variant: str, queues: int = 0) -> R
     )
 
 
-def _bodies(shape: Shape, *, topology: bool, queues: int) -> Iterator[bytes]:
-    keys = Keys()
-    key = keys.required[0] if shape.policy == "required" else keys.preferred[0]
+def _bodies(shape: Shape, variant: str, queues: int) -> Iterator[bytes]:
+    keys, required = Keys(), shape.policy == "required"
+    topology = {(keys.required if required else keys.preferred)[0]: RACK_LABEL} if variant != "plain" else {}
     for number in range(shape.jobs):
         labels = {keys.queue_name: f"queue-{number % queues}"} if queues else {}
-        yield encode(_job(f"bench-{number}", shape.pods, {key: RACK_LABEL} if topology else {}, labels))
+        job = _job(f"bench-{number}", shape.pods, topology, labels)
+        yield encode(kueue.asked(job, RACK_LABEL, required=required) if variant == kueue.NAME else job)
 
 
-def _job(name: str, pods: int, annotations: dict[str, str], labels: dict[str, str]) -> dict[str, Any]:
+def _job(name: str, pods: int, annotations: dict[str, str], labels: dict[str, str]) -> Body:
     resources = {"requests": {"cpu": "8", "memory": "64Gi"}, "limits": {"nvidia.com/gpu": "1"}}
     container = {"name": "main", "image": "registry.example/train:1", "resources": resources}
     return {
@@ -316,7 +319,7 @@ async def _racks(client: Client) -> dict[str, set[tuple[str, str]]]:
 def _say(run: Run) -> None:
     print(
         f"{run.shape}, {run.variant}: {run.seconds:.2f} s, {run.rate:.1f} Jobs/s,"
-        f" {run.cpu_ms(*TOPOGATE):.2f} ms CPU a pod in Topogate",
+        f" {run.cpu_ms(*OWN):.2f} ms CPU a pod of its own",
         flush=True,
     )
 
@@ -332,15 +335,18 @@ def _print(runs: Sequence[Run], nodes: int) -> None:
     processes = Counter(name for run in runs for name in run.cpu)
     report.table(
         "CPU milliseconds a pod",
-        ["", *processes, "webhook + ungater", "all", "calls a pod", "MB at most"],
+        ["", *processes, "its own", "all", "calls a pod", "MB at most"],
         [_costs(variant, found, list(processes)) for variant, found in by_variant.items()],
-        note="calls of the controller, but the patches that let pods go; MB of webhook and ungater together",
+        note="its own and MB: of webhook and ungater, or of Kueue; calls but the patches that let pods go",
     )
     for variant, found in by_variant.items():
-        if variant != "plain":
+        if variant not in {"plain", kueue.NAME}:
             _state(f"{runs[0].shape}, {variant}", found, base, nodes)
         if found[-1].requests:
             _print_requests(variant, found[-1])
+    if "queue" in by_variant and kueue.NAME in by_variant:
+        times = report.ratio(_seconds(by_variant[kueue.NAME]), _seconds(by_variant["queue"]))
+        GOALS.at_least(f"{runs[0].shape}, queue: times Kueue's rate", times, GOAL_KUEUE, "")
 
 
 def _state(what: str, runs: Sequence[Run], base: float | None, nodes: int) -> None:
@@ -348,7 +354,7 @@ def _state(what: str, runs: Sequence[Run], base: float | None, nodes: int) -> No
     targets = runs[0].targets
     GOALS.at_least(f"{what}: share of plain's rate", report.ratio(base, _seconds(runs)), targets.rate, "")
     GOALS.at_most(f"{what}: calls a pod beyond the patch", _calls_a_pod(runs), GOAL_CALLS, "")
-    GOALS.at_most(f"{what}: own CPU a pod", report.median(run.cpu_ms(*TOPOGATE) for run in runs), targets.own, "ms")
+    GOALS.at_most(f"{what}: own CPU a pod", report.median(run.cpu_ms(*OWN) for run in runs), targets.own, "ms")
     everything = report.median(run.cpu_ms(*run.cpu) for run in runs)
     GOALS.at_most(f"{what}: CPU of all processes a pod", everything, targets.everything, "ms")
     if nodes == USUAL_NODES:
@@ -364,8 +370,8 @@ def _calls_a_pod(runs: Sequence[Run]) -> float | None:
 
 
 def _megabytes(runs: Sequence[Run]) -> float | None:
-    """The most that webhook and ungater had resident, together."""
-    return report.median(sum(run.peak.get(name, 0) for name in TOPOGATE) / MB for run in runs)
+    """The most that webhook and ungater had resident, together, or Kueue."""
+    return report.median(sum(run.peak.get(name, 0) for name in OWN) / MB for run in runs)
 
 
 def _times(variant: str, runs: Sequence[Run], base: float | None) -> list[object]:
@@ -381,7 +387,7 @@ def _costs(variant: str, runs: Sequence[Run], processes: Sequence[str]) -> list[
         return report.median(run.cpu_ms(*names) for run in runs if any(name in run.cpu for name in names))
 
     each = (middle(name) for name in processes)
-    return [variant, *each, middle(*TOPOGATE), middle(*processes), _calls_a_pod(runs), _megabytes(runs) or None]
+    return [variant, *each, middle(*OWN), middle(*processes), _calls_a_pod(runs), _megabytes(runs) or None]
 
 
 def _print_requests(variant: str, run: Run) -> None:

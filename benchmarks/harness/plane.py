@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from benchmarks.harness import kueue
 from cli.install import installation, waiting
 from cli.install.installation import Requested
 from cli.run.components import Components
@@ -19,7 +20,7 @@ from kube.client import Client
 from kube.resources import RESOURCE_FLAVORS
 from localcluster import API_SERVER, LocalCluster, Options
 from localcluster.nodes import BLOCK_LABEL, GROUP_LABEL, HOSTNAME_LABEL, RACK_LABEL, Fleet, add_nodes, wait_ready
-from localcluster.process import usage
+from localcluster.process import Component, usage
 from localcluster.programs.binaries import Binaries
 from manifests import render
 
@@ -50,6 +51,7 @@ class Plane:
     cluster: LocalCluster
     client: Client
     components: Components | None = None
+    kueue: Component | None = None
     audit: Path | None = None
     _audited: int = field(default=0, repr=False)
 
@@ -58,6 +60,8 @@ class Plane:
         pids = dict(self.cluster.pids)
         if self.components is not None:
             pids |= {name: self.components.pid(name) for name in TOPOGATE}
+        if self.kueue is not None and self.kueue.pid is not None:
+            pids[kueue.NAME] = self.kueue.pid
         found = {name: usage(pid) for name, pid in pids.items()}
         return Usage(
             {name: cpu for name, (_, cpu) in found.items()},
@@ -74,6 +78,15 @@ class Plane:
             if sum(now.since(before).values()) < QUIET_CORES:
                 return
             before = now
+
+    def keep_logs(self, folder: Path, shape: str) -> None:
+        """Copy the logs of what runs beside the control plane."""
+        folder.mkdir(parents=True, exist_ok=True)
+        logs = {name: self.components.log(name) for name in TOPOGATE} if self.components is not None else {}
+        if self.kueue is not None:
+            logs[kueue.NAME] = self.kueue.log
+        for name, log in logs.items():
+            (folder / f"{name}-{shape}.log").write_bytes(log.read_bytes())
 
     def requests(self) -> Counter[str]:
         """Calls to the API server since the last reading, by user, verb and resource; empty without ``audit``."""
@@ -101,13 +114,15 @@ async def plane(
     fleet: Fleet,
     *,
     topogate: bool,
+    beside: kueue.Kueue | None = None,
     audit: bool = False,
     python: Mapping[str, Sequence[str]] | None = None,
     before: Callable[[Plane], Awaitable[None]] | None = None,
 ) -> AsyncIterator[Plane]:
     """A new control plane with the nodes of ``fleet``; gone afterwards.
 
-    ``topogate``: installed, its components running as processes under their own roles. ``audit``: count requests (which
+    ``topogate``: installed, its components running as processes under their own roles. ``beside``: Kueue instead, with
+    one queue. ``audit``: count requests (which
     costs the API server some CPU). ``python``: component -> arguments of the interpreter, to run it under a profiler.
     ``before``: called when the nodes are ready and Topogate is installed, but does not run yet.
     """
@@ -122,12 +137,16 @@ async def plane(
         if topogate:
             made.components = await stack.enter_async_context(Components(cluster, client, python=python or {}))
             await install(client, made.components.webhook_url)
+        if beside is not None:
+            made.kueue = await stack.enter_async_context(kueue.installed(beside, cluster, client))
         await add_nodes(client, fleet)
         await wait_ready(client, fleet.names(), timeout=120)
         if before is not None:
             await before(made)
         if made.components is not None:
             await asyncio.gather(*(made.components.start(name) for name in TOPOGATE))
+        if made.kueue is not None:
+            await kueue.start(made.kueue, client, len(fleet))
         await made.quiet()
         yield made
 

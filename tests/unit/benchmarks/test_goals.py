@@ -99,7 +99,7 @@ def test_the_whole_path_has_other_goals_through_queues_and_for_one_large_job(sta
 
 
 def test_the_jobs_of_the_whole_path_are_indexed():
-    (body,) = whole_path._bodies(whole_path.Shape(1, 5, "required"), topology=True, queues=1)
+    (body,) = whole_path._bodies(whole_path.Shape(1, 5, "required"), "topogate", 1)
     job = json.loads(body)
     assert job["spec"]["completionMode"] == "Indexed"
     assert job["metadata"]["labels"] == {Keys().queue_name: "queue-0"}
@@ -126,3 +126,12 @@ def test_victims_have_goals_by_how_many_there_are(stated):
     preempt._state(pods, racks, [{"nodes": 640, "cpu_ms": 4.5}])
     stated.keep("preempt")
     assert list(verdicts(stated).values()) == ["met", "met", "met", "MISSED", "MISSED"]
+
+
+def test_one_queue_is_compared_with_kueue_where_that_was_measured(stated):
+    kueue = {"cpu": {"kueue": 24.0, "etcd": 36.0}, "calls": None}
+    whole_path._print([run("plain", 8.0, calls=None), run("queue", 10.0), run("kueue", 16.0, **kueue)], 640)
+    stated.keep("both")
+    of = {what: (goal, verdict) for _, what, _, goal, verdict in stated.rows()}
+    assert of["400 x 5 required, queue: times Kueue's rate"] == (">= 1.5", "met")
+    assert not any("kueue:" in what for what in of)
