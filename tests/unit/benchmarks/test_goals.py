@@ -5,7 +5,7 @@ import json
 import pytest
 
 import benchmarks.__main__ as program
-from benchmarks import placement, preempt, whole_path
+from benchmarks import claims, placement, preempt, whole_path
 from benchmarks.harness import goals, report
 from crds.constants import Keys
 
@@ -13,7 +13,7 @@ from crds.constants import Keys
 @pytest.fixture
 def stated(monkeypatch, tmp_path):
     made = goals.Goals()
-    for module in (report, placement, preempt, whole_path):
+    for module in (report, claims, placement, preempt, whole_path):
         monkeypatch.setattr(module, "GOALS", made)
     monkeypatch.setattr(report, "RESULTS", tmp_path)
     return made
@@ -135,3 +135,11 @@ def test_one_queue_is_compared_with_kueue_where_that_was_measured(stated):
     of = {what: (goal, verdict) for _, what, _, goal, verdict in stated.rows()}
     assert of["400 x 5 required, queue: times Kueue's rate"] == (">= 1.5", "met")
     assert not any("kueue:" in what for what in of)
+
+
+def test_claims_are_compared_with_plain_amounts_and_one_change_is_not(stated):
+    found = [("new", 0.2, 0.125), ("selector", 40.0, 0.2), ("one change", 0.9, 0.1)]
+    claims._state(found, {"longest_ms": 600.0, "refused": None})
+    claims._state([], {"longest_ms": 1.0, "refused": "too many steps"})
+    stated.keep("claims")
+    assert [verdict for _, _, _, _, verdict in stated.rows()] == ["met", "MISSED", "met", "MISSED", "MISSED"]
