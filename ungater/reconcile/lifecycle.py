@@ -256,7 +256,9 @@ def _carried(
         case lifecycle.Deactivate(reason=reason, message=message):
             yield Deactivate(reason, message)
         case lifecycle.Start():
-            yield Start()
+            # A controller that has not seen yet that its job was suspended would delete pods of the new run for it.
+            if entry.job.resumed_at is None:
+                yield Start()
         case lifecycle.LookAgain(at=at):
             yield RequeueAfter(max(0.0, at - wall))
 

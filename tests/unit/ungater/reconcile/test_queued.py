@@ -174,6 +174,13 @@ def test_after_a_restart_the_time_of_the_suspension_tells_by_whom_it_was():
         assert evict.reason == Reason.SUSPENDED
 
 
+def test_it_is_not_started_before_its_controller_has_seen_that_it_was_suspended():
+    seen = {"type": "Suspended", "status": "False", "lastTransitionTime": timestamp(WALL - 60)}
+    assert run(held(suspend=True, status={"conditions": [seen]})) == [], "it would delete the new run's pods"
+    seen |= {"status": "True", "lastTransitionTime": timestamp(WALL - 30)}
+    assert run(held(suspend=True, status={"conditions": [seen]})) == [i.Start()]
+
+
 def test_pods_that_are_not_ready_in_time_put_it_back_and_at_the_limit_for_good():
     steps = run(held(pods=[bound()]), WALL + 60)
     assert [step.reason for step in steps if isinstance(step, i.Evict)] == [Reason.PODS_READY_TIMEOUT]
