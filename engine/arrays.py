@@ -1,9 +1,13 @@
-"""Arrays of numbers: their type, ranges of them, and which are largest."""
+"""Arrays of numbers: their type, ranges of them, which differ, and which are largest."""
+
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
+
+SORTED: Final = 512  # up to so many values, sorting all of them beats looking for the edge
 
 
 def ranges(starts: Ints, ends: Ints) -> Ints:
@@ -11,9 +15,24 @@ def ranges(starts: Ints, ends: Ints) -> Ints:
     if len(starts) == 1:
         return np.arange(starts[0], ends[0])
     sizes = ends - starts
-    before = np.cumsum(sizes) - sizes
-    found: Ints = np.arange(int(sizes.sum())) + np.repeat(starts - before, sizes)
+    found: Ints = (ends - sizes.cumsum()).repeat(sizes)
+    found += np.arange(len(found))
     return found
+
+
+def quotient(values: Ints, by: int, out: Ints | None) -> Ints:
+    """Rounded down, as ``//``; by a power of two, which most amounts of memory are, in a third of the time."""
+    if by & (by - 1):
+        return np.floor_divide(values, by, out=out)
+    return np.right_shift(values, by.bit_length() - 1, out=out)
+
+
+def distinct(values: Ints) -> Ints:
+    """The values of an ascending array, each once."""
+    first = np.empty(len(values), np.bool_)
+    first[:1] = True
+    np.not_equal(values[1:], values[:-1], out=first[1:])
+    return values[first]
 
 
 def capped(sizes: Ints, owner: Ints, codes: NDArray[np.int32], most: Ints) -> Ints:
@@ -39,9 +58,13 @@ def highest(values: Ints, count: int) -> Ints:
 
     numpy's partition of positions takes any of equal values, and not the same on every processor.
     """
+    if len(values) <= SORTED:
+        found: Ints = (-values).argsort(kind="stable")[:count]
+        found.sort()
+        return found
     edge = np.partition(values, -count)[-count]
     chosen = values > edge
     equal = (values == edge).nonzero()[0]
     chosen[equal[: count - int(np.count_nonzero(chosen))]] = True
-    found: Ints = chosen.nonzero()[0]
-    return found
+    places: Ints = chosen.nonzero()[0]
+    return places

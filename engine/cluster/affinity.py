@@ -130,9 +130,11 @@ def device_caps(state: ClusterState, tree: Tree, pod_set: PodSet, *, emptied: bo
 
 def _with_devices(state: ClusterState, found: ConstrainedCounts, pod_set: PodSet) -> ConstrainedCounts:
     common, ask, tree = state.cluster.devices.common, pod_set.devices, found.tree
+    if ask is None:
+        return found
     if caps := device_caps(state, tree, pod_set):
         found = replace(found, caps=(*found.caps, *caps))
-    if ask is None or not ask.shared or not common.spread(ask):
+    if not ask.shared or not common.spread(ask):
         return found
     numbers, where = common.together(ask)
     leaf, numbers = found.counts.leaf, numbers[tree.span]

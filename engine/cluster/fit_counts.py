@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from engine.arrays import Ints
+from engine.arrays import Ints, distinct, quotient
 from engine.claims.asks import DeviceAsk
 from engine.claims.read.asks import resources_of
 from engine.cluster.filters import NodeColumns, NodeFilter, Selection
@@ -29,8 +29,8 @@ MOST: Final = (1 << 31) - 1  # pods in one tree that are told apart
 PODS_OF_A_NODE: Final = 4096  # nobody asks a kubelet for more
 _NOTHING: Final[frozenset[str]] = frozenset()
 _PASSING: Final = frozenset({Reason.NODE_NOT_READY, Reason.NODE_UNSCHEDULABLE, Reason.OTHER_COMPUTE_DOMAIN})
-_SEPARATE: Final = 4  # up to here, changes are applied one by one; beyond, they are merged first
-_SMALL: Final = 8192  # a tree of so many leaves is counted anew in the time of two corrections
+_SMALL: Final = 8192  # a tree of so many leaves is counted anew in the time that merging changes takes
+_MANY: Final = 24  # of a larger one, if one leaf in so many changed
 
 
 class Counts:
@@ -39,17 +39,12 @@ class Counts:
     ``peak`` bounds the leaf counts from above: corrections only raise it.
     """
 
-    __slots__ = ("_peak", "_tree", "grid", "leaf", "levels", "seen")
+    __slots__ = ("_peak", "_tree", "leaf", "levels", "seen")
 
     def __init__(self, tree: Tree, leaf: Ints, seen: int = 0) -> None:
         self._tree = tree
         self._peak = -1
         self.leaf = leaf
-        rows, columns = tree.grid
-        base = leaf.base
-        self.grid: Ints | None = None  # the leaf counts as a matrix, a row for each domain just above
-        if rows and base is not None and base.size == rows * columns:
-            self.grid = base.reshape(rows, columns)
         self.levels: list[Ints | None] = [None] * tree.leaf + [leaf]
         self.seen = seen
 
@@ -68,6 +63,20 @@ class Counts:
             found = self.levels[rank] = np.add.reduceat(below, self._tree.children[rank][:-1]) if len(below) else below
         return found
 
+    def grid(self, rank: int) -> Ints | None:
+        """What is below the domains of ``rank`` as a matrix, a row for each of them, zeros at the end; do not modify.
+
+        None where the tree is irregular, or where leaves would have to be copied.
+        """
+        rows, columns = self._tree.grids[rank]
+        below = self.at(rank + 1)
+        if len(below) != rows * columns and rank + 1 < self._tree.leaf and rows:
+            found = np.zeros(rows * columns, np.int64)
+            found[: len(below)] = below
+            return found.reshape(rows, columns)
+        whole = below if below.base is None else below.base
+        return whole.reshape(rows, columns) if rows and whole.size == rows * columns else None
+
     def caught_up(self, seen: int) -> None:
         """Every change before position ``seen`` of the log is in them."""
         self.seen = seen
@@ -76,8 +85,8 @@ class Counts:
         """Set the counts of some leaves (unique), and what follows from them."""
         change = counts - self.leaf[leaves]
         self.leaf[leaves] = counts
-        if self._peak >= 0:
-            self._peak = max(self._peak, int(counts.max(initial=0)))
+        if self._peak >= 0 and len(counts):
+            self._peak = max(self._peak, int(counts[counts.argmax()]))
         for rank, level in enumerate(self.levels[:-1]):
             if level is not None:
                 np.add.at(level, self._tree.owners[rank][leaves], change)
@@ -109,10 +118,10 @@ class Shape:
 
     @property
     def _columns(self) -> tuple[Ints, Ints]:
-        """Rows, and amounts as a column."""
+        """Rows and amounts, both as columns."""
         if self._cached is None:
             needs = np.array(self.needs, np.int64)
-            self._cached = needs[:, 0], needs[:, 1:]
+            self._cached = needs[:, :1], needs[:, 1:]
         return self._cached
 
     @property
@@ -243,10 +252,10 @@ class Shape:
         for row, amount in self.needs:
             part: Ints = have[row][selection]
             if found is None:
-                found = part if amount == 1 else np.floor_divide(part, amount, out=out)
+                found = part if amount == 1 else quotient(part, amount, out)
                 continue
             if amount != 1:
-                part = spare = np.floor_divide(part, amount, out=spare)
+                part = spare = quotient(part, amount, spare)
             out = found = np.minimum(found, part, out=out)
         assert found is not None  # noqa: S101  (there is at least one need)
         return np.maximum(found, 0, out=out)
@@ -256,9 +265,10 @@ class Shape:
         if not self.needs:
             return self._whole(table.free, index, None, None)
         rows, amounts = self._columns
-        whole = table.free.reshape(-1)[table.offsets[rows] + index] // amounts
-        found: Ints = np.maximum(np.minimum.reduce(whole), 0)
-        return found
+        whole = table.free.reshape(-1).take(rows * table.capacity + index)
+        whole //= amounts
+        found: Ints = np.minimum.reduce(whole)
+        return np.maximum(found, 0, out=found)
 
 
 def attach(found: Ints, have: Ints, missing: Ints, own: int) -> None:
@@ -309,12 +319,11 @@ class CountedShape:
     def refresh(self, nodes: NodeColumns, tree: Tree) -> None:
         """Apply every change since the counts were made."""
         table, shape, counts = nodes.table, self.shape, self.counts
-        batches = _changed(table, tree, counts.seen)
-        if batches is None:
+        leaves = _changed(table, tree, counts.seen)
+        if leaves is None:
             self.counts = Counts(tree, shape.fit(nodes, tree.span, counts.leaf, tree.spare), table.log_end)
             return
-        for leaves in batches:
-            counts.correct(leaves, shape.fit(nodes, tree.where(leaves)))
+        counts.correct(leaves, shape.fit(nodes, tree.where(leaves)))
         counts.caught_up(table.log_end)
 
     def most_emptied(self, nodes: NodeColumns, tree: Tree, rank: int) -> int:
@@ -360,26 +369,25 @@ def known_shape(nodes: NodeColumns, tree: Tree, pod_set: PodSet) -> CountedShape
     return known
 
 
-def _changed(table: Table, tree: Tree, since: int) -> list[Ints] | None:
-    """Batches of leaves (unique in each) that changed; None where counting anew is cheaper or the log is gone."""
+def _changed(table: Table, tree: Tree, since: int) -> Ints | None:
+    """The leaves (each once) that changed; None where counting anew is cheaper or the log is gone."""
     if since < table.log_start:
         return None
-    batches: list[Ints] = []
+    batches: dict[int, Ints] = {}  # by identity: what is held and given back is the same array
     single: set[int] = set()
-    before: Ints | None = None
     changes = 0
     for entry in table.log[since - table.log_start :]:
         if isinstance(entry, int):
             single.add(entry)
-            continue
-        if entry[1] is before:
-            continue  # held and given back
-        before = entry[1]
-        leaves = before if entry[0] is tree else tree.leaves_among(entry[0].where(entry[1]))
-        batches.append(leaves)
-        changes += len(leaves)
-    if single:
-        batches.append(tree.leaves_among(np.array(list(single), np.int64)))
-    if (changes + len(single)) * 3 > tree.size or (len(batches) > 1 and tree.size <= _SMALL):
+        elif id(entry[1]) not in batches:
+            batches[id(entry[1])] = entry[1] if entry[0] is tree else tree.leaves_among(entry[0].where(entry[1]))
+            changes += len(entry[1])
+    small = tree.size <= _SMALL
+    if (changes + len(single)) * (3 if small else _MANY) > tree.size:
         return None
-    return batches if len(batches) <= _SEPARATE else [np.unique(np.concatenate(batches))]
+    parts = list(batches.values())
+    if single:
+        parts.append(tree.leaves_among(np.array(list(single), np.int64)))
+    if len(parts) == 1:
+        return parts[0]
+    return None if small else distinct(np.sort(np.concatenate(parts)))

@@ -27,7 +27,8 @@ class Tree:
 
     ``bounds[r]``: leaf offsets of the domains of rank r (length domains + 1). ``children[r]``: the same, counted in
     domains of rank r + 1. ``lo``: table index of leaf 0 where the leaves lie side by side in the table, else ``index``
-    maps each leaf.
+    maps each leaf. ``grids[r]``: (domains of rank r, children of each) where all but a smaller last one have equally
+    many, else (0, 0): regular trees are compared without looking every child up.
     """
 
     def __init__(self, flavor: Flavor, names: Sequence[str], paths: Sequence[Path], index: Ints) -> None:
@@ -47,22 +48,11 @@ class Tree:
         self.span = slice(self.lo, self.lo + self.size) if self.index is None else self.index
         self.kept: dict[object, Any] = {}  # what others count on this tree; dropped when it is replaced
         self.spare = np.empty(self.size, np.int64)
-        self.grid = self._grid()
-
-    def _grid(self) -> tuple[int, int]:
-        """(domains, leaves in each) just above the leaves, where all but a smaller last one have equally many.
-
-        (0, 0) where that is not so. Regular trees are compared without looking every leaf up.
-        """
-        if not self.leaf or not self.size:
-            return 0, 0
-        sizes = np.diff(self.bounds[self.leaf - 1])
-        regular = bool((sizes[:-1] == sizes[0]).all()) and sizes[-1] <= sizes[0]
-        return (len(sizes), int(sizes[0])) if regular else (0, 0)
+        self.grids = [_grid(children) for children in self.children]
 
     def lend(self) -> Ints:
         """Memory for one number a leaf; zeros behind it fill the grid up."""
-        rows, columns = self.grid
+        rows, columns = self.grids[-1] if self.leaf else (0, 0)
         return np.zeros(max(rows * columns, self.size), np.int64)[: self.size]
 
     def rank(self, level: str) -> int | None:
@@ -136,6 +126,12 @@ class Tree:
 
 def _side_by_side(index: Ints) -> bool:
     return not len(index) or bool((np.diff(index) == 1).all())
+
+
+def _grid(children: Ints) -> tuple[int, int]:
+    sizes = np.diff(children)
+    regular = len(sizes) and bool((sizes[:-1] == sizes[0]).all()) and sizes[-1] <= sizes[0]
+    return (len(sizes), int(sizes[0])) if regular else (0, 0)
 
 
 def _bounds(paths: Sequence[Path], levels: int) -> list[Ints]:

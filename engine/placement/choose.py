@@ -45,6 +45,7 @@ class Chooser:
     unopened: Unopened | None = None
     gather: bool = True  # of equal choices one in fewer domains of levels wider than the steps; the cost ends with them
     _greedy: Descent | None = field(default=None, init=False)
+    _bounds: dict[int, int] = field(default_factory=dict, init=False)
 
     @property
     def greedy(self) -> Descent:
@@ -82,7 +83,7 @@ class Chooser:
         rack = self.tree.leaf - 1
         fits = self.counts.at(rack)
         used = self.unopened.in_use((fits >= self.need).nonzero()[0], fits)
-        nodes, ties = self._fewest_of(rack, used, self.tree.leaf) if len(used) else (LOW, used)
+        nodes, ties = _fewest(self._needed(rack, used, self.tree.leaf), used) if len(used) else (LOW, used)
         if nodes > len(pick.leaves) + self.unopened.spare:
             return pick
         if self.prefer is not None and len(ties) > 1:
@@ -142,14 +143,11 @@ class Chooser:
         head = keys[:FIRST_LOOK]
         head.sort()
         domains = head & LOW
-        if rank == self.tree.leaf - 1 and self.counts.grid is not None:
-            used = fewest_in(self.counts.grid[domains], self.need)
-            at = used.argmin()
-            fewest, ties = int(used[at]), domains[at : at + 1]
-            if self.prefer is not None:
-                ties = domains[used == fewest]
-        else:
-            fewest, ties = self._fewest_of(rank, domains, steps[0])
+        needed = self._needed(rank, domains, steps[0])
+        at = needed.argmin()
+        fewest, ties = int(needed[at]), domains[at : at + 1]
+        if self.prefer is not None or rank < self.tree.leaf - 1:
+            ties = domains[needed == fewest]
         if len(keys) > FIRST_LOOK and fewest > self._least(steps[0]):
             fewest, ties = self._look_on(rank, keys[FIRST_LOOK:], steps[0], fewest, ties)
         if self.prefer is not None and len(ties) > 1:
@@ -167,7 +165,8 @@ class Chooser:
         keys.sort()
         least, at, size = self._least(step), 0, 4 * FIRST_LOOK
         while at < len(keys) and fewest > least:
-            other, more = self._fewest_of(rank, keys[at : at + size] & LOW, step)
+            domains = keys[at : at + size] & LOW
+            other, more = _fewest(self._needed(rank, domains, step), domains)
             if other < fewest:
                 fewest, ties = other, more
             elif other == fewest:
@@ -182,6 +181,8 @@ class Chooser:
             if best.cost <= least or self.work.spent:
                 break
             self.work.spend(DESCENT)
+            if len(best.cost) == len(steps) and self.greedy.bound(self._pool(rank, domain, steps[0]), steps, best.cost):
+                continue  # it ties at the first step, and needs as many nodes
             other = self.solve(rank, domain, steps)
             if other.cost < best.cost:
                 best = other
@@ -189,23 +190,25 @@ class Chooser:
 
     def _least(self, step: int) -> int:
         """No container can do with fewer domains at this step."""
-        most = self.counts.peak if step == self.tree.leaf else int(self.counts.at(step).max())
-        return -(-self.need // max(most, 1))
+        if step not in self._bounds:
+            most = self.counts.peak if step == self.tree.leaf else int(self.counts.at(step).max())
+            self._bounds[step] = -(-self.need // max(most, 1))
+        return self._bounds[step]
 
-    def _fewest_of(self, rank: int, domains: Ints, step: int) -> tuple[int, Ints]:
-        """(fewest domains of rank ``step`` that any of the containers needs, the containers that need so few)."""
+    def _needed(self, rank: int, domains: Ints, step: int) -> Ints:
+        """How many domains of rank ``step`` each of the containers needs at least."""
+        grid = self.counts.grid(rank) if step == rank + 1 else None
+        if grid is not None and len(domains) * grid.shape[1] <= GRID:
+            return fewest_in(grid[domains], self.need)
         first, last = self._span(rank, domains, step)
         width = int((last - first).max())
         values = self.counts.at(step)
         batch = GRID // width + 1
         if len(domains) <= batch:
-            fewest = fewest_of(values, first, last, width, self.need)
-        else:
-            starts = range(0, len(domains), batch)
-            parts = [fewest_of(values, first[i : i + batch], last[i : i + batch], width, self.need) for i in starts]
-            fewest = np.concatenate(parts)
-        least = fewest.min()
-        return int(least), domains[fewest == least]
+            return fewest_of(values, first, last, width, self.need)
+        starts = range(0, len(domains), batch)
+        parts = [fewest_of(values, first[i : i + batch], last[i : i + batch], width, self.need) for i in starts]
+        return np.concatenate(parts)
 
     def _span(self, rank: int, domains: Ints, step: int) -> tuple[Ints, Ints]:
         """The ranges of domains of rank ``step`` inside domains of ``rank``."""
@@ -239,13 +242,13 @@ class Chooser:
             pick = self.greedy.pick(pool, steps, tight=True)
             return self._gathered(rank, domain, steps, pick) if wider else pick
         route = self.greedy.route(pool, steps, tight=True)
-        settled = all(have <= self._least(step) for have, step in zip(route.cost, steps, strict=True))
+        best = settled = all(have <= self._least(step) for have, step in zip(route.cost, steps, strict=True))
         if not settled and self.tree.size > SMALL:
-            other = self.greedy.route(pool, steps, tight=False, fewest=route.cost[0])
-            route = other if other.cost < route.cost else route
+            route, best = self.greedy.loosened(pool, steps, route)
         if not settled and self.work.left >= CHOICES * DESCENT:
-            search = Search(self.tree, self.counts, self.need, rank, domain, steps)
-            pick = self._improved(search, self.greedy.taken(route))
+            pick = self.greedy.taken(route)
+            if not best:
+                pick = self._improved(Search(self.tree, self.counts, self.need, rank, domain, steps), pick)
             return self._gathered(rank, domain, steps, pick) if wider else pick
         if not wider:
             return self.greedy.taken(route)
@@ -290,6 +293,8 @@ class Chooser:
             if self.work.spent:
                 return pick
             self.work.spend(DESCENT)
+            if step + 2 == len(steps) and pick.cost[-1] <= search.bound(step + 1):
+                continue  # one of the choices before is the best
             other = self._from(chosen, steps, step)
             if other.cost < pick.cost:
                 pick = other
@@ -319,3 +324,9 @@ class Chooser:
             children = self.tree.children[between]
             first, last = int(children[first]), int(children[last])
         return slice(first, last)
+
+
+def _fewest(needed: Ints, domains: Ints) -> tuple[int, Ints]:
+    """The least that any of the domains needs, and which need so little."""
+    least = int(needed[needed.argmin()])
+    return least, domains[needed == least]

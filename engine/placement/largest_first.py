@@ -14,7 +14,7 @@ import numpy as np
 from engine.arrays import Ints
 
 TALLIED: Final = 256  # more values than this, all smaller than this, are tallied instead of sorted
-FEW: Final = 48  # up to so many values, plain Python beats numpy
+FEW: Final = 48  # up to so many values, plain Python beats numpy; smaller ones than this are tallied, however many
 LOW: Final = (1 << 32) - 1  # the lower number of a key that has two
 
 Best = Callable[[Ints, int], Ints]  # takes so many of some equal ones, given by their positions
@@ -34,11 +34,9 @@ def cover(
     = (weights, owner of each position) puts equal ones in order of their owner's weight first. ``best`` takes some of
     those that are still equal. The caller has made sure that all together suffice.
     """
-    ranked = largest(values, need)
-    before = ranked.cumsum()
-    last = int(before.searchsorted(need))
-    rest = need - int(before[last - 1]) if last else need
-    edge = ranked[last]
+    if len(values) <= FEW and ties is None and best is None:
+        return _covered_few(values, need, tight=tight)
+    last, edge, rest = edge_of(values, need)
     above = (values > edge).nonzero()[0] if last else _NONE
     full = last - len(above)
     if tight and rest < edge:
@@ -55,25 +53,39 @@ _NONE: Final = np.zeros(0, np.int64)
 def cover_few(values: Ints, need: int, best: Best | None = None) -> tuple[list[int], list[int]]:
     """``cover`` with ``tight`` for a few values: the positions (ascending), and what each of them must hold."""
     fits = values.tolist()
+    order, full, last, rest = _taken_of_few(fits, need, tight=True)
+    chosen = order[:full]
+    if best is not None:
+        chosen, last = _better_few(fits, chosen, last, best)
+    fits[last] = rest
+    chosen.append(last)
+    chosen.sort()
+    return chosen, [fits[at] for at in chosen]
+
+
+def _covered_few(values: Ints, need: int, *, tight: bool) -> tuple[Ints, int]:
+    """``cover`` of a few values of which none is better than its equals."""
+    fits = values.tolist()
+    order, full, last, rest = _taken_of_few(fits, need, tight=tight)
+    edge = fits[order[full]]
+    above = sorted([at for at in order[:full] if fits[at] > edge])
+    return np.array([*above, *order[len(above) : full], last]), rest
+
+
+def _taken_of_few(fits: list[int], need: int, *, tight: bool) -> tuple[list[int], int, int, int]:
+    """(all positions, largest first; how many of these are full; the last that is taken; what it must hold)."""
     order = sorted(range(len(fits)), key=fits.__getitem__, reverse=True)
-    chosen = []
-    for at in order:
-        if fits[at] >= need:
-            break
-        chosen.append(at)
-        need -= fits[at]
-    last = order[len(chosen)]
-    for at in order[len(chosen) + 1 :]:  # the order is stable: of equals the first is meant
+    full = 0
+    while fits[order[full]] < need:
+        need -= fits[order[full]]
+        full += 1
+    last = order[full]
+    for at in order[full + 1 :] if tight else ():  # the order is stable: of equals the first is meant
         if fits[at] < need:
             break
         if fits[at] < fits[last]:
             last = at
-    if best is not None:
-        chosen, last = _better_few(fits, chosen, last, best)
-    fits[last] = need
-    chosen.append(last)
-    chosen.sort()
-    return chosen, [fits[at] for at in chosen]
+    return order, full, last, need
 
 
 def _better_few(fits: list[int], chosen: list[int], last: int, best: Best) -> tuple[list[int], int]:
@@ -107,19 +119,26 @@ def largest(values: Ints, need: int) -> Ints:
 
 def fewest_nodes(values: Ints, need: int) -> int:
     """How many of the largest values ``need`` takes; more than there are where all do not suffice."""
-    return int(largest(values, need).cumsum().searchsorted(need)) + 1
+    return edge_of(values, need)[0] + 1
 
 
-def last_of(values: Ints, need: int) -> int:
-    """The last value that is taken, largest first; the smallest that counts where all do not suffice."""
-    if len(values) > TALLIED and int(values.max()) < TALLIED:
-        tally = np.bincount(values)[::-1]
-        below = (tally * np.arange(len(tally))[::-1]).cumsum()
-        place = int(below.searchsorted(need))
-        if place < len(tally):
-            return len(tally) - 1 - place
+def edge_of(values: Ints, need: int) -> tuple[int, int, int]:
+    """(how many of the largest values are taken whole, the last one that is taken, what that must hold).
+
+    Where all do not suffice all are whole, and the last is the smallest that counts.
+    """
+    if int(values[values.argmax()]) < (TALLIED if len(values) > TALLIED else FEW):
+        whole, left = 0, need
+        tally = np.bincount(values).tolist()
+        for value in range(len(tally) - 1, 0, -1):
+            if (held := tally[value] * value) >= left:
+                more = (left - 1) // value
+                return whole + more, value, left - more * value
+            whole, left = whole + tally[value], left - held
     ranked = largest(values, need)
-    return int(ranked[min(int(ranked.cumsum().searchsorted(need)), len(ranked) - 1)])
+    before = ranked.cumsum()
+    whole = int(before.searchsorted(need))
+    return whole, int(ranked[min(whole, len(ranked) - 1)]), need - int(before[whole - 1]) if whole else need
 
 
 def _first(positions: Ints, count: int, ties: tuple[Ints, Ints] | None, best: Best | None) -> Ints:
@@ -160,8 +179,9 @@ def fewest_of(values: Ints, first: Ints, last: Ints, width: int, need: int) -> I
 
 
 def fewest_in(grid: Ints, need: int) -> Ints:
-    """For each row, how many of its largest ``need`` takes; each row suffices. The grid is sorted in place."""
-    grid.sort(axis=1)
-    fewest: Ints = (np.add.accumulate(grid[:, ::-1], 1) >= need).argmax(1)
+    """For each row, how many of its largest ``need`` takes; each row suffices."""
+    largest_first = -grid
+    largest_first.sort(axis=1)
+    fewest: Ints = (np.add.accumulate(largest_first, 1) <= -need).argmax(1)
     fewest += 1
     return fewest

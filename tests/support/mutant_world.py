@@ -106,9 +106,9 @@ CACHES = {
     "Answers._of": 2048,  # by selector; what is in all of them is bounded
     "Table.delegated": 1024,
     **dict.fromkeys(("Varying.keys",), 1024),
-    **dict.fromkeys(("Counts.levels", "Counts.grid", "Tree.other", "Tree.owners", "Tree.domain_of"), 4096),
+    **dict.fromkeys(("Counts.levels", "Tree.other", "Tree.owners", "Tree.domain_of"), 4096),
     **dict.fromkeys(
-        ("Tree.grid", "Tree.spare", "Tree.children", "Tree.bounds", "Tree.paths", "Tree.names", "Tree._cuts"), 64
+        ("Tree.grids", "Tree.spare", "Tree.children", "Tree.bounds", "Tree.paths", "Tree.names", "Tree._cuts"), 64
     ),
     **dict.fromkeys(("NodeFilter.terms", "NodeFilter.selector", "NodeFilter.tolerations"), 4096),
     **dict.fromkeys(

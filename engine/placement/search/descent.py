@@ -8,7 +8,7 @@ import numpy as np
 from engine.arrays import Ints, highest, ranges
 from engine.cluster.fit_counts import Counts
 from engine.cluster.tree import Tree
-from engine.placement.largest_first import Best, cover, largest, last_of
+from engine.placement.largest_first import Best, cover, edge_of
 from engine.placement.search.gather import Pool, Route
 
 WIDE: Final = 64  # and four times as many as are needed: so many domains, the largest, are priced
@@ -66,44 +66,56 @@ class Descent:
         picked, rest = cover(fits, self.need, tight=True, best=self.best_of(route.pool))
         return as_pick(inside(route.pool, picked), fits[picked], rest, route.cost[:-1])
 
-    def route(
-        self, pool: Pool, steps: tuple[int, ...], *, tight: bool, upper: tuple[int, ...] = (), fewest: int = 0
-    ) -> Route:
+    def route(self, pool: Pool, steps: tuple[int, ...], *, tight: bool, upper: tuple[int, ...] = ()) -> Route:
         """A greedy route, and how many leaves it takes: only the best of several is made a pick."""
-        pool, cost = self._down(pool, steps, tight=tight, upper=upper, fewest=fewest)
-        ranked = largest(self.counts.leaf[pool], self.need)
-        last = int(ranked.cumsum().searchsorted(self.need))
-        return Route(pool, (*cost, last + 1), int(ranked[last]))
+        pool, cost = self._down(pool, steps, tight=tight, upper=upper)
+        whole, edge, _ = edge_of(self.counts.leaf[pool], self.need)
+        return Route(pool, (*cost, whole + 1), edge)
+
+    def loosened(self, pool: Pool, steps: tuple[int, ...], tight: Route) -> tuple[Route, bool]:
+        """The tight route, or one as wide at the first step that costs less; and whether no other can cost less."""
+        chosen, least = self._dearest(pool, steps[0], tight.cost[0])
+        bound = tight.cost[0], least if steps[1:] == (self.tree.leaf,) else 0
+        if tight.cost <= bound:
+            return tight, True
+        children = self.tree.children[steps[0]]
+        below = ranges(children[chosen], children[chosen + 1])
+        loose = self.route(below, steps[1:], tight=False, upper=(len(chosen),))
+        found = loose if loose.cost < tight.cost else tight
+        return found, found.cost <= bound
+
+    def bound(self, pool: Pool, steps: tuple[int, ...], cost: tuple[int, ...]) -> bool:
+        """Whether as many domains at the first step have no fewer nodes, as far as that is easily seen."""
+        return steps[1:] == (self.tree.leaf,) and self._dearest(pool, steps[0], cost[0])[1] >= cost[1]
 
     def _down(
-        self, pool: Pool, steps: tuple[int, ...], *, tight: bool, upper: tuple[int, ...], fewest: int = 0
+        self, pool: Pool, steps: tuple[int, ...], *, tight: bool, upper: tuple[int, ...]
     ) -> tuple[Pool, tuple[int, ...]]:
         """Greedy: at each step the fewest of the domains below those chosen before; (leaves, what the steps cost).
 
         ``tight``: the largest, the last one the smallest that suffices. Otherwise the ones worth most to the next step.
-        ``fewest``: how many the first step takes, where that is known and it is not to be tight.
         """
         cost = list(upper)
         for step in steps[:-1]:
-            if fewest and step == steps[0]:
-                chosen = self._dearest(pool, step, fewest)
-            else:
-                picked = cover(self.counts.at(step)[pool], self.need, tight=tight)[0]
-                chosen = inside(pool, picked) if tight else self._dearest(pool, step, len(picked))
+            picked = cover(self.counts.at(step)[pool], self.need, tight=tight)[0]
+            chosen = inside(pool, picked) if tight else self._dearest(pool, step, len(picked))[0]
             cost.append(len(chosen))
             children = self.tree.children[step]
             pool = ranges(children[chosen], children[chosen + 1])
         return pool, tuple(cost)
 
-    def _dearest(self, pool: Pool, step: int, count: int) -> Ints:
+    def _dearest(self, pool: Pool, step: int, count: int) -> tuple[Ints, int]:
         """The ``count`` domains of the pool that suffice and have most in large domains of the next step.
+
+        And how many domains of the next step any ``count`` need at least, by the bound of Lagrangian duality.
 
         What a domain has is the sum of what its children take above a price (as in ``Search.promising``). The price is
         what the last of the fewest children takes if the step before did not matter, or half of that, or nothing.
         """
-        first, grid = self.tree.children[step], self.counts.grid if step == self.tree.leaf - 1 else None
+        first, grid = self.tree.children[step], self.counts.grid(step)
         totals = self.counts.at(step)[pool]
-        if len(totals) > 4 * count + WIDE:
+        whole, least = len(totals) <= 4 * count + WIDE, 0
+        if not whole:
             most = highest(totals, 4 * count + WIDE)
             pool, totals = inside(pool, most), totals[most]
         chosen = np.arange(pool.start, pool.stop) if isinstance(pool, slice) else pool
@@ -118,14 +130,15 @@ class Descent:
             sizes = first[pool + 1] - first[pool]
             fits = self.counts.at(step + 1)[ranges(first[pool], first[pool + 1])]
             starts = sizes.cumsum() - sizes
-        edge = last_of(fits, self.need)
+        _, edge, _ = edge_of(fits, self.need)
         for price in (max(edge - 1, 0), edge >> 1, 0):
             row = np.add.reduceat(np.maximum(fits - price, 0), starts) if price else totals
             best = highest(row * _ABOVE + totals, count)
+            if whole and price:
+                least = max(least, -(-(self.need - int(row[best].sum())) // price))
             if int(totals[best].sum()) >= self.need:
                 break
-        found: Ints = chosen[best]
-        return found
+        return chosen[best], least
 
 
 def inside(pool: Pool, positions: Ints) -> Ints:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from engine.arrays import Ints
+from engine.arrays import Ints, distinct
 from engine.cluster.fit_counts import Counts
 from engine.cluster.tree import Tree
 
@@ -73,7 +73,7 @@ class Search:
         leaf = self.tree.leaf
         return self._last(leaf) - self._first(leaf)
 
-    def _bound(self, i: int) -> int:
+    def bound(self, i: int) -> int:
         """Step ``i`` alone, whatever the others: largest first is exact for one step."""
         if i not in self._least:
             step = self.steps[i]
@@ -90,7 +90,7 @@ class Search:
         Lagrangian duality, e.g. Boyd and Vandenberghe, Convex Optimization, chapter 5).
         """
         for i in range(1, len(self.steps)):
-            if cost[i] <= self._bound(i):
+            if cost[i] <= self.bound(i):
                 continue
             above, step = self.steps[i - 1], self.steps[i]
             first, last = self._first(above), self._last(above)
@@ -99,7 +99,7 @@ class Search:
             prices = _prices(fits)
             worth = np.add.reduceat(np.maximum(fits - prices[:, None], 0), children[:-1] - children[0], axis=1)
             best = np.argsort(-worth, axis=1, kind="stable")[:, : cost[i - 1]]
-            most = np.take_along_axis(worth, best, axis=1).sum(axis=1)
+            most = worth[np.arange(len(worth))[:, None], best].sum(axis=1)
             bound = -(-(self.need - most[1:]) // prices[1:])
             self._least[i] = max(self._least[i], int(bound.max(initial=0)))
             if cost[i] > self._least[i]:
@@ -124,7 +124,7 @@ class Search:
     def better(self, cost: tuple[int, ...], work: Work) -> tuple[int, Ints] | None:
         """(step, domains to use at that step) where the first step that can be improved is improved; else None."""
         for i in range(self._settled, len(self.steps)):
-            if cost[i] > self._bound(i):
+            if cost[i] > self.bound(i):
                 try:
                     found = _Stage(self, (*cost[:i], cost[i] - 1), work).solve()
                 except OutOfWork:
@@ -280,8 +280,7 @@ def _distinct(choices: Ints) -> list[Ints]:
 
 def _prices(fits: Ints) -> Ints:
     """Prices worth asking: 0, then values that occur, at most PRICES."""
-    values = np.unique(fits)
-    values = values[values > 0]
+    values = distinct(np.sort(fits[fits > 0]))
     if len(values) > PRICES:
         values = values[np.linspace(0, len(values) - 1, PRICES).astype(np.int64)]
     return np.concatenate([[0], values])

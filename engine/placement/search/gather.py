@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from engine.arrays import Ints, highest, ranges
+from engine.arrays import Ints, distinct, highest, ranges
 from engine.cluster.fit_counts import Counts
 from engine.cluster.tree import Tree
 
@@ -34,14 +34,6 @@ class Route:
 
 
 Down = Callable[[Ints, tuple[int, ...]], Route]  # the route below chosen domains, given what the steps so far cost
-
-
-def distinct(owners: Ints) -> Ints:
-    """The values of an ascending array."""
-    first = np.empty(len(owners), np.bool_)
-    first[:1] = True
-    np.not_equal(owners[1:], owners[:-1], out=first[1:])
-    return owners[first]
 
 
 def spread(tree: Tree, leaves: Ints, ranks: range) -> tuple[int, ...]:
@@ -64,8 +56,9 @@ class Gathering:
     def gathered(self, route: Route) -> Route:
         """The same or a route in fewer wider domains; its pool has no leaves but those below chosen domains."""
         for rank in self.wider:
-            owners = self.tree.owners[rank]
-            used = np.unique(owners[route.pool])  # a tight route's pool has its last domain at the end
+            among = np.zeros(self.tree.domains(rank), np.bool_)
+            among[self.tree.owners[rank][route.pool]] = True  # a tight route's pool has its last domain at the end
+            used = among.nonzero()[0]
             if len(used) > 1:
                 route = self._in_fewer(rank, used, route)
         return route
@@ -119,9 +112,10 @@ class Gathering:
         if self.step == self.tree.leaf:
             return self.counts.leaf[domains], self.need
         price = route.edge
-        if self.counts.grid is not None and self.step == self.tree.leaf - 1:
-            fits = self.counts.grid[domains].reshape(-1)
-            starts = np.arange(0, len(fits), self.counts.grid.shape[1])
+        grid = self.counts.grid(self.step) if self.step == self.tree.leaf - 1 else None
+        if grid is not None:
+            fits = grid[domains].reshape(-1)
+            starts = np.arange(0, len(fits), grid.shape[1])
         else:
             bounds = self.tree.bounds[self.step]
             first, last = bounds[domains], bounds[domains + 1]

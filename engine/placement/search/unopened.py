@@ -67,7 +67,7 @@ class Unopened:
     def opens(self, leaves: Ints) -> bool:
         """Whether ascending leaves lie in one rack, and that one is idle."""
         tree, free, whole = self.tree, self.table.free, self.table.alloc
-        one, end, wide = int(leaves[0]), int(leaves[-1]), tree.grid[1]
+        one, end, wide = int(leaves[0]), int(leaves[-1]), tree.grids[tree.leaf - 1][1]
         if wide:
             first = one - one % wide
             last = min(first + wide, tree.size)

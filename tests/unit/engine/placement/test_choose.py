@@ -1,6 +1,6 @@
 """The choice of domains against every possible choice, and the promises about budget and determinism."""
 
-from itertools import product
+from itertools import chain, combinations, product
 
 import numpy as np
 import pytest
@@ -91,6 +91,33 @@ def test_cover_takes_the_fewest_and_the_tightest_last(values, need):
     few, held = cover_few(array, need)
     assert few == sorted(picked.tolist())
     assert sum(held) == need
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.integers(0, 60), min_size=1, max_size=48), st.integers(1, 300), st.booleans())
+def test_a_few_values_are_covered_as_many_are(values, need, tight):
+    if sum(values) < need:
+        return
+    few, rest = cover(np.array(values), need, tight=tight)
+    many, left = cover(np.array([*values, *[0] * 48]), need, tight=tight)
+    assert (few.tolist(), rest) == (many.tolist(), left)
+
+
+def nodes_for(rooms, count):
+    """The fewest nodes that hold so many pods; None where all do not."""
+    ranked = sorted(rooms, reverse=True)
+    return next((k for k in range(1, len(ranked) + 1) if sum(ranked[:k]) >= count), None)
+
+
+@settings(max_examples=200, deadline=None)
+@given(small_trees, st.integers(1, 20), st.integers(1, 4), st.integers(1, 9))
+def test_no_choice_of_so_many_racks_is_better_than_what_is_called_the_best(tree, count, number, nodes):
+    if sum(map(sum, tree.values())) < count or number > len(tree):
+        return
+    greedy = Fit.of(racks(tree), "tas", make_pod_set(count, Policy.PREFERRED)).chooser(-1).greedy
+    if greedy.bound(slice(0, len(tree)), (1, 2), (number, nodes)):
+        needed = [nodes_for(chain(*some), count) for some in combinations(tree.values(), number)]
+        assert all(least is None or least >= nodes for least in needed)
 
 
 def wide_state():
