@@ -80,6 +80,7 @@ class Candidates:
     option: FlavorAssignment
     mode: Mode
     _share: dict[str, float] = field(default_factory=dict)
+    _importance: dict[str, tuple[float, int, float, str]] = field(default_factory=dict)
     _borrowers: list[str] | None = None
 
     def anyone(self) -> bool:
@@ -173,6 +174,12 @@ class Candidates:
 
     def importance(self, unit: str) -> tuple[float, int, float, str]:
         """Whom to take first: with fair sharing those of the largest share; low priority, then the newest."""
+        found = self._importance.get(unit)
+        if found is None:
+            found = self._importance[unit] = self._important(unit)
+        return found
+
+    def _important(self, unit: str) -> tuple[float, int, float, str]:
         share, other = 0.0, self.queues.holder(unit)
         if self.queues.rules.fair and other.queue != self.entry.queue:
             if other.queue not in self._share:

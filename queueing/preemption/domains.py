@@ -93,11 +93,9 @@ class CandidateDomains:
 
     def cost(self, priorities: Iterable[int]) -> float:
         """The same of victims of these priorities."""
-        return sum(self._weight(priority) for priority in priorities)
-
-    def _weight(self, priority: int) -> float:
-        low, high = self._priorities[0], self._priorities[-1]
-        return 1.0 + float(priority - low) / float(max(high - low, 1))
+        low, high = int(self._priorities[0]), int(self._priorities[-1])
+        span = float(max(high - low, 1))
+        return sum([1.0 + float(priority - low) / span for priority in priorities])
 
     @cached_property
     def _priorities(self) -> Ints:

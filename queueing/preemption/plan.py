@@ -1,6 +1,9 @@
 """Plans: whom to evict, and where the workload goes then."""
 
 from dataclasses import dataclass
+from functools import cached_property
+
+import msgspec
 
 from engine.cluster.assignment import Assignment
 from engine.preemption.model import Key, Rules
@@ -10,8 +13,7 @@ from queueing.preemption.landings import Landings
 from queueing.queues.eviction_units import Path, is_pod
 
 
-@dataclass(frozen=True)
-class Victim:
+class Victim(msgspec.Struct, frozen=True, gc=False):
     """A workload or pod that is to make room, and by which rule.
 
     ``domains``: it loses the slices that it has in these, each of them a victim of its own in sums and numbers; () it
@@ -48,7 +50,7 @@ class Plan:
         """What is compared, less first."""
         return (*ranked(rules, *self.cost, self.landings), *self.leftover)
 
-    @property
+    @cached_property
     def cost(self) -> tuple[int, int, int]:
         """(highest priority of a victim, sum of priorities, victims): less is better."""
         total = sum(max(victim.priority, 0) * victim.units for victim in self.victims)

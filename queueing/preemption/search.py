@@ -28,6 +28,7 @@ from typing import Final
 
 from engine.cluster.assignment import Assignment
 from engine.cluster.state import ClusterState
+from engine.model import Pod
 from engine.placement.upper_bounds import UpperBounds
 from engine.preemption.model import Rules as VictimRules
 from engine.reasons import Reason
@@ -46,8 +47,8 @@ from queueing.preemption.subsets import subsets
 from queueing.queues.entry import Entry
 from queueing.queues.eviction_units import domain_of, holder_of, is_pod, split
 from queueing.queues.flavor_assigner import FlavorAssignment, prefixes, put
+from queueing.queues.held import Held
 from queueing.queues.queues import Queues
-from queueing.queues.quota import Held
 
 TRIES: Final = 4  # domains that are tried once one has been found; the best plan is taken
 HELPED: Final = (Reason.DOES_NOT_FIT, Reason.NUMA_ALIGNMENT, Reason.UNSUPPORTED_CONSTRAINT)  # by others' going
@@ -314,10 +315,13 @@ class _Search:
 
     def _left(self, taken: Mapping[str, RemovedUnit], assignments: Sequence[Assignment]) -> Fragmentation:
         """What is left fragmented, while these are out of the state."""
-        resources, gone = self._resources, dict[str, int]()
+        resources, parts, pods = self._resources, list[Assignment](), list[Pod]()
         for unit, one in taken.items():
-            for name, amount in self.removal.holds(unit, one.pods, resources).items():
-                gone[name] = gone.get(name, 0) + amount
+            if is_pod(unit):
+                pods += one.pods
+            else:
+                parts += self.removal.parts(unit)
+        gone = held_on(parts, pods, resources)
         devices = sum(one.devices for one in taken.values()) if CLAIMED in resources else 0
         left = leftover(self.state, gone, held_on(assignments, (), resources), resources)
         return left._replace(freed=left.freed + devices)

@@ -3,20 +3,21 @@
 What is done here is undone by the roll-back of the state and the quotas to where whoever asked began.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
+
+import msgspec
 
 from engine.cluster.assignment import Assignment
 from engine.model import Pod
 from queueing.preemption.candidates import Candidates
 from queueing.preemption.fragmentation import held as held_on
 from queueing.queues.eviction_units import domain_of, holder_of, is_pod, split
-from queueing.queues.quota import Held
+from queueing.queues.held import Held
 
 
-@dataclass(frozen=True)
-class RemovedUnit:
+class RemovedUnit(msgspec.Struct, frozen=True, gc=False):
     """A unit that was taken out, and what it takes to put it back; ``devices``: how many its claims gave back."""
 
     held: Held | None  # None of a pod: it has no quota
@@ -108,7 +109,7 @@ class SimulatedRemoval:
             quotas.free(key)
         else:
             left = {name: amount - given.amounts.get(name, 0) for name, amount in held.amounts.items()}
-            quotas.charge_workload(key, replace(held, amounts=left))
+            quotas.charge_workload(key, msgspec.structs.replace(held, amounts=left))
         return True
 
     def _given(self, unit: str) -> Held | None:
@@ -123,7 +124,7 @@ class SimulatedRemoval:
         lost = sum(part.count for part in split(grant.assignments, [domain])[1])
         total = max(sum(grant.counts.values()), 1)
         amounts = {name: amount // total * lost for name, amount in grant.amounts.items()}
-        return replace(held, amounts=amounts)
+        return msgspec.structs.replace(held, amounts=amounts)
 
     def pods(self, unit: str) -> tuple[Pod, ...]:
         """The bound pods of a unit: a node is in one domain, so those on its nodes."""
@@ -149,10 +150,13 @@ class SimulatedRemoval:
 
     def holds(self, unit: str, pods: Iterable[Pod], resources: frozenset[str]) -> dict[str, int]:
         """By node, what a unit with these pods has of some resources."""
-        if is_pod(unit):
-            return held_on((), pods, resources)
-        parts = self.before.get(holder_of(unit)) or tuple(self.state.assignments(holder_of(unit)).values())
-        return held_on(split(parts, [domain_of(unit)])[1] if domain_of(unit) else parts, (), resources)
+        return held_on((), pods, resources) if is_pod(unit) else held_on(self.parts(unit), (), resources)
+
+    def parts(self, unit: str) -> Sequence[Assignment]:
+        """The slots of a unit that is no pod."""
+        key, domain = holder_of(unit), domain_of(unit)
+        parts = self.before.get(key) or tuple(self.state.assignments(key).values())
+        return split(parts, [domain])[1] if domain else parts
 
     def reserve_rest(self, key: str, taken: Iterable[str]) -> None:
         """Have a workload hold what it held less its units that are taken."""
@@ -168,4 +172,4 @@ class SimulatedRemoval:
         amounts = dict(given.amounts)
         if domain_of(unit) and now is not None:
             amounts = {name: amount + amounts.get(name, 0) for name, amount in now.amounts.items()}
-        quotas.charge_workload(key, replace(given, amounts=amounts))
+        quotas.charge_workload(key, msgspec.structs.replace(given, amounts=amounts))

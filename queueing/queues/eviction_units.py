@@ -59,12 +59,12 @@ def pod_of(unit: str) -> str:
 
 def holder_of(unit: str) -> str:
     """The workload's key, or the name of the pod."""
-    return unit.partition(_END)[0]
+    return unit.partition(_END)[0] if _END in unit else unit
 
 
 def domain_of(unit: str) -> Path:
     """The domain; () where it is all of it."""
-    return tuple(unit.split(_END)[1:])
+    return tuple(unit.split(_END)[1:]) if _END in unit else ()
 
 
 def units_of(workload: Workload, parts: Iterable[Assignment]) -> list[str]:

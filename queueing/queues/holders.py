@@ -9,14 +9,16 @@ Rules
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import islice
+
+import msgspec
 
 from engine.cluster.state import ClusterState
 from queueing.model import OutsidePod, Workload, order
 from queueing.queues.entry import OUTSIDE, AssumedAdmission, Entry, Phase
 from queueing.queues.eviction_units import Path, pod_unit, slice_level, split
-from queueing.queues.quota import Held, Quotas
+from queueing.queues.held import Held
+from queueing.queues.quota import Quotas
 from queueing.queues.usage import FlavorUsage, SlotOwner, UsageIndex
 
 
@@ -59,11 +61,8 @@ class Holders:
         self._list(entry, grant, 1)
         self._quotas.charge_workload(key, Held(grant.queue, grant.amounts, leaving=key in self.evicting))
         self.settle(entry)
-        for victim in victims:
-            if victim in parts:
-                self.losing[victim] = parts[victim]
-            else:
-                self.evict(victim)
+        self.losing.update((victim, parts[victim]) for victim in victims if victim in parts)
+        self.evict(*(victim for victim in victims if victim not in parts))
         if key in self.losing and not split(grant.assignments, self.losing[key])[1]:
             self._lost(key)
         (state.restore if stored else state.reserve)(key, grant.assignments)
@@ -81,8 +80,8 @@ class Holders:
         if entry is None or entry.grant is None:
             return None
         grant = entry.grant
+        self._quotas.mark_leaving(*entry.victims, leaving=False)
         for victim in entry.victims:
-            self._quotas.mark_leaving(victim, leaving=False)
             self.evicting.pop(victim, None)
             self.losing.pop(victim, None)
         entry.give_back()
@@ -101,17 +100,25 @@ class Holders:
             return
         spared = self._quotas.spares(held.queue, entry.workload)
         if held.non_preemptible != spared:
-            self._quotas.charge_workload(key, replace(held, non_preemptible=spared))
+            self._quotas.charge_workload(key, msgspec.structs.replace(held, non_preemptible=spared))
         if spared:
             self.non_preemptible[key] = None
         else:
             self.non_preemptible.pop(key, None)
 
-    def evict(self, key: str) -> None:
-        """Its pods are on their way out: it is nobody's victim any more, and holds what it holds until ``release``."""
-        entry = self._entries.get(key)
-        if key in self.outside or (entry is not None and entry.grant is not None):
-            self._quotas.mark_leaving(key)
+    def evict(self, *keys: str) -> None:
+        """Their pods are on their way out: they are nobody's victims any more, and hold what they do until ``release``.
+
+        Who holds nothing is left out.
+        """
+        entries, outside = self._entries, self.outside
+        going = [
+            key
+            for key in keys
+            if key in outside or ((entry := entries.get(key)) is not None and entry.grant is not None)
+        ]
+        self._quotas.mark_leaving(*going)
+        for key in going:
             self.losing.pop(key, None)
             self.evicting[key] = None
 

@@ -60,11 +60,14 @@ class Budgets:
 
         ``leaving``: those who go already, whose pods the budgets may not miss yet.
         """
+        selected = [victim for victim in victims if victim[1] in self._takes]
+        if not selected:
+            return None
         left = Counter(self._allowed)
         for key in leaving:
             left.subtract(self._takes.get(key, {}))
-        for _, key in sorted(victims):
-            takes = self._takes.get(key, {})
+        for _, key in sorted(selected):
+            takes = self._takes[key]
             if any(pods > left[budget] for budget, pods in takes.items()):
                 return key
             left.subtract(takes)

@@ -28,12 +28,13 @@ from queueing.queues.config import QueueConfig
 from queueing.queues.entry import HOLDING, AssumedAdmission, Entry, Phase, growth_of, is_growth
 from queueing.queues.eviction_units import Path, holder_of, orphan
 from queueing.queues.flavor_assigner import FlavorAssignments, options
+from queueing.queues.held import Held
 from queueing.queues.holders import Holders, chosen_for, flavors_of, helped_by
 from queueing.queues.limits import Limits
 from queueing.queues.pdb import Budgets
 from queueing.queues.pending import EquivalenceClass
 from queueing.queues.pending_workloads import Event, PendingWorkloads
-from queueing.queues.quota import Held, Quotas
+from queueing.queues.quota import Quotas
 
 if TYPE_CHECKING:
     from engine.results import Refusal
@@ -256,8 +257,7 @@ class Queues:
 
     def holder(self, unit: str) -> Entry:
         """Whose unit it is (`queueing.queues.eviction_units`)."""
-        key = holder_of(unit)
-        return self.entries[key] if key in self.entries else self.outside[key]
+        return self.entries.get(unit) or self.entries.get(holder_of(unit)) or self.outside[holder_of(unit)]
 
     def _drain(self, entry: Entry) -> None:
         """Note one that has to be evicted because its queue is drained."""

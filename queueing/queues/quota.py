@@ -20,18 +20,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from queueing.model import ClusterQueue, FlavorResource, Quantities, Quota, Workload
+from queueing.queues.held import Held, summed
 
 _NONE = Quota(nominal=0)
-
-
-@dataclass(frozen=True)
-class Held:
-    """What one workload takes from one queue."""
-
-    queue: str
-    amounts: Quantities
-    leaving: bool = False
-    non_preemptible: bool = False
 
 
 @dataclass(frozen=True)
@@ -135,38 +126,36 @@ class Quotas:
 
     def free_all(self, workloads: Iterable[str]) -> None:
         """Give back what several workloads held, in one go."""
-        self._free_or_hold({workload: self.held[workload] for workload in workloads if workload in self.held}, -1)
-
-    def _free_or_hold(self, parts: Mapping[str, Held], sign: int) -> None:
-        """What several hold of one queue is charged together: it comes to the same."""
-        sums: dict[tuple[str, bool, bool], dict[FlavorResource, int]] = {}
-        for workload, held in parts.items():
-            if sign > 0:
-                self.held[workload] = held
-            else:
-                del self.held[workload]
-            total = sums.setdefault((held.queue, held.leaving, held.non_preemptible), {})
-            for key, amount in held.amounts.items():
-                total[key] = total.get(key, 0) + amount
-        for (queue, leaving, non_preemptible), amounts in sums.items():
-            self._charge(Held(queue, amounts, leaving, non_preemptible), sign)
+        parts = {workload: self.held[workload] for workload in workloads if workload in self.held}
+        sums = summed(parts.values())
+        for workload in parts:
+            del self.held[workload]
+        for total in sums:
+            self._charge(total, -1)
         if self._open:
-            self._undo.append(partial(self._free_or_hold, parts, -sign))
+            self._undo.append(partial(self._hold_again, parts, sums))
 
-    def mark_leaving(self, workload: str, *, leaving: bool = True) -> None:
-        """Mark a holder as a victim on its way out, or as one that stays after all."""
-        old = self.held.get(workload)
-        if old is None or old.leaving == leaving:
-            return
-        self.held[workload] = Held(old.queue, old.amounts, leaving, old.non_preemptible)
-        found = self._leaving.setdefault(old.queue, {})
-        stays = self._non_preemptible.setdefault(old.queue, {}) if old.non_preemptible else None
-        for key, amount in old.amounts.items():
-            _set(found, key, found.get(key, 0) + (amount if leaving else -amount))
-            if stays is not None:
-                _set(stays, key, stays.get(key, 0) - (amount if leaving else -amount))
+    def _hold_again(self, parts: Mapping[str, Held], sums: Iterable[Held]) -> None:
+        """The opposite of ``free_all``, while nothing else changed."""
+        self.held.update(parts)
+        for total in sums:
+            self._charge(total, 1)
+
+    def mark_leaving(self, *workloads: str, leaving: bool = True) -> None:
+        """Mark holders as victims on their way out, or as such that stay after all."""
+        held = self.held
+        changed = {key: old for key in workloads if (old := held.get(key)) is not None and old.leaving != leaving}
+        for workload, old in changed.items():
+            held[workload] = Held(old.queue, old.amounts, leaving, old.non_preemptible)
+        for total in summed(changed.values()):
+            found = self._leaving.setdefault(total.queue, {})
+            stays = self._non_preemptible.setdefault(total.queue, {}) if total.non_preemptible else None
+            for key, amount in total.amounts.items():
+                _set(found, key, found.get(key, 0) + (amount if leaving else -amount))
+                if stays is not None:
+                    _set(stays, key, stays.get(key, 0) - (amount if leaving else -amount))
         if self._open:
-            self._undo.append(partial(self.mark_leaving, workload, leaving=not leaving))
+            self._undo.append(partial(self.mark_leaving, *changed, leaving=not leaving))
 
     def _charge(self, held: Held, sign: int) -> None:
         name = held.queue

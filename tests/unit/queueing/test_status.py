@@ -17,7 +17,7 @@ from queueing.model import (
     Stop,
 )
 from queueing.queues.entry import AssumedAdmission
-from queueing.queues.quota import Held
+from queueing.queues.held import Held
 from queueing.status import INFINITE_SHARE, body, standings
 
 

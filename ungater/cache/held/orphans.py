@@ -22,8 +22,8 @@ from crds.constants import ADMITTED_QUOTA, Keys
 from engine.model import Amounts
 from kube.objects import Pod, key
 from queueing.model import Quantities, usage
+from queueing.queues.held import Held
 from queueing.queues.queues import Queues
-from queueing.queues.quota import Held
 from ungater.cache.held.overruns import Overruns, may_exceed
 from ungater.jobs.pod_group import mark_of
 from ungater.model.pod_slots import finished, is_gated

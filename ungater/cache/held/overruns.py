@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from kube.objects import Pod
+from queueing.queues.held import Held
 from queueing.queues.queues import Queues
-from queueing.queues.quota import Held
 from ungater.model.admission import PodSetAssignment
 from ungater.model.workload_entry import WorkloadEntry
 

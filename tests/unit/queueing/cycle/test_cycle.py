@@ -24,7 +24,7 @@ from queueing.cycle.cycle import cycle
 from queueing.model import AUTO, ClusterQueue, LocalQueue, PlainFlavor, Quota, Requirement, ResourceGroup, Stop
 from queueing.model import FlavorQuotas as Flavors
 from queueing.queues.entry import AssumedAdmission, Phase
-from queueing.queues.quota import Held
+from queueing.queues.held import Held
 
 
 def reasons(decisions):

@@ -12,7 +12,8 @@ from queueing.cycle.elastic import resize
 from queueing.explain import explain
 from queueing.model import NonPreemptible, Preemption, Reclaim, Rules, Within
 from queueing.queues.entry import Phase
-from queueing.queues.quota import Held, Quotas
+from queueing.queues.held import Held
+from queueing.queues.quota import Quotas
 
 BY_CLASS, BY_WORKLOAD, NEVER = NonPreemptible.BY_CLASS, NonPreemptible.BY_WORKLOAD, NonPreemptible.NEVER
 LOWER = Preemption(within=Within.LOWER)

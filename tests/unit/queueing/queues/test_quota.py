@@ -4,7 +4,8 @@ import random
 
 from support.queue_factories import GPU, make_queue
 
-from queueing.queues.quota import Held, Quotas
+from queueing.queues.held import Held
+from queueing.queues.quota import Quotas
 
 KEY = ("tas", GPU)
 

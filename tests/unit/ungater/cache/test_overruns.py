@@ -8,8 +8,8 @@ from support.world import World
 
 from crds.admitted_quota import AdmittedQuota, encode
 from crds.constants import ADMITTED_QUOTA
+from queueing.queues.held import Held
 from queueing.queues.queues import Queues
-from queueing.queues.quota import Held
 from ungater.cache.held.overruns import Overruns
 
 
