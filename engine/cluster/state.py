@@ -323,7 +323,7 @@ class ClusterState:
     def unclaimed_on(self, workload: str, pod_set: str, node: str) -> int:
         """Slots on one node that no pod claims."""
         slots, record = self.ledger.held.get(workload, {}).get(pod_set), self.cluster.by_name.get(node)
-        return 0 if slots is None or record is None else int(slots.held[slots.index == record.index].sum())
+        return 0 if slots is None or record is None else int(slots.held.dot(slots.index == record.index))
 
     def unclaimed_by_node(self, workload: str, pod_set: str) -> Iterator[tuple[str, int]]:
         """(node, slots there that no pod claims), in the order of the slots."""

@@ -368,7 +368,7 @@ class NumaLedger:
     def rollback(self, mark: Mark, *, last: bool) -> None:
         """Bring back what was decided at ``mark``, after pods, machines and slots; ``last``: none is open now."""
         undo = self._undo or []
-        for name, saved in reversed(undo[mark.at :]):
+        for name, saved in dict(reversed(undo[mark.at :])).items():  # of each node what was saved first
             self._bring_back(name, saved)
         self._undo = None if last else undo[: mark.at]
         self._pending, self._doubtful = dict(mark.pending), dict.fromkeys(mark.doubtful)
@@ -385,7 +385,8 @@ class NumaLedger:
     def _bring_back(self, name: str, saved: Saved) -> None:
         inside = self._inside(name)
         for key in {*inside.decided, *saved.decided}:
-            self._decide(name, inside, key, saved.decided.get(key, NO_SLOTS))
+            if inside.decided.get(key) is not saved.decided.get(key):
+                self._decide(name, inside, key, saved.decided.get(key, NO_SLOTS))
         inside.bring_back(saved)
         self._changed(name)
         self._drop_idle(name, inside)
