@@ -87,6 +87,7 @@ class NodesInside:
     _chosen: "dict[tuple[object, ...], Pick | None]" = field(default_factory=dict)
     _bounds: "dict[tuple[object, ...], _Least | None]" = field(default_factory=dict)
     _ideals: dict[Layout | None, Landing] = field(default_factory=dict)
+    _outlines: dict[tuple[str, str], tuple[object, ...]] = field(default_factory=dict)  # by node and victim
     _most: dict[tuple[Layout, State, int], int] = field(default_factory=dict)
 
     @classmethod
@@ -240,6 +241,12 @@ class NodesInside:
 
     def _outline(self, room: NodeRoom, victim: Victim) -> tuple[object, ...]:
         """All that tells one victim from another; which devices are its own only where links matter."""
+        found = self._outlines.get((room.node, victim.key))
+        if found is None:
+            found = self._outlines[room.node, victim.key] = self._outline_anew(room, victim)
+        return found
+
+    def _outline_anew(self, room: NodeRoom, victim: Victim) -> tuple[object, ...]:
         uses = victim.placement.zones if victim.placement is not None else ()
         linked = room.layout is not None and any(room.layout.links)
         held = [
