@@ -265,14 +265,15 @@ class _Search:
                     placed = self._placed()
                 if placed is not None:
                     break
-            if placed is not None and not self.removal.quota_fits():
+            if placed is None:
+                return None
+            if not self.removal.quota_fits():
                 for key in self.candidates.by_quota():
-                    self.removal.take_all([key], taken)
+                    if self.removal.take_all([key], taken):
+                        placed = None  # it may go elsewhere now
                     if self.removal.quota_fits():
                         break
-            if placed is None or not taken or not self.removal.quota_fits():
-                return None
-            return self._cut(taken)
+            return self._cut(taken, placed) if taken and self.removal.quota_fits() else None
         finally:
             state.rollback(checkpoint)
             quotas.rollback(depth)
@@ -281,8 +282,11 @@ class _Search:
         found = put(self.state, self.entry.workload.key, self.option)
         return None if isinstance(found, Refusal) else found
 
-    def _cut(self, taken: dict[str, RemovedUnit]) -> Plan | None:
-        """Leave alone whom the plan does not need, the most important first; where numbers count, the smallest."""
+    def _cut(self, taken: dict[str, RemovedUnit], placed: tuple[Assignment, ...] | None) -> Plan | None:
+        """Leave alone whom the plan does not need, the most important first; where numbers count, the smallest.
+
+        ``placed``: where the workload goes as things are; None where that is to be asked.
+        """
         quotas, state, needed = self.queues.quotas, self.state, self._needed
         if needed is not None:
             needed.start(state, taken)
@@ -291,14 +295,15 @@ class _Search:
                 continue
             depth, checkpoint = quotas.begin(), state.begin()
             self.removal.give_back(key, taken[key].held)
-            fits = self.removal.quota_fits()
-            if fits:
+            without = None
+            if self.removal.quota_fits():
                 if not is_pod(key):
                     self.removal.reserve_rest(holder_of(key), (unit for unit in taken if unit != key))
                 for pod in taken[key].pods:
                     state.set_pod(pod)
-                fits = self._placed() is not None
-            if fits:
+                without = self._placed()
+            if without is not None:
+                placed = without
                 quotas.commit(depth)
                 state.commit(checkpoint)
                 del taken[key]
@@ -307,7 +312,7 @@ class _Search:
             else:
                 state.rollback(checkpoint)
                 quotas.rollback(depth)
-        assignments = self._placed()
+        assignments = self._placed() if placed is None else placed
         if assignments is None:
             return None
         landings = landings_of(state, self.entry.workload.key, assignments)
