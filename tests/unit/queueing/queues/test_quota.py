@@ -139,6 +139,38 @@ def test_a_rollback_undoes_everything_nested_or_not():
         assert snapshot(made) == before
 
 
+def test_several_are_given_back_and_marked_together_as_one_by_one():
+    dice = random.Random(7)
+    for _ in range(200):
+        together, singly = (
+            quotas(*(make_queue(f"q{i}", 20, cohort="c", lending=i or None) for i in range(3))) for _ in "ab"
+        )
+        shared = [{KEY: dice.randrange(5), ("tas", "cpu"): dice.randrange(3)} for _ in range(3)]
+        for number in range(12):
+            amounts = dice.choice([*shared, dict(dice.choice(shared))])
+            held = Held(f"q{dice.randrange(3)}", amounts, dice.random() < 0.3, dice.random() < 0.3)
+            for made in (together, singly):
+                made.charge_workload(f"w{number}", held)
+        before, depth = everything(together), together.begin()
+        for _ in range(3):
+            some, leaving = [f"w{number}" for number in dice.sample(range(15), 5)], dice.random() < 0.5
+            together.mark_leaving(*some, leaving=leaving)
+            for key in some:
+                singly.mark_leaving(key, leaving=leaving)
+            gone = [f"w{number}" for number in dice.sample(range(15), 3)]
+            together.free_all(gone)
+            for key in gone:
+                singly.free(key)
+            assert everything(together) == everything(singly)
+        together.rollback(depth)
+        assert everything(together) == before
+
+
+def everything(made):
+    sums = [made._used, made._leaving, made._non_preemptible, made._taken]
+    return dict(made.held), [{name: dict(of) for name, of in by.items() if of} for by in sums]
+
+
 def snapshot(made):
     names = [f"q{i}" for i in range(4)]
     return dict(made.held), left(made, *names), [made.staying(name, KEY) for name in names]
