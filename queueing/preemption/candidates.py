@@ -181,7 +181,7 @@ class Candidates:
 
     def _important(self, unit: str) -> tuple[float, int, float, str]:
         share, other = 0.0, self.queues.holder(unit)
-        if self.queues.rules.fair and other.queue != self.entry.queue:
+        if self.queues.rules.fair and other.queue not in {self.entry.queue, OUTSIDE}:
             if other.queue not in self._share:
                 self._share[other.queue] = -self.queues.quotas.share(other.queue)
             share = self._share[other.queue]

@@ -161,6 +161,14 @@ def test_plain_pods_make_room_where_the_rules_say_so_and_ours_outrank_them():
         assert keys(cycle(state, queues, 3.0)) == ["high"]
 
 
+def test_plain_pods_are_in_no_queue_and_so_in_none_that_shares_are_compared_of():
+    state = make_state(1, 1)
+    queues = make_queues(make_queue("q", 16, preemption=LOWER), rules=Rules(pods=True, fair=True))
+    low = outside(state, queues, "low", "tas-0")
+    submit(queues, make_workload("high", priority=5))
+    assert shown(run(state, queues)) == {"high": {low: ()}}
+
+
 @pytest.mark.parametrize(("priority", "stands"), [(0, True), (5, False)])
 def test_plain_pods_that_come_into_the_room_meanwhile_take_volumes_that_kube_scheduler_takes_back(priority, stands):
     limit = volumes_of("ebs")
