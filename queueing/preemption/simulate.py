@@ -6,15 +6,19 @@ What is done here is undone by the roll-back of the state and the quotas to wher
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Final
 
 import msgspec
 
 from engine.cluster.assignment import Assignment
 from engine.model import Pod
+from queueing.model import FlavorResource
 from queueing.preemption.candidates import Candidates
 from queueing.preemption.fragmentation import held as held_on
 from queueing.queues.eviction_units import domain_of, holder_of, is_pod, split
 from queueing.queues.held import Held
+
+LEAP: Final = 16  # times as many as are gone that are taken at once, at most
 
 
 class RemovedUnit(msgspec.Struct, frozen=True, gc=False):
@@ -44,12 +48,24 @@ class SimulatedRemoval:
             return False
         if self.quota_fits():
             return True
-        depth, givers, fits, some = quotas.begin(), self.candidates.givers(), False, 1
+        depth, givers, fits, some, gone = quotas.begin(), self.candidates.givers(), False, 1, 0
+        lacked = self._lacks()
         while not fits and (keys := [other.workload.key for other in islice(givers, some)]):
+            gone += len(keys)
             fits = bool(self._take_each(keys)) and self.quota_fits()
-            some *= 2
+            some = 1 if fits else self._more(gone, lacked)
         quotas.rollback(depth)
         return fits
+
+    def _lacks(self) -> dict[FlavorResource, int]:
+        """How much of which quota is lacking."""
+        amounts, left = self.option.amounts, self.limits.left
+        return {key: amount - have for key, amount in amounts.items() if amount > (have := left(key))}
+
+    def _more(self, gone: int, lacked: dict[FlavorResource, int]) -> int:
+        """How many more to take who might suffice, should they give back what those give who are gone."""
+        more = [-(-left * gone // max(lacked.get(key, left) - left, 1)) for key, left in self._lacks().items()]
+        return min(max(more, default=gone), LEAP * gone)
 
     def quota_fits(self) -> bool:
         """Whether the quota suffices as things are."""
