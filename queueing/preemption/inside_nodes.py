@@ -37,8 +37,7 @@ EVERYBODY: Final = 1 << 62
 Offer = tuple[int, int, Amount]  # priority, its part of the sum, what a victim gives back of what is short
 
 
-@dataclass(frozen=True)
-class Holder:
+class Holder(msgspec.Struct, frozen=True, gc=False):
     """A unit that may be taken: its priority, and its workload with those of the pods that are bound.
 
     A node is in one domain, so what the workload has there is the unit's.
