@@ -131,11 +131,15 @@ class Payers:
         )
 
     def runs_for(self, namespace: str, mark: str) -> bool:
-        """Whether a pod runs that was let go for a Workload of this name, whatever somebody had it say since."""
+        """Whether a pod runs that was let go for a Workload of this name, or that somebody had say so since."""
         if any(_said(pod, MARK) == mark for pod, _ in self._going() if pod["metadata"]["namespace"] == namespace):
             return True
-        spoiled = {uid for uid, let in self.spoiled.items() if let.workload == f"{namespace}/{mark}"}
-        return any(pod["metadata"]["uid"] in spoiled and not ended(pod) for pod in self.server.all("pods"))
+        for pod in self.server.all("pods"):
+            let = self.spoiled.get(pod["metadata"]["uid"])
+            said = pod["metadata"]["namespace"] == namespace and _said(pod, MARK) == mark
+            if let is not None and not ended(pod) and (said or let.workload == f"{namespace}/{mark}"):
+                return True
+        return False
 
     def running(self) -> Counter:
         """What pods take that run, by the Workload for which they were let go, and its queue."""
