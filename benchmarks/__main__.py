@@ -26,7 +26,7 @@ BENCHMARKS = {
     "scale": "the controller with 10,000 to 100,000 nodes and two pods each, on a feed in memory",
     "stream": "pods that the kubelets of simulated machines refuse of a mixed stream, beside plain kube-scheduler",
     "whole-path": "from the creation of Jobs until every pod runs, beside plain kube-scheduler",
-    "whole-path-queues": "the same through one queue and through ten, beside the same Jobs without queue and topology",
+    "whole-path-queues": "the same through one queue, ten, and one of a real Kueue, beside plain kube-scheduler",
 }
 
 

@@ -191,9 +191,7 @@ def _profiled(folder: Path, shape: Shape) -> dict[str, list[str]]:
 async def _make_queues(client: Client, queues: int, nodes: int) -> None:
     """Cluster queues of one cohort that own equal parts of the nodes, each with a local queue."""
     for number in range(queues):
-        amounts = {"nvidia.com/gpu": 8 * nodes // queues, "cpu": 96 * nodes // queues, "memory": f"{768 * nodes}Gi"}
-        resources = [{"name": name, "nominalQuota": amount} for name, amount in amounts.items()]
-        group = {"coveredResources": list(amounts), "flavors": [{"name": "tas", "resources": resources}]}
+        group = kueue.quota(nodes, queues)
         spec = {"cohortName": "bench", "namespaceSelector": {}, "resourceGroups": [group]}
         name = {"metadata": {"name": f"queue-{number}"}, "apiVersion": API_VERSION}
         await client.create(CLUSTER_QUEUES, {**name, "kind": "ClusterQueue", "spec": spec})

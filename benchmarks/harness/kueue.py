@@ -26,6 +26,7 @@ from kube.resources import SECRETS, Resource
 from localcluster import LocalCluster
 from localcluster.errors import BinariesMissing
 from localcluster.nodes import BLOCK_LABEL, GROUP_LABEL, HOSTNAME_LABEL, RACK_LABEL
+from localcluster.pki import write_private
 from localcluster.ports import Reservation
 from localcluster.process import Component
 from localcluster.programs import build, golang
@@ -48,7 +49,7 @@ TOPOLOGIES, FLAVORS, CLUSTER_QUEUES, LOCAL_QUEUES = (
 PATIENCE_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.2
 TOKEN_SECONDS: Final = 24 * 3600
-# Made by its Deployment, which is left out, and by what asks for what is pending.
+# It runs as a process of ours, and nobody asks it what is pending.
 _LEFT_OUT: Final = ("Deployment", "APIService")
 
 
@@ -63,13 +64,15 @@ class Kueue:
     def find(cls, progress: Callable[[str], None]) -> "Kueue":
         """From the cache; built first where it is not there. Raises BinariesMissing with Go's own words."""
         cache = build.cache_directory()
+        cache.mkdir(parents=True, exist_ok=True)
         go = golang.find(cache, progress=progress)
         folder = cache / "bin" / f"{NAME}-{VERSION}-{go.version}"
         environment = {**go.environment(), "GOBIN": str(folder)}
         module = json.loads(_told([str(go.path), "mod", "download", "-json", f"{MODULE}@v{VERSION}"], environment))
         if not (folder / NAME).exists():
             progress(f"building Kueue {VERSION} (some minutes, once)")
-            _told([str(go.path), "install", f"{MODULE}/cmd/{NAME}@v{VERSION}"], environment)
+            with build.alone(cache, progress):
+                _told([str(go.path), "install", f"{MODULE}/cmd/{NAME}@v{VERSION}"], environment)
         return cls(folder / NAME, Path(module["Dir"]))
 
     def objects(self, kubectl: Path, port: int) -> Iterator[Object]:
@@ -96,6 +99,13 @@ class Kueue:
             "leaderElection": {"leaderElect": False},
             "featureGates": {"VisibilityOnDemand": False},
         }
+
+
+def quota(nodes: int, queues: int = 1) -> Object:
+    """The resource group of each of some queues that own equal parts of the nodes: Kueue's form, and ours."""
+    amounts = {"nvidia.com/gpu": 8 * nodes // queues, "cpu": 96 * nodes // queues, "memory": f"{768 * nodes}Gi"}
+    resources = [{"name": name, "nominalQuota": amount} for name, amount in amounts.items()]
+    return {"coveredResources": list(amounts), "flavors": [{"name": "tas", "resources": resources}]}
 
 
 def asked(job: Object, level: str, *, required: bool) -> Object:
@@ -154,19 +164,16 @@ async def _mount(kueue: Component, client: Client) -> None:
         _still(kueue, deadline, "made no certificate")
         await asyncio.sleep(POLL_SECONDS)
     for name, value in data.items():
-        (kueue.log.parent / name).write_bytes(base64.b64decode(value))
+        write_private(kueue.log.parent / name, base64.b64decode(value))
 
 
 def _queue(nodes: int) -> Iterator[tuple[Resource, Object]]:
     """The levels, the flavor and the queue that a benchmark of Topogate has."""
     levels = [{"nodeLabel": label} for label in (BLOCK_LABEL, RACK_LABEL, HOSTNAME_LABEL)]
-    amounts = {"nvidia.com/gpu": 8 * nodes, "cpu": 96 * nodes, "memory": f"{768 * nodes}Gi"}
-    resources = [{"name": name, "nominalQuota": amount} for name, amount in amounts.items()]
-    group = {"coveredResources": list(amounts), "flavors": [{"name": "tas", "resources": resources}]}
     for resource, name, spec in (
         (TOPOLOGIES, "default", {"levels": levels}),
         (FLAVORS, "tas", {"nodeLabels": {GROUP_LABEL: "tas"}, "topologyName": "default"}),
-        (CLUSTER_QUEUES, "queue-0", {"namespaceSelector": {}, "resourceGroups": [group]}),
+        (CLUSTER_QUEUES, "queue-0", {"namespaceSelector": {}, "resourceGroups": [quota(nodes)]}),
         (LOCAL_QUEUES, "queue-0", {"clusterQueue": "queue-0"}),
     ):
         meta = {"name": name}

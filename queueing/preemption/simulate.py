@@ -63,9 +63,12 @@ class SimulatedRemoval:
         return {key: amount - have for key, amount in amounts.items() if amount > (have := left(key))}
 
     def _more(self, gone: int, lacked: dict[FlavorResource, int]) -> int:
-        """How many more to take who might suffice, should they give back what those give who are gone."""
+        """How many more to take who might suffice, should they give back what those give who are gone.
+
+        At least an eighth of these: the first may give far more than all who follow.
+        """
         more = [-(-left * gone // max(lacked.get(key, left) - left, 1)) for key, left in self._lacks().items()]
-        return min(max(more, default=gone), LEAP * gone)
+        return min(max(max(more, default=gone), gone // 8), LEAP * gone)
 
     def quota_fits(self) -> bool:
         """Whether the quota suffices as things are."""

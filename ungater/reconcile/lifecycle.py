@@ -45,6 +45,8 @@ from ungater.reconcile.partial_eviction import lost
 from ungater.reconcile.pods_ready import SOON
 from ungater.reconcile.ungating import running, waits
 
+SEEN_WITHIN = 60.0  # seconds in which a controller is to say that its job is suspended; pods are waited for afterwards
+
 
 def decide(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: float) -> list[Instruction]:
     """The instructions for a job that has a Workload; ``now`` and ``wall`` as in `reconcile.decide`."""
@@ -257,8 +259,8 @@ def _carried(
             yield Deactivate(reason, message)
         case lifecycle.Start():
             # A controller that has not seen yet that its job was suspended would delete pods of the new run for it.
-            if entry.job.resumed_at is None:
-                yield Start()
+            left = (seen.admitted_at or 0.0) + SEEN_WITHIN - wall if entry.job.resumed_at is not None else 0.0
+            yield RequeueAfter(left) if left > 0 else Start()
         case lifecycle.LookAgain(at=at):
             yield RequeueAfter(max(0.0, at - wall))
 

@@ -176,7 +176,9 @@ def test_after_a_restart_the_time_of_the_suspension_tells_by_whom_it_was():
 
 def test_it_is_not_started_before_its_controller_has_seen_that_it_was_suspended():
     seen = {"type": "Suspended", "status": "False", "lastTransitionTime": timestamp(WALL - 60)}
-    assert run(held(suspend=True, status={"conditions": [seen]})) == [], "it would delete the new run's pods"
+    record = held(suspend=True, status={"conditions": [seen]})
+    assert run(record) == [i.RequeueAfter(50.0)], "it would delete the new run's pods"
+    assert run(record, WALL + 50) == [i.Start()], "one that never says so holds up nobody for ever"
     seen |= {"status": "True", "lastTransitionTime": timestamp(WALL - 30)}
     assert run(held(suspend=True, status={"conditions": [seen]})) == [i.Start()]
 
