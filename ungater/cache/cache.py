@@ -11,6 +11,7 @@ What an event changes is said in one file a kind: `jobs`, `pod_groups`, `pods`, 
 `volumes`, `devices`, `pdb`.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
@@ -60,6 +61,7 @@ from ungater.numa.in_flight import InFlightPods
 from ungater.numa.mismatches import PlacementMismatches
 from ungater.numa.node_topologies import NodeTopologies, Options
 from ungater.numa.notices import Notices
+from ungater.reconcile import granted
 from ungater.reconcile import missing_pods as missing
 from ungater.reconcile.missing_pods import Doubts
 
@@ -134,6 +136,8 @@ class Cache:
         """Count the pods of a job before it is looked at. ``now``: seconds of the monotonic clock."""
         if (entry.own or entry.job).suspended:
             self._gives_back(entry)
+        others = granted.of_other_queues(entry, self.keys, now)
+        entry.bar_pods(Counter(one.pod_set for one in others))
         missing.note(entry, now, doubted=self.doubts.about(entry.job.namespace, now) > 0)
 
     def _shared(self, enqueue: Callable[[str, float], None], signal: Callable[[], None], clock: Clock) -> Core:

@@ -125,6 +125,7 @@ class WorkloadEntry:
     asked: Mapping[str, Amounts] = field(default_factory=dict)  # by pod set: what pods ask for that get no place for it
     came: dict[str, PodsSeen] | None = None  # by pod set; None where they were not counted since the start
     late: dict[str, int] = field(default_factory=dict)  # pod sets whose pods did not come in time: as many as it gets
+    barred: Mapping[str, int] = field(default_factory=dict)  # by pod set: pods behind the gate that name another queue
     mismatches: dict[str, PlacementMismatch] = field(default_factory=dict)  # by pod uid
     swaps: dict[str, NumaPlacement] = field(default_factory=dict)  # by pod uid: what came to it by an exchange
     exchanges: dict[tuple[str, str], list[Exchange]] = field(default_factory=dict)  # by pod set and node: on their way
@@ -171,6 +172,10 @@ class WorkloadEntry:
     def count_pods(self, came: dict[str, PodsSeen], late: dict[str, int]) -> None:
         """Its pods were counted, by pod set; ``late``: as many as those get whose pods did not come in time."""
         self.came, self.late = came, late
+
+    def bar_pods(self, counts: Mapping[str, int]) -> None:
+        """So many pods, by pod set, name another queue than it was admitted in: it wants nothing for them."""
+        self.barred = counts
 
     def shorten(self, counts: Mapping[str, int]) -> None:
         """Pods of these pod sets did not come in time: they get so many from now on."""
@@ -272,6 +277,7 @@ class WorkloadEntry:
         self.admission, self.grant, self.slots_in = None, None, {}
         self.lost, self.lost_at, self.asked = {}, None, {}
         self.evict, self.started, self.held_up_since = None, False, None
+        self.barred = {}
 
     # --- reading -------------------------------------------------------------------------------------------------
 
@@ -334,16 +340,21 @@ class WorkloadEntry:
         return sent if sent is not None and not (sent.gone or sent.refused) else None
 
     def there(self, pod_set: PodSetView) -> int:
-        """How many pods of a pod set exist and have not finished."""
+        """How many pods of a pod set exist and have not finished, without those that are barred."""
         expectations = self.expectations
-        return sum(
+        found = sum(
             not finished(pod) and not ((sent := expectations.get(pod.metadata.uid)) is not None and sent.gone)
             for pod in self.pods_of(pod_set)
         )
+        return found - self.barred.get(pod_set.name, 0)
+
+    def count_of(self, pod_set: PodSetView) -> int:
+        """How many slots a pod set needs now; none for pods that are barred, as they wait for another admission."""
+        return max(0, pod_set.count - self.barred.get(pod_set.name, 0))
 
     def wanted(self, pod_set: PodSetView) -> int:
         """How many slots a pod set is to have now; one whose pods did not come in time gets no more than it has."""
-        return min(pod_set.count, self.late.get(pod_set.name, pod_set.count))
+        return min(count := self.count_of(pod_set), self.late.get(pod_set.name, count))
 
     @property
     def asked_for_more(self) -> bool:

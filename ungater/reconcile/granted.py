@@ -4,8 +4,9 @@ Plain functions of what was seen, like `ungater.reconcile.reconcile`.
 
 Rules
 - Quota and room are given for so many pods that each take so much. A pod goes only if it takes no more, and names no
-  other queue: whoever makes pods could else have admitted what is small, and run what is large. Once none of the pods
-  runs that were admitted in another queue, the workload waits in the one that they name.
+  other queue: whoever makes pods could else have admitted what is small, and run what is large. For a pod that names
+  another queue nothing is held, so its slot is given back, and none is asked for. Once none of the pods runs that were
+  admitted in another queue, the workload waits in the one that they name.
 - Where pods ask for more, as after a rolling update, more is asked for, for all pods of the pod set alike; they go once
   that is admitted. Where all of them ask for less, the difference is given back.
 - Where it is known what pods will ask for that are to come, those before them wait too: of a LeaderWorkerSet's group
@@ -24,6 +25,7 @@ Rules
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from crds.constants import Keys
 from engine.claims.asks import DeviceAsk
 from engine.claims.read.asks import resources_of, same
 from engine.model import Amounts
@@ -67,21 +69,43 @@ class Barred:
     def of(
         cls, entry: WorkloadEntry, pod_set: str, pod: Pod, rules: ReconcileContext, more: Mapping[str, Amounts]
     ) -> "Barred | None":
-        """None for a pod that may go. ``more``: `to_come`."""
+        """None for a pod that may go, of those that name no other queue. ``more``: `to_come`."""
         made = pod.status.resource_claim_statuses
         if claims := _uncounted_claims(entry, pod_set, pod.spec, rules, made):
             return cls(pod, pod_set, {}, claims)
         for one in entry.job.pod_sets if entry.job.foretold else ():
             if claims := _uncounted_claims(entry, one.name, one.template.spec, rules):
                 return cls(pod, one.name, {}, claims)
-        granted, observed = entry.granted(pod_set), entry.observed
+        granted = entry.granted(pod_set)
         asks = rules.charged(entry, pod_requests(pod.spec), pod.spec, made) if granted is not None else {}
         if granted is not None and exceeds(asks, granted):
             return cls(pod, pod_set, asks)
-        queue = (pod.metadata.labels or {}).get(rules.keys.queue_name)
-        if queue and observed is not None and not entry.job.suspendable and queue != observed.queue:
-            return cls(pod, pod_set, {})
         return next((cls(pod, name, asks) for name, asks in more.items()), None)
+
+
+def of_other_queues(entry: WorkloadEntry, keys: Keys, now: float) -> list[Barred]:
+    """The pods that wait behind the gate, and name another queue than the one that their workload was admitted in."""
+    observed = entry.observed
+    if entry.admission is None or observed is None or entry.job.suspendable:
+        return []
+    same = {None, "", observed.queue}
+    return [
+        Barred(pod, name, {})
+        for pod in entry.pods.values()
+        if (pod.metadata.labels or {}).get(keys.queue_name) not in same
+        and _is_held_back(entry, pod, keys.gate, now)
+        and (name := entry.pod_set_of(pod))
+    ]
+
+
+def _is_held_back(entry: WorkloadEntry, pod: Pod, gate: str, now: float) -> bool:
+    """Whether a pod is behind its gate, is not to end, and no patch may have let it go to a slot that there is."""
+    if not is_gated(pod, gate) or finished(pod) or pod.metadata.deletion_timestamp is not None:
+        return False
+    sent, slots = entry.expectations.get(pod.metadata.uid), entry.slots_of(pod)
+    if sent is None:
+        return True
+    return not sent.gone and slots is not None and slots.index(sent.values) is None and sent.deadline <= now
 
 
 def granted_devices(entry: WorkloadEntry, pod_set: str) -> DeviceAsk | None:
@@ -238,8 +262,8 @@ def message_of(entry: WorkloadEntry, barred: Sequence[Barred]) -> tuple[Reason, 
     if not first.asks:
         queue = f"queue {entry.observed.queue}" if entry.observed is not None and entry.observed.queue else "no queue"
         return Reason.OTHER_QUEUE, (
-            f"{pod} names another queue than workload {workload}, which was admitted in {queue}: it stays gated until "
-            "no pod of that workload runs any more"
+            f"{pod} names another queue than workload {workload}, which was admitted in {queue}: it stays gated, and "
+            "nothing is held for it, until no pod of that workload runs any more"
         )
     granted = entry.granted(first.pod_set) or {}
     over = {name: amount for name, amount in sorted(first.asks.items()) if amount > granted.get(name, 0)}

@@ -118,12 +118,12 @@ def _needed(entry: WorkloadEntry, name: str) -> int:
     All of those where it is not known how many it wants, as its pods contradict each other.
     """
     pod_set, admitted = next(one for one in entry.job.pod_sets if one.name == name), entry.admitted(name)
-    return max(0, (admitted if entry.job.wrong is not None else min(pod_set.count, admitted)) - pod_set.idle)
+    return max(0, (admitted if entry.job.wrong is not None else min(entry.count_of(pod_set), admitted)) - pod_set.idle)
 
 
 def _most(entry: WorkloadEntry, pod_set: PodSetView) -> int:
     """How many pods may come."""
-    return max(pod_set.count - pod_set.idle, _needed(entry, pod_set.name))
+    return max(entry.count_of(pod_set) - pod_set.idle, _needed(entry, pod_set.name))
 
 
 @dataclass(frozen=True)

@@ -154,9 +154,9 @@ def ended(entry: WorkloadEntry) -> list[Instruction]:
 
 
 def _all_ready(entry: WorkloadEntry) -> bool:
-    """Whether as many pods as it is to have are ready, and none of them ends."""
+    """Whether as many pods as it is to have are ready, none of them ends, and none is barred: it would be the next."""
     wanted = sum(min(entry.wanted(one), entry.admitted(one.name)) for one in entry.job.pod_sets)
-    return not any(map(_ends, entry.pods.values())) and entry.job.ready >= wanted
+    return not entry.barred and not any(map(_ends, entry.pods.values())) and entry.job.ready >= wanted
 
 
 def _ends(pod: Pod) -> bool:

@@ -21,7 +21,7 @@ from ungater.model.actions import (
     UpdateSpec,
 )
 from ungater.model.job_view import PodSetView
-from ungater.model.pod_slots import PodSetSlots, Tally, finished, surplus
+from ungater.model.pod_slots import PodSetSlots, Tally, surplus
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.reconcile import granted
 
@@ -58,18 +58,19 @@ def give_back(
     """What fewer pods leave, one pod set after the other."""
     wrong = entry.job.wrong is not None
     for pod_set in entry.job.pod_sets:
-        if wrong and pod_set.name not in entry.late:
+        if wrong and not (pod_set.name in entry.late or pod_set.name in entry.barred):
             continue  # how many are to come is not known
+        wanted = max(entry.wanted(pod_set), entry.there(pod_set)) if wrong else entry.wanted(pod_set)
         if pod_set.name in counted:
             slots, kept = entry.slots_in[pod_set.name], counted[pod_set.name]
-            if (wanted := entry.wanted(pod_set)) >= slots.total:
+            if wanted >= slots.total:
                 continue
             give = surplus(slots, kept, wanted, entry.layers_of(pod_set))
             smaller = slots.without(give)
             if give:
                 return _shrink(entry, pod_set, smaller, smaller.total, now)
         else:
-            keep = max(entry.wanted(pod_set), sum(not finished(pod) for pod in entry.pods_of(pod_set)))
+            keep = max(wanted, entry.there(pod_set))
             if keep < entry.admitted(pod_set.name):
                 return _shrink(entry, pod_set, None, keep, now)
     for pod_set in entry.job.pod_sets if not wrong else ():

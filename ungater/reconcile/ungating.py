@@ -62,17 +62,20 @@ def _is_news(entry: WorkloadEntry, reason: str, message: str, now: float) -> boo
 
 def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[Instruction]:
     """Pods go to their slots, those that are astray are replaced, and what is missing is asked for."""
+    elsewhere = granted.of_other_queues(entry, rules.keys, now)
+    others = {one.pod.metadata.uid for one in elsewhere}
     if not entry.slots_in:
-        gone, barred = _let_go(entry, rules, now)
-        if elsewhere := granted.given_back(entry, barred, rules.keys.gate):
-            return [Dequeue(), Release(elsewhere)]
+        gone, barred = _let_go(entry, rules, now, others)
+        barred += elsewhere
+        if anew := granted.given_back(entry, barred, rules.keys.gate):
+            return [Dequeue(), Release(anew)]
         told = _say_why(entry, barred, rules, now) or pods_ready.ready(entry)
         return [*gone, *resize(entry, {}, granted.asked(entry, barred, rules), now, rules), *told]
     pod_sets, keys, moving = entry.job.pod_sets, rules.keys, moves.under_way(entry)
     counted = {
         pod_set.name: tally(
             slots,
-            entry.pods_of(pod_set),
+            [pod for pod in entry.pods_of(pod_set) if pod.metadata.uid not in others],
             entry.expectations,
             gate=keys.gate,
             mark=keys.workload,
@@ -92,10 +95,10 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
         for pod_set in pod_sets
         if pod_set.name in counted
     ]
-    gone, barred = _let_go(entry, rules, now)
-    barred += (one for look in looks for one in look.barred)
-    if elsewhere := granted.given_back(entry, barred, keys.gate):
-        return [Dequeue(), Release(elsewhere)]
+    gone, barred = _let_go(entry, rules, now, others)
+    barred += (*elsewhere, *(one for look in looks for one in look.barred))
+    if anew := granted.given_back(entry, barred, keys.gate):
+        return [Dequeue(), Release(anew)]
     asked = granted.asked(entry, barred, rules)
     if anew := granted.anew(entry, asked, keys.gate):
         return [Dequeue(), Release(anew)]
@@ -142,8 +145,13 @@ def _keep_places(slots: PodSetSlots, counted: Tally, left: Sequence[Pod]) -> Non
         anywhere -= kept
 
 
-def _let_go(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> tuple[list[Instruction], list[Barred]]:
-    """Pods that have quota and no slots go anywhere; those of a job that is suspended while it waits were not gated."""
+def _let_go(
+    entry: WorkloadEntry, rules: ReconcileContext, now: float, others: Collection[str]
+) -> tuple[list[Instruction], list[Barred]]:
+    """Pods that have quota and no slots go anywhere; those of a job that is suspended while it waits were not gated.
+
+    ``others``: uids of those that name another queue.
+    """
     done: list[Instruction] = []
     barred: list[Barred] = []
     if entry.job.suspendable or entry.admission is None:
@@ -161,7 +169,7 @@ def _let_go(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> tuple[
                 left -= 1
                 if expectation is not None and is_gated(pod, keys.gate) and expectation.deadline <= now:
                     done.append(Ungate(pod, ANYWHERE))
-            elif pod.metadata.deletion_timestamp is None:
+            elif pod.metadata.deletion_timestamp is None and pod.metadata.uid not in others:
                 waiting.append(pod)
         waiting.sort(key=lambda pod: pod.metadata.name)
         for pod in waiting[: max(0, left)]:

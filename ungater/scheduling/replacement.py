@@ -135,7 +135,7 @@ def _moved(cache: Cache, entry: WorkloadEntry, owned: PodSetView) -> Assignment 
     if part is None:
         raise AssertionError(f"{entry.key}: pod set {name} is not admitted")
     kept = slots.without({index: count for index, count in lost if index < len(slots.slots)})
-    want = slots.total if queued else max(owned.count, slots.total)
+    want = slots.total if queued else max(entry.wanted(owned), slots.total)
     pod_set = pod_set_in(cache, entry, owned, slots.levels, want)
     others = [one for one in state.assignments(entry.key).values() if one.pod_set != name]
     checkpoint = state.begin()

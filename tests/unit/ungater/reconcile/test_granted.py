@@ -4,7 +4,7 @@ import dataclasses
 
 import msgspec
 import pytest
-from support.owned import KEYS, make_known
+from support.owned import KEYS, context, make_admission, make_known, make_owner, make_pod, make_record
 from support.world import FLAVOR, NODES, World, stored_workload
 
 from crds.admitted_quota import AdmittedQuota, decode, encode
@@ -22,6 +22,7 @@ from ungater.model.actions import (
     Enqueue,
     Release,
     RestoreAdmission,
+    Shorten,
     Shrink,
     ShrinkLater,
     Ungate,
@@ -34,6 +35,8 @@ from ungater.model.workload_object import Status
 from ungater.reconcile import granted
 from ungater.reconcile.granted import as_admitted
 from ungater.reconcile.reconcile import reconcile
+from ungater.reconcile.ungating import running as running_steps
+from ungater.scheduling.replacement import elsewhere
 
 OWNER = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "u-db", "controller": True}
 CPU = ("gpu", "cpu")
@@ -51,6 +54,7 @@ class Queued(World):
 
     def __init__(self, quota=4):
         super().__init__()
+        self.of = "ns/u-db@StatefulSet.apps"
         self.put("flavor", FLAVOR)
         for node in NODES:
             self.put("node", node)
@@ -65,7 +69,7 @@ class Queued(World):
 
     @property
     def record(self):
-        return self.memory.entries["ns/u-db@StatefulSet.apps"]
+        return self.memory.entries[self.of]
 
     def pod(self, name, cpu="1", *, queue="team", owner=OWNER, request="unconstrained", total=None, **meta):
         unconstrained = {KEYS.unconstrained: "true"} if request == "unconstrained" else {KEYS.required[0]: request}
@@ -134,9 +138,10 @@ class Queued(World):
             conditions=HELD,
         )
 
-    def told(self):
+    def told(self, now=100.0):
         self.memory.pod_groups.regroup(self.record)
-        return reconcile(self.record, self.memory.rules, 100.0, 100.0)
+        self.memory.count_pods(self.record, now)
+        return reconcile(self.record, self.memory.rules, now, 100.0)
 
     def used(self, memory: Cache | None = None):
         return (memory or self.memory).queues.quotas.used("cq", CPU)
@@ -151,12 +156,13 @@ def gone(instructions):
     return [one.pod.metadata.name for one in instructions if isinstance(one, Ungate)]
 
 
-def running(world, *sizes):
+def running(world, *sizes, queue="team"):
     """An admitted StatefulSet whose pods run, each of the size of the first."""
-    pods = [world.pod(f"db-{at}", cpu) for at, cpu in enumerate(sizes)]
+    pods = [world.pod(f"db-{at}", cpu, queue=queue) for at, cpu in enumerate(sizes)]
     world.admitted()
     slots = [slot for slot in world.record.slots.slots for _ in range(slot.count)]
-    return [world.run(pod, slot) for pod, slot in zip(pods, slots, strict=True)]
+    quota = "cq" if queue else ""
+    return [world.run(pod, slot, quota=quota) for pod, slot in zip(pods, slots, strict=True)]
 
 
 # --- requests --------------------------------------------------------------------------------------------------------
@@ -371,6 +377,169 @@ def test_once_none_runs_the_workload_waits_in_the_queue_that_its_pods_name(world
     record.observed = dataclasses.replace(record.observed, admission=None, conditions=())
     assert world.used() == 0
     assert [type(one) for one in world.told()] == [Dequeue, UpdateSpec]
+
+
+def renamed(world, *names, queue="other", cpu="1", **more):
+    """Pods that run are made anew and name another queue, as a StatefulSet does it from the last one on."""
+    for name in names:
+        world.drop("pod", world.stores["pod"][f"ns/{name}"])
+    for name in names:
+        world.pod(name, cpu, queue=queue, **more)
+
+
+def given_back(world):
+    """Look twice, as what is left over is given back a moment later; carry out and return what is given back."""
+    assert ShrinkLater in [type(one) for one in world.told()]
+    world.record.shrink(99.0)
+    (shrink,) = [one for one in world.told() if isinstance(one, Shrink)]
+    smaller = world.memory.reservations.smaller(world.record, shrink.pod_set, shrink.slots, shrink.count, shrink.asks)
+    queue = world.record.observed.queue
+    world.stored(smaller)
+    world.record.observe(dataclasses.replace(world.record.observed, queue=queue))
+    world.memory.admissions.hold_admission(world.record, smaller)
+    return shrink
+
+
+def wishes(instructions):
+    return [type(one) for one in instructions if isinstance(one, Enqueue | Dequeue | Shrink | ShrinkLater | Release)]
+
+
+@pytest.mark.parametrize(("before", "after"), [("team", "other"), (None, "team")])
+def test_free_slots_of_pods_that_name_another_queue_are_given_back_and_not_asked_for_again(world, before, after):
+    running(world, "1", "1", "1", queue=before)
+    first = world.stores["pod"]["ns/db-0"]
+    renamed(world, "db-1", "db-2", queue=after)
+    shrink = given_back(world)
+    assert [slot.values for slot in shrink.slots.slots] == [tuple(first.spec.node_selector.values())]
+    assert shrink.count == 1
+    assert world.used() == (1000 if before else 0)
+    instructions = world.told()
+    assert wishes(instructions) == [Dequeue], "else it would take them, and give them back, over and over"
+    assert gone(instructions) == []
+    said = next(one for one in instructions if isinstance(one, WriteConditions)).wanted[0]
+    assert said.reason is Reason.OTHER_QUEUE
+    assert "pod db-1 (and 1 more) names another queue" in said.message
+
+
+def test_once_the_last_one_ends_it_waits_in_the_other_queue_for_all_of_its_pods(world):
+    running(world, "1", "1", "1", queue=None)
+    renamed(world, "db-1", "db-2", queue="team")
+    given_back(world)
+    renamed(world, "db-0", queue="team")
+    assert wishes(world.told()) == [Dequeue, Release]
+    world.memory.admissions.free(world.record)
+    world.record.observe(dataclasses.replace(world.record.observed, admission=None, conditions=()))
+    assert [type(one) for one in world.told()] == [Dequeue, UpdateSpec]
+    world.record.observe(None)
+    world.admitted()
+    assert world.used() == 3000
+    assert gone(world.told()) == ["db-0", "db-1", "db-2"]
+
+
+def test_a_pod_that_names_its_queue_again_is_asked_a_slot_for(world):
+    running(world, "1", "1", "1", queue=None)
+    renamed(world, "db-1", "db-2", queue="team")
+    given_back(world)
+    renamed(world, "db-2", queue=None)
+    assert wishes(world.told()) == [Enqueue]
+    assert world.record.growing == {"main": 2}, "and not for the one that is barred still"
+
+
+def test_a_free_slot_is_for_those_that_may_go_and_not_for_a_barred_pod_of_a_lower_rank(world):
+    running(world, "1", "1", "1", queue=None)
+    world.drop("pod", world.stores["pod"]["ns/db-2"])
+    assert given_back(world).count == 2
+    renamed(world, "db-1", queue="team")
+    world.pod("db-2", queue=None)
+    assert gone(world.told()) == ["db-2"]
+
+
+def test_after_a_restart_nothing_is_asked_for_and_no_pod_is_taken_to_be_missing(world):
+    running(world, "1", "1", "1", queue=None)
+    renamed(world, "db-1", "db-2", queue="team")
+    given_back(world)
+    world.put("workload", stored_workload_of(world))
+    world.memory = world.restarted()
+    world.record.observe(dataclasses.replace(world.record.observed, conditions=HELD))
+    assert world.record.admission.count == 1
+    assert wishes(world.told()) == [Dequeue]
+    assert world.record.late == {}
+
+
+def test_nothing_larger_is_asked_for_a_pod_that_names_another_queue(world):
+    running(world, "1", "1", queue=None)
+    renamed(world, "db-1", queue="team", cpu="2")
+    assert Enqueue not in wishes(world.told())
+
+
+def test_another_place_for_a_lost_slot_is_none_for_pods_that_name_another_queue(world):
+    running(world, "1", "1", "1", queue=None)
+    renamed(world, "db-1", queue="team")
+    renamed(world, "db-2", queue="other")
+    given_back(world)
+    world.told()
+    world.record.want({"main": ((0, 1),)}, {}, 100.0)
+    (moved,) = elsewhere(world.memory, world.record).assignments
+    assert moved.count == 1
+
+
+def test_what_is_held_for_pods_that_nobody_makes_goes_back_beside_one_that_is_barred(world):
+    group = {"owner": None, "total": 4, "labels": {KEYS.pod_group: "g", KEYS.queue_name: "team"}}
+    pods = [world.pod(f"db-{at}", **group) for at in range(4)]
+    (world.of,) = world.memory.entries
+    world.admitted()
+    slots = [slot for slot in world.record.slots.slots for _ in range(slot.count)]
+    for pod, slot in zip(pods, slots, strict=True):
+        world.run(pod, slot)
+    world.told()
+    renamed(world, "db-2", **{**group, "labels": {KEYS.pod_group: "g", KEYS.queue_name: "other"}})
+    world.drop("pod", world.stores["pod"]["ns/db-3"])
+    assert given_back(world).count == 3, "one slot waits for the pod that is to come"
+    world.told()
+    assert Shorten({"main": 2}) in world.told(100.0 + world.memory.rules.missing_pods.again)
+
+
+def test_quota_without_slots_is_given_back_too():
+    job = dataclasses.replace(make_owner(parallelism=3), kind="StatefulSet", api_version="apps/v1", open_ended=True)
+    admission = make_admission(None, queue="cq", count=3)
+    labels = {KEYS.queue_name: "other"}
+    pods = [make_pod("a", owner=job, at=("b", "r", "n"), node="n"), *(make_pod(owner=job) for _ in range(2))]
+    pods[1:] = [
+        msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, labels=labels)) for pod in pods[1:]
+    ]
+    job = dataclasses.replace(job, queue="team")
+    entry = make_record(job, admission=admission, observed=make_known(job, admission=admission), pods=pods)
+    entry.shrink(99.0)
+    entry.bar_pods({"main": len(granted.of_other_queues(entry, KEYS, 100.0))})
+    steps = running_steps(entry, context(), 100.0)
+    assert Shrink(None, 1, "main") in steps
+    assert gone(steps) == []
+
+
+def test_a_pod_that_asks_for_more_keeps_its_slot_beside_one_that_is_barred(world):
+    running(world, "1", "1", "1")
+    renamed(world, "db-1", queue="team", cpu="2")
+    renamed(world, "db-2")
+    assert world.told()
+    assert world.record.job.count == 1, "what its pods ask for contradicts, so one of them stands for all"
+    assert given_back(world).count == 2
+
+
+@pytest.mark.parametrize(
+    ("sent", "barred"),
+    [
+        (Expectation(("b", "r1", "r1-h1"), 200.0), False),
+        (Expectation(("b", "r1", "r1-h1"), 50.0), False),  # it is sent again
+        (Expectation(("b", "r1", "r1-h9"), 200.0), False),
+        (Expectation(("b", "r1", "r1-h9"), 50.0), True),
+        (Expectation(("b", "r1", "r1-h9"), 50.0, gone=True), False),
+    ],
+)
+def test_a_pod_that_was_sent_before_it_named_another_queue_has_its_slot(world, sent, barred):
+    running(world, "1", "1")
+    renamed(world, "db-1")
+    world.record.expectations["u-db-1"] = sent
+    assert bool(granted.of_other_queues(world.record, KEYS, 100.0)) is barred
 
 
 # --- who pays --------------------------------------------------------------------------------------------------------

@@ -87,6 +87,16 @@ def test_what_takes_too_long_is_told_each_time_so_that_it_has_an_end():
     assert of(i.GiveUpMove, run(ready(workload(slots, one, other), 2))) == []
 
 
+def test_none_goes_after_one_whose_successor_names_another_queue():
+    slots = slot_map(("b/r1/n1", 3))
+    made = ready(workload(slots, *(of_a_service(at(name, "r2", "n3")) for name in ("one", "other"))), 2)
+    made.bar_pods({"main": 1})
+    found = run(made)
+    assert of(i.EvictMoved, found) == [], "its successor would be barred too, and the service lose one after the other"
+    (late,) = of(i.GiveUpMove, found)
+    assert [pod.metadata.name for pod in late.pods] == ["one", "other"]
+
+
 def of_a_service(pod, kind="StatefulSet"):
     refs = tuple(
         msgspec.structs.replace(one, kind=kind, api_version="apps/v1") for one in pod.metadata.owner_references
