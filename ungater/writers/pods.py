@@ -50,7 +50,7 @@ class PodWriter:
         concurrency: int,
         timeout: float,
         requeue: Callable[[str, float], None],
-        stayed: Callable[[Pod], None],
+        stayed: Callable[[Pod, str], None],
         metrics: Metrics,
         recorder: EventRecorder,
         guard: Guard,
@@ -138,7 +138,7 @@ class PodWriter:
 
     async def _ungate(self, entry: WorkloadEntry, pod: Pod, slot: Slot, annotations: Mapping[str, str]) -> None:
         if not self._stands(entry, pod, slot):
-            self._stayed(pod)
+            self._stayed(pod, entry.job.workload)
             return
         meta, slots, name = pod.metadata, entry.slots_of(pod), entry.pod_set_of(pod)
         levels, patches = slots.levels if slots is not None else (), entry.patches.get(name)
@@ -180,7 +180,7 @@ class PodWriter:
             expectation = msgspec.structs.replace(expectation, deadline=deadline, gone=gone, refused=refused)
             entry.expectations[pod.metadata.uid] = expectation
         elif gone or refused:
-            self._stayed(pod)
+            self._stayed(pod, entry.job.workload)
 
     def _failed(self, entry: WorkloadEntry, pod: Pod, error: KubeError) -> None:
         expectation = entry.expectations.get(pod.metadata.uid)

@@ -8,7 +8,6 @@ from kube import objects
 from ungater.cache.core import Core
 from ungater.cache.held.device_quota import DeviceQuota
 from ungater.cache.held.orphans import Orphans, answers_for
-from ungater.jobs.pod_group import mark_of
 from ungater.model.pod_slots import Expectation, PodSetSlots, is_gated
 from ungater.model.workload_entry import WorkloadEntry
 
@@ -26,7 +25,7 @@ class LeftPods:
 
     def pay(self, pod: objects.Pod, entry: WorkloadEntry | None) -> None:
         """Charge a pod by itself where it runs and no workload answers for it, and no more where one does."""
-        mark = mark_of(pod, self._keys)
+        mark = self._orphans.let_go_for(pod)
         if entry is not None and mark not in {None, entry.job.workload}:
             entry = None
         if entry is None:
@@ -36,11 +35,11 @@ class LeftPods:
         if self._orphans.judge(pod, entry):
             self._signal()
 
-    def stayed(self, pod: objects.Pod) -> None:
-        """The patch of a pod came to nothing after it left its workload, or what was held for that was given back."""
-        if self._orphans.unseen(pod):
+    def stayed(self, pod: objects.Pod, workload: str) -> None:
+        """The patch of a pod came to nothing after it left this workload, or what was held for that was given back."""
+        if self._orphans.unseen_for(pod) == workload:
             self.forget(pod)
-        if self._orphans.stayed(pod):
+        if self._orphans.stayed(pod, workload):
             self._signal()
 
     def remember(self, entry: WorkloadEntry) -> None:
@@ -49,7 +48,7 @@ class LeftPods:
 
     def unseen(self, pod: objects.Pod) -> bool:
         """Whether a pod may run though it is seen behind its gate."""
-        return self._orphans.unseen(pod)
+        return self._orphans.unseen_for(pod) is not None
 
     def gone(self, pod: objects.Pod, *, charged: bool) -> None:
         """A pod is gone, or leaves its owner; ``charged``: it may run, and is charged by itself on."""
@@ -59,7 +58,7 @@ class LeftPods:
 
     def _left_by(self, pod: objects.Pod, mark: str | None) -> WorkloadEntry | None:
         """The workload that a pod was let go for and is not part of any more, where it still has its place there."""
-        if self._orphans.unseen(pod):
+        if self.unseen(pod):
             return self._places.get(pod.metadata.uid)
         entry = self._entries.of_workload(f"{pod.metadata.namespace}/{mark}") if mark else None
         uid = pod.metadata.uid
@@ -88,7 +87,7 @@ class LeftPods:
         left = dict(entry.left)
         entry.left.clear()
         for uid, (pod_set, pod) in left.items():
-            if answers_for(entry) and self._orphans.unseen(pod):
+            if answers_for(entry) and self.unseen(pod):
                 entry.left[uid] = pod_set, pod
             else:
                 del self._places[uid]
@@ -97,9 +96,14 @@ class LeftPods:
                 self.pay(pod, None)
 
     def keep_place(self, entry: WorkloadEntry, old: objects.Pod, new: objects.Pod, sent: Expectation) -> None:
-        """A pod left its workload while its patch is under way, by which it may run: it keeps its place there."""
-        uid = old.metadata.uid
-        self._orphans.sent(new)
+        """A pod left its workload while its patch is under way, by which it may run: it keeps its place there.
+
+        Not where it may run by an earlier one's already: that is charged.
+        """
+        uid, workload = old.metadata.uid, entry.job.workload
+        if self._orphans.unseen_for(new) not in {None, workload}:
+            return
+        self._orphans.sent(new, workload)
         entry.left[uid] = entry.pod_set_of(old), _heading(new, entry.slots_of(old), sent.values)
         self._places[uid] = entry
 

@@ -11,7 +11,8 @@ Rules
 - What the pods of a workload take beyond what it holds is charged beside it (`ungater.cache.held.overruns`).
 - A pod whose patch was sent and whose workload then gave back what it held may run, though it is seen behind its gate
   for as long as the informer is late: it is charged until it is seen, or its patch is known to have failed. Where such
-  a pod left its workload instead, it keeps its place there for as long.
+  a pod left its workload instead, it keeps its place there for as long. Another workload that has it meanwhile, as a
+  LeaderWorkerSet was made anew under its name, does not pay for it: what that one holds is for pods of its own.
 - A pod that terminates on a node that is gone or not ready is not waited for: nobody there ends it.
 """
 
@@ -43,7 +44,7 @@ class Orphans:
         self._takes = takes
         self._remembered: dict[str, AdmittedQuota] = {}  # by uid of a pod that does not say by which quota it runs
         self._overruns = Overruns(queues)
-        self._unseen: set[str] = set()  # uids of pods that were let go and are seen behind their gates
+        self._unseen: dict[str, str] = {}  # by uid of a pod that is seen behind its gate: for which workload it was let go
 
     def remember(self, entry: WorkloadEntry) -> None:
         """A workload is about to give back what it holds: by which quota its pods run is known from it now."""
@@ -53,7 +54,7 @@ class Orphans:
         for name, pod in self._paid_by(entry):
             uid, part = pod.metadata.uid, admission.part(name)
             if is_gated(pod, self._gate) and entry.on_its_way(uid) is not None:
-                self._unseen.add(uid)
+                self._unseen[uid] = entry.job.workload
             if part is not None and part.flavors and self.runs(pod) and _said(pod) is None:
                 self._remembered[uid] = AdmittedQuota(admission.queue, dict(part.flavors))
 
@@ -64,7 +65,7 @@ class Orphans:
         """
         uid = pod.metadata.uid
         if not is_gated(pod, self._gate):
-            self._unseen.discard(uid)
+            self._unseen.pop(uid, None)
         if not self.runs(pod):
             return self.gone(pod)
         quota = _said(pod) or self._remembered.get(uid)
@@ -90,7 +91,7 @@ class Orphans:
     def _paid_by(self, entry: WorkloadEntry) -> Iterator[tuple[str, Pod]]:
         """The pods that a workload pays for, by pod set: not those of its owner that were let go for another one."""
         for pod in entry.pods.values():
-            if mark_of(pod, self._keys) in {None, entry.job.workload}:
+            if self.let_go_for(pod) in {None, entry.job.workload}:
                 yield entry.pod_set_of(pod), pod
         yield from entry.left.values()
 
@@ -109,28 +110,35 @@ class Orphans:
         amounts: Quantities = {(flavor, resource): takes.get(resource, 0) for resource, flavor in quota.flavors.items()}
         return Held(quota.cluster_queue, amounts)
 
-    def sent(self, pod: Pod) -> None:
+    def sent(self, pod: Pod, workload: str) -> None:
         """A pod whose patch is under way left its workload: it may run."""
-        self._unseen.add(pod.metadata.uid)
+        self._unseen[pod.metadata.uid] = workload
 
-    def unseen(self, pod: Pod) -> bool:
-        """Whether a pod may run though it is seen behind its gate."""
-        return pod.metadata.uid in self._unseen and is_gated(pod, self._gate)
+    def unseen_for(self, pod: Pod) -> str | None:
+        """The workload by which a pod may run though it is seen behind its gate; None where it may not."""
+        return self._unseen.get(pod.metadata.uid) if is_gated(pod, self._gate) else None
+
+    def let_go_for(self, pod: Pod) -> str | None:
+        """The workload that a pod was let go for, seen or not; None where it was not."""
+        return self.unseen_for(pod) or mark_of(pod, self._keys)
 
     def gone(self, pod: Pod) -> bool:
         """A pod is gone, or has ended; True where quota is free again that it took."""
         self._remembered.pop(pod.metadata.uid, None)
-        self._unseen.discard(pod.metadata.uid)
+        self._unseen.pop(pod.metadata.uid, None)
         freed = self._overruns.forget(pod.metadata.uid)
         return self._queues.charge(key(pod), None) or freed
 
-    def stayed(self, pod: Pod) -> bool:
-        """A pod's patch came to nothing, so it is behind its gate; True where quota is free again that it took."""
-        return pod.metadata.uid in self._unseen and self.gone(pod)
+    def stayed(self, pod: Pod, workload: str) -> bool:
+        """A workload's patch of a pod came to nothing, so it is behind its gate; True where quota is free again.
+
+        Not where it may run by another one's patch.
+        """
+        return self.unseen_for(pod) == workload and self.gone(pod)
 
     def runs(self, pod: Pod) -> bool:
         """Whether it takes, or may take, room on a node."""
-        if finished(pod) or (is_gated(pod, self._gate) and pod.metadata.uid not in self._unseen):
+        if finished(pod) or (is_gated(pod, self._gate) and self.unseen_for(pod) is None):
             return False
         node, leaving = pod.spec.node_name, pod.metadata.deletion_timestamp is not None
         return not (leaving and (not node or self._dead(node)))

@@ -51,7 +51,7 @@ def test_one_that_is_seen_at_last_says_itself_what_it_takes():
     seen = make_pod("p", at=SLOT, node="n1", phase="Running")
     orphans.judge(seen, None)
     assert charged(queues) == 1
-    assert not orphans.stayed(seen)
+    assert not orphans.stayed(seen, make_owner().workload)
 
 
 @pytest.mark.parametrize("expectation", [None, Expectation(SLOT, 9.0, gone=True), Expectation(SLOT, 9.0, refused=True)])
@@ -62,9 +62,9 @@ def test_one_that_was_not_sent_takes_nothing(expectation):
 
 def test_one_whose_patch_came_to_nothing_takes_nothing_any_more():
     orphans, queues, pod = given_back(Expectation(SLOT, 9.0))
-    assert orphans.stayed(pod)
+    assert orphans.stayed(pod, make_owner().workload)
     assert charged(queues) == 0
-    assert not orphans.stayed(pod)
+    assert not orphans.stayed(pod, make_owner().workload)
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_one_that_left_and_was_not_sent_has_no_place(world, expectation):
 
 def test_one_that_left_has_no_place_any_more_once_its_patch_came_to_nothing(world):
     record, pod, _ = leaving(world, {})
-    world.memory.left_pods.stayed(pod)
+    world.memory.left_pods.stayed(pod, record.job.workload)
     assert not record.left_of("main")
 
 
@@ -127,6 +127,60 @@ def test_one_that_left_is_another_workloads_once_it_was_let_go_for_that(world):
     again = make_pod("p", owner=other.job, at=("b", "r2", "r2-h2"), node="r2-h2", phase="Running")
     world.put("pod", orphaned(again))
     assert not record.left_of("main")
+
+
+def taken_over(world):
+    """A pod that was let go for a workload, is seen behind its gate still, and is another one's, which is admitted."""
+    first, second = queued(world, "first"), queued(world, "second")
+    (slot, *_), record = world.admit(first).slots, entry_of(world, first)
+    pod = make_pod("p", owner=record.job)
+    world.put("pod", pod)
+    record.expectations["uid-p"] = Expectation(slot.values, 9.0)
+    world.memory.admissions.free(record)
+    other = entry_of(world, second)
+    pod = make_pod("p", owner=other.job)
+    world.put("pod", pod)
+    world.admit(second)
+    return record, other, pod
+
+
+def charged_beside(world, *records):
+    """What is charged for pods by themselves, and not for what these workloads hold."""
+    return sorted(set(world.memory.queues.quotas.held) - {record.key for record in records})
+
+
+def test_one_that_may_run_by_an_earlier_workload_is_charged_beside_the_one_that_has_it_now(world):
+    """A LeaderWorkerSet was made anew under its name, for one: the new one's place is for a pod of its own."""
+    _, other, _ = taken_over(world)
+    assert charged_beside(world, other) == ["orphan ns/p"]
+
+
+@pytest.mark.parametrize("given_back", [False, True])
+def test_so_it_is_however_the_patch_of_the_one_that_has_it_now_ends(world, given_back):
+    record, other, pod = taken_over(world)
+    if given_back:
+        other.expectations["uid-p"] = Expectation(other.slots.slots[0].values, 9.0)
+        world.memory.admissions.free(other)
+    world.memory.left_pods.stayed(pod, other.job.workload)
+    assert charged_beside(world, other) == ["orphan ns/p"]
+    world.memory.left_pods.stayed(pod, record.job.workload)
+    assert charged_beside(world, other) == [], "it is behind its gate"
+
+
+def test_it_has_no_place_in_the_one_that_it_leaves_next(world):
+    _, other, pod = taken_over(world)
+    other.expectations["uid-p"] = Expectation(other.slots.slots[0].values, 9.0)
+    world.put("pod", orphaned(pod))
+    assert not other.left_of("main")
+    assert charged_beside(world, other) == ["orphan ns/p"]
+
+
+def test_once_it_is_seen_to_run_by_the_one_that_has_it_now_that_one_pays_for_it(world):
+    """The earlier patch was lost."""
+    _, other, _ = taken_over(world)
+    values = other.slots.slots[0].values
+    world.put("pod", make_pod("p", owner=other.job, at=values, node=values[-1], phase="Running"))
+    assert charged_beside(world, other) == []
 
 
 @pytest.mark.parametrize(("phase", "ending"), [("Running", False), ("Succeeded", False), ("Running", True)])

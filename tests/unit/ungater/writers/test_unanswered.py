@@ -32,7 +32,7 @@ async def test_it_is_not_quiet_while_the_api_server_has_yet_to_answer():
         concurrency=1,
         timeout=5.0,
         requeue=lambda _key, _after: None,
-        stayed=lambda _pod: None,
+        stayed=lambda _pod, _workload: None,
         metrics=metrics,
         recorder=None,
         guard=Guard(SYSTEM, lambda _kind: None),
