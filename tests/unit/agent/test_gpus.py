@@ -4,7 +4,7 @@ import pytest
 from support.nvml import Recording, recorded
 from support.tree import DATA, machine
 
-from agent.machine import gpus, sysfs
+from agent.machine import gpus, pci, sysfs
 from agent.machine.gpus import Gpu, Gpus
 from agent.machine.hardware import Hardware, PciDevice, Zone
 
@@ -67,6 +67,14 @@ def test_gpus_without_links_and_zones_from_nvml():
     assert [gpu.zone for gpu in found.gpus] == [0, 0, 0, 0, 1, 1, 1, 1]
     assert {link.kind for link in found.links} == {"SYS"}
     assert len(found.links) == 28
+
+
+def test_one_gpu_of_a_virtual_machine():
+    """Recorded of a real H200 (driver 580.159) that a virtual machine of one zone has to itself."""
+    bus = PciDevice("0000:00:06.0", 0x030200, pci.NVIDIA, 0x2335, ("pci0000:00", "0000:00:06.0"), 0)
+    found = gpus.read(recorded("h200"), Hardware(zones=(Zone(0),), pci=(bus,)))
+    gpu = Gpu("0000:00:06.0", "GPU-0a200000-0000-4000-8000-000000000000", 0, "NVIDIA H200", 143771, 0)
+    assert found == Gpus((gpu,)), "NVLinks that the driver does not support are no fault"
 
 
 def test_a_lost_gpu_hides_no_other(dgx):

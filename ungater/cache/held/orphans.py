@@ -44,7 +44,7 @@ class Orphans:
         self._takes = takes
         self._remembered: dict[str, AdmittedQuota] = {}  # by uid of a pod that does not say by which quota it runs
         self._overruns = Overruns(queues)
-        self._unseen: dict[str, str] = {}  # by uid of a pod that is seen behind its gate: for which workload it was let go
+        self._unseen: dict[str, str] = {}  # by uid of a pod seen behind its gate: for which workload it was let go
 
     def remember(self, entry: WorkloadEntry) -> None:
         """A workload is about to give back what it holds: by which quota its pods run is known from it now."""
