@@ -24,6 +24,7 @@ from typing import Any
 import structlog
 
 from clock import SYSTEM, Clock
+from clock.token_bucket import TokenBucket
 from kube.client import Client
 from kube.connection.transport import backoff
 from kube.errors import (
@@ -106,23 +107,6 @@ class _Series:
         self.created = True
 
 
-@dataclass
-class _Bucket:
-    """New events that an object may still get."""
-
-    at: float  # monotonic
-    tokens: float = BURST
-
-    def take_token(self, now: float) -> bool:
-        """Take a token, if there is one."""
-        self.tokens = min(float(BURST), self.tokens + (now - self.at) / REFILL_SECONDS)
-        self.at = now
-        if self.tokens < 1:
-            return False
-        self.tokens -= 1
-        return True
-
-
 class EventRecorder:
     """Writes events in the background: give ``run()`` to a task group.
 
@@ -146,7 +130,7 @@ class EventRecorder:
         self._instance = (instance or f"{component}-{socket.gethostname()}-{os.getpid()}")[:128]
         self._clock = clock
         self._series: OrderedDict[SeriesKey, _Series] = OrderedDict()  # the one seen last is the last
-        self._buckets: OrderedDict[ObjectReference, _Bucket] = OrderedDict()
+        self._buckets: OrderedDict[ObjectReference, TokenBucket] = OrderedDict()
         self._queue: asyncio.Queue[_Series] = asyncio.Queue(QUEUE)
         self._counting: dict[_Series, None] = {}  # those with repetitions that are not written yet
 
@@ -215,7 +199,7 @@ class EventRecorder:
     def _may_create(self, regarding: ObjectReference, now: float) -> bool:
         bucket = self._buckets.get(regarding)
         if bucket is None:
-            bucket = self._buckets[regarding] = _Bucket(at=now)
+            bucket = self._buckets[regarding] = TokenBucket(BURST, 1 / REFILL_SECONDS, now)
             if len(self._buckets) > SERIES:
                 self._buckets.popitem(last=False)
         self._buckets.move_to_end(regarding)

@@ -10,28 +10,26 @@ Rules
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import structlog
 
+from clock.token_bucket import TokenBucket
 from kube.client import Client
 from kube.errors import KubeError
-from kube.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
+from serving.reviews import bearer_token, is_allowed, user_of
 
 PATH, VERB = "/metrics", "get"
 ALLOWED_SECONDS = 60.0
 REFUSED_SECONDS = 10.0
 STALE_SECONDS = 300.0
-REVIEW_SECONDS = 5.0  # deadline of one call
 REVIEWS_PER_SECOND = 5.0
 REVIEWS_AT_ONCE = 10  # how many may come in a burst
 REMEMBERED = 256
-MOST_TOKEN = 16_384  # characters
 
 log = structlog.get_logger()
-_FIELDS = ("groups", "uid", "extra")
 
 
 class Verdict(NamedTuple):
@@ -71,13 +69,12 @@ class Access:
         self._clock = clock
         self._known: OrderedDict[bytes, _CachedVerdict] = OrderedDict()
         self._asking: dict[bytes, asyncio.Task[Verdict]] = {}
-        self._left, self._filled = float(REVIEWS_AT_ONCE), clock()
+        self._turns = TokenBucket(REVIEWS_AT_ONCE, REVIEWS_PER_SECOND, clock())
 
     async def check(self, header: str | None) -> Verdict:
         """The verdict on a request with this Authorization header. Never raises for a client's sake."""
-        scheme, _, token = (header or "").strip().partition(" ")
-        token = token.strip()
-        if scheme.lower() != "bearer" or not token or len(token) > MOST_TOKEN or not token.isascii():
+        token = bearer_token(header)
+        if token is None:
             return NO_TOKEN
         key, now = hashlib.sha256(token.encode()).digest(), self._clock()
         known = self._known.get(key)
@@ -85,19 +82,11 @@ class Access:
             self._known.move_to_end(key)
             return known.verdict
         if (task := self._asking.get(key)) is None:
-            if not self._may_ask(now):
+            if not self._turns.take_token(now):
                 return known.verdict if known is not None and known.usable(now) else TOO_MANY
             task = self._asking[key] = asyncio.create_task(self._ask_server(key, token))
             task.add_done_callback(lambda _: self._asking.pop(key, None))
         return await asyncio.shield(task)  # a client that leaves takes nobody's answer
-
-    def _may_ask(self, now: float) -> bool:
-        self._left = min(float(REVIEWS_AT_ONCE), self._left + (now - self._filled) * REVIEWS_PER_SECOND)
-        self._filled = now
-        if self._left < 1.0:
-            return False
-        self._left -= 1.0
-        return True
 
     async def _ask_server(self, key: bytes, token: str) -> Verdict:
         try:
@@ -119,19 +108,12 @@ def by_api_server(client: Client) -> Review:
     """The reviews of the API server."""
 
     async def review(token: str) -> Verdict:
-        made = {"apiVersion": TOKEN_REVIEWS.api_version, "kind": TOKEN_REVIEWS.kind, "spec": {"token": token}}
-        answer = await client.create(TOKEN_REVIEWS, made, timeout=REVIEW_SECONDS)
-        status: Mapping[str, Any] = answer.get("status") or {}
-        if not status.get("authenticated"):
+        user = await user_of(client, token)
+        if user is None:
             return NOT_KNOWN
-        user: Mapping[str, Any] = status.get("user") or {}
-        name = str(user.get("username", ""))
-        spec = {"user": name, "nonResourceAttributes": {"path": PATH, "verb": VERB}}
-        spec |= {field: user[field] for field in _FIELDS if user.get(field)}
-        asked = {"apiVersion": SUBJECT_ACCESS_REVIEWS.api_version, "kind": SUBJECT_ACCESS_REVIEWS.kind, "spec": spec}
-        answer = await client.create(SUBJECT_ACCESS_REVIEWS, asked, timeout=REVIEW_SECONDS)
-        if (answer.get("status") or {}).get("allowed"):
+        if await is_allowed(client, user, {"nonResourceAttributes": {"path": PATH, "verb": VERB}}):
             return ALLOWED
+        name = user.get("username", "")
         text = f"{name} may not {VERB} the non-resource URL {PATH}: bind it to ClusterRole topogate-metrics-reader"
         return Verdict(403, text)
 

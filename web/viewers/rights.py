@@ -16,22 +16,15 @@ import hmac
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import structlog
 
+from clock.token_bucket import TokenBucket
 from kube.client import Client
 from kube.errors import KubeError
-from kube.resources import (
-    CLUSTER_QUEUES,
-    EVENTS,
-    NODES,
-    PODS,
-    SUBJECT_ACCESS_REVIEWS,
-    TOKEN_REVIEWS,
-    WORKLOADS,
-    Resource,
-)
+from kube.resources import CLUSTER_QUEUES, EVENTS, NODES, PODS, WORKLOADS, Resource
+from serving.reviews import User, bearer_token, is_allowed, user_of
 from web.sight import EVERYTHING, Sight
 
 SECONDS: Final = 60.0
@@ -39,15 +32,12 @@ REFUSED_SECONDS: Final = 10.0
 RETRY_SECONDS: Final = 10.0  # after which the API server is asked again where it gave no answer
 STALE_SECONDS: Final = 300.0
 NAMESPACE_SECONDS: Final = 300.0
-REVIEW_SECONDS: Final = 5.0
 REVIEWS_AT_ONCE: Final = 8
 LOGINS_PER_SECOND: Final = 5.0
 LOGINS_AT_ONCE: Final = 10
 REMEMBERED: Final = 256  # viewers
 MOST_NAMESPACES: Final = 1000  # asked one by one; in a larger cluster rights in all namespaces count
-MOST_TOKEN: Final = 16_384
 _EVENTS: Final = Resource("", "v1", EVENTS.plural, EVENTS.kind)
-_FIELDS: Final = ("groups", "uid", "extra")
 
 log = structlog.get_logger()
 
@@ -87,7 +77,7 @@ class KeyRights:
 
     async def of(self, header: str | None, namespaces: Collection[str]) -> Seen:  # noqa: ARG002 - as `Rights` has it
         """Everything, for whoever has the key."""
-        token = _token(header)
+        token = bearer_token(header)
         if token is None:
             return NO_TOKEN
         same = hmac.compare_digest(token.encode(), self._key)
@@ -105,7 +95,7 @@ class _CachedSight:
     seen: Seen
     at: float
     tried: float = float("-inf")  # when it could not be asked last
-    user: Mapping[str, Any] = field(default_factory=dict)
+    user: User = field(default_factory=dict)
     namespaces: dict[str, tuple[bool, float]] = field(default_factory=dict)
     events: dict[str, tuple[bool, float]] = field(default_factory=dict)
 
@@ -148,11 +138,11 @@ class ReviewedRights:
         self._strangers: OrderedDict[bytes, _CachedSight] = OrderedDict()  # tokens that are none: they forget no viewer
         self._asking: dict[bytes, asyncio.Task[Seen]] = {}
         self._few = asyncio.Semaphore(REVIEWS_AT_ONCE)
-        self._left, self._filled = float(LOGINS_AT_ONCE), clock()
+        self._turns = TokenBucket(LOGINS_AT_ONCE, LOGINS_PER_SECOND, clock())
 
     async def of(self, header: str | None, namespaces: Collection[str]) -> Seen:
         """See `Rights`. Never raises for a client's sake."""
-        token = _token(header)
+        token = bearer_token(header)
         if token is None:
             return NO_TOKEN
         key, now = hashlib.sha256(token.encode()).digest(), self._clock()
@@ -162,7 +152,7 @@ class ReviewedRights:
                 self._known.move_to_end(key)
             return known.seen
         if (task := self._asking.get(key)) is None:
-            if known is None and not self._may_ask(now):
+            if known is None and not self._turns.take_token(now):
                 return TOO_MANY
             task = self._asking[key] = asyncio.create_task(self._ask_server(key, token, tuple(namespaces)))
             task.add_done_callback(lambda _: self._asking.pop(key, None))
@@ -170,7 +160,7 @@ class ReviewedRights:
 
     async def no_events(self, header: str | None, namespace: str) -> str:
         """See `Rights`. Events are one thing under two groups, and who may list them by either may see them."""
-        token = _token(header)
+        token = bearer_token(header)
         known = self._known.get(hashlib.sha256((token or "").encode()).digest())
         if known is None:
             return NOT_KNOWN.text
@@ -183,18 +173,10 @@ class ReviewedRights:
             known.remember_events(namespace, allowed=allowed, at=self._clock())
         return "" if allowed else f"you may not list events in namespace {namespace}"
 
-    def _may_ask(self, now: float) -> bool:
-        self._left = min(float(LOGINS_AT_ONCE), self._left + (now - self._filled) * LOGINS_PER_SECOND)
-        self._filled = now
-        if self._left < 1.0:
-            return False
-        self._left -= 1.0
-        return True
-
     async def _ask_server(self, key: bytes, token: str, namespaces: Collection[str]) -> Seen:
         known = self._known.get(key)
         try:
-            user = await self._review(token)
+            user = await user_of(self._client, token)
             if user is None:
                 found = _CachedSight(NOT_KNOWN, self._clock())
             else:
@@ -214,12 +196,6 @@ class ReviewedRights:
         if len(table) > REMEMBERED:
             table.popitem(last=False)
         return found.seen
-
-    async def _review(self, token: str) -> Mapping[str, Any] | None:
-        made = {"apiVersion": TOKEN_REVIEWS.api_version, "kind": TOKEN_REVIEWS.kind, "spec": {"token": token}}
-        answer = await self._client.create(TOKEN_REVIEWS, made, timeout=REVIEW_SECONDS)
-        status: Mapping[str, Any] = answer.get("status") or {}
-        return (status.get("user") or {}) if status.get("authenticated") else None
 
     async def _sight(self, known: _CachedSight, namespaces: Collection[str]) -> Sight:
         user = known.user
@@ -242,21 +218,10 @@ class ReviewedRights:
         known.remember(there)
         return Sight(hosts, queues, frozenset(one for one, (allowed, _) in there.items() if allowed))
 
-    async def _in(self, user: Mapping[str, Any], namespace: str) -> bool:
+    async def _in(self, user: User, namespace: str) -> bool:
         return await self._may(user, WORKLOADS, namespace) and await self._may(user, PODS, namespace)
 
-    async def _may(self, user: Mapping[str, Any], resource: Resource, namespace: str) -> bool:
-        spec: dict[str, Any] = {field: user[field] for field in _FIELDS if user.get(field)}
-        attributes = {"group": resource.group, "resource": resource.plural, "verb": "list", "namespace": namespace}
-        spec |= {"user": user.get("username", ""), "resourceAttributes": attributes}
-        made = {"apiVersion": SUBJECT_ACCESS_REVIEWS.api_version, "kind": SUBJECT_ACCESS_REVIEWS.kind, "spec": spec}
+    async def _may(self, user: User, resource: Resource, namespace: str) -> bool:
+        asked = {"group": resource.group, "resource": resource.plural, "verb": "list", "namespace": namespace}
         async with self._few:
-            answer = await self._client.create(SUBJECT_ACCESS_REVIEWS, made, timeout=REVIEW_SECONDS)
-        return bool((answer.get("status") or {}).get("allowed"))
-
-
-def _token(header: str | None) -> str | None:
-    scheme, _, token = (header or "").strip().partition(" ")
-    token = token.strip()
-    good = scheme.lower() == "bearer" and token and len(token) <= MOST_TOKEN and token.isascii()
-    return token if good else None
+            return await is_allowed(self._client, user, {"resourceAttributes": asked})
