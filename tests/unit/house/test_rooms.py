@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from support.imports import PACKAGES, ROOT, circle, classes, imports, modules, rooms
 
-MOST = 16  # modules side by side
+MOST = 20  # modules side by side
 
 
 @pytest.fixture(scope="module")

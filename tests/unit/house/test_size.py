@@ -5,9 +5,9 @@ import ast
 import pytest
 from support.imports import PACKAGES, modules
 
-LINES = 400  # of a file
-BODY = 60  # lines of a function, from its def to its end
-REASON = "more than 400 lines"  # in the docstring of a module that is one subject and better whole, with why
+LINES = 600  # of a file
+BODY = 80  # lines of a function, from its def to its end
+REASON = "more than 600 lines"  # in the docstring of a module that is one subject and better whole, with why
 GENERATED = ("_pb2",)
 
 # Known for now, with why; an entry that is not needed any more fails too.
@@ -67,7 +67,7 @@ def test_a_file_is_too_long_unless_its_docstring_says_why():
     assert long_file(lines + "y = 2\n") == LINES + 1
     assert long_file('"""All of it."""\n' + lines) == LINES + 1
     assert long_file(f"# it has {REASON}, for no reason\n" + lines) == LINES + 1
-    assert long_file('"""All of it.\n\nIt has more than 400\nlines, for it is one table.\n"""\n' + lines) == 0
+    assert long_file('"""All of it.\n\nIt has more than 600\nlines, for it is one table.\n"""\n' + lines) == 0
 
 
 def test_a_function_is_too_long_wherever_it_stands():
@@ -82,5 +82,5 @@ def test_a_function_is_too_long_wherever_it_stands():
 
 
 def test_what_is_known_must_still_be_so():
-    assert judged({"a": 401, "b": 500}, {"b": "why"}) == ({"a": 401}, [])
-    assert judged({"a": 401}, {"a": "why", "b": "why"}) == ({}, ["b"])
+    assert judged({"a": 601, "b": 700}, {"b": "why"}) == ({"a": 601}, [])
+    assert judged({"a": 601}, {"a": "why", "b": "why"}) == ({}, ["b"])
