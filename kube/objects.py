@@ -353,6 +353,7 @@ class PodStatus(Struct, frozen=True):
     reason: str = ""
     message: str = ""
     qos_class: str = ""
+    observed_generation: int = 0
     conditions: tuple[Condition, ...] | None = None
     container_statuses: tuple[ContainerStatus, ...] | None = None
     init_container_statuses: tuple[ContainerStatus, ...] | None = None

@@ -21,6 +21,7 @@ from kube.client import Client
 from kube.errors import Conflict, KubeError, NotFound
 from kube.events import EventRecorder
 from kube.objects import ResourceFlavor, key
+from kube.versions import NEWEST, SchedulerRules
 from queueing.cycle.shield import in_words
 from ungater.cache import rules
 from ungater.cache.cache import Cache
@@ -97,7 +98,14 @@ class Controller:
     """One term of leadership."""
 
     def __init__(
-        self, settings: "Settings", client: Client, metrics: Metrics, recorder: EventRecorder, clock: Clock
+        self,
+        settings: "Settings",
+        client: Client,
+        metrics: Metrics,
+        recorder: EventRecorder,
+        clock: Clock,
+        *,
+        scheduler: SchedulerRules = NEWEST,
     ) -> None:
         self._clock, self.client, self.metrics, self.recorder = clock, client, metrics, recorder
         self.queue = WorkQueue(clock)
@@ -107,7 +115,15 @@ class Controller:
         notices = NodeNotices(recorder, metrics, informers.node)
         requeue = self.queue.add
         self.cache = _cache(
-            settings, informers, standings, notices, clock, requeue=requeue, wake=self.request_cycle, guard=self.guard
+            settings,
+            informers,
+            standings,
+            notices,
+            clock,
+            requeue=requeue,
+            wake=self.request_cycle,
+            guard=self.guard,
+            scheduler=scheduler,
         )
         self.writer = WorkloadWriter(client, clock)
         shared: _Shared = {"requeue": requeue, "metrics": metrics, "recorder": recorder, "clock": clock}
@@ -329,6 +345,7 @@ def _cache(
     requeue: Callable[[str, float], None],
     wake: Callable[[], None],
     guard: Guard,
+    scheduler: SchedulerRules,
 ) -> Cache:
     return Cache(
         settings.keys,
@@ -344,6 +361,7 @@ def _cache(
         missing_pods=rules.missing_pods(settings),
         require_queue=settings.require_queue,
         device_resources=rules.device_resources(settings),
+        scheduler=scheduler,
         guard=guard,
         clock=clock,
     )

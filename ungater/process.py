@@ -13,8 +13,10 @@ import structlog
 
 from clock import SYSTEM, Clock
 from kube.client import Client
+from kube.errors import KubeError
 from kube.events import EventRecorder
 from kube.lease import LeaderElector
+from kube.versions import NEWEST, SchedulerRules, scheduler_rules
 from serving.server import serving
 from ungater.controller import Controller
 from ungater.metrics import Metrics
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from crds.settings import Settings
 
 COMPONENT = "topogate-ungater"
+VERSION_SECONDS = 300.0  # between two looks at the version of the API server
 log = structlog.get_logger()
 
 
@@ -74,7 +77,29 @@ class Process:
         )
 
     async def _lead(self, client: Client) -> None:
-        self.controller = Controller(self._settings, client, self.metrics, self._recorder, self._clock)
+        """Work until cancelled; from the start again once kube-scheduler has other rules, as it was upgraded."""
+        scheduler = await self._scheduler(client, NEWEST)
+        while True:
+            term = asyncio.create_task(self._term(client, scheduler))
+            try:
+                now = scheduler
+                while now == scheduler:
+                    await asyncio.wait([term], timeout=VERSION_SECONDS)
+                    if term.done():
+                        term.result()
+                        return
+                    now = await self._scheduler(client, scheduler)
+                log.info("the API server has another version: all is read again")
+            finally:
+                term.cancel()
+                with suppress(asyncio.CancelledError):
+                    await term
+            scheduler = now
+
+    async def _term(self, client: Client, scheduler: SchedulerRules) -> None:
+        self.controller = Controller(
+            self._settings, client, self.metrics, self._recorder, self._clock, scheduler=scheduler
+        )
         self.metrics.leader.set(1)
         try:
             await self.controller.run()
@@ -82,6 +107,15 @@ class Process:
             self.metrics.leader.set(0)
             self.metrics.forget()
             self.controller = None
+
+    @staticmethod
+    async def _scheduler(client: Client, known: SchedulerRules) -> SchedulerRules:
+        """What kube-scheduler does by the version of the API server; what is ``known`` where that does not say."""
+        try:
+            return scheduler_rules(await client.server_version())
+        except (KubeError, KeyError) as error:
+            log.warning("the API server does not say its version", error=str(error))
+            return known
 
 
 async def run(

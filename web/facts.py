@@ -20,7 +20,9 @@ from crds.numa_placement import decode
 from engine.kubelet.machine import NumaPlacement
 from kube import objects
 from kube.pods import convert
+from kube.pods.requests import charged_requests
 from kube.topologies import FlexTopo
+from kube.versions import NEWEST
 from ungater.model.pod_slots import finished, is_gated, rank_of
 from ungater.model.workload_object import Workload, observed_of
 
@@ -148,7 +150,7 @@ def pod(wire: objects.Pod, resource: str, keys: Keys) -> BoundPod | None:
     meta, annotations = wire.metadata, wire.metadata.annotations or {}
     controller, workload = objects.controller_of(meta), annotations.get(keys.workload, "")
     owner = (controller.kind, controller.name) if controller is not None else ("Pod", meta.name)
-    amount = amount_of(resource, convert.pod_requests(wire.spec, wire.status))
+    amount = amount_of(resource, charged_requests(wire, {}, NEWEST))
     if not workload and not amount and not wire.spec.resource_claims:
         return None
     observed = decode(annotations[NUMA_PLACEMENT_OBSERVED]) if NUMA_PLACEMENT_OBSERVED in annotations else None

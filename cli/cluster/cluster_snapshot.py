@@ -57,6 +57,7 @@ from kube.resources import (
     Resource,
 )
 from kube.topologies import FlexTopo, NodeResourceTopology
+from kube.versions import SchedulerRules, newest, scheduler_rules
 from kube.volumes.available import host_of, is_available
 from kube.volumes.binding import Storage
 from kube.volumes.objects import CsiNode, PersistentVolume, PersistentVolumeClaim, StorageClass
@@ -80,6 +81,7 @@ async def read(client: Client) -> Dump:
     """List all that decides placement. Raises Failure where something may not be listed; KubeError."""
     try:
         async with asyncio.TaskGroup() as group:
+            version = group.create_task(client.server_version())
             nodes = group.create_task(client.list(NODES, type=objects.Node))
             pods = group.create_task(client.list(PODS, type=objects.Pod))
             jobs = group.create_task(client.list(JOBS, type=objects.Job))
@@ -109,6 +111,7 @@ async def read(client: Client) -> Dump:
             raise Failure(f"{error}. {text}") from error
         raise error from None
     return Dump(
+        version=version.result(),
         flavors=flavors.result(),
         jobs=jobs.result(),
         job_sets=job_sets.result(),
@@ -279,6 +282,12 @@ def storage_of(found: Dump) -> Storage:
     )
 
 
+def _scheduler(found: Dump) -> SchedulerRules:
+    """What kube-scheduler does there; of files by the newest kubelet, as none is newer than the API server."""
+    kubelets = (node.status.node_info.kubelet_version for node in found.nodes if node.status.node_info is not None)
+    return scheduler_rules(found.version or newest(kubelets))
+
+
 def cache_of(found: Dump, settings: Settings, *, whole: bool = False, clock: Clock = SYSTEM) -> Cache:
     """What the controller would know. What cannot be read of it is told on stderr, and left out.
 
@@ -294,6 +303,7 @@ def cache_of(found: Dump, settings: Settings, *, whole: bool = False, clock: Clo
         options=Options.of(settings),
         queueing=queue_rules(settings),
         device_resources=device_resources(settings),
+        scheduler=_scheduler(found),
         guard=guard,
         clock=clock,
     )

@@ -73,7 +73,8 @@ class Dump:
     """The objects of a cluster, from files or from its API server.
 
     ``topologies`` and ``flexes``: what nodes publish of their inside, by node name. ``replicated``: with the version
-    that each was read in. ``ignored``: kinds that are not read, and how many there were.
+    that each was read in. ``version``: of the API server; "" for files. ``ignored``: kinds that are not read, and how
+    many there were.
     """
 
     flavors: list[objects.ResourceFlavor] = field(default_factory=list)
@@ -105,6 +106,7 @@ class Dump:
     resource_claims: list[ResourceClaim] = field(default_factory=list)
     native_groups: list[objects.PodGroup] = field(default_factory=list)
     reads_groups: bool = True  # whether there are any, and they may be read
+    version: str = ""
     ignored: Counter[str] = field(default_factory=Counter)
 
     def add(self, one: "Found") -> None:

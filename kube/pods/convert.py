@@ -32,6 +32,7 @@ from kube import objects
 from kube.pods import exclusive
 from kube.pods.requests import is_sidecar, parsed, pod_requests
 from kube.pods.shapes import pod_shape
+from kube.versions import NEWEST, SchedulerRules
 
 __all__ = ["flavor", "label_selector", "node", "node_terms", "occupies", "pod", "pod_requests", "pod_set", "pod_shape"]
 
@@ -66,6 +67,7 @@ def occupies(wire: objects.Pod) -> bool:
 
 def pod(
     wire: objects.Pod,
+    rules: SchedulerRules = NEWEST,
     claim: tuple[str, str] | None = None,
     *,
     shape: PodShape | None = None,
@@ -89,7 +91,7 @@ def pod(
     return Pod(
         key=objects.key(wire),
         node=wire.spec.node_name,
-        requests=pod_requests(wire.spec, wire.status),
+        requests=pod_requests(wire.spec, wire.status, rules),
         namespace=namespace,
         labels=labels,
         anti_affinity=repelling,

@@ -1,41 +1,85 @@
 """What a pod takes of a node, counted as kube-scheduler counts it.
 
-Source: ``k8s.io/component-helpers/resource`` (PodRequests, with the status counted in), and for what the API server
-fills in on a pod but not on a template, ``SetDefaults_Pod`` and ``DefaultPodLevelResources`` of Kubernetes 1.37.
+Source: ``k8s.io/component-helpers/resource`` (PodRequests, with the status counted in) of Kubernetes 1.36.3 and 1.37.1,
+and for what the API server fills in on a pod but not on a template, ``SetDefaults_Pod`` and
+``DefaultPodLevelResources`` of Kubernetes 1.37.
 
 - An init container runs before the others: it needs its own request and those of the sidecars (init containers with
   restart policy ``Always``) started before it. The pod needs the largest of these and of all containers and sidecars.
 - A request that is missing is the limit, where there is one.
 - Requests of the pod as a whole replace the sum for cpu, memory and huge pages; overhead is added at the end.
-- While a resize is under way, the larger of what is asked for, given and actuated counts.
+- While a resize is under way, the larger of what is asked for, given and actuated counts: of each container up to 1.36,
+  and of their sums from 1.37 on. So two containers that swap 1 and 3 CPUs count 6 in 1.36 and 4 in 1.37. Where it is
+  infeasible, what is asked for does not count.
+- From 1.37 on, what the kubelet reports of the pod as a whole is such a sum. Overhead is in it, and is added once more.
+
+What a status says is the word of the kubelet, and whoever has its credentials writes anything there. Room on that node
+is counted by it, as kube-scheduler does; quota is charged by what a spec says (`charged_requests`).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 
 from engine.model import Amounts
 from engine.quantity import bounded, parse
-from kube.objects import Container, ContainerStatus, PodSpec, PodStatus, Quantities, ResourceRequirements, condition
+from kube.objects import (
+    Container,
+    ContainerStatus,
+    Pod,
+    PodSpec,
+    PodStatus,
+    Quantities,
+    ResourceRequirements,
+    condition,
+)
+from kube.versions import NEWEST, SchedulerRules
 
 HUGE_PAGES = "hugepages-"
-OVERCOMMITTED = ("cpu", "memory")
+OVERCOMMITTED = ("cpu", "memory")  # what a pod that runs may be resized in, too
+_NOTHING = PodStatus()
 
 
-def pod_requests(spec: PodSpec, status: PodStatus | None = None) -> Amounts:
+def pod_requests(spec: PodSpec, status: PodStatus = _NOTHING, rules: SchedulerRules = NEWEST) -> Amounts:
     """Effective requests of one pod, amounts that are zero left out; ``pods`` is added by the engine.
 
     Raises:
         ValueError: a quantity cannot be parsed.
     """
-    status = status or PodStatus()
-    containers = spec.containers or ()
-    if len(containers) == 1 and not (spec.init_containers or spec.resources or status.container_statuses):
+    containers, reported = spec.containers or (), status.container_statuses or status.allocated_resources
+    if len(containers) == 1 and not (spec.init_containers or spec.resources or reported):
         total = _requests(containers[0].resources)
     else:
-        total = _aggregate(spec, status)
+        total = _counted(spec, status, rules)
         if spec.resources is not None:
-            total |= _pod_level(spec.resources, _aggregate(spec, PodStatus()), status)
+            total |= _pod_level(spec.resources, _aggregate(spec, _of_spec), status, rules)
     _add(total, parsed(spec.overhead))
     return {name: bounded(amount) for name, amount in total.items() if amount}
+
+
+def charged_requests(pod: Pod, allocatable: Mapping[str, int], rules: SchedulerRules) -> Amounts:
+    """What a pod takes of quota: what its spec says, and what its node reports only while the pod is resized.
+
+    Even then a node may say no more than it has (``allocatable``), and only of what can be resized.
+
+    Raises:
+        ValueError: a quantity cannot be parsed.
+    """
+    asked = pod_requests(pod.spec)
+    if not _is_resized(pod):
+        return asked
+    counted = pod_requests(pod.spec, pod.status, rules)
+    for name in OVERCOMMITTED:
+        spec_says = asked.pop(name, 0)
+        if amount := min(counted.get(name, 0), max(spec_says, allocatable.get(name, 0))):
+            asked[name] = amount
+    return asked
+
+
+def _is_resized(pod: Pod) -> bool:
+    """Whether a resize is under way, or was asked for and the kubelet has not seen it yet."""
+    conditions, seen = pod.status.conditions, pod.status.observed_generation
+    if any(condition(conditions, kind) is not None for kind in ("PodResizePending", "PodResizeInProgress")):
+        return True
+    return 0 < seen < pod.metadata.generation
 
 
 def pod_level(spec: PodSpec) -> tuple[Amounts, Amounts]:
@@ -49,15 +93,14 @@ def pod_level(spec: PodSpec) -> tuple[Amounts, Amounts]:
     """
     if spec.resources is None:
         return {}, {}
-    empty = PodStatus()
-    containers = _aggregate(spec, empty)
-    requests = _pod_level(spec.resources, containers, empty)
+    containers = _aggregate(spec, _of_spec)
+    requests = _pod_level(spec.resources, containers, _NOTHING, NEWEST)
     limits = parsed(spec.resources.limits)
     if requests:
         requests = {name: containers[name] for name in OVERCOMMITTED if name in containers} | requests
     every = [*(spec.containers or ()), *(spec.init_containers or ())]
     limited = [set(each.resources.limits or ()) if each.resources else set() for each in every]
-    summed = _aggregate(spec, empty, _limits)
+    summed = _aggregate(spec, lambda container: _limits(container.resources))
     for name in set.intersection(*limited) & requests.keys() - limits.keys() if limited else ():
         limits[name] = max(requests[name], summed.get(name, 0))
     return requests, limits
@@ -83,49 +126,80 @@ def _limits(resources: ResourceRequirements | None) -> Amounts:
     return parsed(resources.limits) if resources else {}
 
 
-def _aggregate(
-    spec: PodSpec, status: PodStatus, of: Callable[[ResourceRequirements | None], Amounts] = _requests
-) -> Amounts:
-    infeasible = _resize_infeasible(status)
-    given = _by_name(status.container_statuses)
+def _aggregate(spec: PodSpec, of: Callable[[Container], Amounts]) -> Amounts:
+    """What all containers take together, each of them what ``of`` says."""
     total: Amounts = {}
     for container in spec.containers or ():
-        _add(total, _effective(of(container.resources), given.get(container.name), infeasible=infeasible))
-    if not spec.init_containers:
-        return total
-    given = _by_name(status.init_container_statuses)
+        _add(total, of(container))
     sidecars: Amounts = {}
     starting: Amounts = {}
-    for container in spec.init_containers:
+    for container in spec.init_containers or ():
+        takes = of(container)
         if is_sidecar(container):
-            requests = _effective(of(container.resources), given.get(container.name), infeasible=infeasible)
-            _add(total, requests)
-            _add(sidecars, requests)
+            _add(total, takes)
+            _add(sidecars, takes)
             _raise(starting, sidecars)
         else:
-            requests = of(container.resources)
-            _add(requests, sidecars)
-            _raise(starting, requests)
+            _add(takes, sidecars)
+            _raise(starting, takes)
     _raise(total, starting)
     return total
 
 
-def _effective(wanted: Amounts, status: ContainerStatus | None, *, infeasible: bool) -> Amounts:
-    if status is None or status.resources is None:
-        return wanted
-    return _during_resize(wanted, status.resources, status.allocated_resources, infeasible=infeasible)
+def _of_spec(container: Container) -> Amounts:
+    return _requests(container.resources)
 
 
-def _during_resize(
-    wanted: Amounts, actuated: ResourceRequirements, allocated: Quantities | None, *, infeasible: bool
-) -> Amounts:
-    total = {} if infeasible else dict(wanted)
-    _raise(total, parsed(actuated.requests))
-    _raise(total, parsed(allocated))
+def _counted(spec: PodSpec, status: PodStatus, rules: SchedulerRules) -> Amounts:
+    """What all containers take together by spec and status."""
+    statuses = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
+    given = {one.name: one for one in statuses} if rules.reads_status else {}
+    infeasible = _resize_infeasible(status)
+    if not rules.compares_sums:
+        for container in spec.init_containers or ():
+            if not is_sidecar(container):
+                given.pop(container.name, None)  # up to 1.36 those that end are not resized
+        return _aggregate(spec, lambda container: _largest(container, given, infeasible=infeasible))
+    sums = [] if infeasible else [_aggregate(spec, _of_spec)]
+    whole = status.resources.requests if status.resources is not None else None
+    if status.allocated_resources is not None and whole is not None:
+        sums += [parsed(status.allocated_resources), parsed(whole)]
+    elif given:
+        sums.append(_aggregate(spec, lambda container: _allocated(container, given, infeasible=infeasible)))
+        sums.append(_aggregate(spec, lambda container: _actuated(container, given, infeasible=infeasible)))
+    total: Amounts = {}
+    for one in sums:
+        _raise(total, one)
     return total
 
 
-def _pod_level(resources: ResourceRequirements, aggregated: Amounts, status: PodStatus) -> Amounts:
+def _largest(container: Container, given: Mapping[str, ContainerStatus], *, infeasible: bool) -> Amounts:
+    status = given.get(container.name)
+    if status is None or status.resources is None:
+        return _of_spec(container)
+    total = {} if infeasible else _of_spec(container)
+    _raise(total, parsed(status.resources.requests))
+    _raise(total, parsed(status.allocated_resources))
+    return total
+
+
+def _allocated(container: Container, given: Mapping[str, ContainerStatus], *, infeasible: bool) -> Amounts:
+    status = given.get(container.name)
+    if status is not None and status.allocated_resources is not None:
+        return parsed(status.allocated_resources)
+    return {} if infeasible else _of_spec(container)
+
+
+def _actuated(container: Container, given: Mapping[str, ContainerStatus], *, infeasible: bool) -> Amounts:
+    status = given.get(container.name)
+    if status is not None and status.resources is not None and status.resources.requests is not None:
+        return parsed(status.resources.requests)
+    return _allocated(container, given, infeasible=infeasible)
+
+
+def _pod_level(
+    resources: ResourceRequirements, aggregated: Amounts, status: PodStatus, rules: SchedulerRules
+) -> Amounts:
     requests = {name: amount for name, amount in parsed(resources.requests).items() if _of_pods(name)}
     if resources.limits:  # a pod has these filled in by the API server; a template does not
         for name in OVERCOMMITTED:
@@ -134,11 +208,13 @@ def _pod_level(resources: ResourceRequirements, aggregated: Amounts, status: Pod
         for name, amount in parsed(resources.limits).items():
             if _of_pods(name):
                 requests.setdefault(name, amount)
-    if not requests or status.resources is None:
+    if not requests or status.resources is None or not rules.reads_pod_status:
         return requests
-    effective = _during_resize(
-        requests, status.resources, status.allocated_resources, infeasible=_resize_infeasible(status)
-    )
+    effective = {} if _resize_infeasible(status) else dict(requests)
+    _raise(effective, parsed(status.resources.requests))
+    _raise(effective, parsed(status.allocated_resources))
+    if rules.compares_sums:  # what only the status names counts too
+        return {name: amount for name, amount in effective.items() if _of_pods(name)}
     return {name: effective.get(name, 0) for name in requests}
 
 
@@ -149,10 +225,6 @@ def _of_pods(resource: str) -> bool:
 def _resize_infeasible(status: PodStatus) -> bool:
     pending = condition(status.conditions, "PodResizePending")
     return pending is not None and pending.reason == "Infeasible"
-
-
-def _by_name(statuses: Iterable[ContainerStatus] | None) -> dict[str, ContainerStatus]:
-    return {status.name: status for status in statuses or ()}
 
 
 def _add(total: Amounts, more: Amounts) -> None:

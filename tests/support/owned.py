@@ -8,6 +8,7 @@ import msgspec
 from crds.constants import JOB_INDEX_LABEL, Keys
 from crds.levels import NO_NAMES
 from kube.objects import Job, Pod
+from kube.pods.requests import pod_requests
 from queueing.lifecycle import LifeRules
 from ungater.jobs.job import owner_of
 from ungater.model.actions import MissingPods, ReconcileContext
@@ -196,6 +197,7 @@ def context(**more) -> ReconcileContext:
         "uncounted": lambda _entry: None,
         "devices": lambda *_: None,
         "charged": lambda _entry, requests, *_: requests,
+        "asked_by": lambda pod: pod_requests(pod.spec),
         "unready": lambda _entry: None,
         "in_group": lambda _group: (),
         "grouped": lambda _entry: None,

@@ -26,6 +26,7 @@ from engine.reasons import Reason
 from kube import objects
 from kube.parents import JobSet
 from kube.queues import ClusterQueue, LocalQueue
+from kube.versions import NEWEST, SchedulerRules
 from queueing import model
 from queueing.lifecycle import LifeRules
 from queueing.queues.queues import Queues
@@ -90,6 +91,7 @@ class Cache:
         missing_pods: MissingPods | None = None,
         require_queue: bool = False,
         device_resources: Mapping[str, str] | None = None,
+        scheduler: SchedulerRules = NEWEST,
         clock: Clock,
         guard: Guard,
     ) -> None:
@@ -104,12 +106,14 @@ class Cache:
         self.in_flight = InFlightPods(self.state, self.topologies, enqueue, self.entries.of_workload, clock=clock)
         self.priorities = priorities = PriorityClasses(classes := ClassRules())
         self.pod_volumes = volumes = PodVolumes(stores.storage, stores.pods_with, self.state, keys)
-        self.device_claims = devices = DeviceClaims(keys, stores.reads_devices, self.state, device_resources or {})
+        self.device_claims = devices = DeviceClaims(
+            keys, stores.reads_devices, self.state, device_resources or {}, scheduler
+        )
         apart, quota = partial(anywhere, priorities, volumes, devices), devices.quota
         self.reservations = Reservations(
             self.state, queueing, priorities.of_pods, apart, clock.now, classes=classes, quota=quota
         )
-        self._core = core = self._shared(enqueue, signal, clock)
+        self._core = core = self._shared(enqueue, signal, clock, scheduler)
         self.pod_sets = RequestedPodSets(core, priorities, volumes, devices)
         self._charges = charges = Charges(core, classes, volumes, devices.claimed)
         self.left_pods = left = LeftPods(core, quota)
@@ -140,7 +144,13 @@ class Cache:
         entry.bar_pods(Counter(one.pod_set for one in others))
         missing.note(entry, now, doubted=self.doubts.about(entry.job.namespace, now) > 0)
 
-    def _shared(self, enqueue: Callable[[str, float], None], signal: Callable[[], None], clock: Clock) -> Core:
+    def _shared(
+        self,
+        enqueue: Callable[[str, float], None],
+        signal: Callable[[], None],
+        clock: Clock,
+        scheduler: SchedulerRules,
+    ) -> Core:
         """What all parts know."""
         return Core(
             self.keys,
@@ -153,6 +163,7 @@ class Cache:
             signal=signal,
             guard=self.guard,
             clock=clock.monotonic,
+            scheduler=scheduler,
         )
 
     def _context(self, life: LifeRules, missing_pods: MissingPods, *, require_queue: bool) -> ReconcileContext:
@@ -176,6 +187,7 @@ class Cache:
             uncounted=self.device_claims.hindrance,
             devices=self.device_claims.claimed.of,
             charged=self.device_claims.quota.of_pods,
+            asked_by=self.device_claims.quota.asked_by,
             unready=self.pod_volumes.hindrance,
             in_group=self.stores.pods_in_group,
             grouped=self.named_groups.hindrance,

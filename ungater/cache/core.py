@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from crds.constants import Keys
 from crds.levels import LevelNames
 from engine.cluster.state import ClusterState
+from kube.versions import SchedulerRules
 from queueing.queues.queues import Queues
 from ungater.cache.entries import Entries
 from ungater.cache.stores import Stores
@@ -27,7 +28,8 @@ class NodeInsides:
 class Core:
     """See the module. ``enqueue(uid, after)`` has a job looked at, ``signal`` a cycle run soon.
 
-    ``clock``: seconds that never go back. ``live``: whether all was listed, so that events count.
+    ``clock``: seconds that never go back. ``live``: whether all was listed, so that events count. ``scheduler``: what
+    kube-scheduler does in this version.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class Core:
         signal: Callable[[], None],
         guard: Guard,
         clock: Callable[[], float],
+        scheduler: SchedulerRules,
     ) -> None:
         self.keys = keys
         self.stores = stores
@@ -54,6 +57,7 @@ class Core:
         self.signal = signal
         self.guard = guard
         self.clock = clock
+        self.scheduler = scheduler
         self.flavors: dict[str, tuple[str, ...]] = {}  # the levels of each, by its name
         self.level_names = LevelNames()  # what jobs may ask for them by
         self.live = False

@@ -308,6 +308,7 @@ class ReconcileContext:
     devices: Callable[[str, PodSpec, Iterable[PodClaimStatus] | None], DeviceAsk | str | None]
     # What a pod takes of what its workload was granted; of its node it takes the amounts that are given.
     charged: Callable[[WorkloadEntry, Amounts, PodSpec, Iterable[PodClaimStatus] | None], Amounts]
+    asked_by: Callable[[Pod], Amounts]  # what a pod that runs takes of its node, as far as that is charged
     unready: Callable[[WorkloadEntry], str | None]  # why it waits for its volumes
     in_group: Callable[[str], Iterable[Pod]]  # all pods of a native PodGroup, by its key
     grouped: Callable[[WorkloadEntry], str | None]  # who else waits in its native PodGroup

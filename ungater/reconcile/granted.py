@@ -234,7 +234,7 @@ def less(entry: WorkloadEntry, pod_set: PodSetView, rules: ReconcileContext) -> 
     found: Amounts = {}
     for pod in (*entry.pods_of(pod_set), *entry.left_of(pod_set.name)):  # those that left run on by what was granted
         if not finished(pod):
-            requests, made = pod_requests(pod.spec, pod.status), pod.status.resource_claim_statuses
+            requests, made = rules.asked_by(pod), pod.status.resource_claim_statuses
             if isinstance(rules.devices(entry.job.namespace, pod.spec, made), str):
                 return None  # what its claims ask for is not known now
             found = at_least(found, rules.charged(entry, requests, pod.spec, made))

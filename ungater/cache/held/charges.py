@@ -35,6 +35,7 @@ class Charges:
         self._queues = core.queues
         self._entries = core.entries
         self._guard = core.guard
+        self._scheduler = core.scheduler
         self._topologies = core.inside.topologies
         self._in_flight = core.inside.in_flight
         self._mismatches = core.inside.mismatches
@@ -48,7 +49,7 @@ class Charges:
         if not pod.spec.node_name:
             if node := self._heads_for(pod):
                 attached, devices = self._volumes.attached(pod), self._claimed.missing(pod)
-                self._charge_node(convert.pod(_bound(pod, node), attached=attached, devices=devices))
+                self._charge_node(convert.pod(_bound(pod, node), self._scheduler, attached=attached, devices=devices))
             elif objects.key(pod) in self._state.pods:
                 self.give_back(pod)
             return
@@ -63,7 +64,14 @@ class Charges:
             claim, attached = self._claim(pod), self._volumes.attached(pod)
             devices = self._claimed.missing(pod)
             made = convert.pod(
-                pod, claim, shape=shape, placement=placement, observed=observed, attached=attached, devices=devices
+                pod,
+                self._scheduler,
+                claim,
+                shape=shape,
+                placement=placement,
+                observed=observed,
+                attached=attached,
+                devices=devices,
             )
             less = self._charge_node(made)
         except Exception as error:  # noqa: BLE001  (told by the guard)

@@ -26,6 +26,7 @@ from engine.model import Node
 from kube import objects
 from kube.pods.device_claims import DeviceClass, claims_by_template, claims_in_words, named_in
 from kube.pods.requests import pod_requests
+from kube.versions import SchedulerRules
 from ungater.cache.held.claimed_devices import UNREAD, ClaimedDevices
 from ungater.cache.held.device_quota import DeviceQuota
 from ungater.cache.held.named_claims import NamedClaims
@@ -42,7 +43,12 @@ class DeviceClaims:
     """See the module's rules; ``reads`` as `ClaimedDevices` has it; ``resources``: as `DeviceQuota`."""
 
     def __init__(
-        self, keys: Keys, reads: Callable[[], bool], state: ClusterState, resources: Mapping[str, str]
+        self,
+        keys: Keys,
+        reads: Callable[[], bool],
+        state: ClusterState,
+        resources: Mapping[str, str],
+        scheduler: SchedulerRules,
     ) -> None:
         cluster = state.cluster
         self._keys = keys
@@ -50,7 +56,7 @@ class DeviceClaims:
         self.claimed = ClaimedDevices(reads, cluster.devices.refused, cluster.table.delegate)
         self.named = NamedClaims(self.claimed.known, self.claimed.classes, keys, state)
         self._classes = self.claimed.classes
-        self.quota = DeviceQuota(resources, self.claimed, self._classes)
+        self.quota = DeviceQuota(resources, self.claimed, self._classes, state.nodes, scheduler)
         self._nodes: Counter[str] = Counter()  # how many nodes publish some of an extended resource
         self._templates: dict[str, frozenset[str]] = {}  # by id of a job: templates (``namespace/name``) of its claims
         self._hindered: set[str] = set()  # ids of jobs that wait for something of all this

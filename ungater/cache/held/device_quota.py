@@ -21,11 +21,12 @@ from engine.claims.asks import DeviceAsk
 from engine.claims.model import EXACT_COUNT, Ask, Request
 from engine.claims.read.asks import claims_of
 from engine.devices.compute_domains import CHANNELS
-from engine.model import Amounts, PodSet
+from engine.model import Amounts, Node, PodSet
 from engine.quantity import bounded
 from kube.objects import Pod, PodClaimStatus, PodSpec
 from kube.pods.device_claims import DeviceClasses, made_of_templates
-from kube.pods.requests import pod_requests
+from kube.pods.requests import charged_requests, pod_requests
+from kube.versions import SchedulerRules
 from queueing.model import at_least
 from ungater.cache.held.claimed_devices import ClaimedDevices
 from ungater.model.workload_entry import WorkloadEntry
@@ -35,13 +36,22 @@ SETTING: Final = "deviceClassMappings"
 
 
 class DeviceQuota:
-    """See the module's rules. ``resources``: by DeviceClass, what its devices count as."""
+    """See the module's rules. ``resources``: by DeviceClass, what its devices count as. ``nodes``: by name."""
 
-    def __init__(self, resources: Mapping[str, str], claimed: ClaimedDevices, classes: DeviceClasses) -> None:
+    def __init__(
+        self,
+        resources: Mapping[str, str],
+        claimed: ClaimedDevices,
+        classes: DeviceClasses,
+        nodes: Mapping[str, Node],
+        scheduler: SchedulerRules,
+    ) -> None:
         self._resources = dict(resources)
         self._names = frozenset(resources.values())
         self._claimed = claimed
         self._classes = classes
+        self._nodes = nodes
+        self._scheduler = scheduler
 
     def why(self, namespace: str, spec: PodSpec, made: Iterable[PodClaimStatus] | None = None) -> str | None:
         """Why it is not known what such pods take of quota; None where it is. ``made``: the claims that a pod has."""
@@ -75,10 +85,15 @@ class DeviceQuota:
             return requests
         return self._takes(requests, spec, self._asked(entry.job.namespace, spec, made))
 
+    def asked_by(self, pod: Pod) -> Amounts:
+        """What a pod that runs takes, where its node may not say more than it has (`charged_requests`)."""
+        node = self._nodes.get(pod.spec.node_name)
+        return charged_requests(pod, node.allocatable if node is not None else {}, self._scheduler)
+
     def of_pod(self, pod: Pod) -> Amounts:
         """What a pod that runs takes of the quota of a queue."""
-        requests, made = pod_requests(pod.spec, pod.status), pod.status.resource_claim_statuses
-        return self._takes(requests, pod.spec, self._asked(pod.metadata.namespace, pod.spec, made))
+        made = pod.status.resource_claim_statuses
+        return self._takes(self.asked_by(pod), pod.spec, self._asked(pod.metadata.namespace, pod.spec, made))
 
     def of_nodes(self, asks: Amounts, template: PodSpec) -> Amounts:
         """What pods take of their nodes that were granted so much for each."""

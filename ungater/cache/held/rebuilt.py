@@ -33,7 +33,6 @@ from engine.placement.place import extend
 from engine.reasons import Reason
 from engine.results import Refusal
 from kube.objects import Pod, key
-from kube.pods.requests import pod_requests
 from queueing.model import Quantities, at_least, exceeds, usage
 from queueing.queues.eviction_units import orphan
 from ungater.cache.core import Core
@@ -171,7 +170,7 @@ class RebuiltAdmissions:
     def _seen(
         self, pod_set: PodSetView, pods: tuple[Pod, ...], quota: AdmittedQuota | None, flavor: Flavor | None
     ) -> KeptPods:
-        asks = _most(pod_requests(pod.spec, pod.status) for pod in pods)
+        asks = _most(map(self._quota.asked_by, pods))
         charged = asks if quota is None else _most(map(self._quota.of_pod, pods))
         return KeptPods(pod_set, pods, quota, flavor, asks, charged)
 

@@ -8,6 +8,7 @@ from support.world import World
 
 from crds.admitted_quota import AdmittedQuota, encode
 from crds.constants import ADMITTED_QUOTA
+from kube.objects import Condition, ContainerStatus
 from queueing.queues.held import Held
 from queueing.queues.queues import Queues
 from ungater.cache.held.overruns import Overruns
@@ -95,6 +96,27 @@ def test_a_pod_that_was_resized_where_it_runs_is_charged_with_it(world):
     assert used(world) == 1000
     world.drop("pod", pod)
     assert used(world) == 1000
+
+
+FORGED = (ContainerStatus(name="c", allocated_resources={"cpu": "9223372036854775807"}),)
+
+
+@pytest.mark.parametrize(
+    ("condition", "charged"), [("Ready", 1000), ("PodResizeInProgress", 2000), ("PodResizePending", 2000)]
+)
+def test_a_node_that_writes_what_a_pod_was_given_is_charged_no_further_than_the_pod_asked_or_the_node_has(
+    world, condition, charged
+):
+    """Whoever has the credentials of a kubelet writes any amount into the status of a pod there; it has 2 CPUs."""
+    job = queued(world, "train", 1)
+    world.admit(job)
+    pod = running(world, job, "one", "1", ends=False)
+    conditions = (Condition(type=condition, status="True"),)
+    status = msgspec.structs.replace(pod.status, container_statuses=FORGED, conditions=conditions)
+    touched = msgspec.structs.replace(pod.metadata, labels={**(pod.metadata.labels or {}), "touch": "1"})
+    world.put("pod", msgspec.structs.replace(pod, status=status, metadata=touched))
+    assert used(world) == charged
+    assert world.restarted().queues.quotas.used("cq", ("gpu", "cpu")) == charged
 
 
 def test_nothing_stays_of_a_workload_that_is_gone(world, monkeypatch):
