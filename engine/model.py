@@ -131,7 +131,10 @@ class SpreadConstraint(_Struct, frozen=True):
 
 
 class Node(_Struct, frozen=True):
-    """A Kubernetes node as placement sees it. ``attachable``: how many volumes, by limit (`volumes_of`)."""
+    """A Kubernetes node as placement sees it. ``attachable``: how many volumes, by limit (`volumes_of`).
+
+    ``features``: what its kubelet declares of what pods may need.
+    """
 
     name: str
     labels: dict[str, str] = {}
@@ -140,6 +143,7 @@ class Node(_Struct, frozen=True):
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     ready: bool = True
+    features: tuple[str, ...] = ()
 
 
 class Pod(_Struct, frozen=True):
@@ -222,6 +226,7 @@ class PodSet(_Struct, frozen=True):
     known count what their kubelet would admit. ``volume_nodes``: for each volume that does not reach all nodes, the
     terms (ORed) of those that it reaches; all of them hold. ``pinned``: the same for volumes that single pods have.
     ``devices``: the claims of each pod. ``claim_nodes``: as ``volume_nodes``, for each claim that has devices already.
+    ``features``: what the kubelet of its node must declare.
     """
 
     name: str
@@ -243,6 +248,7 @@ class PodSet(_Struct, frozen=True):
     attached: Attached = NOTHING_ATTACHED
     devices: DeviceAsk | None = None
     claim_nodes: tuple[tuple[NodeTerm, ...], ...] = ()
+    features: tuple[str, ...] = ()
 
     @property
     def takes(self) -> Amounts:

@@ -72,6 +72,7 @@ class Reason(StrEnum):
     NODE_TAINTED = "NodeTainted"
     NODE_SELECTOR = "NodeSelector"
     NODE_AFFINITY = "NodeAffinity"
+    NODE_FEATURES = "NodeDeclaredFeatures"  # its kubelet does not declare what the pods use
     CLAIM_NODE_AFFINITY = "ClaimNodeAffinity"  # the devices that a claim of the pods has are not reached from it
     OTHER_COMPUTE_DOMAIN = "OtherComputeDomain"  # it belongs to another one than the channels that the pods ask for
     VOLUME_NODE_AFFINITY = "VolumeNodeAffinity"  # a volume of the pods does not reach it

@@ -183,6 +183,7 @@ class NodeStatus(Struct, frozen=True):
     allocatable: Quantities | None = None
     conditions: tuple[Condition, ...] | None = None
     node_info: NodeInfo | None = None
+    declared_features: tuple[str, ...] | None = None
 
 
 class Node(Object, frozen=True):
@@ -218,6 +219,18 @@ class ContainerPort(Struct, frozen=True):
     protocol: str = "TCP"
 
 
+class ContainerRestartRule(Struct, frozen=True):
+    """What is done when a container ends in some way; only the action matters to placement."""
+
+    action: str = ""
+
+
+class VolumeMount(Struct, frozen=True):
+    """Where a container has a volume; only options that some kubelets lack matter to placement."""
+
+    bind_mount_options: tuple[str, ...] | None = None
+
+
 class Container(Struct, frozen=True):
     """A container or init container; an init container with restart policy ``Always`` is a sidecar."""
 
@@ -225,6 +238,13 @@ class Container(Struct, frozen=True):
     resources: ResourceRequirements | None = None
     ports: tuple[ContainerPort, ...] | None = None
     restart_policy: str | None = None
+    restart_policy_rules: tuple[ContainerRestartRule, ...] | None = None
+    volume_mounts: tuple[VolumeMount, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.volume_mounts is not None:  # nearly all have mounts, and nearly none has options there
+            kept = tuple([one for one in self.volume_mounts if one.bind_mount_options])
+            msgspec.structs.force_setattr(self, "volume_mounts", kept or None)
 
 
 class SchedulingGate(Struct, frozen=True):
@@ -309,6 +329,7 @@ class PodSpec(Struct, frozen=True):
     scheduler_name: str = ""
     restart_policy: str = ""
     host_network: bool = False
+    host_users: bool | None = None
     termination_grace_period_seconds: int | None = None
     volumes: tuple[Volume, ...] | None = None
     resource_claims: tuple[PodResourceClaim, ...] | None = None

@@ -1,7 +1,7 @@
 """Which nodes a pod set may use at all, whatever is free on them: status, node selector, node affinity.
 
-Semantics are kube-scheduler's (plugins NodeUnschedulable, TaintToleration, NodeAffinity of Kubernetes 1.36; what
-volumes reach, of VolumeBinding and VolumeZone, comes as terms like those of node affinity). Every
+Semantics are kube-scheduler's (plugins NodeUnschedulable, TaintToleration, NodeAffinity and NodeDeclaredFeatures of
+Kubernetes 1.37; what volumes reach, of VolumeBinding and VolumeZone, comes as terms like those of node affinity). Every
 filter works on a whole column or on a few indices alike, so the same code makes a count and corrects it.
 """
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from engine.arrays import Ints
 from engine.claim_zones.meeting import ClaimZones
-from engine.cluster.node_columns import Status, Table
+from engine.cluster.node_columns import FEATURES, Status, Table
 from engine.cluster.shared_volumes import SharedVolumes
 from engine.devices.compute_domains import LABEL, domain_of, left_behind
 from engine.devices.ledger import DeviceLedger
@@ -70,6 +70,7 @@ class NodeFilter:
     volumes: tuple[tuple[NodeTerm, ...], ...] = ()
     claims: tuple[tuple[NodeTerm, ...], ...] = ()
     domain: str = ""
+    features: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, pod_set: PodSet, flavor_tolerations: tuple[Toleration, ...]) -> "NodeFilter":
@@ -81,6 +82,7 @@ class NodeFilter:
             pod_set.volume_nodes,
             pod_set.claim_nodes,
             domain_of(pod_set.devices) if pod_set.devices is not None else "",
+            pod_set.features,
         )
 
     def mask(self, nodes: "NodeColumns", selection: Selection) -> Mask | None:
@@ -89,7 +91,7 @@ class NodeFilter:
         if (
             nodes.table.in_order
             and self.terms is None
-            and not (self.selector or self.volumes or self.claims or self.domain)
+            and not (self.selector or self.volumes or self.claims or self.domain or self.features)
         ):
             return None
         for _, part in self.parts(nodes, selection):
@@ -100,6 +102,8 @@ class NodeFilter:
         """(reason, mask) for each filter that can exclude anything; the order is the order of reasons in explain."""
         yield from self.statuses(nodes.table, selection)
         yield from self.labels(nodes, selection)
+        if self.features:
+            yield Reason.NODE_FEATURES, nodes.declare(self.features, selection)
         for terms in self.volumes:
             yield Reason.VOLUME_NODE_AFFINITY, self._any(nodes, terms, selection)
         for terms in self.claims:
@@ -167,6 +171,12 @@ class NodeColumns:
         wanted = [values[value] for value in need.values if value in values]
         found = _among(codes[selection], wanted, len(values) + 1)
         return found if need.operator == "In" else ~found
+
+    def declare(self, features: Sequence[str], selection: Selection) -> Mask:
+        """Which nodes declare all of these features."""
+        values, codes = self.labels(FEATURES)
+        wanted = [code for declared, code in values.items() if set(features).issubset(declared.split(","))]
+        return _among(codes[selection], wanted, len(values) + 1)
 
     def of_domain(self, domain: str, selection: Selection) -> Mask:
         """Which nodes belong to no other ComputeDomain, or will not when those are gone who are thought away."""

@@ -351,6 +351,8 @@ def known_shape(nodes: NodeColumns, tree: Tree, pod_set: PodSet) -> CountedShape
         pod_set.shape,
         pod_set.devices,
     )
+    if pod_set.features:
+        key = (*key, "features", pod_set.features)
     if pod_set.claim_nodes:
         key = (*key, "claims", pod_set.claim_nodes)
     if pod_set.volume_nodes or volumes is not NOTHING_ATTACHED:

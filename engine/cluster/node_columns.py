@@ -24,6 +24,7 @@ _Number = TypeVar("_Number", np.int64, np.int32)
 LOG_KEPT: Final = 4096
 _REMEMBERED: Final = 32  # amounts of a vector that is kept
 _DELEGATED: Final = 1024
+FEATURES: Final = ""  # no label key: the column of what nodes declare, all of it as one value
 _SPARE: Final = 1024  # codes beyond those in use that cost nothing
 _HARD_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
 

@@ -16,7 +16,7 @@ from engine.arrays import Ints
 from engine.claim_zones.meeting import ClaimZones
 from engine.cluster.filters import NodeColumns
 from engine.cluster.natural_order import NaturalKey, natural_cache
-from engine.cluster.node_columns import LabelColumn, Table
+from engine.cluster.node_columns import FEATURES, LabelColumn, Table
 from engine.cluster.shared_volumes import SharedVolumes
 from engine.cluster.tree import Path, Tree
 from engine.devices.ledger import DeviceLedger
@@ -129,7 +129,7 @@ class Nodes:
             self.table.set_alloc(record.index, node.allocatable | node.attachable)
         if old is None or (old.taints, old.unschedulable, old.ready) != (node.taints, node.unschedulable, node.ready):
             self.table.set_status(record.index, node)
-        if old is None or old.labels != node.labels:
+        if old is None or (old.labels, old.features) != (node.labels, node.features):
             self._count_labels(record, old, node)
             self._set_labels(record, node)
             self.devices.node_changed(node.name)
@@ -139,7 +139,7 @@ class Nodes:
 
     def _count_labels(self, record: NodeRecord, old: Node | None, new: Node | None) -> None:
         """Note which keys there are: a column is made of no other, and dropped with the last node that has its key."""
-        before, after = (set(node.labels) if node is not None else set() for node in (old, new))
+        before, after = (_columns(node).keys() if node is not None else set() for node in (old, new))
         for key in after - before:
             if key not in self._labelled:
                 self.table.relabelled(record.index)  # whoever asked for it before was told that no node has it
@@ -152,7 +152,7 @@ class Nodes:
                     self.table.relabelled(record.index)
 
     def _set_labels(self, record: NodeRecord, node: Node) -> None:
-        self.table.set_labels(record.index, node.labels)
+        self.table.set_labels(record.index, _columns(node))
         paths = {name: path for name, flavor in self.flavors.items() if (path := path_in(flavor, node)) is not None}
         if paths != record.paths:
             self.moved |= bool(record.paths)
@@ -245,7 +245,7 @@ class Nodes:
         if column is None:
             column = self.table.labels[key] = LabelColumn(self.table.capacity)
             for index, record in enumerate(self.at):
-                if record.node is not None and (value := record.node.labels.get(key)) is not None:
+                if record.node is not None and (value := _in_column(record.node, key)) is not None:
                     column.set(index, value)
         return column
 
@@ -317,6 +317,15 @@ class Nodes:
         for node in self.known.values():
             if selected(flavor, node) and path_in(flavor, node) is None:
                 yield node
+
+
+def _columns(node: Node) -> dict[str, str]:
+    """What label columns have of a node: its labels, and what it declares."""
+    return {**node.labels, FEATURES: ",".join(node.features)} if node.features else node.labels
+
+
+def _in_column(node: Node, key: str) -> str | None:
+    return ",".join(node.features) or None if key == FEATURES else node.labels.get(key)
 
 
 def _published(node: Node) -> set[str]:

@@ -163,6 +163,8 @@ def _short(state: ClusterState, fit: Fit, container: int, domain: int) -> str:
     if found.limit == Reason.NUMA_ALIGNMENT:
         return f"; {found.misaligned} of its {found.nodes} nodes take fewer by NUMA than by amounts ({found.refusal})"
     lacks = ", ".join(f"{format_quantity(name, amount)} more" for name, amount in found.missing.items())
+    if found.limit == Reason.NODE_FEATURES:
+        lacks = ", ".join(fit.pod_set.features)
     others = found.excluded.get(Reason.OTHER_COMPUTE_DOMAIN, 0) if found.limit != Reason.OTHER_COMPUTE_DOMAIN else 0
     return "".join(
         [

@@ -30,6 +30,7 @@ from engine.model import (
 from engine.quantity import of_node
 from kube import objects
 from kube.pods import exclusive
+from kube.pods.features import declared_features, needed_features
 from kube.pods.requests import is_sidecar, parsed, pod_requests
 from kube.pods.shapes import pod_shape
 from kube.versions import NEWEST, SchedulerRules
@@ -44,7 +45,7 @@ MOST_TERMS = 64  # of a pod that runs, which keep others off
 _NOTHING = exclusive.Additions()
 
 
-def node(wire: objects.Node, attachable: Amounts | None = None) -> Node:
+def node(wire: objects.Node, attachable: Amounts | None = None, rules: SchedulerRules = NEWEST) -> Node:
     """The node as placement sees it; one whose Ready condition is missing is not ready.
 
     ``attachable``: how many volumes, by limit (`engine.model.volumes_of`).
@@ -57,6 +58,7 @@ def node(wire: objects.Node, attachable: Amounts | None = None) -> Node:
         taints=taints(wire.spec.taints),
         unschedulable=wire.spec.unschedulable,
         ready=objects.is_true(wire.status.conditions, "Ready"),
+        features=declared_features(wire, rules),
     )
 
 
@@ -147,6 +149,7 @@ def pod_set(
         ),
         group=group,
         shape=shape,
+        features=needed_features(spec),
     )
 
 

@@ -1,6 +1,7 @@
 """What the event of a node changes, or of what is published about its inside."""
 
 from crds.constants import HOSTNAME_LABEL
+from engine.model import Node
 from kube import objects
 from kube.informer import Event
 from kube.pods import convert
@@ -40,9 +41,12 @@ class NodeEvents:
         """A node that is there at a start."""
         name = node.metadata.name
         before = self._state.nodes.get(name)
-        self._state.set_node(convert.node(node, self._volumes.attachable(node)))
+        self._state.set_node(self._read(node))
         self._devices.set_node(before, self._state.nodes[name])
         self._topologies.refresh(name)
+
+    def _read(self, node: objects.Node) -> Node:
+        return convert.node(node, self._volumes.attachable(node), self._core.scheduler)
 
     def on_node(self, event: Event[objects.Node]) -> None:
         """A node came, changed or went."""
@@ -56,7 +60,7 @@ class NodeEvents:
             self._in_flight.forget(event.key)
         else:
             self._missing.pop(event.key, None)
-            if changed := self._state.set_node(convert.node(event.new, self._volumes.attachable(event.new))):
+            if changed := self._state.set_node(self._read(event.new)):
                 self._core.queue_inadmissible()
         if event.new is None or event.old is None or worth_a_look(event.old, event.new):
             self._look_inside(event.key)
@@ -73,7 +77,7 @@ class NodeEvents:
     def attaches(self, name: str) -> None:
         """A node attaches another number of volumes."""
         node = self._stores.nodes.node(name)
-        if node is not None and self._state.set_node(convert.node(node, self._volumes.attachable(node))):
+        if node is not None and self._state.set_node(self._read(node)):
             self._core.queue_inadmissible(self._state.flavors_on(name))
 
     def named(self, host: str) -> list[str]:

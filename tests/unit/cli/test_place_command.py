@@ -2,6 +2,7 @@
 
 import json
 from functools import partial
+from pathlib import Path
 
 import pytest
 import yaml
@@ -14,6 +15,7 @@ from cli.main import app
 from cli.output import Failure
 from crds.settings import Settings
 
+DATA = Path(__file__).parents[2] / "data"
 NODES = [node(f"r{rack}h{host}", f"r{rack}") for rack in (1, 2) for host in (1, 2)]
 REQUIRED = {f"{DOMAIN}/podset-required-topology": RACK}
 
@@ -411,3 +413,17 @@ def test_the_ten_closest_domains_unless_all_are_asked_for_and_nothing_said_twice
     (answer,) = ask(tmp_path, *waits, cluster=many, status=3)
     assert len(answer["room"]) == 35
     assert "; closest: " in answer["message"], "programs get what stands on the Workload"
+
+
+def test_pods_that_use_a_feature_go_where_kubelets_declare_it(tmp_path):
+    """Case node-declared-features: kubelets of rack r1 are of 1.35, those of r2 declare RestartAllContainers."""
+    job_file, cluster = (DATA / "node-declared-features" / name for name in ("job.json", "objects.json"))
+    command = ["place", "-f", str(job_file), "--dry-run", "--cluster", str(cluster)]
+    result = CliRunner().invoke(app, command)
+    assert (result.exit_code, "4 pods in b1/r2" in result.stdout) == (0, True), result.output
+    nodes = json.loads(cluster.read_text())
+    for one in nodes["items"]:
+        one.get("status", {}).pop("declaredFeatures", None)
+    (tmp_path / "cluster.json").write_text(json.dumps(nodes))
+    result = CliRunner().invoke(app, [*command[:-1], str(tmp_path / "cluster.json")])
+    assert "NodeDeclaredFeatures (RestartAllContainersOnContainerExits)" in " ".join(result.output.split())

@@ -164,3 +164,26 @@ def test_many_different_taints_are_told_apart():
     assert nodes_of(ask(state, make_pod_set(16, tolerations=tolerations))) == {"n3": 8, "n17": 8}
     refusal = ask(state, make_pod_set(17, tolerations=tolerations))
     assert refusal.reason is Reason.NEVER_FITS
+
+
+def test_pods_go_only_to_nodes_that_declare_all_the_features_that_they_use():
+    """Plugin NodeDeclaredFeatures of kube-scheduler 1.37."""
+    nodes = [make_node("both", features=("A", "B")), make_node("one", features=("A",)), make_node("none")]
+    assert fits_on(nodes, features=("A",)) == {"both", "one"}
+    assert fits_on(nodes, features=("A", "B")) == {"both"}
+    assert fits_on(nodes, features=("C",)) == set()
+    assert fits_on(nodes) == {"both", "one", "none"}
+
+
+def test_what_a_node_declares_may_change():
+    state = make_state([make_node("n1"), make_node("n2", features=("A",))])
+    needs = make_pod_set(1, Policy.UNCONSTRAINED, gpu=8, features=("A",))
+    assert nodes_of(ask(state, needs)) == {"n2": 1}
+    state.set_node(make_node("n1", features=("A", "B")))
+    state.set_node(make_node("n2"))
+    assert nodes_of(ask(state, needs)) == {"n1": 1}
+    state.set_node(make_node("n1", labels={"x": "y"}))
+    refused = ask(state, needs)
+    assert (refused.reason, "NodeDeclaredFeatures (A)" in refused.message) == (Reason.NEVER_FITS, True)
+    state.set_node(make_node("n3", features=("A",)))
+    assert nodes_of(ask(state, needs)) == {"n3": 1}
