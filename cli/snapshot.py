@@ -21,7 +21,7 @@ from cli.output import Context, Failure, Kubeconfig, progress, stderr
 from cli.reaching import failure
 from kube.client import Client
 from kube.errors import Forbidden, KubeError
-from kube.replicas import REPLICATED
+from kube.replicas import REPLICATED, SERVICES
 from kube.resources import (
     CLAIM_TEMPLATES,
     CLUSTER_QUEUES,
@@ -119,6 +119,8 @@ async def _groups(client: Client) -> tuple[Resource, list[Json]]:
 
 
 def _typed(resource: Resource, item: Json) -> Json:
+    if resource in SERVICES:  # their pods tell what the templates do
+        item = {**item, "spec": {key: value for key, value in item.get("spec", {}).items() if key != "template"}}
     return {"apiVersion": resource.api_version, "kind": resource.kind, **stripped(item)}
 
 

@@ -1,8 +1,15 @@
-"""Kinds of others that make several kinds of pods, as far as they are read: how many pods of each kind.
+"""Owners that tell how many pods they make, as far as they are read: services, and kinds of others.
 
-They are served only where somebody installed them. Facts of their APIs: kubeflow.org/v1 (training operator: the replica
-specs of each kind of job), kubeflow.org/v2beta1 (MPI operator: a Job makes the launcher), ray.io/v1 (KubeRay:
+Services are StatefulSets and ReplicaSets of apps/v1: their pods are all alike. Kinds of others make several kinds of
+pods, and are served only where somebody installed them. Facts of their APIs: kubeflow.org/v1 (training operator: the
+replica specs of each kind of job), kubeflow.org/v2beta1 (MPI operator: a Job makes the launcher), ray.io/v1 (KubeRay:
 ``GetWorkerGroupDesiredReplicas``). What their schemas let through may be anything: what cannot be read tells nothing.
+
+Facts of services in Kubernetes 1.37: a StatefulSet without ``podManagementPolicy: Parallel`` makes a pod once the one
+before it is ready. A Deployment writes how many pods it wants of its newest ReplicaSet into
+``deployment.kubernetes.io/desired-replicas`` of each of its ReplicaSets, and the number of a revision into
+``deployment.kubernetes.io/revision``; a rollout gives the newest one its pods bit by bit, as ``maxSurge`` and
+``maxUnavailable`` allow.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,8 +18,8 @@ from typing import Any, Final
 
 import msgspec
 
-from kube.objects import Object, ObjectMeta
-from kube.resources import Resource
+from kube.objects import Object, ObjectMeta, Struct, controller_of
+from kube.resources import REPLICA_SETS, STATEFUL_SETS, Resource
 
 KUBEFLOW: Final = "kubeflow.org"
 RAY: Final = "ray.io"
@@ -31,7 +38,13 @@ REPLICATED: Final = (
     (Resource(KUBEFLOW, "v1", "jaxjobs", "JAXJob"), ()),
     (Resource(KUBEFLOW, "v1", "paddlejobs", "PaddleJob"), ()),
     (RAY_CLUSTERS, (Resource(RAY, "v1alpha1", "rayclusters", "RayCluster"),)),
+    (STATEFUL_SETS, ()),
+    (REPLICA_SETS, ()),
 )  # each with its older versions
+SERVICES: Final = frozenset({STATEFUL_SETS, REPLICA_SETS})
+PARALLEL: Final = "Parallel"
+DESIRED: Final = "deployment.kubernetes.io/desired-replicas"
+REVISION: Final = "deployment.kubernetes.io/revision"
 _Kind = tuple[str, int, Mapping[str, Any] | None]  # its name, how many, and its template
 _ENDS = {"Succeeded": "Complete", "Failed": "Failed"}
 
@@ -48,12 +61,41 @@ class Replicated(Object, frozen=True):
         msgspec.structs.force_setattr(self, "status", self.status.copy())
 
 
+class Ordinals(Struct, frozen=True):
+    """How the pods of a StatefulSet are numbered."""
+
+    start: int = 0
+
+
+class ServiceSpec(Struct, frozen=True):
+    """What is read of the spec of a StatefulSet or ReplicaSet: nothing of its template, which its pods tell."""
+
+    replicas: int = 1
+    pod_management_policy: str = ""
+    ordinals: Ordinals | None = None
+
+
+class Service(Object, frozen=True):
+    """A StatefulSet or ReplicaSet."""
+
+    spec: ServiceSpec = ServiceSpec()
+
+
+Counted = Replicated | Service
+
+
+def read_as(resource: Resource) -> type[Counted]:
+    """The type that holds what is read of such an object."""
+    return Service if resource in SERVICES else Replicated
+
+
 @dataclass(frozen=True)
 class Replicas:
     """How many pods of each kind there are to be, by the kind's name as pods have it in their label.
 
     ``templates``: labels and annotations of their templates. ``over``: why there are to be none any more. ``launcher``:
-    the pod template of one that a Job makes, b"" where none does; ``late``: only once all others are ready.
+    the pod template of one that a Job makes, b"" where none does; ``late``: some are made only once others are ready.
+    ``first``: the lowest rank, where that is told.
     """
 
     counts: Mapping[str, int]
@@ -61,6 +103,7 @@ class Replicas:
     over: str = ""
     launcher: bytes = b""
     late: bool = False
+    first: int = 0
 
     @property
     def total(self) -> int:
@@ -71,6 +114,28 @@ class Replicas:
 def plain(kind: str) -> str:
     """The name of a kind of pods as a Workload takes it."""
     return kind.lower().replace("_", "-").replace(".", "-")
+
+
+def replicas_of_service(one: Service, kind: str, role: str, *, newest: bool) -> Replicas:
+    """What a StatefulSet or ReplicaSet tells of its only kind of pods, called ``role``.
+
+    ``newest``: of a ReplicaSet, that it is of the revision that its Deployment goes to: it is to have all pods.
+    """
+    count, spec = one.spec.replicas, one.spec
+    late = kind == STATEFUL_SETS.kind and spec.pod_management_policy != PARALLEL
+    if newest:
+        desired = _number((one.metadata.annotations or {}).get(DESIRED))
+        count, late = max(count, desired), desired > count
+    first = spec.ordinals.start if spec.ordinals is not None else 0
+    return Replicas({role: min(max(count, 0), MOST_PODS)}, {}, late=late, first=max(first, 0))
+
+
+def revision_of(one: Service) -> tuple[str, int] | None:
+    """The uid of the Deployment whose revision a ReplicaSet is, and the revision's number; None where it is none."""
+    controller = controller_of(one.metadata)
+    if controller is None or controller.kind != "Deployment" or not controller.api_version.startswith("apps/"):
+        return None
+    return controller.uid, _number((one.metadata.annotations or {}).get(REVISION))
 
 
 def replicas_of(one: Replicated, api_version: str) -> Replicas | None:
@@ -125,6 +190,14 @@ def _count(value: object, missing: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST_PODS:
         raise ValueError(f"{value!r} is no number of pods")
     return value
+
+
+def _number(text: str | None) -> int:
+    """The number that an annotation tells, 0 where it tells none: anybody may write one."""
+    found = (
+        int(text) if text is not None and text.isascii() and text.isdigit() and len(text) <= len("2147483647") else 0
+    )
+    return min(found, MOST_PODS)
 
 
 def _over(status: Mapping[str, Any]) -> str:

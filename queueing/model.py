@@ -173,7 +173,8 @@ class Workload(_Struct, frozen=True):
     ``pod_priority``: that of its pods in Kubernetes, where it is not ``priority``.
     ``preempts``: whether it may have others evicted. ``non_preemptible``: who says that it is nobody's victim.
     ``charged``: by pod set, what one of its pods takes of quota, where that is not what it takes of its node: devices
-    of resource claims count for quota alone.
+    of resource claims count for quota alone. ``follows``: the keys of those that it replaces bit by bit, the older
+    revisions of its Deployment.
     """
 
     key: str
@@ -190,6 +191,7 @@ class Workload(_Struct, frozen=True):
     preempts: bool = True
     non_preemptible: NonPreemptible = NonPreemptible.NEVER
     charged: dict[str, Amounts] = {}
+    follows: tuple[str, ...] = ()
 
     @property
     def outranks(self) -> int:
@@ -248,6 +250,7 @@ def shape(workload: Workload) -> bytes:
         workload.preempts,
         workload.non_preemptible,
         workload.charged,
+        workload.follows,
     )
 
 

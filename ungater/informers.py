@@ -20,7 +20,7 @@ from kube.pods.device_claims import DeviceClass
 from kube.pods.devices import DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from kube.pods.volumes import claims_of
 from kube.queues import ClusterQueue, LocalQueue
-from kube.replicas import REPLICATED, Replicated
+from kube.replicas import REPLICATED, Counted, read_as
 from kube.resources import (
     CLAIM_TEMPLATES,
     CLUSTER_QUEUES,
@@ -138,8 +138,8 @@ class Informers:
         self.native_groups: OptionalInformer[PodGroup] = optional(
             POD_GROUPS, PodGroup, older=(POD_GROUPS_ALPHA,), asks=True, first_seconds=SYNC_SECONDS
         )
-        self.replicated: tuple[tuple[Resource, OptionalInformer[Replicated]], ...] = tuple(
-            (newest, optional(newest, Replicated, older=older, first_seconds=SYNC_SECONDS, asks=True))
+        self.replicated: tuple[tuple[Resource, OptionalInformer[Counted]], ...] = tuple(
+            (newest, optional(newest, read_as(newest), older=older, first_seconds=SYNC_SECONDS, asks=True))
             for newest, older in REPLICATED
         )
         self._foreign: tuple[OptionalInformer[Any], ...] = ()

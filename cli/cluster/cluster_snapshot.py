@@ -27,7 +27,7 @@ from kube.pods.device_claims import DeviceClass
 from kube.pods.devices import DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from kube.pods.volumes import claims_of
 from kube.queues import ClusterQueue, LocalQueue
-from kube.replicas import REPLICATED, Replicated
+from kube.replicas import REPLICATED, read_as
 from kube.resources import (
     CLAIM_TEMPLATES,
     CLUSTER_QUEUES,
@@ -96,7 +96,7 @@ async def read(client: Client) -> Dump:
             job_sets = group.create_task(_served(client, JobSet, JOB_SETS))
             leaders = group.create_task(_served(client, LeaderWorkerSet, LEADER_WORKER_SETS))
             revised = group.create_task(revisions(client, ControllerRevision))
-            replicated = [group.create_task(listed(client, Replicated, one, *older)) for one, older in REPLICATED]
+            replicated = [group.create_task(listed(client, read_as(one), one, *older)) for one, older in REPLICATED]
             flexes = group.create_task(_served(client, FlexTopo, FLEX_TOPOS))
             claims = group.create_task(client.list(PERSISTENT_VOLUME_CLAIMS, type=PersistentVolumeClaim))
             volumes = group.create_task(client.list(PERSISTENT_VOLUMES, type=PersistentVolume))

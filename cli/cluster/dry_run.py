@@ -158,6 +158,7 @@ def rehearse(
         cache.jobs.on_job(came(job))
     for pod in pods:
         cache.pods.on_pod(came(pod))
+    cache.pod_groups.judge_unseen(0.0)  # all pods of a service are there, and it is not
     ours = {entry.key: entry for uid, entry in cache.entries.items() if uid not in before}
     for entry in ours.values():
         cache.pod_groups.regroup(entry)

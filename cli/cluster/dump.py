@@ -24,7 +24,7 @@ from kube.parents import ControllerRevision, JobSet, LeaderWorkerSet
 from kube.pods.device_claims import DeviceClass
 from kube.pods.devices import DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from kube.queues import ClusterQueue, LocalQueue
-from kube.replicas import REPLICATED, Replicated
+from kube.replicas import REPLICATED, Counted, read_as
 from kube.resources import Resource
 from kube.topologies import FlexTopo, NodeResourceTopology
 from kube.volumes.objects import CsiNode, PersistentVolume, PersistentVolumeClaim, StorageClass
@@ -90,7 +90,7 @@ class Dump:
     job_sets: list[JobSet] = field(default_factory=list)
     leaders: list[LeaderWorkerSet] = field(default_factory=list)
     revisions: list[ControllerRevision] = field(default_factory=list)
-    replicated: list[tuple[Resource, Replicated]] = field(default_factory=list)
+    replicated: list[tuple[Resource, Counted]] = field(default_factory=list)
     priority_classes: list[objects.PriorityClass] = field(default_factory=list)
     workload_classes: list[objects.PriorityClass] = field(default_factory=list)
     budgets: list[PodDisruptionBudget] = field(default_factory=list)
@@ -112,7 +112,7 @@ class Dump:
     def add(self, one: "Found") -> None:
         """Take in one object. Failure where it is malformed."""
         if (resource := COUNTED.get((str(one.body.get("apiVersion", "")), one.kind))) is not None:
-            self.replicated.append((resource, one.read(Replicated)))
+            self.replicated.append((resource, one.read(read_as(resource))))
             return
         known = KINDS.get((one.group, one.kind))
         if known is None:

@@ -130,7 +130,7 @@ class Maker:
             made.job_sets.append(_read(one, body, JobSet))
 
     def scaled(self, one: Found, made: Manifest) -> None:
-        """The pods of a Deployment or ReplicaSet."""
+        """The pods of a Deployment or ReplicaSet, all of them at once."""
         kind = _SCALED[one.group, one.kind]
         owner = {**self._owner(one, made), "kind": kind}
         self._add_pods(one, made, owner, lambda _: {})

@@ -1,6 +1,7 @@
 """One look at one workload: what it can be given now, by whom it is kept waiting, or whom it may preempt.
 
-The order of wishes: all its pods where they fit; all of them by preemption; fewer (`Workload.at_least`) where they fit.
+The order of wishes: all its pods where they fit; all of them by preemption; fewer (`Workload.at_least`, or of a
+rollout: `queueing.cycle.rollout`) where they fit.
 Flavors are tried in order; whether borrowing, or preempting, in a flavor comes before the next flavor is the queue's
 (`ClusterQueue.borrow_first`, ``preempt_first``).
 """
@@ -16,9 +17,10 @@ from engine.numa.score import AlignmentOverPacking
 from engine.reasons import Reason
 from engine.results import Refusal
 from queueing import messages
+from queueing.cycle import rollout
 from queueing.cycle.backfill import barred, keeping, open_
 from queueing.cycle.bisection import most
-from queueing.model import looks_at_pods
+from queueing.model import Workload, looks_at_pods
 from queueing.preemption.landings import crossing_without_need
 from queueing.preemption.plan import Plan
 from queueing.preemption.promised_room import PromisedRoom
@@ -127,7 +129,7 @@ class _QueueNominator:
             made = self.preempts(option, counts)
             if made is not None:
                 return made
-        fewer = self.fewer() if self.entry.workload.at_least else None
+        fewer = self.fewer() if self.entry.workload.at_least else self._begun(found)
         if fewer is not None:
             return fewer
         if wrong is not None:
@@ -268,10 +270,20 @@ class _QueueNominator:
         pod_set = next((p for p in workload.pod_sets if p.name == name), None)
         size = pod_set.topology.slices[0].size if pod_set is not None and pod_set.topology.slices else 1
         low, high = -(-least // size), ((pod_set.count if pod_set is not None else 0) - 1) // size
-        return most(low, high, lambda units: self._with(name, units * size))
+        return most(low, high, lambda units: self._with(workload, name, units * size))
 
-    def _with(self, name: str, count: int) -> Fits | None:
-        workload = scaled(self.entry.workload, {name: count})
+    def _begun(self, found: tuple[FlavorAssignment, ...]) -> Fits | None:
+        """As many pods of a rollout's new revision as fit where all of them will be."""
+        workload = self.entry.workload
+        for within in rollout.narrowed(self.state, self.queues, workload, found) if workload.follows else ():
+            (pod_set,) = within.pod_sets
+            best = most(1, pod_set.count - 1, partial(self._with, within, pod_set.name))
+            if best is not None:
+                return best
+        return None
+
+    def _with(self, whole: Workload, name: str, count: int) -> Fits | None:
+        workload = scaled(whole, {name: count})
         queue = self.queues.quotas.queues[self.entry.queue]
         for option in options(self.state, queue, self.queues.plain, workload).found:
             placed = self.fits(option)

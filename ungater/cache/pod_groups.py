@@ -6,7 +6,7 @@ from dataclasses import replace
 from kube import objects
 from kube.informer import Event
 from kube.parents import ControllerRevision, LeaderWorkerSet
-from kube.replicas import Replicated
+from kube.replicas import Counted, Service
 from kube.resources import Resource
 from ungater.cache.core import Core
 from ungater.cache.owners import NamedGroups
@@ -184,7 +184,7 @@ class PodGroups:
         if whole is None and key.startswith(LEADERS):  # its Workload goes with it; pods that it left behind run on
             return replace(before, over="Deleted") if before is not None else None
         if whole is None or not found:
-            told = self._wholes.told.get(key) if key in self._wholes.ids else None
+            told = self._wholes.of(key)
             return owner_of_pods(key, found, self._keys, before, stored, told) if found or before is not None else None
         return owner_of_group(key, found, whole, self._keys, before, lambda *named: self._revisions.get(named))
 
@@ -246,27 +246,34 @@ class PodGroups:
 
     # --- owners that tell how many pods they have ------------------------------------------------------------------
 
-    def on_replicated(self, kind: Resource, event: Event[Replicated]) -> None:
+    def on_replicated(self, kind: Resource, event: Event[Counted]) -> None:
         """An owner came, changed or went that tells how many pods there are of each kind."""
         one = event.new or event.old
         if one is None:
             return
         with self._guard(kind.kind, event.key):
-            told = ReplicaCounts.of(one, kind.kind, kind.api_version, self._keys) if event.new is not None else None
-            uid = controlled_by(one.metadata.namespace, kind.kind, kind.api_version, one.metadata.uid)
+            namespace = one.metadata.namespace
+            told = ReplicaCounts.of(one, kind, self._keys) if event.new is not None else None
+            uid = controlled_by(namespace, kind.kind, kind.api_version, one.metadata.uid)
+            concerned = {uid}
+            if isinstance(one, Service):
+                there = one if event.new is not None else None
+                concerned |= {*self._wholes.note_revision(uid, there, namespace)}  # another is the newest, or was
             if told is not None:
                 self._wholes.told[uid] = told
+            elif isinstance(one, Service):
+                self._wholes.told.pop(uid, None)
             elif event.new is None:
                 self._wholes.gone(uid, has_pods=uid in self._entries)
             if self._core.live:
                 self._gather_unseen(uid)
-                if uid in self._entries:
-                    self._enqueue(uid, 0.0)
+                for each in sorted(concerned & self._entries.keys()):
+                    self._enqueue(each, 0.0)
 
-    def judge_unseen(self) -> None:
+    def judge_unseen(self, after: float = UNSEEN) -> None:
         """Take pods for what they tell themselves whose owner was not seen in a while; to be called now and then."""
         now = self._clock()
-        for uid in [uid for uid, (since, _) in self._wholes.unseen.items() if now - since >= UNSEEN]:
+        for uid in [uid for uid, (since, _) in self._wholes.unseen.items() if now - since >= after]:
             self._gather_unseen(uid)
 
     def _gather_unseen(self, uid: str) -> None:
@@ -278,7 +285,7 @@ class PodGroups:
 
     def is_whole(self, told: ReplicaCounts) -> bool:
         """Whether the pods of an owner are one workload; not where some were placed before it was seen."""
-        if told.id in self._wholes.ids:
+        if told.alike or told.id in self._wholes.ids:
             return True
         parts = (told.id, *(f"{told.id}/{kind}" for kind in told.replicas.counts))
         key = f"{told.namespace}/{told.workload}"

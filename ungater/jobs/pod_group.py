@@ -5,8 +5,9 @@ Rules
   controlling owner are (StatefulSet, ReplicaSet of a Deployment, LeaderWorkerSet, a Kubeflow or MPI job, ...); else
   those of one PodGroup of Kubernetes itself are; else a pod is a workload of its own. Pods of Jobs belong to the
   Job, and DaemonSet pods have their nodes already.
-- Nothing is read but the pods, so any controller will do whose pods carry request and gate. How many there will be
-  is told by ``<domain>/pod-group-total-count``; without it, those that are there count, and more go beside them.
+- Nothing needs to be read but the pods, so any controller will do whose pods carry request and gate. How many there
+  will be is told by ``<domain>/pod-group-total-count``, or by the owner itself (`ungater.jobs.replica_counts`); without
+  that, those that are there count, and more go beside them.
 - A rank is read from the label that the pods' controller sets (`RANK_LABELS`). It counts from 0; where nobody
   tells how many there will be, from the lowest one.
 - Where the pods' controller makes several kinds of pods (`ungater.jobs.kinds`), each kind is a pod set. Those who tell
@@ -38,10 +39,11 @@ from kube.objects import (
     controller_of,
     is_true,
 )
+from kube.replicas import Replicas
 from ungater.jobs.job import few_kinds, longest, one_queue
 from ungater.jobs.kinds import rule_of
 from ungater.jobs.leaderworkerset import group_key
-from ungater.jobs.replica_counts import ReplicaCounts
+from ungater.jobs.replica_counts import ReplicaCounts, requires_domain
 from ungater.model.job_view import MAIN, SUSPENDABLE, JobView, PodSetView, controlled_by, identity, is_job, told_apart
 from ungater.model.pod_slots import finished, is_gated, rank_of
 
@@ -128,6 +130,8 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
     kind, api_version, name, uid = _identity(key, found[0])
     total, wrong = _total(found, keys) if kind != POD else (0, None)  # a pod is one pod, whatever it says
     told = told if known else None  # it tells nothing of pods of other kinds
+    service = told if told is not None and told.alike and not total and requires_domain(found[-1], keys) else None
+    told = told if told is not None and not told.alike else None
     if told is not None:
         kind, api_version, name, uid = told.kind, told.api_version, told.name, told.uid
         total, wrong = told.replicas.total, None
@@ -139,6 +143,8 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
     found = ours or found
     alive = [pod for pod in ours if not finished(pod)]
     pod_sets, unlike = _pod_sets(found, roles, total, told, keys, before, stored or {})
+    if service is not None:
+        pod_sets = [_of_service(one, service.replicas) for one in pod_sets]
     labels = found[0].metadata.labels or {}
     (queue, apart), (most, error) = _queue(found, keys), longest(labels, keys)
     done = sum(pod.status.phase == "Succeeded" for pod in found)
@@ -162,12 +168,20 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
         most_execution=most,
         ready=sum(is_true(pod.status.conditions, "Ready") for pod in alive),
         workload=workload,
-        open_ended=not total and kind != POD,
+        open_ended=not total and kind != POD and service is None,
+        scales=service is not None,
+        follows=service.follows if service is not None else (),
         members=_members(kind, found, before),
         role=_role_in(told, keys) if kinds else role_main,
-        in_order=told is not None and told.replicas.late,
+        in_order=any(one.replicas.late for one in (told, service) if one is not None),
         kinds=kinds,
     )
+
+
+def _of_service(pod_set: PodSetView, told: Replicas) -> PodSetView:
+    """The pods of a service as many as it tells: one that ended is made again, so none is ever done."""
+    done = ((0, told.first - 1),) if told.first else ()
+    return replace(pod_set, count=told.total, full=told.total, done=done)
 
 
 def _gone(key: str, before: JobView | None) -> JobView:

@@ -1,12 +1,18 @@
-"""Owners that make several kinds of pods and tell how many of each: Kubeflow's training jobs, and Ray's clusters.
+"""Owners that tell how many pods they make: StatefulSets, ReplicaSets, Kubeflow's training jobs, and Ray's clusters.
 
-Rules
+Rules of those that make several kinds of pods
 - Their pods are one workload with a pod set for each kind, as many as the owner says. It is placed when all of them are
   there: what operators add to a template (an init container, say) is seen on pods alone.
 - The launcher of an MPIJob is made by a Job. Where its template asks for a topology it is one of the pod sets, though
   it may come only once the workers are ready: what it asks for is then told by its template.
 - A kind that asks for no topology and names no queue is gated by nobody, and no part of the workload.
 - An owner that cannot be read, or that nobody sees, tells nothing: then each kind is a workload by itself.
+
+Rules of services, whose pods are all alike
+- What a service tells counts where its pods require a domain, as it is the domain of all of them: the first pod has all
+  placed, and those to come have their slots kept. Other pods go one by one.
+- The newest revision of a Deployment is to have all pods that the Deployment is to have, though a rollout gives it a
+  few at a time. It follows the older ones: where no domain has room for all of it, it begins where they are.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,13 +23,25 @@ import msgspec
 from crds.constants import Keys
 from crds.names import workload_name
 from crds.request import RequestError, parse_places, parse_request, parse_wish
+from engine.model import Policy
 from engine.reasons import Reason
 from kube.objects import Job, ObjectMeta, Pod, PodTemplate, controller_of
 from kube.pods.requests import pod_requests
-from kube.replicas import LAUNCHER, Replicas, Replicated, replicas_of
+from kube.replicas import (
+    LAUNCHER,
+    Counted,
+    Replicas,
+    Replicated,
+    Service,
+    replicas_of,
+    replicas_of_service,
+    revision_of,
+)
+from kube.resources import Resource
 from ungater.jobs.kinds import RULES
 from ungater.jobs.kinds.rule import Rule
-from ungater.model.job_view import PodSetView, controlled_by, is_job, told_apart
+from ungater.jobs.leaderworkerset import group_key
+from ungater.model.job_view import MAIN, PodSetView, controlled_by, identity, is_job, told_apart
 from ungater.model.pod_slots import finished, is_gated
 
 _decode = msgspec.json.Decoder(PodTemplate).decode
@@ -31,7 +49,11 @@ _decode = msgspec.json.Decoder(PodTemplate).decode
 
 @dataclass(frozen=True)
 class ReplicaCounts:
-    """What one of them tells. ``launcher``: the pod set that a Job of its own makes."""
+    """What one of them tells. ``launcher``: the pod set that a Job of its own makes.
+
+    ``goal``: what a ReplicaSet is to have in the end if it is the newest of its Deployment. ``follows``: the keys of
+    the Workloads of older revisions.
+    """
 
     kind: str
     api_version: str
@@ -42,10 +64,27 @@ class ReplicaCounts:
     rule: Rule
     launcher: PodSetView | None = None
     over: str = ""
+    goal: Replicas | None = None
+    follows: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, one: Replicated, kind: str, api_version: str, keys: Keys) -> "ReplicaCounts | None":
+    def of(cls, one: Counted, kind: Resource, keys: Keys) -> "ReplicaCounts | None":
         """None where it cannot be read, or where there is nothing to tell."""
+        if isinstance(one, Service):
+            return cls._of_service(one, kind)
+        return cls._of_kinds(one, kind.kind, kind.api_version, keys)
+
+    @classmethod
+    def _of_service(cls, one: Service, kind: Resource) -> "ReplicaCounts | None":
+        now, goal = (replicas_of_service(one, kind.kind, MAIN, newest=newest) for newest in (False, True))
+        if not now.total:
+            return None  # its pods go, and count for themselves as long as they are there
+        meta, rule = one.metadata, next(rule for rule in RULES if rule.group == kind.group)
+        newest = goal if revision_of(one) is not None else None
+        return cls(kind.kind, kind.api_version, meta.namespace, meta.name, meta.uid, now, rule, goal=newest)
+
+    @classmethod
+    def _of_kinds(cls, one: Replicated, kind: str, api_version: str, keys: Keys) -> "ReplicaCounts | None":
         read = replicas_of(one, api_version)
         rule = next((rule for rule in RULES if rule.group == api_version.partition("/")[0]), None)
         if read is None or rule is None:
@@ -70,6 +109,16 @@ class ReplicaCounts:
     def workload(self) -> str:
         """The name of the Workload of all its pods."""
         return workload_name(self.kind, self.name, told_apart(self.id))
+
+    @property
+    def alike(self) -> bool:
+        """Whether it makes one kind of pods."""
+        return not self.rule.pod_set
+
+    @property
+    def workload_key(self) -> str:
+        """``namespace/name`` of that."""
+        return f"{self.namespace}/{self.workload}"
 
     def role(self, pod: Pod) -> str:
         """The kind of one of its pods, whoever controls that; "" where it tells none."""
@@ -115,13 +164,40 @@ class ReplicatedOwners:
     """Which owners tell how many pods they have, and whose pods are one workload for that.
 
     ``told``: by id; ``ids``: of those that are one; ``parts``: the keys of their pods, where that is not the id;
-    ``unseen``: ids of owners that were not seen and may be soon, since when, and the keys of their pods.
+    ``unseen``: ids of owners that were not seen and may be soon, since when, and the keys of their pods. ``revisions``:
+    by the id of a Deployment, the ids of its ReplicaSets with their numbers; ``deployments``: the other way round.
     """
 
     told: dict[str, ReplicaCounts] = field(default_factory=dict)
     ids: set[str] = field(default_factory=set)
     parts: dict[str, set[str]] = field(default_factory=dict)
     unseen: dict[str, tuple[float, set[str]]] = field(default_factory=dict)
+    revisions: dict[str, dict[str, int]] = field(default_factory=dict)
+    deployments: dict[str, str] = field(default_factory=dict)
+
+    def of(self, uid: str) -> ReplicaCounts | None:
+        """What an owner tells that all its pods are one workload of, as of now."""
+        told = self.told.get(uid)
+        if told is None or not (told.alike or uid in self.ids):
+            return None
+        numbers = self.revisions.get(self.deployments.get(uid, ""), {})
+        if told.goal is None or any(number > numbers[uid] for number in numbers.values()):
+            return told
+        older = sorted(numbers.keys() & self.told.keys() - {uid}, key=lambda one: (-numbers[one], one))
+        return replace(told, replicas=told.goal, follows=tuple([self.told[one].workload_key for one in older]))
+
+    def note_revision(self, uid: str, one: Service | None, namespace: str) -> list[str]:
+        """A ReplicaSet is there, changed or went (None); returns the ids of all ReplicaSets of its Deployment."""
+        before, revision = self.deployments.pop(uid, ""), revision_of(one) if one is not None else None
+        concerned = {*self.revisions.get(before, ())}
+        if before and self.revisions[before].pop(uid, None) is not None and not self.revisions[before]:
+            del self.revisions[before]
+        if revision is not None:
+            deployment = identity(namespace, revision[0])
+            self.deployments[uid] = deployment
+            self.revisions.setdefault(deployment, {})[uid] = revision[1]
+            concerned |= {*self.revisions[deployment]}
+        return sorted(concerned)
 
     def gone(self, uid: str, *, has_pods: bool) -> None:
         """An owner was deleted: its pods go after it, and are to the end what they were."""
@@ -146,9 +222,19 @@ def maker_of(pod: Pod, keys: Keys) -> str:
         return ""
     group = controller.api_version.partition("/")[0]
     total = keys.pod_group_total in (pod.metadata.annotations or {})
-    if total or all(rule.group != group for rule in RULES):
+    rule = next((rule for rule in RULES if rule.group == group), None)
+    if total or rule is None or (not rule.pod_set and (group_key(pod) or not requires_domain(pod, keys))):
         return ""
     return controlled_by(pod.metadata.namespace, controller.kind, controller.api_version, controller.uid)
+
+
+def requires_domain(pod: Pod, keys: Keys) -> bool:
+    """Whether a pod is to be in one domain with all others of its workload, or of its slice."""
+    try:
+        asks = parse_request(pod.metadata.annotations or {}, keys)
+    except RequestError:
+        return False
+    return asks is not None and (asks.policy is Policy.REQUIRED or bool(asks.slices))
 
 
 def _gated(template: ObjectMeta, keys: Keys) -> bool:

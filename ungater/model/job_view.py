@@ -183,6 +183,8 @@ class JobView:
     priority: int | None = None  # where another than us keeps its queue
     waits_for: str = ""  # why that other one has it suspended
     open_ended: bool = False  # nobody tells how many pods it will have
+    scales: bool = False  # its owner tells how many pods it is to have, and any number of them is of use
+    follows: tuple[str, ...] = ()  # the Workloads of older revisions, which leave bit by bit as its pods run
     members: tuple[tuple[str, str], ...] = ()  # of a group of pods: names and uids of those that own its Workload
     role: Callable[[Pod], str] = _main  # the name of a pod's pod set, where there are several
     known_as: str = ""  # its id, where that is not its namespace and uid alone
@@ -242,7 +244,8 @@ class JobView:
     def one_by_one(self) -> bool:
         """Whether each pod more is of use by itself while it runs: it is no gang that needs all."""
         known = (self.kind, self.api_version)
-        return len(self.pod_sets) == 1 and (known == (JOB, JOB_API) or (self.open_ended and known in SERVICES))
+        service = known in SERVICES and (self.open_ended or self.scales)
+        return len(self.pod_sets) == 1 and (known == (JOB, JOB_API) or service)
 
     def pod_set_of(self, pod: Pod) -> PodSetView | None:
         """The pod set of one of its pods; None where it belongs to none of them."""

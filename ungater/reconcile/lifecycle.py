@@ -177,8 +177,13 @@ def life_of(entry: WorkloadEntry, rules: ReconcileContext) -> lifecycle.Life:
 
 
 def _wanted(entry: WorkloadEntry) -> int:
-    """Pods that are to be ready; those that wait for room to grow are none."""
-    count, admission = entry.job.count, entry.admission
+    """Pods that are to be ready; those that wait for room to grow are none.
+
+    Nor are those of a service that come once others are ready: a rollout takes as long as its pods do.
+    """
+    owner, admission = entry.job, entry.admission
+    later = owner.scales and owner.in_order
+    count = min(owner.count, max(sum(map(entry.there, owner.pod_sets)), 1)) if later else owner.count
     return min(count, admission.count) if admission is not None else count
 
 

@@ -83,7 +83,7 @@ class Charges:
         makes_room |= came and has_claims  # its slot kept devices beside those that it has by now
         if less or makes_room or self._state.unrecorded(node) < unrecorded:
             self._core.queue_inadmissible(self._state.flavors_on(node))
-        if entry is not None and entry.job.queue:
+        if entry is not None and (entry.job.queue or entry.job.scales):  # whose room somebody may ask for
             self._queues.bind(objects.key(pod), entry.key)
         self.note_outside(pod)
 

@@ -96,6 +96,7 @@ class Reservations:
             preempts=self._classes.preempts(owner),
             non_preemptible=self._classes.non_preemptible(owner),
             charged=self.charged(entry, pod_sets),
+            follows=owner.follows,
         )
 
     def charged(self, entry: WorkloadEntry, pod_sets: Iterable[PodSet]) -> dict[str, Amounts]:

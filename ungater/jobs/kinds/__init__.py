@@ -4,10 +4,10 @@ A new kind needs a file with its rule, and a place in `RULES`. It is found by th
 """
 
 from kube.objects import Pod, controller_of
-from ungater.jobs.kinds import kubeflow, ray
+from ungater.jobs.kinds import apps, kubeflow, ray
 from ungater.jobs.kinds.rule import Rule
 
-RULES = (kubeflow.RULE, ray.RULE)
+RULES = (apps.RULE, kubeflow.RULE, ray.RULE)
 
 
 def rule_of(pod: Pod) -> Rule | None:

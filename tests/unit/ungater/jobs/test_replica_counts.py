@@ -327,7 +327,7 @@ def test_how_many_pods_a_ray_cluster_has(groups, counts):
 )
 def test_what_cannot_be_read_tells_nothing_and_costs_nobody_anything(world, spec):
     one = owner("bert", spec)
-    assert ReplicaCounts.of(one, "PyTorchJob", TORCH.api_version, KEYS) is None
+    assert ReplicaCounts.of(one, TORCH, KEYS) is None
     world.see(TORCH, one)
     assert world.memory.entries.owners.wholes.told == {}
 
