@@ -46,6 +46,7 @@ XPU_INDEXES = "BAIDU_COM_DEVICE_IDX"
 
 # On our Workloads: of which templates and requests of the job its pod sets are a copy.
 COPY_OF = f"{GROUP}/copy-of"
+OWNER = f"{GROUP}/owner"  # whose it is (`crds.names.owner_digest`): its name does not tell that
 HELD = f"{GROUP}/held"
 # On a Workload: the nodes that its pods are to move to, as `topogate defrag --run` asks (`ungater.model.move_request`)
 MOVE_TO = f"{GROUP}/move-to"

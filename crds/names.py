@@ -1,10 +1,12 @@
 """Names of objects that Topogate makes (the same job always gives the same name), of labels, and of resources."""
 
+import base64
 import hashlib
 import re
 
 MAX_NAME = 63
 _HASH_LENGTH = 10
+_LONGER_HASH = 26  # characters of 5 bits: nobody finds two that are alike
 _MAX_KIND = 32
 
 # A label key: optional DNS subdomain and slash, then a qualified name.
@@ -40,6 +42,24 @@ def workload_name(kind: str, name: str, apart: str) -> str:
     digest = hashlib.sha256(apart.encode()).hexdigest()[:_HASH_LENGTH]
     head = f"{kind_prefix(kind)}{_plain(name)}"[: MAX_NAME - _HASH_LENGTH - 1].rstrip("-")
     return f"{head}-{digest}"
+
+
+def longer_name(name: str, owner: str) -> str:
+    """The name of a Workload whose usual name is another owner's: ``<kind>-<name, shortened>-<owner>``.
+
+    ``owner``: an `owner_digest`. No usual name is like it, as that has a dash before its last 10 characters.
+    """
+    head = name.rpartition("-")[0][: MAX_NAME - _LONGER_HASH - 1].rstrip("-")
+    return f"{head}-{owner}"
+
+
+def owner_digest(owner: str, uid: str) -> str:
+    """Tells an owner from all others, by its id (`JobView.id`) and uid: 130 bits of sha256, as letters and digits.
+
+    10 hex characters do not: whoever writes the references of pods finds two uids that share them in a second.
+    """
+    digest = hashlib.sha256(f"{owner} {uid}".encode()).digest()
+    return base64.b32encode(digest).decode()[:_LONGER_HASH].lower()
 
 
 def kind_prefix(kind: str) -> str:

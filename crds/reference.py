@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 
-from crds.constants import API_VERSION, COPY_OF, DEFAULT_DOMAIN, HELD, POD_GROUP_INDEX, Keys
+from crds.constants import API_VERSION, COPY_OF, DEFAULT_DOMAIN, HELD, OWNER, POD_GROUP_INDEX, Keys
 from crds.kinds.common import CEL, LIST_KEYS, ApiObject, Schema
 from crds.settings import ENV_PREFIX, Settings
 
@@ -54,6 +54,9 @@ def _key_rows() -> Iterator[str]:
     yield _row(f"`{keys.workload}`", "annotation, written", "the pod's Workload")
     yield _row(f"`{keys.pod_set}`", "annotation, written", "the pod's pod set in it")
     yield _row(f"`{COPY_OF}`", "annotation on a Workload, written", "of which templates and requests it is a copy")
+    yield _row(
+        f"`{OWNER}`", "annotation on a Workload, written", "a digest of whose it is; its name does not tell that"
+    )
     yield _row(
         f"`{HELD}`",
         "annotation on a Workload, written",

@@ -296,8 +296,10 @@ class Controller:
     async def _refresh(self, entry: WorkloadEntry) -> None:
         self._later(entry)
         try:
-            observed = await self.writer.read(entry.job.namespace, entry.job.workload)
+            observed = await self.writer.find(entry.job)
         except REFUSED:
+            observed = None
+        if observed is None:
             self.cache.workloads.found_gone(entry)
         else:
             self.cache.workloads.saw_workload(entry, observed)

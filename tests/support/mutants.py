@@ -199,6 +199,7 @@ ANNOTATION_KEYS = (
     *(
         constants.COPY_OF,
         constants.HELD,
+        constants.OWNER,
         "alpha.jobset.sigs.k8s.io/exclusive-topology",
         "leaderworkerset.sigs.k8s.io/exclusive-topology",
     ),

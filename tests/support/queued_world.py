@@ -20,13 +20,13 @@ def cluster_queue(cpus, **spec):
     return read(body, ClusterQueue)
 
 
-def filled(made: World, **spec) -> World:
+def filled(made: World, cpus: int = 4, **spec) -> World:
     """The same world with four nodes, a namespace and a queue."""
     made.put("flavor", FLAVOR)
     for node in NODES:
         made.put("node", node)
     made.put("namespace", Namespace(metadata=ObjectMeta(name="ns", labels={"team": "a"})))
-    made.put("cluster_queue", cluster_queue(4, **spec))
+    made.put("cluster_queue", cluster_queue(cpus, **spec))
     local = {"metadata": {"namespace": "ns", "name": "team"}, "spec": {"clusterQueue": "cq"}}
     made.put("local_queue", read(local, LocalQueue))
     return made

@@ -13,7 +13,6 @@ from kube.objects import (
     NodeSpec,
     NodeStatus,
     ObjectMeta,
-    OwnerReference,
     ResourceFlavor,
     ResourceFlavorSpec,
     key,
@@ -31,6 +30,7 @@ from ungater.model.admission import Admission
 from ungater.model.job_view import id_of
 from ungater.model.workload_entry import ObservedWorkload
 from ungater.model.workload_object import Workload
+from ungater.model.workload_spec import new_workload
 from ungater.numa.node_topologies import Sources
 
 DEVICES = ("device_class", "taint_rule", "resource_slice", "claim_template", "resource_claim")
@@ -220,18 +220,14 @@ def told_of(memory, kind):
 
 
 def stored_workload(owner, admission, version="7"):
-    reference = OwnerReference(api_version="batch/v1", kind="Job", name=owner.name, uid=owner.uid, controller=True)
     admission = admission if isinstance(admission, Admission) else make_admission(admission)
     body = workload_object.status_patch(ObservedWorkload("w", "u", "6", 1, (1,)), (), admission=admission)["status"][
         "admission"
     ]
     return Workload(
-        metadata=ObjectMeta(
-            name=owner.workload,
-            namespace=owner.namespace,
-            uid=f"wl-{owner.uid}",
-            resource_version=version,
-            owner_references=(reference,),
+        metadata=msgspec.convert(
+            {**new_workload(owner, 0)["metadata"], "uid": f"wl-{owner.uid or owner.name}", "resourceVersion": version},
+            ObjectMeta,
         ),
         status=workload_object.Status(admission=msgspec.convert(body, workload_object.StoredAdmission)),
     )

@@ -64,6 +64,15 @@ class Entries(Mapping[str, WorkloadEntry]):
         self._ids[entry.key] = owner.id
         return entry
 
+    def rename(self, entry: WorkloadEntry, own: JobView, job: JobView) -> None:
+        """Its Workload has another name, which the views tell."""
+        if self._ids.get(entry.key) == entry.id:
+            del self._ids[entry.key]
+        entry.view(own, job)
+        self._ids[entry.key] = entry.id
+        if entry.id in self.groups:
+            self.groups[entry.id] = entry.key
+
     def drop(self, uid: str) -> WorkloadEntry | None:
         """A job is gone; returns its entry."""
         entry = self._by_id.pop(uid, None)

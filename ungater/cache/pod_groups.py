@@ -70,6 +70,8 @@ class PodGroups:
             return
         pods = {other.metadata.uid: other for other in (*self._owners.pods_of(key), pod)}
         own = self._own_of(key, pods.values())
+        if own is not None and (name := self._views.free_name(own, pods.values())) != own.workload:
+            own = self._own_of(key, pods.values(), workload=name)
         if own is not None and not any(self._is_own(own, other) for other in pods.values()):
             return  # all of them were let go for another workload, and run on without it (`ungater.cache.held.orphans`)
         if own is None:
@@ -177,16 +179,25 @@ class PodGroups:
         pods: Iterable[objects.Pod],
         before: JobView | None = None,
         stored: Mapping[str, int] | None = None,
+        *,
+        workload: str = "",
     ) -> JobView | None:
-        """The view of an owner that is known by its pods; None where what describes them was not seen yet."""
+        """The view of an owner that is known by its pods; None where what describes them was not seen yet.
+
+        ``workload``: the name of its Workload, where that is not the usual one.
+        """
         found = list(pods)
         whole = self._leader_set(set_of(key)) if key.startswith(LEADERS) else None
         if whole is None and key.startswith(LEADERS):  # its Workload goes with it; pods that it left behind run on
             return replace(before, over="Deleted") if before is not None else None
         if whole is None or not found:
-            told = self._wholes.of(key)
-            return owner_of_pods(key, found, self._keys, before, stored, told) if found or before is not None else None
-        return owner_of_group(key, found, whole, self._keys, before, lambda *named: self._revisions.get(named))
+            if not found and before is None:
+                return None
+            return owner_of_pods(key, found, self._keys, before, stored, self._wholes.of(key), workload=workload)
+        return owner_of_group(key, found, whole, self._keys, before, self._revision, workload=workload)
+
+    def _revision(self, whole: str, named: str) -> ControllerRevision | None:
+        return self._revisions.get((whole, named))
 
     def _maybe_gone(self, entry: WorkloadEntry, own: JobView) -> JobView:
         """Between the end of its pods and the next ones an owner keeps its Workload for a moment, if it has one."""
@@ -288,13 +299,13 @@ class PodGroups:
         if told.alike or told.id in self._wholes.ids:
             return True
         parts = (told.id, *(f"{told.id}/{kind}" for kind in told.replicas.counts))
-        key = f"{told.namespace}/{told.workload}"
-        there = self._stores.workload(key)
+        stored = [self._stores.workload(f"{told.namespace}/{name}") for name in told.workloads]
+        names = {one.name for there in stored if there is not None for one in there.spec.pod_sets}
         apart = (
             any(part in self._entries for part in parts)
-            or (there is not None and not {one.name for one in there.spec.pod_sets} <= set(told.replicas.counts))
+            or not names <= set(told.replicas.counts)
             or any(
-                mark_of(pod, self._keys) not in {None, told.workload}
+                mark_of(pod, self._keys) not in {None, *told.workloads}
                 for part in parts
                 for pod in self._stores.pods_of(part)
             )

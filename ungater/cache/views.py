@@ -1,9 +1,10 @@
 """The view of a job comes in, whatever its kind: an entry is made, changed or dropped."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, replace
 from operator import attrgetter
 
+from crds.names import longer_name
 from engine.model import Node
 from kube import objects
 from ungater.cache.core import Core
@@ -12,7 +13,7 @@ from ungater.cache.held.device_claims import DeviceClaims
 from ungater.cache.held.pod_volumes import PodVolumes
 from ungater.cache.owners import NamedGroups
 from ungater.jobs.native_groups import with_groups
-from ungater.jobs.pod_group import GONE
+from ungater.jobs.pod_group import GONE, mark_of
 from ungater.model.job_view import JobView, PodSetView
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.model.workload_object import observed_of
@@ -77,7 +78,7 @@ class JobViews:
             return
         entry = self._entries.get(own.id)
         if entry is None:
-            self.make(own)
+            self.make(replace(own, workload=self.free_name(own, self._owners.pods_of(own.id))))
             return
         if entry.own is not None and own.version < entry.own.version:
             return  # older than what came of our own write
@@ -111,6 +112,38 @@ class JobViews:
             self._left(entry.id)
         if not held:
             self._hold_stored(entry)
+
+    def free_name(self, own: JobView, pods: Iterable[objects.Pod]) -> str:
+        """The name of the Workload of a job that is new: a longer one where the usual one is another's.
+
+        Nothing may be known by a name that two jobs have: they would share what is held by it. The first has it, and
+        whoever was given the longer one keeps that: its Workload is there, or one of its ``pods`` was let go for it.
+        """
+        longer, there = longer_name(own.workload, own.owner), self._stores.workload(own.workload_key)
+        others = there is not None and not belongs(there, own) and not self._entries.is_removed(there.metadata.uid)
+        if (
+            others
+            or self._entries.names(own.workload_key)
+            or self._stores.workload(f"{own.namespace}/{longer}") is not None
+            or any(mark_of(pod, self._keys) == longer for pod in pods)
+        ):
+            return longer
+        return own.workload
+
+    def rename(self, entry: WorkloadEntry) -> bool:
+        """The name of its Workload is another's, as was found when that was to be made. True where it has another now.
+
+        What it holds is held by its name: then it waits for that.
+        """
+        if entry.own is None or entry.admission is not None or self._entries.get(entry.id) is not entry:
+            return False
+        longer = longer_name(entry.own.workload, entry.own.owner)
+        if longer == entry.own.workload:
+            return False
+        self._admissions.dequeue_entry(entry)
+        own = replace(entry.own, workload=longer)
+        self._entries.rename(entry, own, self.seen(own))
+        return True
 
     def make(self, own: JobView, after: float = 0.0) -> None:
         """A job is new; it is looked at ``after`` so many seconds."""

@@ -190,6 +190,8 @@ class Executor:
             async with entry.writes.lock:
                 observed = await self._workloads.create(owner, self._cache.priorities.of(owner), entry.admission)
         except KubeError as error:
+            if isinstance(error, NameTakenError) and self._cache.views.rename(entry):
+                raise  # it is made under the other name soon
             if isinstance(error, LASTING) or "too large" in str(error):
                 text = f"its Workload cannot be made: {error}"
                 self._tell(entry, EmitEvent("Warning", Reason.WRITE_FAILED, "Admit", text, once="unmakeable"))

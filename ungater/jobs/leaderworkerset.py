@@ -18,7 +18,7 @@ from functools import partial
 import msgspec
 
 from crds.constants import WORKER_INDEX, Keys
-from crds.names import workload_name
+from crds.names import longer_name, owner_digest, workload_name
 from crds.request import JOB_PATH, ParsedRequest, RequestError, parse_places, wishes_of
 from engine.model import Policy
 from kube.objects import ObjectMeta, Pod, PodTemplate, controller_of, is_true
@@ -59,7 +59,8 @@ def has_pods(workload: ObjectMeta, groups: Collection[str]) -> bool:
         return False
     name, uid = controller.name, controller.uid
     own = (group for group in groups if set_of(group) == f"{workload.namespace}/{name}")
-    return any(workload.name == _workload(name, uid, group.rpartition("/")[2]) for group in own)
+    usual = ((group, _workload(name, uid, group.rpartition("/")[2])) for group in own)
+    return any(workload.name in {one, longer_name(one, owner_digest(group, uid))} for group, one in usual)
 
 
 def _workload(name: str, uid: str, index: str) -> str:
@@ -104,8 +105,10 @@ def owner_of_group(  # noqa: PLR0917  (what there is of it, and what it was)
     keys: Keys,
     before: JobView | None,
     revision_of: RevisionOf,
+    *,
+    workload: str = "",
 ) -> JobView:
-    """The neutral view of one group."""
+    """The neutral view of one group. ``workload``: the name of its Workload, where that is not the usual one."""
     meta, found, index = whole.metadata, list(pods), key.rpartition("/")[2]
     shape = _made_of(found, whole, revision_of)
     raws, labels = _raws(shape), dict(meta.labels or {})
@@ -125,7 +128,8 @@ def owner_of_group(  # noqa: PLR0917  (what there is of it, and what it was)
     most, error = longest(labels, keys)
     wrong = wrong or error
     alive = [pod for pod in found if not finished(pod)]
-    workload = _workload(meta.name, meta.uid, index)
+    same = before is not None and before.uid == meta.uid
+    workload = before.workload if before is not None and same else workload or _workload(meta.name, meta.uid, index)
     own = (pod.metadata.labels or {} for pod in alive if _of(pod, workload, keys))
     named = [labels, *(one.template.metadata.labels or {} for one in pod_sets), *own]
     wrong = wrong or one_queue(named, keys)

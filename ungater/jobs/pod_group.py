@@ -117,10 +117,13 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
     before: JobView | None = None,
     stored: Mapping[str, int] | None = None,
     told: ReplicaCounts | None = None,
+    *,
+    workload: str = "",
 ) -> JobView:
     """The neutral view of the pods of one owner. ``before``: the view of an earlier moment, when there were pods.
 
     ``stored``: how many pods each pod set of its Workload has, where that is admitted. ``told``: what the owner tells.
+    ``workload``: the name of its Workload, where that is not the usual one.
     """
     own = (pod for pod in pods if not _of_others(pod))
     found = sorted(own, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name))
@@ -138,7 +141,8 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
     roles, many = few_kinds(told.roles(found) if told is not None else _roles(found, keys, total), before)
     kinds = bool(total) and roles != [MAIN]  # the total is of all kinds together
     alone = roles[0] if key == f"{_owner_id(found[0])}/{roles[0]}" else ""
-    workload = workload_name(kind, f"{name}-{alone}" if alone else name, told_apart(key))
+    usual = workload_name(kind, f"{name}-{alone}" if alone else name, told_apart(key))
+    workload = before.workload if before is not None else workload or usual
     ours = [pod for pod in found if is_gated(pod, keys.gate) or mark_of(pod, keys) in {None, workload}]
     found = ours or found
     alive = [pod for pod in ours if not finished(pod)]

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from crds.constants import Keys
-from crds.names import workload_name
+from crds.names import longer_name, owner_digest, workload_name
 from crds.request import RequestError, parse_places, parse_request, parse_wish
 from engine.model import Policy
 from engine.reasons import Reason
@@ -106,9 +106,10 @@ class ReplicaCounts:
         return controlled_by(self.namespace, self.kind, self.api_version, self.uid)
 
     @property
-    def workload(self) -> str:
-        """The name of the Workload of all its pods."""
-        return workload_name(self.kind, self.name, told_apart(self.id))
+    def workloads(self) -> tuple[str, str]:
+        """The usual name of the Workload of all its pods, and the one that it has where that is another's."""
+        usual = workload_name(self.kind, self.name, told_apart(self.id))
+        return usual, longer_name(usual, owner_digest(self.id, self.uid))
 
     @property
     def alike(self) -> bool:
@@ -116,9 +117,10 @@ class ReplicaCounts:
         return not self.rule.pod_set
 
     @property
-    def workload_key(self) -> str:
-        """``namespace/name`` of that."""
-        return f"{self.namespace}/{self.workload}"
+    def workload_keys(self) -> tuple[str, str]:
+        """``namespace/name`` of those."""
+        usual, longer = self.workloads
+        return f"{self.namespace}/{usual}", f"{self.namespace}/{longer}"
 
     def role(self, pod: Pod) -> str:
         """The kind of one of its pods, whoever controls that; "" where it tells none."""
@@ -184,7 +186,7 @@ class ReplicatedOwners:
         if told.goal is None or any(number > numbers[uid] for number in numbers.values()):
             return told
         older = sorted(numbers.keys() & self.told.keys() - {uid}, key=lambda one: (-numbers[one], one))
-        return replace(told, replicas=told.goal, follows=tuple([self.told[one].workload_key for one in older]))
+        return replace(told, replicas=told.goal, follows=tuple([key for one in older for key in self.told[one].workload_keys]))
 
     def note_revision(self, uid: str, one: Service | None, namespace: str) -> list[str]:
         """A ReplicaSet is there, changed or went (None); returns the ids of all ReplicaSets of its Deployment."""

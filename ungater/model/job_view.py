@@ -9,6 +9,7 @@ import msgspec
 
 from crds.constants import EVICT_BY, SLICE
 from crds.levels import LevelNames, named
+from crds.names import owner_digest
 from crds.request import WISHES, NumaWish, ParsedRequest, RequestError, parse_wish
 from engine.kubelet.machine import PodShape
 from engine.reasons import Reason
@@ -200,6 +201,11 @@ class JobView:
     def id(self) -> str:
         """What the controller knows it by: a uid alone tells nothing, as anybody may write one into a reference."""
         return self.known_as or identity(self.namespace, self.uid)
+
+    @cached_property
+    def owner(self) -> str:
+        """What is written on its Workload, so that everybody knows whose that is."""
+        return owner_digest(self.id, self.uid)
 
     @property
     def suspendable(self) -> bool:

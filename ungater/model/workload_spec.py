@@ -5,12 +5,12 @@ from typing import Any
 
 import msgspec
 
-from crds.constants import API_VERSION, COPY_OF, HELD
+from crds.constants import API_VERSION, COPY_OF, HELD, OWNER
 from crds.request import ParsedRequest
 from engine.model import Policy
 from kube.objects import Object, controller_of
 from ungater.model.admission import Admission
-from ungater.model.job_view import JOB, JOB_API, JobView, PodSetView, Ranks
+from ungater.model.job_view import JOB, JOB_API, JobView, PodSetView, Ranks, controlled_by
 from ungater.model.workload_entry import ObservedWorkload
 from ungater.model.workload_object import MOST_ANNOTATION, stored_admission
 
@@ -23,7 +23,7 @@ def new_workload(owner: JobView, priority: int, held: Admission | None = None) -
     """
     spec = {"podSets": [_pod_set(pod_set, owner) for pod_set in owner.pod_sets], **_wishes(owner, priority)}
     spec = {name: value for name, value in spec.items() if value is not None}
-    annotations = {COPY_OF: fingerprint(owner)}
+    annotations = {COPY_OF: fingerprint(owner), OWNER: owner.owner}
     if held is not None and len(said := msgspec.json.encode(stored_admission(held))) <= MOST_ANNOTATION:
         annotations[HELD] = said.decode()
     metadata = {
@@ -49,11 +49,19 @@ def _references(owner: JobView) -> list[dict[str, Any]]:
 
 
 def belongs(workload: Object, owner: JobView) -> bool:
-    """Whether a Workload is the owner's: by its controlling owner; of a group of pods, by its name."""
-    controller = controller_of(workload.metadata)
+    """Whether a Workload is the owner's: by what it says of that, and its controlling owner.
+
+    A group of pods has no controlling owner; one of an earlier version does not say whose it is, but for its name.
+    """
+    meta, controller = workload.metadata, controller_of(workload.metadata)
+    said = (meta.annotations or {}).get(OWNER)
+    if meta.name != owner.workload or said not in {None, owner.owner}:
+        return False
     if owner.members:
-        return controller is None and workload.metadata.name == owner.workload
-    return controller is not None and controller.uid == owner.uid and workload.metadata.name == owner.workload
+        return controller is None
+    return controller is not None and controlled_by(
+        meta.namespace, controller.kind, controller.api_version, controller.uid
+    ) == controlled_by(owner.namespace, owner.kind, owner.api_version, owner.uid)
 
 
 def _wishes(owner: JobView, priority: int) -> dict[str, Any]:
@@ -103,7 +111,8 @@ def _topology(request: ParsedRequest) -> dict[str, Any]:
 
 def owners_patch(observed: ObservedWorkload, owner: JobView) -> dict[str, Any]:
     """The merge patch that has it go with the last of the pods that there are."""
-    return {"metadata": {"resourceVersion": observed.resource_version, "ownerReferences": _references(owner)}}
+    metadata = {"annotations": {OWNER: owner.owner}, "ownerReferences": _references(owner)}
+    return {"metadata": {"resourceVersion": observed.resource_version, **metadata}}
 
 
 def spec_patch(observed: ObservedWorkload, owner: JobView, priority: int) -> dict[str, Any]:
@@ -112,7 +121,7 @@ def spec_patch(observed: ObservedWorkload, owner: JobView, priority: int) -> dic
     return {
         "metadata": {
             "resourceVersion": observed.resource_version,
-            "annotations": {COPY_OF: fingerprint(owner), HELD: None},
+            "annotations": {COPY_OF: fingerprint(owner), OWNER: owner.owner, HELD: None},
         },
         "spec": {"podSets": pod_sets, **_wishes(owner, priority)},
     }

@@ -189,12 +189,20 @@ class WorkloadWriter:
             if not _alike(observed, first.admission):
                 raise Overtaken(observed)
 
+    async def find(self, owner: JobView) -> ObservedWorkload | None:
+        """The Workload of a job as the API server has it; None where its name is another's. Raises as `read`."""
+        found = await self._get(owner.namespace, owner.workload)
+        return observed_of(found) if workload_spec.belongs(found, owner) else None
+
     async def read(self, namespace: str, name: str) -> ObservedWorkload:
         """The Workload as the API server has it; asks until there is an answer. Raises one of ``REFUSED``."""
+        return observed_of(await self._get(namespace, name))
+
+    async def _get(self, namespace: str, name: str) -> Workload:
         failures = 0
         while True:
             try:
-                return observed_of(await self._client.get(WORKLOADS, name, namespace, type=Workload))
+                return await self._client.get(WORKLOADS, name, namespace, type=Workload)
             except REFUSED:
                 raise
             except KubeError:

@@ -302,7 +302,7 @@ async def test_a_workload_of_whose_end_no_event_tells_is_made_again(world, contr
     async def gone(*_args, **_options):
         raise NotFound(404, "NotFound", "workload")
 
-    controller.writer.conditions = controller.writer.read = gone
+    controller.writer.conditions = controller.writer.find = gone
     record.refused = Refused(Reason.QUEUE_STOPPED, "m")
     await controller.reconcile(record.id)
     assert record.observed is None

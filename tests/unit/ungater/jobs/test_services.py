@@ -203,7 +203,7 @@ def rolled_out(world):
 def test_a_rollout_goes_to_a_rack_that_has_room_for_all_pods_of_the_new_revision():
     world = Served({"r1": 4, "r2": 2, "r3": 4})
     old, new = rolled_out(world)
-    assert (new.job.count, new.job.in_order, new.job.follows) == (4, True, (old.key,))
+    assert (new.job.count, new.job.in_order, new.job.follows[0]) == (4, True, old.key)
     assert sorted([world.racks(old), world.racks(new)], key=str) == [{"r1": 4}, {"r3": 4}]
 
 
@@ -235,7 +235,7 @@ def test_a_revision_that_is_rolled_back_to_is_the_newest_again():
     world = Served({"r1": 4, "r3": 4})
     old, new = rolled_out(world)
     world.see(REPLICA_SETS, revision("web-1", 3, 3, 4))
-    assert (old.job.count, old.job.follows) == (4, (new.key,))
+    assert (old.job.count, old.job.follows[0]) == (4, new.key)
     assert (new.job.count, new.job.follows) == (1, ())
 
 

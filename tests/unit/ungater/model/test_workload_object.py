@@ -5,7 +5,7 @@ import json
 import msgspec
 from support.owned import KEYS, make_admission, make_known, make_owner, slot_map
 
-from crds.constants import COPY_OF, HELD
+from crds.constants import COPY_OF, HELD, OWNER
 from kube.objects import Condition
 from ungater.jobs import pod_template
 from ungater.model import conditions, workload_object, workload_spec
@@ -72,7 +72,8 @@ def test_a_workload_says_of_which_templates_and_requests_it_is_a_copy():
     assert observed.copy_of not in prints
     assert workload_spec.fingerprint(make_owner(parallelism=9, status={"active": 3})) == observed.copy_of
     patch = workload_spec.spec_patch(observed, others[0], 0)
-    assert patch["metadata"]["annotations"] == {COPY_OF: workload_spec.fingerprint(others[0]), HELD: None}
+    said = {COPY_OF: workload_spec.fingerprint(others[0]), OWNER: others[0].owner, HELD: None}
+    assert patch["metadata"]["annotations"] == said
 
 
 def test_one_that_is_made_anew_says_what_its_pods_were_given_until_its_status_does():
