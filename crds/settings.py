@@ -127,6 +127,8 @@ class Settings(BaseModel):
     """An own write that was never seen again is forgotten after this."""
     replacement_timeout_seconds: Seconds = 300.0
     """A lost node's pods must have a new place by then."""
+    unschedulable_patience_seconds: float = Field(default=10.0, ge=0, le=86_400)
+    """A pod that was let go and that kube-scheduler refuses for so long gets another place; 0: none ever does."""
     missing_pods_timeout_seconds: Seconds = 60.0
     """What is held for pods that were never made goes back so long after the admission, or after the last one came."""
     missing_pods_recovery_timeout_seconds: Seconds = 900.0

@@ -58,6 +58,9 @@ class Reason(StrEnum):
     NODE_DELETED = "NodeDeleted"
     SLOT_MOVED = "SlotMoved"  # a pod was ungated to a place that is no longer its slot
 
+    # A pod that was let go does not run.
+    SCHEDULER_REFUSED = "SchedulerRefused"  # kube-scheduler does not take it to the node of its slot
+
     # A kubelet did otherwise than was predicted, or what a node publishes of its inside cannot be used as it is.
     KUBELET_REFUSED = "KubeletRefused"  # it refused a pod that was sent to its node
     MISALIGNED = "Misaligned"  # a pod got other NUMA zones than predicted

@@ -375,6 +375,7 @@ class PodStatus(Struct, frozen=True):
     message: str = ""
     qos_class: str = ""
     observed_generation: int = 0
+    nominated_node_name: str = ""
     conditions: tuple[Condition, ...] | None = None
     container_statuses: tuple[ContainerStatus, ...] | None = None
     init_container_statuses: tuple[ContainerStatus, ...] | None = None

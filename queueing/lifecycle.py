@@ -100,6 +100,7 @@ class Life(_Struct, frozen=True):
     job was unsuspended since it was admitted. ``wanted`` and ``ready`` count pods, finished ones as ready.
     ``unready_at``: since when not all are ready, where they were. ``lost_at``: since when pods of lost nodes have no
     place. ``executed``: seconds it was admitted before its last eviction. ``most_execution``: how long it may run.
+    ``pause``: seconds for which it stays away after an eviction that is not its own trouble (SchedulerRefused).
     """
 
     key: str
@@ -123,6 +124,7 @@ class Life(_Struct, frozen=True):
     lost_at: float | None = None
     executed: float = 0.0
     most_execution: float | None = None
+    pause: float = 0.0
 
 
 class Set(_Struct, frozen=True):
@@ -246,7 +248,9 @@ def _going(life: Life, evicted: Evicted, rules: LifeRules, now: float) -> Iterat
     elif life.active and over:
         text = f"it was put back {life.requeues} times, which is the limit; the last time: {evicted.message}"
         yield Deactivate(reason=Reason.REQUEUE_LIMIT, message=text)
-    until = evicted.at + backoff(rules, requeues) if slow else now
+    until = now
+    if slow or reason is Reason.SCHEDULER_REFUSED:
+        until = evicted.at + (backoff(rules, requeues) if slow else life.pause)
     leave = over or last or not life.active
     yield Release(reason=reason, message=evicted.message, until=until, requeues=requeues, leave=leave)
 

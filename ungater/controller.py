@@ -361,6 +361,7 @@ def _cache(
         queueing=rules.queue_rules(settings),
         life=rules.life_rules(settings),
         missing_pods=rules.missing_pods(settings),
+        patience=rules.patience(settings),
         require_queue=settings.require_queue,
         device_resources=rules.device_resources(settings),
         scheduler=scheduler,

@@ -116,6 +116,16 @@ class Metrics:
             ["reason"],
             registry=registry,
         )
+        self.unscheduled = Counter(
+            "topogate_scheduler_refusals",
+            "Pods that were let go to a slot and that kube-scheduler refused there for longer than it is waited for.",
+            registry=registry,
+        )
+        self.hanging = Gauge(
+            "topogate_unscheduled_pods",
+            "Pods that were let go and that kube-scheduler refuses now, for longer than it is waited for.",
+            registry=registry,
+        )
         self.unforeseen = Counter(
             "topogate_unforeseen_refusals",
             "Pods that were refused for zones of resources of which their node tells no zones.",

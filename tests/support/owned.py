@@ -186,6 +186,7 @@ def context(**more) -> ReconcileContext:
         "dead": lambda _node: False,
         "missing": lambda _node: None,
         "avoided": lambda *_: (),
+        "patience": 10.0,
         "life": LifeRules(),
         "missing_pods": MissingPods(),
         "require_queue": False,

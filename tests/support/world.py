@@ -65,6 +65,7 @@ class World:
         for name in ("jobsets", "leader_sets", "topologies"):
             vars(self).setdefault(name, {})  # those that say how they look these up have them already
         self.mismatches = []
+        self.unscheduled_pods = []
         self.reads_devices = True  # whether all is read that tells of devices
         self.reads_groups = False  # whether PodGroups of Kubernetes itself are served
         self.workloads_reached = 1 << 40  # up to which resource version Workloads are known
@@ -141,6 +142,9 @@ class World:
 
     def mismatch(self, _record, mismatch):
         self.mismatches.append(mismatch)
+
+    def unscheduled(self, record, count, words):
+        self.unscheduled_pods.append((record.key, count, words))
 
     def restarted(self):
         memory = self.make()

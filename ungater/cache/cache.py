@@ -52,6 +52,7 @@ from ungater.cache.views import JobViews, View
 from ungater.cache.volumes import VolumeEvents
 from ungater.cache.workloads import WorkloadEvents
 from ungater.guard import Guard
+from ungater.let_go.scheduler_refusals import SchedulerRefusals
 from ungater.model.actions import MissingPods, PodChoice, ReconcileContext
 from ungater.model.class_rules import ClassRules
 from ungater.model.conditions import ADMITTED, QUOTA_RESERVED
@@ -68,6 +69,7 @@ from ungater.reconcile.missing_pods import Doubts
 
 S = TypeVar("S")
 T = TypeVar("T", bound=objects.Object)
+PATIENCE: Final = 10.0  # seconds for which kube-scheduler may refuse a pod, where no setting says so
 SLICE: Final = 200  # objects that are taken in at a time: some 70 microseconds each
 _REASONS = frozenset(map(str, Reason))
 
@@ -90,6 +92,7 @@ class Cache:
         life: LifeRules | None = None,
         missing_pods: MissingPods | None = None,
         require_queue: bool = False,
+        patience: float | None = PATIENCE,
         device_resources: Mapping[str, str] | None = None,
         scheduler: SchedulerRules = NEWEST,
         clock: Clock,
@@ -103,6 +106,14 @@ class Cache:
         self.topologies = NodeTopologies(self.state, options, stores.nodes, notices.machine)
         broken, unreported = self.topologies.broken, self.topologies.unreported
         self.mismatches = PlacementMismatches(enqueue, broken, unreported, notices.mismatch, clock.monotonic)
+        self.unscheduled = SchedulerRefusals(
+            keys.gate,
+            patience,
+            self.state.nodes.values,
+            enqueue=enqueue,
+            tell=notices.unscheduled,
+            clock=clock.monotonic,
+        )
         self.in_flight = InFlightPods(self.state, self.topologies, enqueue, self.entries.of_workload, clock=clock)
         self.priorities = priorities = PriorityClasses(classes := ClassRules())
         self.pod_volumes = volumes = PodVolumes(stores.storage, stores.pods_with, self.state, keys)
@@ -130,7 +141,8 @@ class Cache:
         self.classes = ClassEvents(core, classes, self.reservations.class_changed, charges.note_outside)
         self.config = ConfigEvents(core, self.reservations.forget_namespace, self.views.review_all)
         self.doubts = Doubts(clock.monotonic)
-        self.rules = self._context(life or LifeRules(), missing_pods or MissingPods(), require_queue=require_queue)
+        times = life or LifeRules(), missing_pods or MissingPods(), patience
+        self.rules = self._context(*times, require_queue=require_queue)
 
     def _gives_back(self, entry: WorkloadEntry) -> None:
         """A job is about to hold nothing any more."""
@@ -158,7 +170,7 @@ class Cache:
             self.state,
             self.queues,
             self.entries,
-            inside=NodeInsides(self.topologies, self.in_flight, self.mismatches),
+            inside=NodeInsides(self.topologies, self.in_flight, self.mismatches, self.unscheduled),
             enqueue=enqueue,
             signal=signal,
             guard=self.guard,
@@ -166,7 +178,9 @@ class Cache:
             scheduler=scheduler,
         )
 
-    def _context(self, life: LifeRules, missing_pods: MissingPods, *, require_queue: bool) -> ReconcileContext:
+    def _context(
+        self, life: LifeRules, missing_pods: MissingPods, patience: float | None, *, require_queue: bool
+    ) -> ReconcileContext:
         """What holds for all jobs."""
         return ReconcileContext(
             self.keys,
@@ -176,6 +190,7 @@ class Cache:
             dead=self._core.dead,
             missing=self.nodes.missing_since,
             avoided=self.pod_sets.avoided,
+            patience=patience,
             life=life,
             missing_pods=missing_pods,
             require_queue=require_queue,

@@ -11,6 +11,7 @@ from queueing.queues.queues import Queues
 from ungater.cache.entries import Entries
 from ungater.cache.stores import Stores
 from ungater.guard import Guard
+from ungater.let_go.scheduler_refusals import SchedulerRefusals
 from ungater.numa.in_flight import InFlightPods
 from ungater.numa.mismatches import PlacementMismatches
 from ungater.numa.node_topologies import NodeTopologies
@@ -18,11 +19,12 @@ from ungater.numa.node_topologies import NodeTopologies
 
 @dataclass(frozen=True)
 class NodeInsides:
-    """What is known of nodes' insides, of pods that are on their way into them, and of what came otherwise there."""
+    """What is known of nodes' insides, of pods that are on their way into them, and of what went otherwise."""
 
     topologies: NodeTopologies
     in_flight: InFlightPods
     mismatches: PlacementMismatches
+    unscheduled: SchedulerRefusals
 
 
 class Core:

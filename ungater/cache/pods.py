@@ -42,6 +42,7 @@ class PodEvents:
         self._guard = core.guard
         self._in_flight = core.inside.in_flight
         self._mismatches = core.inside.mismatches
+        self._unscheduled = core.inside.unscheduled
         self._pod_groups = groups
         self._charges = charges
         self._left_pods = left_pods
@@ -64,7 +65,10 @@ class PodEvents:
         self._charges.note_arrival(pod)
         if (entry := self._entries.of_pod(pod)) is None:
             self._gated_orphans.note(pod)
-        elif refused(pod):
+            return
+        if self._charges.marked(entry, pod):
+            self._unscheduled.saw(entry, pod)
+        if refused(pod):
             self._mismatches.leave_out(entry, pod)  # told by whoever led when it happened
 
     def on_pod(self, event: Event[objects.Pod]) -> None:
@@ -99,6 +103,7 @@ class PodEvents:
         else:
             if self._charges.marked(entry, new):
                 self._mismatches.note(entry, old if same else None, new)
+                self._unscheduled.saw(entry, new)
             self._pod_of(entry, old if same else None, new)
 
     def leaves(self, old: objects.Pod, new: objects.Pod) -> None:
@@ -169,6 +174,7 @@ class PodEvents:
         entry.deleting.pop(uid, None)
         entry.noted.discard(uid)
         entry.mismatches.pop(uid, None)
+        self._unscheduled.gone(entry, uid)
         self._in_flight.stop_waiting(entry, uid)
         placement_exchange.forget(entry, pod)
         self._enqueue(entry.id, self.delay(entry))

@@ -42,6 +42,11 @@ def life_rules(settings: "Settings") -> LifeRules:
     )
 
 
+def patience(settings: "Settings") -> float | None:
+    """How long kube-scheduler may refuse a pod that was let go; None: for ever."""
+    return settings.unschedulable_patience_seconds or None
+
+
 def missing_pods(settings: "Settings") -> MissingPods:
     """How long pods are waited for that do not come."""
     return MissingPods(settings.missing_pods_timeout_seconds, settings.missing_pods_recovery_timeout_seconds)

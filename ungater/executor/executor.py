@@ -33,6 +33,7 @@ from ungater.model.actions import (
     GiveUpMove,
     HoldUp,
     Instruction,
+    LeaveOut,
     LoseTurns,
     Release,
     Remove,
@@ -111,6 +112,7 @@ class Executor:
             EvictPods: lifecycle.evict_pods,
             EvictSome: lifecycle.evict_some,
             EvictMoved: self._evict_moved,
+            LeaveOut: self._leave_out,
             GiveUpMove: self._give_up_move,
             ClearAdmission: lifecycle.give_back,
             Deactivate: lifecycle.deactivate,
@@ -278,6 +280,10 @@ class Executor:
             entry, [pod for pod, _ in evict.pods], blocked.message, evict.ending
         ):
             self._evictor.forget(entry.id)
+        return False
+
+    async def _leave_out(self, entry: WorkloadEntry, out: LeaveOut) -> bool:
+        self._cache.unscheduled.leave_out(entry, out.pods)
         return False
 
     async def _give_up_move(self, entry: WorkloadEntry, late: GiveUpMove) -> bool:

@@ -65,6 +65,11 @@ class NodeNotices:
             self._unreported(mismatch)
         log.warning("kubelet did otherwise", workload=entry.key, reason=str(reason), message=message)
 
+    def unscheduled(self, entry: WorkloadEntry, count: int, words: str) -> None:
+        """kube-scheduler refused pods: the job is told with what becomes of them (`ungater.reconcile.let_go`)."""
+        self._metrics.unscheduled.inc(count)
+        log.warning("kube-scheduler refuses", workload=entry.key, pods=count, message=words)
+
     def _unreported(self, mismatch: PlacementMismatch) -> None:
         """A kubelet refused a pod for zones that its node does not tell: an event on the node."""
         self._metrics.unforeseen.inc()

@@ -111,11 +111,16 @@ class Sweeper:
         self._metrics.set_machines(*self._cache.topologies.counts())
         self._metrics.set_unrecorded(self._cache.topologies.unrecorded())
         self._metrics.set_pending(self._cache.pending())
+        self._metrics.hanging.set(self._cache.unscheduled.hanging(self._cache.entries.values()))
         self._metrics.set_heard(self._watches.heard())
         self._metrics.set_capacity(self._cache.state, self._clock.monotonic())
 
     def _end_refusals(self) -> None:
-        if self._cache.mismatches.ended():
+        kubelets, scheduler = (
+            self._cache.mismatches.ended(),
+            self._cache.unscheduled.ended(self._cache.entries.values()),
+        )
+        if kubelets or scheduler:
             self._cache.queue_inadmissible()
 
     def _open_nodes(self) -> None:

@@ -201,6 +201,12 @@ class LoseTurns(_Instruction, frozen=True):
     pods: tuple[str, ...]
 
 
+class LeaveOut(_Instruction, frozen=True):
+    """kube-scheduler refused these pods for too long: for a while none like them goes where they were let go to."""
+
+    pods: tuple[Pod, ...]
+
+
 class Delete(_Instruction, frozen=True):
     """Delete a pod that stands where it has no slot; its owner makes another. ``at_once``: nobody would stop it."""
 
@@ -249,6 +255,7 @@ Instruction = (
     | Shrink
     | Ungate
     | LoseTurns
+    | LeaveOut
     | Delete
     | EmitEvent
 )
@@ -283,8 +290,8 @@ class ReconcileContext:
 
     ``lost``: those of some slices where no pod of the pod set can start now. ``dead``: whether nobody ends pods on a
     node, as it is gone or not ready. ``missing``: since when there is no such node, on the monotonic clock; None where
-    there is one. ``avoided``: the nodes whose kubelet refused pods like those of the pod set, for
-    as long as they are left out.
+    there is one. ``avoided``: the nodes where kubelets or kube-scheduler refused pods like those of the pod set, for
+    as long as they are left out. ``patience``: seconds for which kube-scheduler may refuse a pod; None: for ever.
     """
 
     keys: Keys
@@ -294,6 +301,7 @@ class ReconcileContext:
     dead: Callable[[str], bool]
     missing: Callable[[str], float | None]
     avoided: Callable[[WorkloadEntry, PodSetView, float], Collection[str]]
+    patience: float | None
     life: LifeRules
     missing_pods: MissingPods
     require_queue: bool  # what asks for a topology without a queue is not placed

@@ -1,9 +1,11 @@
 """A job of any kind as everything here sees it, whoever makes its pods: `ungater.jobs` makes these views."""
 
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from hashlib import blake2b
 
 import msgspec
 
@@ -37,7 +39,10 @@ REPLICA_SET = "ReplicaSet", "apps/v1"
 SERVICES = frozenset({REPLICA_SET, ("StatefulSet", "apps/v1")})
 SUSPENDABLE = frozenset({(JOB, JOB_API), (JOB_SET, JOB_SET_API)})
 _Parts = tuple[tuple[Container, ...] | None, tuple[Container, ...] | None, ResourceRequirements | None]
+# Labels that the Job controller and its like write, of which most name one job.
+_WRITTEN = re.compile(r"(^|\.)(kubernetes\.io|x-k8s\.io)/|^(controller-uid|job-name|pod-template-hash)$")
 _encode = msgspec.msgpack.encode
+_ordered = msgspec.msgpack.Encoder(order="deterministic").encode
 _decode = msgspec.msgpack.Decoder(_Parts).decode
 
 
@@ -89,6 +94,15 @@ class PodSetView:
     def shape(self) -> PodShape:
         """What kubelets look at in its pods."""
         return shape_of(self.template.spec, {**(self.template.metadata.annotations or {}), **self.wishes})
+
+    @cached_property
+    def alike(self) -> str:
+        """What a filter that nobody knows may look at in its pods: pods with the same are refused alike.
+
+        Not what the admission itself adds to a template (the flavor's selector and tolerations, what checks annotate),
+        nor what differs from job to job of one kind: names, and the labels that controllers write.
+        """
+        return _digest(self.template)
 
     @cached_property
     def excess(self) -> RequestError | None:
@@ -277,6 +291,14 @@ def shape_of(spec: PodSpec, annotations: Mapping[str, str], *, qos_class: str = 
     parts = _encode((spec.init_containers, spec.containers, spec.resources))
     known = _shape if len(parts) <= REMEMBERED else _shape.__wrapped__  # anybody may make many large ones
     return known(parts, wishes, qos_class)
+
+
+def _digest(template: PodTemplate) -> str:
+    labels = {name: value for name, value in (template.metadata.labels or {}).items() if not _WRITTEN.search(name)}
+    spec = msgspec.structs.replace(
+        template.spec, node_selector=None, tolerations=None, scheduling_gates=None, scheduling_group=None
+    )
+    return blake2b(_ordered((sorted(labels.items()), spec)), digest_size=16).hexdigest()
 
 
 @lru_cache(maxsize=4096)  # most pods have a twin

@@ -18,8 +18,10 @@ from ungater.model.pod_set_slices import Layer, layers_of
 from ungater.model.pod_slots import Expectation, PodSetSlots, finished, is_gated
 from ungater.model.pods_seen import PodsSeen
 from ungater.model.ungate_patch import UngatePatches
+from ungater.model.unscheduled import Unscheduled
 from ungater.model.write_state import WriteState
 
+REFUSALS_END = 3600.0  # seconds after which another refusal by kube-scheduler counts as the first
 Moves = Mapping[str, tuple[tuple[int, int], ...]]  # by pod set: (slice, how many of its slots), slices ascending
 Exchange = tuple[NumaPlacement, NumaPlacement]  # (what was promised, what the pod will get instead)
 
@@ -127,6 +129,9 @@ class WorkloadEntry:
     late: dict[str, int] = field(default_factory=dict)  # pod sets whose pods did not come in time: as many as it gets
     barred: Mapping[str, int] = field(default_factory=dict)  # by pod set: pods behind the gate that name another queue
     mismatches: dict[str, PlacementMismatch] = field(default_factory=dict)  # by pod uid
+    unscheduled: dict[str, Unscheduled] = field(default_factory=dict)  # by uid: pods that were let go, without a node
+    refusals: int = 0  # by kube-scheduler, of some of its pods, in a row
+    refusal_at: float = 0.0  # when the last one was counted, on the monotonic clock
     swaps: dict[str, NumaPlacement] = field(default_factory=dict)  # by pod uid: what came to it by an exchange
     exchanges: dict[tuple[str, str], list[Exchange]] = field(default_factory=dict)  # by pod set and node: on their way
     last_event: LastEvent | None = None
@@ -202,7 +207,8 @@ class WorkloadEntry:
 
         ``now``: seconds since the epoch. ``urgent``: nobody can run on the lost slots, so there is a time for that.
         """
-        self.refused = self.refused if asked == self.asked else None  # that was about something else
+        same = asked == self.asked and not (lost and not self.lost)
+        self.refused = self.refused if same else None  # that was about something else
         self.lost, self.asked = lost, asked
         self.lost_at = (self.lost_at or now) if lost and urgent else None
 
@@ -223,6 +229,11 @@ class WorkloadEntry:
     def note_event(self, event: LastEvent) -> None:
         """People were told why it waits."""
         self.last_event = event
+
+    def count_refusal(self, now: float) -> None:
+        """kube-scheduler refuses pods of it where they were let go to; ``now``: on the monotonic clock."""
+        self.refusals = self.refusals + 1 if now - self.refusal_at < REFUSALS_END else 1
+        self.refusal_at = now
 
     def count_failure(self) -> int:
         """Something for it failed; returns how often in a row."""

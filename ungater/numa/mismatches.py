@@ -37,7 +37,7 @@ class PlacementMismatches:
         self._unreported = unreported  # what a pod asks for and its node tells no zones of
         self._enqueue = enqueue
         self._clock = clock
-        self._refusals = Refusals()
+        self._refusals: Refusals[PodShape] = Refusals()
         self._looked = clock()
 
     def note(self, entry: WorkloadEntry, old: Pod | None, new: Pod) -> None:

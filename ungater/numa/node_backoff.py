@@ -1,20 +1,24 @@
-"""Nodes whose kubelet refused a pod: for how long no other pod of that shape goes there. Pure; times are arguments.
+"""Nodes that refused a pod: for how long no other pod of that shape goes there. Pure; times are arguments.
 
 Rules
-- The shape is what a kubelet looks at, so whatever else has the same shape keeps off too.
+- The shape is what whoever refused looks at (a kubelet, kube-scheduler), so whatever else has the same shape keeps off
+  too.
 - A node is tried again after `LONG` seconds; where its machine changed since (a report, a pod that left), after
   `SHORT`. Both double with each refusal, up to their limits, so that a wrong prediction costs fewer and fewer pods.
 - A refusal long after the last one counts as the first.
+- No more than ``most`` refusals are kept: the oldest is forgotten for a new one, and costs another try at worst.
 """
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
-from engine.kubelet.machine import PodShape
+Shape = TypeVar("Shape", bound=Hashable)
 
 SHORT, SHORT_AT_MOST = 1.0, 60.0
 LONG, LONG_AT_MOST = 15.0, 600.0
 FORGET = 3600.0
+MOST = 20_000
 
 
 @dataclass
@@ -44,23 +48,29 @@ class Avoided:
     until: float
 
 
-class Refusals:
+class Refusals(Generic[Shape]):
     """By shape and node."""
 
-    def __init__(self) -> None:
-        self._by_shape: dict[PodShape, dict[str, _Entry]] = {}
-        self._shapes_of: dict[str, set[PodShape]] = {}
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
+        self._by_shape: dict[Shape, dict[str, _Entry]] = {}
+        self._shapes_of: dict[str, set[Shape]] = {}
+        self._oldest_first: dict[tuple[Shape, str], None] = {}
 
     def __bool__(self) -> bool:
         return bool(self._by_shape)
 
-    def note(self, shape: PodShape, node: str, reason: str, now: float) -> float:
-        """A kubelet refused a pod of this shape; returns the seconds for which its node is left out."""
+    def note(self, shape: Shape, node: str, reason: str, now: float) -> float:
+        """A pod of this shape was refused; returns the seconds for which its node is left out."""
         entries = self._by_shape.setdefault(shape, {})
         before = entries.get(node)
         repeated = before is not None and now - before.at < FORGET
         entry = entries[node] = _Entry(reason, now, before.refusals + 1 if before is not None and repeated else 1)
         self._shapes_of.setdefault(node, set()).add(shape)
+        self._oldest_first.pop((shape, node), None)
+        self._oldest_first[shape, node] = None
+        if len(self._oldest_first) > self._most:
+            self._drop(*next(iter(self._oldest_first)))
         return entry.until - now
 
     def changed(self, node: str) -> bool:
@@ -76,7 +86,7 @@ class Refusals:
         for shape in tuple(self._shapes_of.get(node, ())):
             self._drop(shape, node)
 
-    def avoided(self, shape: PodShape | None, now: float) -> tuple[Avoided, ...]:
+    def avoided(self, shape: Shape | None, now: float) -> tuple[Avoided, ...]:
         """The nodes that pods of this shape keep off now, by name."""
         entries = self._by_shape.get(shape, {}) if shape is not None else {}
         return tuple(
@@ -93,7 +103,8 @@ class Refusals:
                 self._drop(shape, node)
         return any(since < entry.until <= now for _, _, entry in entries)
 
-    def _drop(self, shape: PodShape, node: str) -> None:
+    def _drop(self, shape: Shape, node: str) -> None:
+        del self._oldest_first[shape, node]
         del self._by_shape[shape][node]
         if not self._by_shape[shape]:
             del self._by_shape[shape]

@@ -15,6 +15,9 @@ class Notices(Protocol):
     def mismatch(self, entry: WorkloadEntry, mismatch: PlacementMismatch) -> None:
         """A kubelet did otherwise than was predicted for a pod of a job."""
 
+    def unscheduled(self, entry: WorkloadEntry, count: int, words: str) -> None:
+        """kube-scheduler refused so many pods of a job at their slots for longer than it is waited for."""
+
 
 class Silent:
     """Tells nobody: for commands that look at a cluster once."""
@@ -23,4 +26,7 @@ class Silent:
         """See `Notices`."""
 
     def mismatch(self, entry: WorkloadEntry, mismatch: PlacementMismatch) -> None:
+        """See `Notices`."""
+
+    def unscheduled(self, entry: WorkloadEntry, count: int, words: str) -> None:
         """See `Notices`."""

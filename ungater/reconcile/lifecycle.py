@@ -40,7 +40,7 @@ from ungater.model.job_view import JobView
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
 from ungater.model.workload_spec import fingerprint
-from ungater.reconcile import missing_pods, moves, native_groups
+from ungater.reconcile import let_go, missing_pods, moves, native_groups
 from ungater.reconcile.partial_eviction import lost
 from ungater.reconcile.pods_ready import SOON
 from ungater.reconcile.ungating import running, waits
@@ -173,6 +173,7 @@ def life_of(entry: WorkloadEntry, rules: ReconcileContext) -> lifecycle.Life:
         lost_at=entry.lost_at if entry.refused is not None else None,
         executed=observed.executed,
         most_execution=observed.most_execution if queue else None,
+        pause=let_go.pause(entry),
     )
 
 

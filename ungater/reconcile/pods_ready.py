@@ -22,6 +22,7 @@ _STUCK = frozenset(
             Reason.ASKS_FOR_MORE,
             Reason.OTHER_QUEUE,
             Reason.PODS_MISSING,
+            Reason.SCHEDULER_REFUSED,
         ),
     )
 )

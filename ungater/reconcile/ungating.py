@@ -27,7 +27,7 @@ from ungater.model.conditions import WantedCondition
 from ungater.model.job_view import PodSetView
 from ungater.model.pod_slots import PodSetSlots, Tally, assign, finished, is_gated, tally
 from ungater.model.workload_entry import WorkloadEntry
-from ungater.reconcile import granted, missing_pods, moves, pods_ready, volume_slots
+from ungater.reconcile import granted, let_go, missing_pods, moves, pods_ready, volume_slots
 from ungater.reconcile.granted import Barred
 from ungater.reconcile.pods_ready import SOON
 from ungater.reconcile.resize import give_back, resize
@@ -64,12 +64,15 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
     """Pods go to their slots, those that are astray are replaced, and what is missing is asked for."""
     elsewhere = granted.of_other_queues(entry, rules.keys, now)
     others = {one.pod.metadata.uid for one in elsewhere}
+    late = let_go.late_pods(entry, rules, now)
     if not entry.slots_in:
         gone, barred = _let_go(entry, rules, now, others)
         barred += elsewhere
         if anew := granted.given_back(entry, barred, rules.keys.gate):
             return [Dequeue(), Release(anew)]
-        told = _say_why(entry, barred, rules, now) or pods_ready.ready(entry)
+        told = _say_why(entry, barred, rules, now) or _say_late(entry, late, now, moving=False)
+        told = told or pods_ready.ready(entry)
+        gone += let_go.left_out(entry, late, {}, rules, now)
         return [*gone, *resize(entry, {}, granted.asked(entry, barred, rules), now, rules), *told]
     pod_sets, keys, moving = entry.job.pod_sets, rules.keys, moves.under_way(entry)
     counted = {
@@ -91,7 +94,7 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
     for name, count in counted.items():
         _keep_places(entry.slots_in[name], count, [*entry.left_of(name), *count.ending])
     looks = [
-        _PodSetUngating.of(entry, pod_set, counted[pod_set.name], rules, now)
+        _PodSetUngating.of(entry, pod_set, counted[pod_set.name], late, rules, now)
         for pod_set in pod_sets
         if pod_set.name in counted
     ]
@@ -103,11 +106,16 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
     if anew := granted.anew(entry, asked, keys.gate):
         return [Dequeue(), Release(anew)]
     lost = {look.name: look.moves for look in looks if look.moves}
+    stuck = any(look.stuck for look in looks)
+    out = let_go.left_out(entry, late, {look.name: look.lost for look in looks}, rules, now)
+    if (ends := let_go.evicted(entry, late, moving=stuck)) is not None:
+        return [*out, ends]
     for look in looks:
         for _, index in look.going:
             look.counted.used[index] += 1  # let go at this look, so none of those that are left over
     return [
         *_collect(entry, rules, now),
+        *out,
         *(step for look in looks for step in _replace(entry, look.counted, now, moving=moving)),
         *(moves.steps(entry, {look.name: look.counted for look in looks}) if moving else ()),
         *(Ungate(pod, index) for look in looks for pod, index in look.counted.resend if not look.crowded(index)),
@@ -118,7 +126,12 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
             if lost
             else resize(entry, counted, asked, now, rules)
         ),
-        *(_say_why(entry, barred, rules, now) or _say_volumes(entry, looks, now) or _say(entry, looks, now)),
+        *(
+            _say_why(entry, barred, rules, now)
+            or _say_volumes(entry, looks, now)
+            or _say_late(entry, late, now, moving=stuck)
+            or _say(entry, looks, now)
+        ),
     ]
 
 
@@ -190,6 +203,7 @@ class _PodSetUngating:
     going: tuple[tuple[Pod, int], ...]
     lost: tuple[int, ...]
     refused: tuple[int, ...]
+    stuck: tuple[int, ...]  # of those that are not lost: where kube-scheduler does not take pods
     moves: tuple[tuple[int, int], ...]
     unplaced: int
     barred: tuple[Barred, ...] = ()
@@ -200,8 +214,14 @@ class _PodSetUngating:
         return self.counted.used[index] > self.slots.slots[index].count
 
     @classmethod
-    def of(
-        cls, entry: WorkloadEntry, pod_set: PodSetView, counted: Tally, rules: ReconcileContext, now: float
+    def of(  # noqa: PLR0917
+        cls,
+        entry: WorkloadEntry,
+        pod_set: PodSetView,
+        counted: Tally,
+        late: let_go.Late,
+        rules: ReconcileContext,
+        now: float,
     ) -> "_PodSetUngating":
         slots = entry.slots_in[pod_set.name]
         taken = None if pod_set.ranks is None else counted.ranks
@@ -212,9 +232,14 @@ class _PodSetUngating:
         )
         lost = _lost(entry, pod_set, slots, counted, placed, rules)
         refused = _refused(slots, counted, placed, rules.avoided(entry, pod_set, now))
+        stuck = let_go.moves_of(entry, slots, counted, late)
         volumes = VolumeSlots.of(slots, counted, placed, choices)
-        moves = tuple(sorted({**volumes.moves, **refused, **lost}.items()))
-        held_back = {*refused, *lost}  # of slots that others of their slice leave for their volumes, the rest stays
+        moves = tuple(sorted({**volumes.moves, **refused, **stuck, **lost}.items()))
+        held_back = {
+            *refused,
+            *stuck,
+            *lost,
+        }  # of slots that others of their slice leave for their volumes, the rest stays
         more = granted.to_come(entry, rules)
         bars = {pod.metadata.uid: Barred.of(entry, pod_set.name, pod, rules, more) for pod, _ in placed}
         barred = tuple([one for one in bars.values() if one is not None])
@@ -222,14 +247,14 @@ class _PodSetUngating:
         going = tuple([(pod, at) for pod, at in free if not granted.awaits_claims(entry, pod)])
         unplaced = len(counted.waiting) - len(placed)
         only_refused = tuple(sorted(refused.keys() - lost.keys()))
-        return cls(
-            pod_set.name, slots, counted, going, tuple(sorted(lost)), only_refused, moves, unplaced, barred, volumes
-        )
+        only_stuck = tuple(sorted(stuck.keys() - lost.keys()))
+        of_all = going, tuple(sorted(lost)), only_refused, only_stuck, moves, unplaced, barred, volumes
+        return cls(pod_set.name, slots, counted, *of_all)
 
 
 def _urgent(look: _PodSetUngating) -> bool:
     """Whether slots have to move on which nobody can run; those that volumes do not reach may stay as they are."""
-    return bool(look.lost or look.refused)
+    return bool(look.lost or look.refused or look.stuck)
 
 
 def _lost(  # noqa: PLR0917
@@ -342,6 +367,14 @@ def _say_volumes(entry: WorkloadEntry, looks: Sequence[_PodSetUngating], now: fl
     """Why pods stay gated for their volumes; slots that are lost are told of first."""
     found = volume_slots.message_of(entry, [look.volumes for look in looks])
     return _warn(entry, *found, now) if found is not None and not any(look.lost for look in looks) else []
+
+
+def _say_late(entry: WorkloadEntry, late: let_go.Late, now: float, *, moving: bool) -> list[Instruction]:
+    """That kube-scheduler does not take pods to their slots."""
+    if not late:
+        return []
+    message = f"{let_go.message_of(entry, late)}; {let_go.consequence(entry, late, moving=moving)}"
+    return _warn(entry, Reason.SCHEDULER_REFUSED, message, now)
 
 
 def _say_missing(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[Instruction]:

@@ -37,7 +37,7 @@ def not_ready(entry: WorkloadEntry) -> tuple[WantedCondition, ...]:
     """That its pods are not ready yet: if that becomes true again later, when it did says that they were once."""
     observed = entry.observed
     found = condition(observed.conditions, conditions.PODS_READY) if observed is not None else None
-    if not entry.job.queue or (found is not None and found.status == "False"):
+    if found is not None and found.status == "False":
         return ()
     text = "its pods were not all ready since it was admitted"
     return (WantedCondition(conditions.PODS_READY, False, Reason.WAIT_FOR_START, text),)

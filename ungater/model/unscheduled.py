@@ -1,0 +1,59 @@
+"""Pods that were let go and have no node yet, and what kube-scheduler says of them. Plain data.
+
+kube-scheduler (1.37) writes the condition PodScheduled=False of a pod that it finds no node for, with the reason
+Unschedulable or, where it failed itself, SchedulerError. A pod that it has not looked at has none, or that of its
+gates.
+"""
+
+import re
+from typing import Final
+
+import msgspec
+
+from kube.objects import Pod, condition
+from ungater.model.conditions import shorten
+
+REFUSED: Final = frozenset({"Unschedulable", "SchedulerError"})
+MOST_WORDS: Final = 300  # characters
+# What the nodes say that the pod's selector does not name: of a pod with a slot, all but one.
+_ELSEWHERE: Final = re.compile(r"\d+ node\(s\) didn't match Pod's node affinity/selector")
+_COUNTED: Final = re.compile(r"^\d+/\d+ nodes are available: ")
+
+
+class Unscheduled(msgspec.Struct, frozen=True, gc=False):
+    """One such pod. Times are seconds of the clock by which the controller saw it, whatever the pod says.
+
+    ``since``: when it was seen to be let go. ``refused_at``: when kube-scheduler was seen to refuse it, with these
+    ``words``; None: it did not. ``nominated``: kube-scheduler has pods of lower priority go for it.
+    ``counted_until``: when its node may be tried again, as it was counted; 0: it was not.
+    """
+
+    since: float
+    refused_at: float | None = None
+    words: str = ""
+    nominated: bool = False
+    counted_until: float = 0.0
+
+    def seen(self, pod: Pod, now: float) -> "Unscheduled":
+        """The pod was seen again."""
+        words, nominated = words_about(pod), bool(pod.status.nominated_node_name)
+        if words is None:
+            return self if self.refused_at is None else msgspec.structs.replace(self, nominated=nominated)
+        at = now if self.refused_at is None else self.refused_at
+        return msgspec.structs.replace(self, refused_at=at, words=words, nominated=nominated)
+
+    def counted(self, until: float) -> "Unscheduled":
+        """Its node is left out until then."""
+        return msgspec.structs.replace(self, counted_until=until)
+
+
+def words_about(pod: Pod) -> str | None:
+    """What kube-scheduler says of a pod that it refuses, without the nodes that were not meant; None: it does not."""
+    found = condition(pod.status.conditions, "PodScheduled")
+    if found is None or found.status != "False" or found.reason not in REFUSED:
+        return None
+    text, _, _ = found.message.partition(" preemption: ")
+    text = _COUNTED.sub("", text).rstrip(". ")
+    parts = text.split(", ")
+    about = [part for part in parts if not _ELSEWHERE.fullmatch(part)] or parts
+    return shorten(", ".join(about) or found.reason, MOST_WORDS)

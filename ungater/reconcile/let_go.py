@@ -1,0 +1,175 @@
+"""What to do about pods that were let go to their slots and that kube-scheduler does not take there.
+
+Plain functions of what was seen, like `ungater.reconcile.reconcile`.
+
+Rules
+- kube-scheduler changes its mind, so a pod has the time of the settings (``unschedulablePatienceSeconds``) from when it
+  was first seen to be refused. One for which kube-scheduler has others go is waited for longer.
+- After that its node is left out for pods like it (`LeaveOut`), and the slots of which it has one move where the pods
+  have another place; those of pods that have a node stay. A pod that is let go cannot be changed, so it is deleted once
+  its slot has moved, and what its owner makes instead goes to the new one.
+- Where there is no other place, or several were tried, a workload whose pods were not all ready yet is evicted as a
+  whole, and placed where nobody refused it. Each time after the first ones it stays away for longer, so one that is
+  refused everywhere costs little; it is not counted as its own trouble. Of one that ran, and of a service, the slot
+  waits for a place like that of a lost node.
+- Where a slot is lost for a reason that Topogate knows, such as room that a plain pod took, it moves for that alone.
+- A pod that nobody makes again is only told of, and so is one without a slot: it has no node that could be another.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from engine.reasons import Reason
+from kube.objects import Pod, controller_of
+from ungater.model import conditions as names
+from ungater.model.actions import Evict, Instruction, LeaveOut, ReconcileContext, RequeueAfter
+from ungater.model.conditions import WantedCondition, shorten
+from ungater.model.job_view import SERVICES
+from ungater.model.pod_slots import PodSetSlots, Tally
+from ungater.model.workload_entry import WorkloadEntry
+
+NOMINATED: Final = 600.0  # seconds for pods for which others go
+MOVES: Final = 6  # refusals in a row after which it is placed anew rather than moved on
+AT_ONCE: Final = 3  # refusals in a row after which it still comes back at once
+FIRST_PAUSE, LONGEST_PAUSE = 10.0, 600.0
+_SHOWN: Final = 3
+
+Late = Mapping[str, Pod]  # by uid: pods that were refused for too long
+
+
+def late_pods(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> Late:
+    """The pods that kube-scheduler has refused for longer than it is waited for."""
+    if not entry.unscheduled or rules.patience is None:
+        return {}
+    return {
+        uid: entry.pods[uid]
+        for uid, one in entry.unscheduled.items()
+        if uid in entry.pods
+        and (left := _left(one.refused_at, rules.patience, now, nominated=one.nominated)) is not None
+        and left <= 0
+    }
+
+
+def _left(refused_at: float | None, patience: float, now: float, *, nominated: bool) -> float | None:
+    """For how many seconds a pod is waited for yet; None for one that is not refused."""
+    if refused_at is None:
+        return None
+    return refused_at + (max(patience, NOMINATED) if nominated else patience) - now
+
+
+def moves_of(entry: WorkloadEntry, slots: PodSetSlots, counted: Tally, late: Late) -> dict[int, int]:
+    """Slots that are to move as such pods hold them: slice -> how many, of those that no pod on its node holds."""
+    if not late:
+        return {}
+    found = {
+        index
+        for pod in late.values()
+        if _made_again(pod) and entry.slots_of(pod) is slots and (index := _index(slots, pod)) is not None
+    }
+    return {index: left for index in sorted(found) if (left := slots.slots[index].count - counted.bound[index]) > 0}
+
+
+def _index(slots: PodSetSlots | None, pod: Pod) -> int | None:
+    return slots.of_selector(pod.spec.node_selector) if slots is not None else None
+
+
+def _made_again(pod: Pod) -> bool:
+    return controller_of(pod.metadata) is not None
+
+
+def left_out(
+    entry: WorkloadEntry, late: Late, lost: Mapping[str, Sequence[int]], rules: ReconcileContext, now: float
+) -> list[Instruction]:
+    """Whose nodes are to be left out from now on, and when to look again.
+
+    ``lost``: by pod set, slots that are lost for another reason.
+    """
+    done: list[Instruction] = []
+    pods = [
+        pod
+        for uid, pod in late.items()
+        if _made_again(pod)
+        and entry.unscheduled[uid].counted_until <= now
+        and (index := _index(entry.slots_of(pod), pod)) is not None
+        and index not in lost.get(entry.pod_set_of(pod), ())
+    ]
+    if pods:
+        done.append(LeaveOut(tuple(sorted(pods, key=lambda pod: pod.metadata.name))))
+    patience = rules.patience
+    if patience is None:
+        return done
+    waits = [_left(one.refused_at, patience, now, nominated=one.nominated) for one in entry.unscheduled.values()]
+    waits += [one.counted_until - now for one in entry.unscheduled.values()]
+    soonest = min((left for left in waits if left is not None and left > 0), default=None)
+    return done if soonest is None else [*done, RequeueAfter(soonest)]
+
+
+def evicted(entry: WorkloadEntry, late: Late, moving: bool) -> Evict | None:
+    """The eviction of a workload whose pods are refused and have no other place; None where it goes on.
+
+    ``moving``: slots of such pods are to move.
+    """
+    if not moving or not all(map(_made_again, late.values())) or _was_ready(entry):
+        return None
+    placed = (entry.job.kind, entry.job.api_version) in SERVICES and any(
+        pod.spec.node_name for pod in entry.pods.values()
+    )
+    if placed:
+        return None
+    if entry.lost and entry.refused is not None:
+        why = f"there is no other place for it: {entry.refused.message}"
+    elif entry.refusals > MOVES:
+        why = f"this happened {entry.refusals} times in a row"
+    else:
+        return None
+    text = shorten(f"{message_of(entry, late)}; {why}; all of it is placed anew")
+    return Evict(
+        (WantedCondition(names.EVICTED, True, Reason.SCHEDULER_REFUSED, text),), Reason.SCHEDULER_REFUSED, text
+    )
+
+
+def _was_ready(entry: WorkloadEntry) -> bool:
+    """Whether all of its pods were ready since it was admitted."""
+    conditions = entry.observed.conditions if entry.observed is not None else ()
+    ready = names.since(conditions, names.PODS_READY) is not None
+    return ready or names.unready_at(conditions, names.since(conditions, names.ADMITTED)) is not None
+
+
+def pause(entry: WorkloadEntry) -> float:
+    """For how many seconds a workload stays away that was evicted as kube-scheduler refuses its pods."""
+    if entry.refusals <= AT_ONCE:
+        return 0.0
+    return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(entry.refusals - AT_ONCE - 1, 16))
+
+
+def message_of(entry: WorkloadEntry, late: Late) -> str:
+    """Which pods kube-scheduler does not take, to which nodes, and what it says."""
+    first = min(late.values(), key=lambda pod: pod.metadata.name)
+    more = f" (and {len(late) - 1} more)" if len(late) > 1 else ""
+    places = sorted({place for pod in late.values() if (place := _place(entry, pod))})
+    others = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
+    where = f" to {', '.join(places[:_SHOWN])}{others}, where its slot is" if places else ""
+    words = entry.unscheduled[first.metadata.uid].words
+    return f"kube-scheduler does not take pod {first.metadata.name}{more}{where}: {words}"
+
+
+def _place(entry: WorkloadEntry, pod: Pod) -> str:
+    """The node that was meant for a pod, or the domain; "" where it has no slot."""
+    slots = entry.slots_of(pod)
+    index = _index(slots, pod)
+    if slots is None or index is None:
+        return ""
+    return slots.slots[index].node or "/".join(slots.slots[index].values)
+
+
+def consequence(entry: WorkloadEntry, late: Late, moving: bool) -> str:
+    """What becomes of them, in words."""
+    if not all(map(_made_again, late.values())):
+        return (
+            "a pod without a controller is not deleted, as nobody would make it again: delete it to have it placed anew"
+        )
+    if not moving:
+        return "its workload holds quota alone, and no place that could be another"
+    if entry.refused is not None:
+        return f"there is no other place for it: {entry.refused.message}"
+    return "it is replaced at another place"
