@@ -32,6 +32,7 @@ from ungater.executor.notices import NodeNotices
 from ungater.executor.sweeper import SWEEP, Sweeper
 from ungater.guard import Guard
 from ungater.informers import Informers
+from ungater.jobs.pod_template import Added, to_pods
 from ungater.kueue.bridge import AdmissionCheckController
 from ungater.kueue.retries import Limits, NeverFits
 from ungater.kueue.standings import Standings
@@ -371,10 +372,14 @@ def _cache(
 
 
 def _pod_writer(settings: "Settings", client: Client, informers: Informers, cache: Cache, shared: _Shared) -> PodWriter:
+    def added(entry: WorkloadEntry, pod_set: str) -> Added:
+        checks = cache.admissions.checks_of(entry)
+        return to_pods(entry, pod_set, informers.flavors.store, settings.keys, checks)
+
     return PodWriter(
         client,
         settings.keys,
-        informers.flavors.store,
+        added,
         concurrency=settings.ungate_concurrency,
         timeout=settings.expectation_timeout_seconds,
         stayed=cache.left_pods.stayed,

@@ -16,7 +16,6 @@ from kube.resources import JOB_SETS, JOBS
 CRD = Path(__file__).parents[1] / "data" / "others" / "jobset-crd.yaml"
 PREFIX = "jobset.sigs.k8s.io"
 EXCLUSIVE = f"alpha.{PREFIX}/exclusive-topology"
-RESUMED = ("nodeSelector", "tolerations", "schedulingGates")
 
 
 async def install(client: Client, path: Path = CRD) -> None:
@@ -59,6 +58,30 @@ def alone(labels, level):
         return {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
 
     return {"podAffinity": required(own), "podAntiAffinity": required(others)}
+
+
+def merged(child, template):
+    """The pod template of a Job that is resumed, as JobSet 0.12.0 makes it (``resumeJob``): nothing is taken out of it.
+
+    Maps are united, and what the JobSet says wins; of lists each item that is there already is added once more only
+    where Go tells them apart, as it does tolerations with seconds, which are pointers.
+    """
+    found, (have, more) = dict(child), (child["spec"], template.get("spec", {}))
+    metas = child.get("metadata") or {}, template.get("metadata") or {}
+    found["metadata"] = {
+        **metas[0],
+        **{name: {**(metas[0].get(name) or {}), **(metas[1].get(name) or {})} for name in ("labels", "annotations")},
+    }
+    found["spec"] = {
+        **have,
+        "nodeSelector": {**(have.get("nodeSelector") or {}), **(more.get("nodeSelector") or {})},
+        **{name: _united(have.get(name) or [], more.get(name) or []) for name in ("tolerations", "schedulingGates")},
+    }
+    return found
+
+
+def _united(have, more):
+    return [*have, *(one for one in more if one not in have or "tolerationSeconds" in one)]
 
 
 class JobSets:
@@ -141,13 +164,12 @@ class JobSets:
         }
 
     async def _resume(self, job, role, *, suspend):
-        """What may change of a Job's template goes with the patch that resumes it."""
+        """What may change of a Job's template goes with the patch that resumes it, merged into what it has."""
         if job["spec"].get("suspend", False) == suspend:
             return
         change = {"suspend": suspend}
         if not suspend:
-            pod = role["template"]["spec"]["template"]["spec"]
-            change["template"] = {"spec": {field: pod.get(field) for field in RESUMED}}
+            change["template"] = merged(job["spec"]["template"], role["template"]["spec"]["template"])
             if job["status"].get("startTime"):
                 await self.client.patch(
                     JOBS,

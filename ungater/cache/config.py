@@ -125,7 +125,8 @@ class ConfigEvents:
             self.set_flavor(event.new)
         self._queues.flavors_changed()
         self._core.queue_inadmissible()
-        for uid in self._entries:
+        for uid, entry in self._entries.items():
+            entry.patches.clear()  # they carry what the flavor said
             self._enqueue(uid, 0.0)
 
     def on_namespace(self, event: Event[objects.Namespace]) -> None:

@@ -2,11 +2,19 @@
 
 A Job gets a merge patch. A JobSet has its templates in a list, which a merge patch would replace: it gets a JSON Patch.
 
-What an admission adds to the pod template goes with the patch that unsuspends the job: node labels of flavors without
-a topology, tolerations of all flavors, what admission checks add (``podSetUpdates``), our gate where pods have slots
-and the template lacks it, and fewer pods where only those were admitted. Pods that were admitted by quota alone have no
-slots: their gate goes, and with it the request that would bring it back (only `unconstrained` can be served so). When
-the job is put back, all that is taken away again: the Workload has the template as it was.
+What an admission adds is node labels and tolerations of its flavors, and what admission checks add
+(``podSetUpdates``). Pods behind our gate get it with the patch that removes the gate (`ungater.model.ungate_patch`).
+All else goes with the patch that unsuspends the job:
+
+- Our gate, where pods have slots and the template lacks it, and fewer pods where only those were admitted.
+- What checks add to a Job: it is a part of what the job asks for while it runs.
+- Pods of a Job that were admitted by quota alone have no slots: their gate goes, and with it the request that would
+  bring it back (only `unconstrained` can be served so). What their flavors add goes into the template.
+
+When the job is put back, all that is taken away again: the Workload has the template as it was. A JobSet cannot take it
+back: JobSet 0.12.0 merges its templates into the Jobs that are there (``resumeJob``: node selectors are united,
+tolerations and gates appended). So the pods of a JobSet keep the gate, or get it where something is to be added to
+them, and nothing that may differ from one admission to the next is put into its templates but labels and annotations.
 
 What a check adds may not contradict the template, a flavor, or another check (`ClashError`). That is Kueue's rule.
 """
@@ -23,7 +31,7 @@ from kube.patches import escape as pointer
 from ungater.model.admission import Admission, PodSetAssignment
 from ungater.model.job_view import JOB, JobView, PodSetView
 from ungater.model.kueue_objects import PodSetUpdate
-from ungater.model.workload_entry import ObservedWorkload
+from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
 
 Body = dict[str, Any] | list[dict[str, Any]]
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -59,9 +67,7 @@ def added(
     """What the flavors of an admission and admission checks add to the pods of one pod set. Raises ClashError."""
     pod_set = next(one for one in owner.pod_sets if one.name == part.name)
     names = [one.name for one in owner.pod_sets]
-    used = [flavors[name] for name in dict.fromkeys(part.flavors.values()) if name in flavors]
-    found = Added(node_selector=labels_of(used), tolerations=_tolerations(used))
-    found.said = {("nodeSelector", key): "its flavor" for key in found.node_selector}
+    found = of_flavors(part, flavors)
     for check, update in updates:
         if update.name not in names:
             raise ClashError(
@@ -71,6 +77,35 @@ def added(
             continue
         _add(found, pod_set, keys, check, update)
     return found
+
+
+def to_pods(
+    entry: WorkloadEntry, pod_set: str, flavors: Mapping[str, ResourceFlavor], keys: Keys, checks: Iterable[str]
+) -> Added:
+    """What is added to pods of a pod set when their gate goes. ``checks``: the admission checks of its queue."""
+    part = entry.admission.part(pod_set) if entry.admission is not None else None
+    if part is None:
+        return Added()
+    if not any(one.name == pod_set for one in entry.job.pod_sets):
+        return of_flavors(part, flavors)
+    try:
+        return added(entry.job, part, flavors, keys, updates_of(entry.observed, checks) if entry.observed else ())
+    except ClashError:  # a check says something else since the job was started with what it said
+        return of_flavors(part, flavors)
+
+
+def of_flavors(part: PodSetAssignment, flavors: Mapping[str, ResourceFlavor]) -> Added:
+    """What the flavors of an admission add to the pods of one pod set; ``flavors``: those there are, by name.
+
+    The flavor that the pods have their slots in comes last: their nodes have its labels, whatever others say.
+    """
+    placed_in = part.slots.flavor if part.slots is not None else ""
+    names = [*(name for name in dict.fromkeys(part.flavors.values()) if name != placed_in), placed_in]
+    used = [flavors[name] for name in names if name in flavors]
+    labels = {key: value for flavor in used for key, value in (flavor.spec.node_labels or {}).items()}
+    said = {("nodeSelector", key): "its flavor" for key in labels}
+    more = [each for one in used for each in one.spec.tolerations or ()]
+    return Added(node_selector=labels, tolerations=more, said=said)
 
 
 def _add(found: Added, pod_set: PodSetView, keys: Keys, check: str, update: PodSetUpdate) -> None:
@@ -145,30 +180,44 @@ def _changes(
     pod_set = next(one for one in owner.pod_sets if one.name == part.name)
     template = _decode(pod_set.raw).get("spec") or {}
     more = added(owner, part, flavors, keys, updates)
-    present = template.get("tolerations") or []
-    tolerations = [*present]
-    for each in map(msgspec.to_builtins, more.tolerations):
-        if each not in tolerations:
-            tolerations.append(each)
+    gates = template.get("schedulingGates") or []
+    gated = any(gate.get("name") == keys.gate for gate in gates)
+    kept = owner.kind != JOB and (gated or bool(more.node_selector or more.tolerations))
     changed: dict[str, Any] = {}
-    if more.node_selector:
-        changed["nodeSelector"] = more.node_selector
-    if len(tolerations) > len(present):
-        changed["tolerations"] = tolerations
+    if owner.kind == JOB:
+        changed = _directives(template, more if part.slots is None else _of_checks(more, part, flavors))
     meta: dict[str, Any] = {"labels": more.labels} if more.labels else {}
     if more.annotations:
         meta["annotations"] = more.annotations
-    gates = template.get("schedulingGates") or []
-    gated = any(gate.get("name") == keys.gate for gate in gates)
-    if part.slots is not None and not gated:
+    if (part.slots is not None or kept) and not gated:
         changed["schedulingGates"] = [*gates, {"name": keys.gate}]
-    if part.slots is None and gated:
+    if part.slots is None and gated and not kept:
         changed["schedulingGates"] = [gate for gate in gates if gate.get("name") != keys.gate] or None
         present = pod_set.template.metadata.annotations or {}
         if keys.unconstrained in present:  # else its pods would be gated anew
             said = "false" if GPU_LINK in present else None
             meta["annotations"] = {**more.annotations, keys.unconstrained: said}
     return {**({"spec": changed} if changed else {}), **({"metadata": meta} if meta else {})}
+
+
+def _of_checks(more: Added, part: PodSetAssignment, flavors: Mapping[str, ResourceFlavor]) -> Added:
+    """What is added less what flavors add."""
+    of_flavor = of_flavors(part, flavors)
+    selector = {key: value for key, value in more.node_selector.items() if key not in of_flavor.node_selector}
+    return Added(node_selector=selector, tolerations=more.tolerations[len(of_flavor.tolerations) :])
+
+
+def _directives(template: Mapping[str, Any], more: Added) -> dict[str, Any]:
+    """What is changed in the spec of a template by node labels and tolerations that are added."""
+    present = template.get("tolerations") or []
+    tolerations = [*present]
+    for each in map(msgspec.to_builtins, more.tolerations):
+        if each not in tolerations:
+            tolerations.append(each)
+    changed: dict[str, Any] = {"nodeSelector": more.node_selector} if more.node_selector else {}
+    if len(tolerations) > len(present):
+        changed["tolerations"] = tolerations
+    return changed
 
 
 def stop(owner: JobView) -> Body:
@@ -246,16 +295,3 @@ def _undone(now: Any, before: Any) -> Any:
 
 def _patch(owner: JobView, spec: dict[str, Any]) -> Body:
     return {"metadata": {"uid": owner.uid}, "spec": spec}
-
-
-def labels_of(flavors: Iterable[ResourceFlavor]) -> dict[str, str]:
-    """The node labels of flavors without a topology: pods there carry them as their node selector."""
-    found: dict[str, str] = {}
-    for flavor in flavors:
-        if flavor.spec.topology is None or not flavor.spec.topology.levels:
-            found |= flavor.spec.node_labels or {}
-    return found
-
-
-def _tolerations(flavors: Iterable[ResourceFlavor]) -> list[Toleration]:
-    return [each for flavor in flavors for each in flavor.spec.tolerations or ()]

@@ -4,6 +4,9 @@ This is the hot path: all pods of a slice get the same bytes but for their uid, 
 makes the API server refuse the patch (409) where another pod has taken the name meanwhile. Other gates stay. Where the
 slice is one node, the pod is bound to it by ``metadata.name`` too: kube-scheduler then looks at that node alone. What
 is predicted for a pod inside that node differs from pod to pod, and is put in as further annotations.
+
+What was counted when the pod was placed goes with it: the node labels and the tolerations of its flavors. Kubernetes
+lets a node selector be narrowed while a pod is gated, and takes tolerations that are added to those that are there.
 """
 
 from collections.abc import Mapping
@@ -12,7 +15,7 @@ from typing import Any
 import msgspec
 
 from crds.constants import ADMITTED_QUOTA, HOSTNAME_LABEL, Keys
-from kube.objects import NodeSelectorTerm, Pod, Requirement
+from kube.objects import NodeSelectorTerm, Pod, Requirement, Toleration
 from ungater.model.pod_slots import Slot
 
 _encode = msgspec.json.encode
@@ -21,12 +24,14 @@ _MORE = "@"  # no legal key of an annotation, so that nothing else is taken for 
 _NOTHING: Mapping[str, str] = {}
 
 Terms = tuple[NodeSelectorTerm, ...]
+Tolerations = tuple[Toleration, ...]
 
 
 class UngatePatches:
     """Patches for the pods of one pod set; keep one for as long as its slots stay the same.
 
-    ``selector``: what its flavors add; ``quota``: by which quota its pods run (`crds.admitted_quota`), "" without any.
+    ``selector`` and ``tolerations``: what its admission adds; ``quota``: by which quota its pods run
+    (`crds.admitted_quota`), "" without any.
     """
 
     def __init__(
@@ -37,6 +42,7 @@ class UngatePatches:
         levels: tuple[str, ...],
         selector: Mapping[str, str] = _NOTHING,
         *,
+        tolerations: Tolerations = (),
         quota: str = "",
     ) -> None:
         self._keys = keys
@@ -45,11 +51,13 @@ class UngatePatches:
             self._annotations[ADMITTED_QUOTA] = quota
         self.levels = levels
         self._selector = selector
-        self._made: dict[tuple[Slot, tuple[str, ...], Terms], tuple[bytes, bytes, bytes]] = {}
+        self._tolerations = tolerations
+        self._made: dict[tuple[Slot, tuple[str, ...], Terms, Tolerations], tuple[bytes, bytes, bytes]] = {}
 
     def body(self, pod: Pod, slot: Slot, more: Mapping[str, str] = _NOTHING) -> bytes:
         """The merge patch that sends this pod to this slot; ``more``: its own annotations."""
-        key = (slot, self._other_gates(pod), _terms(pod))
+        own_tolerations = (pod.spec.tolerations or ()) if self._tolerations else ()
+        key = (slot, self._other_gates(pod), _terms(pod), own_tolerations)
         parts = self._made.get(key)
         if parts is None:
             parts = self._made[key] = self._make(*key)
@@ -63,11 +71,16 @@ class UngatePatches:
             return ()
         return tuple(gate.name for gate in gates if gate.name != self._keys.gate)
 
-    def _make(self, slot: Slot, gates: tuple[str, ...], terms: Terms) -> tuple[bytes, bytes, bytes]:
+    def _make(
+        self, slot: Slot, gates: tuple[str, ...], terms: Terms, own_tolerations: Tolerations
+    ) -> tuple[bytes, bytes, bytes]:
         spec: dict[str, Any] = {
             "nodeSelector": {**self._selector, **dict(zip(self.levels, slot.values, strict=True))},
             "schedulingGates": [{"name": name} for name in gates] or None,
         }
+        missing = [each for each in self._tolerations if each not in own_tolerations]
+        if missing:  # a merge patch replaces a list whole
+            spec["tolerations"] = [*own_tolerations, *missing]
         if slot.node and self.levels[-1] == HOSTNAME_LABEL and (pinned := _pin(terms, slot.node)) is not None:
             required = {"nodeSelectorTerms": pinned}
             spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}

@@ -250,6 +250,7 @@ class WorkloadEntry:
         """It holds this and nothing else, which is stored: no slot of it is known to be lost. ``slots``: by pod set."""
         self.admission, self.grant, self.slots_in = admission, grant, slots
         self.lost, self.lost_at = {}, None
+        self.patches.clear()  # they carry what was added by the flavors of the admission before
 
     def give_up(self, slots: frozenset[tuple[str, tuple[str, ...]]]) -> None:
         """It leaves these slots for others, until that is stored; none: it is."""

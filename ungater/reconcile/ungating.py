@@ -24,7 +24,7 @@ from ungater.model.actions import (
     WriteConditions,
 )
 from ungater.model.conditions import WantedCondition
-from ungater.model.job_view import PodSetView
+from ungater.model.job_view import JOB, PodSetView
 from ungater.model.pod_slots import PodSetSlots, Tally, assign, finished, is_gated, tally
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.reconcile import granted, let_go, missing_pods, moves, pods_ready, volume_slots
@@ -161,13 +161,13 @@ def _keep_places(slots: PodSetSlots, counted: Tally, left: Sequence[Pod]) -> Non
 def _let_go(
     entry: WorkloadEntry, rules: ReconcileContext, now: float, others: Collection[str]
 ) -> tuple[list[Instruction], list[Barred]]:
-    """Pods that have quota and no slots go anywhere; those of a job that is suspended while it waits were not gated.
+    """Pods that have quota and no slots go anywhere; those of a Job were not gated (`ungater.jobs.pod_template`).
 
     ``others``: uids of those that name another queue.
     """
     done: list[Instruction] = []
     barred: list[Barred] = []
-    if entry.job.suspendable or entry.admission is None:
+    if (entry.job.suspendable and entry.job.kind == JOB) or entry.admission is None:
         return done, barred
     more, keys = granted.to_come(entry, rules), rules.keys
     for pod_set in entry.job.pod_sets:

@@ -22,11 +22,11 @@ from engine.reasons import Reason
 from kube.client import Client
 from kube.errors import ApiError, Forbidden, Invalid, KubeError, NotFound
 from kube.events import EventRecorder, reference
-from kube.objects import Pod, ResourceFlavor, key
+from kube.objects import Pod, key
 from kube.patches import PatchType
 from kube.resources import PODS
 from ungater.guard import Guard
-from ungater.jobs.pod_template import labels_of
+from ungater.jobs.pod_template import Added
 from ungater.metrics import Metrics
 from ungater.model.pod_slots import Expectation, Slot
 from ungater.model.ungate_patch import UngatePatches
@@ -39,13 +39,16 @@ _NOTHING: Mapping[str, str] = {}
 
 
 class PodWriter:
-    """A queue of patches and deletions with ``concurrency`` workers."""
+    """A queue of patches and deletions with ``concurrency`` workers.
+
+    ``added``: what its admission adds to the pods of a pod set.
+    """
 
     def __init__(
         self,
         client: Client,
         keys: Keys,
-        flavors: Mapping[str, ResourceFlavor],
+        added: Callable[[WorkloadEntry, str], Added],
         *,
         concurrency: int,
         timeout: float,
@@ -58,7 +61,7 @@ class PodWriter:
     ) -> None:
         self._client = client
         self._keys = keys
-        self._flavors = flavors
+        self._added = added
         self._concurrency = concurrency
         self._timeout = timeout
         self._requeue = requeue
@@ -166,10 +169,18 @@ class PodWriter:
         admission = entry.admission
         part = admission.part(name) if admission is not None else None
         flavors = part.flavors if part is not None else {}
-        used = [self._flavors[flavor] for flavor in flavors.values() if flavor in self._flavors] if not levels else []
         queue = admission.queue if admission is not None else ""
         quota = encode(AdmittedQuota(queue, dict(flavors))) if queue else ""
-        return UngatePatches(self._keys, entry.job.workload, name, levels, labels_of(used), quota=quota)
+        more = self._added(entry, name)
+        return UngatePatches(
+            self._keys,
+            entry.job.workload,
+            name,
+            levels,
+            more.node_selector,
+            tolerations=tuple(more.tolerations),
+            quota=quota,
+        )
 
     def _note(
         self, entry: WorkloadEntry, pod: Pod, *, after: float | None = None, gone: bool = False, refused: bool = False

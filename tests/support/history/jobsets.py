@@ -1,14 +1,16 @@
 """The JobSet controller of the simulated cluster: one change a step, as the others of `actors` do it.
 
 Facts of jobset.x-k8s.io: Jobs are named after JobSet, replicated job and index, and carry these as labels, which their
-pods have too. A suspended JobSet suspends its Jobs; one that goes on gives them its pod templates first. A Job that
-failed has all made anew, as often as `maxRestarts` says; the old ones go in the foreground. All complete: it is over.
+pods have too. A suspended JobSet suspends its Jobs; one that goes on merges its pod templates into theirs first, and
+takes nothing out of them (`support.jobsets.merged`). A Job that failed has all made anew, as often as `maxRestarts`
+says; the old ones go in the foreground. All complete: it is over.
 """
 
 import random
 from collections.abc import Iterator
 
 from support.history.server import ROLE, SET_UID, Json, Server, is_true, over, parent_of
+from support.jobsets import merged
 
 from crds.constants import JOB_SET_INDEX
 
@@ -57,7 +59,7 @@ class JobSets:
         return self._tell(owner, self.server.with_condition(status, "Suspended", "True"))
 
     def _go_on(self, owner: Json, status: Json, jobs: list[Json]) -> bool:
-        """The Jobs that are suspended get the pod templates of today and go on."""
+        """The Jobs that are suspended get what the pod templates of today add, and go on."""
         templates = {each["name"]: each["template"]["spec"]["template"] for each in owner["spec"]["replicatedJobs"]}
         for job in jobs:
             if over(job) or not job["spec"].get("suspend"):
@@ -66,7 +68,8 @@ class JobSets:
                 kept = {key: value for key, value in job["status"].items() if key != "startTime"}
                 job = self.server.store(job, {**job, "status": kept}, "jobset controller", "status")  # noqa: PLW2901
             labels = job["metadata"]["labels"]
-            spec = {**job["spec"], "suspend": False, "template": _labelled(templates[labels[ROLE]], labels)}
+            template = merged(job["spec"]["template"], templates[labels[ROLE]])
+            spec = {**job["spec"], "suspend": False, "template": template}
             self.server.store(job, {**job, "metadata": dict(job["metadata"]), "spec": spec}, "jobset controller")
             return True
         return is_true(status, "Suspended") and self._tell(

@@ -402,8 +402,7 @@ def test_starting_and_putting_back():
     body = pod_template.start(owner, admission, {"plain": plain}, KEYS)
     at = "/spec/replicatedJobs/1/template/spec/template/spec"
     assert body[0] == {"op": "test", "path": "/metadata/uid", "value": "u-js"}
-    assert {"op": "add", "path": f"{at}/nodeSelector", "value": {"zone": "z"}} in body
-    assert {"op": "remove", "path": f"{at}/schedulingGates"} in body
+    assert len(body) == 3, "its controller would merge what is added here into Jobs that keep it in another flavor"
     assert body[-1] == {"op": "add", "path": "/spec/suspend", "value": False}
     assert body[1] == {"op": "replace", "path": "/metadata/resourceVersion", "value": "1"}, "or somebody edited it"
     assert pod_template.stop(owner)[-1] == {"op": "add", "path": "/spec/suspend", "value": True}

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from support.owned import KEYS, make_admission, make_owner, slot_map
+from support.owned import KEYS, make_admission, make_owner, make_record, slot_map
 
 from crds.constants import GPU_LINK
 from crds.request import parse_request
 from kube.objects import ResourceFlavor, Toleration
 from ungater.jobs import pod_template
+from ungater.model.admission import PodSetAssignment
 from ungater.model.kueue_objects import PodSetUpdate
 
 SLOTS = slot_map(("b/r/n1", 2), ("b/r/n2", 2))
@@ -73,6 +74,24 @@ def test_labels_and_tolerations_of_flavors_without_a_topology_are_added():
     assert spec["template"]["spec"] == {"nodeSelector": {"disk": "fast"}, "tolerations": [mine, wanted]}
 
 
+def test_what_flavors_add_to_pods_behind_the_gate_is_left_to_the_patch_that_removes_it():
+    wanted = {"key": "dedicated", "operator": "Exists"}
+    owner = make_owner(suspend=True)
+    flavors = flavor("gpu", topology=True, tolerations=[wanted])
+    assert started(owner, make_admission(SLOTS, queue="q"), flavors) == {"suspend": False}
+    record = make_record(owner, slots=SLOTS, admission=make_admission(SLOTS, queue="q"))
+    more = pod_template.to_pods(record, "main", flavors, KEYS, ())
+    assert more.node_selector == {"disk": "fast"}
+    assert more.tolerations == [Toleration(key="dedicated", operator="Exists")]
+
+
+def test_the_flavor_that_the_pods_have_their_slots_in_says_last_what_nodes_are_called():
+    slots = slot_map(("b/r/n1", 4))
+    part = PodSetAssignment("main", 4, {"cpu": "gpu", "memory": "plain"}, {}, slots)
+    flavors = flavor("plain") | flavor("gpu", topology=True, labels={"disk": "none"})
+    assert pod_template.of_flavors(part, flavors).node_selector == {"disk": "none"}
+
+
 def test_pods_that_have_slots_and_no_gate_get_ours():
     other = {"name": "example.com/other"}
     owner = make_owner(suspend=True, gated=False, request={}, spec={"schedulingGates": [other]})
@@ -98,12 +117,14 @@ def test_what_was_added_is_taken_away_again_and_nothing_else():
     wanted = {"key": "dedicated", "operator": "Exists"}
     owner = make_owner(suspend=True, gated=False, request={}, spec=before)
     spec = json.loads(owner.pod_sets[0].raw)["spec"]
-    patch = pod_template.start(owner, make_admission(SLOTS, queue="q"), flavor("gpu", tolerations=[wanted]), KEYS)
+    admission = make_admission(None, queue="q", count=4)
+    patch = pod_template.start(owner, admission, flavor(tolerations=[wanted]), KEYS)
     after = merged(spec, patch["spec"]["template"]["spec"])
     assert after["nodeSelector"] == {"mine": "1", "disk": "fast"}
-    running = make_owner(suspend=True, gated=True, request={}, spec=after)
+    gates = [{"name": KEYS.gate}]
+    running = make_owner(suspend=True, request={}, spec={**after, "schedulingGates": gates})
     back = pod_template.restore(running, [{"name": "main", "count": 4, "template": {"spec": spec}}])
-    again = merged(after, back["spec"]["template"]["spec"])
+    again = merged({**after, "schedulingGates": gates}, back["spec"]["template"]["spec"])
     assert again == {key: value for key, value in spec.items() if value}, "an empty list of gates is none"
     assert pod_template.restore(owner, [{"name": "main", "count": 4, "template": {"spec": spec}}]) is None
 

@@ -4,6 +4,7 @@ import json
 
 from support.owned import KEYS, LEVELS, make_pod
 
+from kube.objects import Toleration
 from ungater.model.pod_slots import Slot
 from ungater.model.ungate_patch import UngatePatches
 
@@ -79,3 +80,31 @@ def test_a_pod_s_own_annotations_come_beside_those_of_its_slice():
     assert first["metadata"] == {"uid": "uid-p1", "annotations": {**shared, **own}}
     assert second["metadata"] == {"uid": "uid-p2", "annotations": shared}
     assert first["spec"] == second["spec"]
+
+
+TAINTED = Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule")
+
+
+def test_what_its_flavor_says_of_nodes_goes_onto_the_pod_also_where_the_last_level_is_no_host():
+    patches = UngatePatches(
+        KEYS, "job-train-x", "main", ("block", "rack"), {"pool": "reserved"}, tolerations=(TAINTED,)
+    )
+    mine = {
+        "key": "node.kubernetes.io/not-ready",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": 300,
+    }
+    patch = json.loads(patches.body(make_pod(spec={"tolerations": [mine]}), Slot(("b1", "r2"), 4)))
+    assert patch["spec"]["nodeSelector"] == {"pool": "reserved", "block": "b1", "rack": "r2"}
+    added = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+    assert patch["spec"]["tolerations"] == [mine, added], "Kubernetes takes a list that has all that were there"
+
+
+def test_a_toleration_that_the_pod_has_is_not_added_again():
+    patches = UngatePatches(KEYS, "job-train-x", "main", LEVELS, tolerations=(TAINTED,))
+    tolerating = make_pod(
+        spec={"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]}
+    )
+    assert "tolerations" not in json.loads(patches.body(tolerating, SLOT))["spec"]
+    assert "tolerations" in json.loads(patches.body(make_pod(), SLOT))["spec"], "each pod by what it has"

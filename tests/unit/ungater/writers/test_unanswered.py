@@ -7,6 +7,7 @@ from support.owned import KEYS, make_pod, make_record
 
 from clock import SYSTEM
 from ungater.guard import Guard
+from ungater.jobs.pod_template import Added
 from ungater.metrics import Metrics
 from ungater.writers.pods import PodWriter
 
@@ -28,7 +29,7 @@ async def test_it_is_not_quiet_while_the_api_server_has_yet_to_answer():
     writer = PodWriter(
         client,
         KEYS,
-        {},
+        lambda _entry, _pod_set: Added(),
         concurrency=1,
         timeout=5.0,
         requeue=lambda _key, _after: None,
