@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from kube import objects
 from kube.informer import Event
+from kube.pods.resizes import given_otherwise
 from ungater.cache.core import Core
 from ungater.cache.held.charges import Charges
 from ungater.cache.held.left_pods import LeftPods
@@ -189,6 +190,7 @@ def _charged_alike(old: objects.Pod, new: objects.Pod) -> bool:
         and old.metadata.annotations == new.metadata.annotations
         and old.status.resource_claim_statuses == new.status.resource_claim_statuses
         and old.status.extended_resource_claim_status == new.status.extended_resource_claim_status
+        and (old.status is new.status or given_otherwise(old) == given_otherwise(new))
     )
 
 
