@@ -95,7 +95,7 @@ def _shrink(  # noqa: PLR0917  (what is to be left of whom, and the clock)
     others = sum(entry.admitted(other.name) for other in entry.job.pod_sets if other is not pod_set)
     if count or others or entry.growing:
         return [Shrink(slots, count, pod_set.name, asks)]
-    if entry.job.queue:
-        return []  # it ends soon, or keeps its quota for the pods to come
+    if entry.job.queue and entry.job.full:
+        return []  # all its pods have finished: it ends soon. Or it keeps its quota for the pods to come
     message = "the job asks for no pods now (parallelism 0)"
     return [Release(names.nothing_held(Reason.PENDING, message))]

@@ -1,5 +1,6 @@
 """What is decided about a job: state in, instructions out."""
 
+import msgspec
 import pytest
 from support.owned import KEYS, context, make_admission, make_known, make_owner, make_pod, make_record, slot_map
 
@@ -251,10 +252,21 @@ def test_a_slot_that_a_pod_is_sent_to_at_the_same_look_is_not_given_back():
     assert [(slot.values, slot.count) for slot in shrink.slots.slots] == [(SLOTS.slots[ungate.index].values, 1)]
 
 
-def test_no_pods_at_all_release_the_workload():
-    record = make_record(make_owner(parallelism=0), slots=SLOTS, shrink_at=NOW)
+@pytest.mark.parametrize("labels", [{}, {KEYS.queue_name: "team"}], ids=["free", "queued"])
+def test_no_pods_at_all_release_the_workload(labels):
+    record = make_record(make_owner(parallelism=0, labels=labels), slots=SLOTS, shrink_at=NOW)
+    admitted = msgspec.structs.replace(true(ADMITTED), last_transition_time="2026-11-21T00:00:00Z")
+    record.observed = make_known(record.job, slots=SLOTS, conditions=[admitted])
     (release,) = of(i.Release, run(record))
     assert {w.type: w.status for w in release.wanted} == {QUOTA_RESERVED: False, ADMITTED: False}
+
+
+def test_a_queued_job_whose_pods_have_all_finished_keeps_its_quota_until_it_is_over():
+    owner = make_owner(parallelism=2, completions=2, labels={KEYS.queue_name: "team"}, status={"succeeded": 2})
+    record = make_record(owner, slots=SLOTS, shrink_at=NOW)
+    admitted = msgspec.structs.replace(true(ADMITTED), last_transition_time="2026-11-21T00:00:00Z")
+    record.observed = make_known(record.job, slots=SLOTS, conditions=[admitted])
+    assert of(i.Release, run(record)) == []
 
 
 def test_a_suspended_job_gives_everything_back_and_says_so():
