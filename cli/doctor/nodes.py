@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise
 
 from cli.doctor.findings import Finding, error, warning
+from cli.doctor.hostnames import shared_host_names
 from cli.topology.known import UNIQUE, wider
 from cli.topology.odd import odd_one
 from cli.topology.survey import Labelled, labelled, listed, nesting, with_verb
@@ -46,6 +47,7 @@ def findings(seen: Seen) -> Iterator[Finding]:
     yield from _overlaps(flavors, nodes)
     yield from _names(flavors)
     yield from _outside(flavors, nodes)
+    yield from shared_host_names(nodes)
     yield from _insides(seen, flavors, nodes)
 
 

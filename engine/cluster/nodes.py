@@ -21,7 +21,7 @@ from engine.cluster.shared_volumes import SharedVolumes
 from engine.cluster.tree import Path, Tree
 from engine.devices.ledger import DeviceLedger
 from engine.devices.node_counts import NodePlaces
-from engine.model import Flavor, Node
+from engine.model import HOSTNAME_LABEL, Flavor, Node
 from engine.numa.node_zones import Reserved
 from engine.numa.score import ZoneScore
 from engine.numa.zone_ledger import NumaLedger
@@ -97,6 +97,7 @@ class Nodes:
         self.known: dict[str, Node] = {}
         self.view: Mapping[str, Node] = MappingProxyType(self.known)
         self._labelled: dict[str, int] = {}  # by label key: how many nodes have it
+        self._hosts: dict[str, set[str]] = {}  # by host name (`HOSTNAME_LABEL`): the nodes that have it
         self._unlabelled = LabelColumn(0)
         self._nameless = 0  # records that nothing needs any more, since they were last dropped
         self.flavors: dict[str, Flavor] = {}
@@ -131,7 +132,9 @@ class Nodes:
             self.table.set_status(record.index, node)
         if old is None or (old.labels, old.features) != (node.labels, node.features):
             self._count_labels(record, old, node)
+            others = self._count_hosts(node.name, old, node)
             self._set_labels(record, node)
+            self._set_paths_of(others)
             self.devices.node_changed(node.name)
         elif old.allocatable != node.allocatable and _published(old) != _published(node):
             self.devices.node_changed(node.name)
@@ -153,7 +156,37 @@ class Nodes:
 
     def _set_labels(self, record: NodeRecord, node: Node) -> None:
         self.table.set_labels(record.index, _columns(node))
-        paths = {name: path for name, flavor in self.flavors.items() if (path := path_in(flavor, node)) is not None}
+        self._set_paths(record, node)
+
+    def _count_hosts(self, name: str, old: Node | None, new: Node | None) -> list[str]:
+        """Note which nodes have which host name; returns the others that share it from now on, or no more."""
+        changed: list[str] = []
+        before, after = (node.labels.get(HOSTNAME_LABEL, "") if node is not None else "" for node in (old, new))
+        for host, names in ((host, self._hosts.setdefault(host, set())) for host in {before, after} - {""}):
+            names.discard(name)
+            changed += names if len(names) == 1 and before != after else ()
+            if host == after:
+                names.add(name)
+            if not names:
+                del self._hosts[host]
+        return changed
+
+    def namesakes(self, node: Node) -> list[str]:
+        """The other nodes with its host name: a node selector for it would lead to any of them."""
+        return sorted(self._hosts.get(node.labels.get(HOSTNAME_LABEL, ""), set()) - {node.name})
+
+    def _path_in(self, flavor: Flavor, node: Node) -> Path | None:
+        """As `path_in`; None also where the flavor's hosts are told by a host name that is that of other nodes too."""
+        return None if HOSTNAME_LABEL in flavor.levels and self.namesakes(node) else path_in(flavor, node)
+
+    def _set_paths_of(self, names: Iterable[str]) -> None:
+        for name in names:
+            if (node := self.known.get(name)) is not None:
+                self._set_paths(self.by_name[name], node)
+
+    def _set_paths(self, record: NodeRecord, node: Node) -> None:
+        found = ((name, self._path_in(flavor, node)) for name, flavor in self.flavors.items())
+        paths = {name: path for name, path in found if path is not None}
         if paths != record.paths:
             self.moved |= bool(record.paths)
             record.belong(paths)
@@ -168,6 +201,7 @@ class Nodes:
             record.vanish()
             self.table.clear(record.index)
             self._count_labels(record, node, None)
+            self._set_paths_of(self._count_hosts(name, node, None))
             self.devices.node_changed(name)
         return node
 
@@ -194,7 +228,7 @@ class Nodes:
 
     def _assign(self, name: str, flavor: Flavor | None) -> None:
         for record in self.at:
-            path = path_in(flavor, record.node) if flavor is not None and record.node is not None else None
+            path = self._path_in(flavor, record.node) if flavor is not None and record.node is not None else None
             record.keys.pop(name, None)
             if path is None:
                 record.paths.pop(name, None)
@@ -313,9 +347,9 @@ class Nodes:
         return Tree(flavor, [r.name for r in records], [r.paths[flavor.name] for r in records], index)
 
     def outside(self, flavor: Flavor) -> Iterator[Node]:
-        """Nodes the flavor selects that lack one of its level labels."""
+        """Nodes the flavor selects that lack one of its level labels, or share their host name with others."""
         for node in self.known.values():
-            if selected(flavor, node) and path_in(flavor, node) is None:
+            if selected(flavor, node) and self._path_in(flavor, node) is None:
                 yield node
 
 

@@ -1,6 +1,10 @@
-"""Nodes that a flavor selects and that lack the label of a level: they take no pods, and somebody should know."""
+"""Nodes that a flavor selects and that lack the label of a level: they take no pods, and somebody should know.
 
-from collections.abc import Iterator
+So do nodes whose host name is that of another node too, where it is a level: a pod that is sent to one of them may come
+to the other.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -8,7 +12,7 @@ import numpy as np
 
 from engine.cluster.filters import NodeFilter
 from engine.cluster.state import ClusterState
-from engine.model import Flavor, Node, PodSet
+from engine.model import HOSTNAME_LABEL, Flavor, Node, PodSet
 
 NAMED: Final = 3  # nodes in a message
 
@@ -27,7 +31,11 @@ def unlabeled(state: ClusterState, flavor: str) -> tuple[Unlabeled, ...]:
     known = state.flavors.get(flavor)
     if known is None:
         return ()
-    found = (Unlabeled(node.name, missing(known, node)) for node in state.cluster.outside(known))
+    cluster = state.cluster
+    found = (
+        Unlabeled(node.name, missing(known, node) or _shared(node, cluster.namesakes(node)))
+        for node in cluster.outside(known)
+    )
     return tuple(sorted(found, key=lambda one: one.node))
 
 
@@ -54,6 +62,12 @@ def _fitting(state: ClusterState, flavor: str, pod_set: PodSet) -> Iterator[Unla
 def missing(flavor: Flavor, node: Node) -> tuple[str, ...]:
     """The levels of a flavor whose label a node lacks."""
     return tuple(level for level in flavor.levels if not node.labels.get(level))
+
+
+def _shared(node: Node, others: Sequence[str]) -> tuple[str, ...]:
+    """What a node lacks whose host name is that of others too."""
+    more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+    return (f"a {HOSTNAME_LABEL} of its own: {node.labels[HOSTNAME_LABEL]} is also that of {others[0]}{more}",)
 
 
 def in_words(found: tuple[Unlabeled, ...]) -> str:

@@ -14,7 +14,7 @@ from engine.cluster.filters import Mask
 from engine.cluster.fit_counts import CountedShape, Counts, known_shape
 from engine.cluster.state import ClusterState
 from engine.cluster.tree import Tree
-from engine.model import PodSet, Policy
+from engine.model import HOSTNAME_LABEL, PodSet, Policy
 from engine.placement.choose import Chooser
 from engine.placement.numa.alignment import Alignment
 from engine.placement.numa.numa_preference import Inner
@@ -186,9 +186,11 @@ class Fit:
 def _no_nodes(state: ClusterState, tree: Tree) -> str:
     flavor = tree.flavor
     labels = ", ".join(f"{key}={value}" for key, value in flavor.node_labels.items()) or "any labels"
-    lacking = [node.name for node in state.cluster.outside(flavor)]
+    lacking = [*state.cluster.outside(flavor)]
     if not lacking:
         return f"flavor {flavor.name}: no node has {labels}"
     levels = ", ".join(flavor.levels)
     text = f"flavor {flavor.name}: {len(lacking)} nodes have {labels}, but none has all level labels ({levels})"
-    return f"{text}; one of them is {lacking[0]}"
+    others = state.cluster.namesakes(lacking[0])
+    why = f", whose {HOSTNAME_LABEL} is also that of {others[0]}" if others else ""
+    return f"{text}; one of them is {lacking[0].name}{why}"

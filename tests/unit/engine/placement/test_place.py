@@ -195,11 +195,11 @@ def test_a_slice_is_a_domain_of_the_last_level_and_names_its_nodes():
     assert (part.values, part.count, part.nodes) == (("b1", "r1"), 5, (("n0", 3), ("n1", 2)))
 
 
-def test_two_nodes_with_one_hostname_label_are_two_nodes():
+def test_two_nodes_with_one_hostname_label_are_two_nodes_where_it_is_no_level():
     nodes = [make_node("a", gpu=3, labels={HOST: "same"}), make_node("b", gpu=3, labels={HOST: "same"})]
-    state = make_state(nodes)
-    assert isinstance(ask(state, make_pod_set(2, gpu=3, level=HOST)), Placement)
-    assert isinstance(ask(state, make_pod_set(1, gpu=4, level=HOST)), Refusal)
+    state = make_state(nodes, make_flavor(levels=(BLOCK, RACK)))
+    assert isinstance(ask(state, make_pod_set(2, gpu=3)), Placement)
+    assert isinstance(ask(state, make_pod_set(1, gpu=4)), Refusal)
 
 
 # -- several pod sets -----------------------------------------------------------------------------------------
