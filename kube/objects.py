@@ -433,12 +433,13 @@ class DisruptionMode(Struct, frozen=True):
 
 
 class GroupTerms(Struct, frozen=True):
-    """What a PodGroup says, or a Job's spec.scheduling (Kubernetes 1.37)."""
+    """What a PodGroup says, or a Job's spec.scheduling (Kubernetes 1.37), which has no priority."""
 
     scheduling_policy: GroupPolicy | None = None
     scheduling_constraints: GroupConstraints | None = None
     disruption_mode: DisruptionMode | None = None
     resource_claims: tuple[dict[str, Any], ...] | None = None
+    priority: int | None = None
 
 
 class PodGroup(Object, frozen=True):

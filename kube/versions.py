@@ -20,6 +20,7 @@ class SchedulerRules:
     reads_status: bool = True  # a pod's containers count with what their statuses say (InPlacePodVerticalScaling)
     reads_pod_status: bool = True  # so does the pod as a whole (InPlacePodLevelResourcesVerticalScaling)
     compares_sums: bool = True  # asked for, given and actuated are summed first, and the largest sum counts
+    compares_priority: bool = True  # all pods of a PodGroup must have its priority
     reads_features: bool = True  # a node must declare the features that a pod needs (NodeDeclaredFeatures)
 
 
@@ -45,5 +46,6 @@ def scheduler_rules(version: str) -> SchedulerRules:
         reads_status=minor >= (1, 33),
         reads_pod_status=minor >= (1, 36),
         compares_sums=minor >= (1, 37),
+        compares_priority=minor >= (1, 37),
         reads_features=minor >= (1, 36),
     )

@@ -130,7 +130,7 @@ class Cache:
         self.left_pods = left = LeftPods(core, quota)
         self.admissions = Admissions(core, self.reservations, self.pod_sets, charges, left, self._gives_back)
         self.named_groups = named = NamedGroups(self.entries.get, core.enqueue)
-        self.views = JobViews(core, self.admissions, volumes, devices, named, view)
+        self.views = JobViews(core, self.admissions, volumes, devices, named, priorities, view)
         self.pod_groups = groups = PodGroups(core, self.views, named, batch_seconds)
         self.pods = PodEvents(core, groups, charges, left, named, batch_seconds)
         self.jobs = JobEvents(core, self.views, groups, self.pods, charges=charges, left_pods=left)
@@ -138,7 +138,9 @@ class Cache:
         self.volumes = VolumeEvents(core, self.nodes, charges, volumes, self.pods.delay)
         self.devices = DeviceEvents(core, devices, charges)
         self.workloads = WorkloadEvents(core, self.admissions, groups)
-        self.classes = ClassEvents(core, classes, self.reservations.class_changed, charges.note_outside)
+        self.classes = ClassEvents(
+            core, classes, self.reservations.class_changed, charges.note_outside, self.views.review_grouped
+        )
         self.config = ConfigEvents(core, self.reservations.forget_namespace, self.views.review_all)
         self.doubts = Doubts(clock.monotonic)
         times = life or LifeRules(), missing_pods or MissingPods(), patience

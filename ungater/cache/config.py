@@ -43,6 +43,10 @@ class PriorityClasses:
         """The priority of a job's pods, as kube-scheduler compares them."""
         return self._value(owner.priority_class)
 
+    def of_spec(self, spec: objects.PodSpec) -> int:
+        """The priority of pods of this spec: it says it, or will once the API server has made a pod of it."""
+        return self._value(spec.priority_class_name) if spec.priority is None else spec.priority
+
     def added(self, owned: PodSetView) -> Additions:
         """What others add to the pods of a pod set."""
         return owned.added.at(self._value(owned.template.spec.priority_class_name))
@@ -55,7 +59,7 @@ class ClassEvents:
     """What the event of a priority class changes: its value counts for jobs that are looked at from now on.
 
     ``class_changed``: told at once of each job, and ``note_outside`` of each pod, where a class says otherwise who is
-    evicted, or for whom.
+    evicted, or for whom. ``value_changed``: called where pods may have another priority.
     """
 
     def __init__(
@@ -64,15 +68,19 @@ class ClassEvents:
         rules: ClassRules,
         class_changed: Callable[[WorkloadEntry], None],
         note_outside: Callable[[objects.Pod], None],
+        value_changed: Callable[[], None],
     ) -> None:
         self.rules = rules
         self._core = core
         self._class_changed = class_changed
         self._note_outside = note_outside
+        self._value_changed = value_changed
 
     def on_class(self, event: Event[objects.PriorityClass]) -> None:
         """A PriorityClass came, changed or went."""
         self._say(self.rules.of_pods, event)
+        if self._core.live and (event.old is None or event.new is None or event.old.value != event.new.value):
+            self._value_changed()
 
     def on_workload_class(self, event: Event[objects.PriorityClass]) -> None:
         """A WorkloadPriorityClass came, changed or went."""

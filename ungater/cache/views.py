@@ -7,12 +7,13 @@ from operator import attrgetter
 from crds.names import longer_name
 from engine.model import Node
 from kube import objects
+from ungater.cache.config import PriorityClasses
 from ungater.cache.core import Core
 from ungater.cache.held.admissions import Admissions
 from ungater.cache.held.device_claims import DeviceClaims
 from ungater.cache.held.pod_volumes import PodVolumes
 from ungater.cache.owners import NamedGroups
-from ungater.jobs.native_groups import with_groups
+from ungater.jobs.native_groups import groups_of, with_groups
 from ungater.jobs.pod_group import GONE, mark_of
 from ungater.model.job_view import JobView, PodSetView
 from ungater.model.workload_entry import WorkloadEntry
@@ -36,6 +37,7 @@ class JobViews:
         volumes: PodVolumes,
         devices: DeviceClaims,
         groups: NamedGroups,
+        priorities: PriorityClasses,
         view: View | None,
     ) -> None:
         self._state = core.state
@@ -49,6 +51,7 @@ class JobViews:
         self._devices = devices
         self._groups = groups
         self._keys = core.keys
+        self._priority_of = priorities.of_spec if core.scheduler.compares_priority else None
         self._gated_orphans = core.entries.gated_orphans
         self._names = core.level_names
         self._guard = core.guard
@@ -57,12 +60,18 @@ class JobViews:
     def seen(self, own: JobView) -> JobView:
         """A job as everything here is to look at it."""
         find = self._stores.native_group if self._stores.reads_groups() else None
-        own = with_groups(own.named(self._names), find, self._keys)
+        own = with_groups(own.named(self._names), find, self._keys, self._priority_of)
         return own if self._view is None else self._view(own, self._entries.get(own.id), self._state.nodes)
 
     def review_all(self) -> None:
         """Look at all jobs anew, for what they ask for may mean something else now."""
         for entry in tuple(self._entries.values()):
+            with self._guard("workload", entry.key):
+                self.review(entry.id)
+
+    def review_grouped(self) -> None:
+        """Look anew at those whose pods name a PodGroup: a class may have given them another priority."""
+        for entry in [one for one in self._entries.values() if groups_of(one.job)]:
             with self._guard("workload", entry.key):
                 self.review(entry.id)
 

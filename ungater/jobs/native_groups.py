@@ -5,6 +5,8 @@ Rules
 - ``minCount`` is how many pods kube-scheduler places at once, and none before. So of an owner whose pods alone tell how
   many there are, so many are waited for; one that is to have fewer is refused, as none of its pods would ever run.
 - ``disruptionMode: all``: its pods are evicted together or not at all.
+- All pods of a group must have its priority from Kubernetes 1.37 on (``validatePodGroup`` of kube-scheduler), and one
+  scheduler; else none of them is ever bound. A group without a class, and without a default one, has priority 0.
 - A group that is not there, or that has claims of its own, keeps a job waiting: kube-scheduler lets no pod of it go, or
   gives it devices that are not counted here.
 - All this is about jobs that wait for a place. One that has a place keeps it, whatever somebody does to its group.
@@ -17,10 +19,12 @@ from crds.constants import EVICT_BY, SLICE, Keys
 from crds.native_groups import JOB_SCHEDULING, agreed
 from crds.request import JOB_PATH, RequestError
 from engine.reasons import Reason
-from kube.objects import GroupTerms, PodGroup
+from kube.objects import GroupTerms, PodGroup, PodSpec
 from ungater.model.job_view import JOB, JOB_SET, JobView, PodSetView
 
 Find = Callable[[str], PodGroup | None]  # by ``namespace/name``
+PriorityOf = Callable[[PodSpec], int]
+_SCHEDULER = "default-scheduler"
 _MIN_COUNT = "schedulingPolicy.gang.minCount"
 
 
@@ -30,17 +34,17 @@ def groups_of(job: JobView) -> frozenset[str]:
     return frozenset(f"{job.namespace}/{name}" for name in names if name)
 
 
-def with_groups(job: JobView, find: Find | None, keys: Keys) -> JobView:
+def with_groups(job: JobView, find: Find | None, keys: Keys, priority_of: PriorityOf | None) -> JobView:
     """The job with what its groups say; what keeps it from being placed with them is its ``held_off``.
 
-    ``find``: None where no groups are read.
+    ``find``: None where no groups are read. ``priority_of``: pods of a spec; None where kube-scheduler compares none.
     """
     if job.scheduling is None and not any(one.template.spec.pod_group for one in job.pod_sets):
         return job
     held_off: RequestError | None = None
     for said in _said(job, find):
         try:
-            job = _applied(job, said, keys)
+            job = _applied(job, said, keys, priority_of)
         except RequestError as error:
             held_off = held_off or error
     return replace(job, held_off=held_off)
@@ -90,7 +94,7 @@ def _said(job: JobView, find: Find | None) -> Iterator[_Said]:
         yield _Said(f"PodGroup {name}: spec", found.spec if found is not None else None, tuple(pod_sets))
 
 
-def _applied(job: JobView, said: _Said, keys: Keys) -> JobView:
+def _applied(job: JobView, said: _Said, keys: Keys, priority_of: PriorityOf | None) -> JobView:
     """Raises RequestError."""
     if said.terms is None:
         name = said.path.partition(":")[0]
@@ -100,6 +104,8 @@ def _applied(job: JobView, said: _Said, keys: Keys) -> JobView:
         text = f"{said.path}.resourceClaims: devices of claims that a whole PodGroup has are not counted"
         raise RequestError(Reason.RESOURCE_CLAIMS_NOT_COUNTED, f"{said.path}.resourceClaims", "", text)
     mine = [one for one in job.pod_sets if one.name in said.pod_sets]
+    if said.path != JOB_SCHEDULING:  # the group that is made of it gets the class of the Job's pods
+        _check_alike(mine, said, priority_of)
     if said.level:
         job = _placed(job, mine, said)
     _check_count(job, mine, said, keys)
@@ -121,6 +127,29 @@ def _placed(job: JobView, mine: Sequence[PodSetView], said: _Said) -> JobView:
         requests = {name: replace(one, group=f"podgroup-{mine[0].name}") for name, one in requests.items()}
     pod_sets = [replace(one, request=requests[one.name]) if one.name in requests else one for one in job.pod_sets]
     return replace(job, pod_sets=tuple(pod_sets))
+
+
+def _check_alike(mine: Sequence[PodSetView], said: _Said, priority_of: PriorityOf | None) -> None:
+    """Raises RequestError where kube-scheduler would never bind these pods together."""
+    group = (said.terms.priority if said.terms is not None else None) or 0
+    for one in mine:
+        spec = one.template.spec
+        if priority_of is not None and (priority := priority_of(spec)) != group:
+            named = f' (priorityClassName "{spec.priority_class_name}")' if spec.priority_class_name else ""
+            text = (
+                f"{said.path}.priority: {group}: the pods of pod set {one.name} have priority {priority}{named}, and "
+                "kube-scheduler binds no pods of another priority than that of their PodGroup: give both the same "
+                "priorityClassName"
+            )
+            raise RequestError(Reason.CONTRADICTING_REQUESTS, f"{said.path}.priority", str(group), text)
+    schedulers = sorted({one.template.spec.scheduler_name or _SCHEDULER for one in mine})
+    if len(schedulers) > 1:
+        name = said.path.partition(":")[0]
+        text = (
+            f"spec.schedulerName: pods of {name} name {' and '.join(schedulers)}, and kube-scheduler binds none of a "
+            "PodGroup whose pods name several: give all of them one"
+        )
+        raise RequestError(Reason.CONTRADICTING_REQUESTS, "spec.schedulerName", schedulers[1], text)
 
 
 def _check_count(job: JobView, mine: Sequence[PodSetView], said: _Said, keys: Keys) -> None:

@@ -1,5 +1,7 @@
 """What PodGroups of Kubernetes itself and spec.scheduling say of a job, beside its own annotations."""
 
+import dataclasses
+
 import msgspec
 import pytest
 from msgspec.structs import replace
@@ -10,13 +12,18 @@ from engine.model import Policy
 from engine.reasons import Reason
 from kube.objects import GroupTerms, Pod, PodGroup
 from ungater.jobs.job import owner_of
-from ungater.jobs.native_groups import groups_of, with_groups
+from ungater.jobs.native_groups import groups_of
+from ungater.jobs.native_groups import with_groups as with_groups_of
 from ungater.jobs.pod_group import owner_key, owner_of_pods
 
 RACK, BLOCK = "rack", "block"
 IN_GROUP = {"schedulingGroup": {"podGroupName": "ring"}}
 UNCONSTRAINED = {KEYS.unconstrained: "true"}
 MOST = 2**31 - 1
+
+
+def with_groups(view, find, keys, priority_of=lambda spec: spec.priority or 0):
+    return with_groups_of(view, find, keys, priority_of)
 
 
 def terms(level="", least=0, mode="", claims=()):
@@ -213,3 +220,51 @@ def test_pods_of_one_workload_are_of_one_native_group():
     view = of_pods(pod("a", labels=labels), pod("b", labels=labels, named="other"))
     assert view.wrong.reason is Reason.INVALID_REQUEST
     assert "differ in what they ask for" in str(view.wrong)
+
+
+# -- all pods alike: validatePodGroup of kube-scheduler 1.37 -----------------------------------------------------------
+
+HIGH = {**IN_GROUP, "priorityClassName": "high"}
+
+
+def valued(spec):
+    """Class high has 1000; there is no default class."""
+    return spec.priority if spec.priority is not None else {"high": 1000}.get(spec.priority_class_name, 0)
+
+
+def of_priority(priority):
+    made = group()
+    return {"ns/ring": replace(made, spec=replace(made.spec, priority=priority))}.get
+
+
+@pytest.mark.parametrize(("spec", "priority"), [(HIGH, 1000), (IN_GROUP, None), (IN_GROUP, 0)])
+def test_pods_of_the_priority_of_their_group_are_placed(spec, priority):
+    assert with_groups(job(UNCONSTRAINED, spec=spec), of_priority(priority), KEYS, valued).held_off is None
+
+
+@pytest.mark.parametrize(("spec", "priority"), [(HIGH, None), (HIGH, 0), (IN_GROUP, 1000)])
+def test_pods_of_another_priority_than_their_group_wait_in_1_37(spec, priority):
+    """kube-scheduler 1.37.1 never binds them: "got 1000 and 0", condition PodGroupInitiallyScheduled SchedulerError."""
+    view = job(UNCONSTRAINED, spec=spec)
+    held = with_groups(view, of_priority(priority), KEYS, valued).held_off
+    assert (held.reason, held.field) == (Reason.CONTRADICTING_REQUESTS, "PodGroup ring: spec.priority")
+    theirs = 1000 if spec is HIGH else 0
+    assert f"PodGroup ring: spec.priority: {priority or 0}: the pods of pod set main have priority {theirs}" in str(
+        held
+    )
+    assert with_groups(view, of_priority(priority), KEYS, None).held_off is None, "1.36 compares none"
+
+
+def test_the_group_that_is_made_of_a_jobs_spec_scheduling_gets_the_class_of_its_pods():
+    view = job(UNCONSTRAINED, says=terms(), spec={"priorityClassName": "high"})
+    assert with_groups(view, None, KEYS, valued).held_off is None
+
+
+def test_pods_of_a_group_that_name_several_schedulers_wait():
+    view = grouped(UNCONSTRAINED)
+    (main,) = view.pod_sets
+    spec = replace(main.template.spec, scheduler_name="other")
+    other = dataclasses.replace(main, name="workers", template=replace(main.template, spec=spec))
+    held = with_groups(dataclasses.replace(view, pod_sets=(main, other)), found(), KEYS).held_off
+    assert (held.reason, held.field) == (Reason.CONTRADICTING_REQUESTS, "spec.schedulerName")
+    assert "default-scheduler and other" in str(held)
