@@ -15,6 +15,7 @@ Rules
 
 from collections.abc import Iterator
 from enum import StrEnum
+from math import inf
 from typing import Final
 
 import msgspec
@@ -99,7 +100,8 @@ class Life(_Struct, frozen=True):
     ``outcome``: Succeeded or Failed once its job ended. ``bound``: its pods that hold room on a node. ``started``: its
     job was unsuspended since it was admitted. ``wanted`` and ``ready`` count pods, finished ones as ready.
     ``unready_at``: since when not all are ready, where they were. ``lost_at``: since when pods of lost nodes have no
-    place. ``executed``: seconds it was admitted before its last eviction. ``most_execution``: how long it may run.
+    place. ``ending_until``: until when its gates were kept as pods of its PodGroup ended; inf while some do.
+    ``executed``: seconds it was admitted before its last eviction. ``most_execution``: how long it may run.
     ``pause``: seconds for which it stays away after an eviction that is not its own trouble (SchedulerRefused).
     """
 
@@ -122,6 +124,7 @@ class Life(_Struct, frozen=True):
     requeues: int = 0
     requeue_at: float | None = None
     lost_at: float | None = None
+    ending_until: float = 0.0
     executed: float = 0.0
     most_execution: float | None = None
     pause: float = 0.0
@@ -321,13 +324,13 @@ def _deadlines(
     life: Life, rules: LifeRules, admitted_at: float, *, all_ready: bool
 ) -> Iterator[tuple[float, tuple[Instruction, ...]]]:
     """(when, what is to be done then)."""
-    if not all_ready:
+    if not all_ready and life.ending_until < inf:  # pods that kube-scheduler would not bind yet are late for nobody
         again = life.unready_at is not None or life.ready_at is not None
         since = life.unready_at if life.unready_at is not None else life.ready_at if again else admitted_at
         limit = rules.recovery_timeout if again else rules.ready_timeout
         if limit is not None and since is not None:
             text = f"{life.ready} of {life.wanted} pods were ready after {limit:g} seconds"
-            yield since + limit, (Evict(reason=Reason.PODS_READY_TIMEOUT, message=text),)
+            yield max(since, life.ending_until) + limit, (Evict(reason=Reason.PODS_READY_TIMEOUT, message=text),)
     if life.lost_at is not None and rules.replacement is not None:
         text = f"pods of lost nodes had no other place for {rules.replacement:g} seconds"
         yield life.lost_at + rules.replacement, (Evict(reason=Reason.REPLACEMENT_TIMEOUT, message=text),)

@@ -52,10 +52,12 @@ class PodEvents:
         self._batch = batch
 
     def _group_changes(self, old: objects.Pod | None, new: objects.Pod | None) -> None:
-        """Whoever names the PodGroup of a pod may be held up by it no more: it is gone, or no gate holds it."""
-        if old is None or not old.spec.pod_group or not is_gated(old, self._keys.gate):
+        """Whoever names the PodGroup of a pod may be held up by it no more: no gate holds it, or it has ended."""
+        if old is None or not old.spec.pod_group:
             return
-        if new is None or not is_gated(new, self._keys.gate):
+        ends = old.metadata.deletion_timestamp is not None and not finished(old)
+        gated = is_gated(old, self._keys.gate)
+        if (gated and (new is None or not is_gated(new, self._keys.gate))) or (ends and (new is None or finished(new))):
             for uid in self._named_groups.naming(f"{old.metadata.namespace}/{old.spec.pod_group}"):
                 self._enqueue(uid, LEAST_BATCH)
 

@@ -146,8 +146,8 @@ class Executor:
                 self._pods.delete(entry, pod, at_once=at_once)
             case LoseTurns(pods):
                 cache.in_flight.lose_turns(entry, pods)
-            case HoldUp(since):
-                entry.hold_up(since)
+            case HoldUp(since, ending):
+                entry.hold_up(since, ending=ending, now=self._clock.now())
             case ShrinkLater():
                 entry.shrink(self._clock.monotonic() + SHRINK_AFTER)
                 self._requeue(entry.id, SHRINK_AFTER)

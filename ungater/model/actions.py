@@ -66,9 +66,13 @@ class DoubtNamespace(_Instruction, frozen=True):
 
 
 class HoldUp(_Instruction, frozen=True):
-    """Pods with a place are held up for others of their PodGroup, ``since`` then; None: they are no more."""
+    """Pods with a place are held up for others of their PodGroup, ``since`` then; None: they are no more.
+
+    ``ending``: for pods that end and still have a node.
+    """
 
     since: float | None
+    ending: bool = False
 
 
 class Release(_Instruction, frozen=True):

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 from engine.kubelet.machine import NumaPlacement, PodShape
 from engine.model import Amounts
@@ -146,6 +147,7 @@ class WorkloadEntry:
     refused_at: float = 0.0
     removing: bool = False  # the removal of its Workload was begun: it may be gone though nobody heard of it
     held_up_since: float | None = None  # since when pods wait for others of their PodGroup, on the monotonic clock
+    ending_until: float = 0.0  # until when some of those were pods that end, since the epoch; inf while there are any
     bare_since: float | None = None  # since when an owner that is known by its pods has none, on the monotonic clock
     failures: int = 0  # in a row, for the backoff
     noted: set[str] = field(default_factory=set)  # events that are worth saying once
@@ -187,9 +189,16 @@ class WorkloadEntry:
         self.late = {**self.late, **counts}
         self.came = {name: one.given_up() if name in counts else one for name, one in (self.came or {}).items()}
 
-    def hold_up(self, since: float | None) -> None:
-        """Pods with a place wait for others of their PodGroup; None: they do no more."""
+    def hold_up(self, since: float | None, *, ending: bool, now: float) -> None:
+        """Pods with a place wait for others of their PodGroup, that may be ``ending``; None: they do no more.
+
+        ``now``: seconds since the epoch.
+        """
         self.held_up_since = since
+        if ending:
+            self.ending_until = inf
+        elif self.ending_until == inf:
+            self.ending_until = now
 
     def lack_pods(self, now: float) -> float:
         """Its owner has no pods; returns for how many seconds."""
@@ -288,7 +297,7 @@ class WorkloadEntry:
         self.shrink_at, self.closing = None, False
         self.admission, self.grant, self.slots_in = None, None, {}
         self.lost, self.lost_at, self.asked = {}, None, {}
-        self.evict, self.started, self.held_up_since = None, False, None
+        self.evict, self.started, self.held_up_since, self.ending_until = None, False, None, 0.0
         self.barred = {}
 
     # --- reading -------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ pods of lost nodes have no other place; pods that are made anew stay behind the 
 """
 
 from collections.abc import Iterable, Iterator
+from math import inf
 
 from crds.constants import Keys
 from engine.reasons import Reason
@@ -171,6 +172,7 @@ def life_of(entry: WorkloadEntry, rules: ReconcileContext) -> lifecycle.Life:
         requeues=observed.requeues,
         requeue_at=observed.requeue_at,
         lost_at=entry.lost_at if entry.refused is not None else None,
+        ending_until=inf if native_groups.ending(entry, rules) else entry.ending_until,
         executed=observed.executed,
         most_execution=observed.most_execution if queue else None,
         pause=let_go.pause(entry),

@@ -6,18 +6,22 @@ Rules
 - A group that it holds it looks at again when a gate is removed; not when a gated pod is deleted, but for a look every
   five minutes. So of a group all pods that have our gate are let go at one look, or none is. Gates of others are
   theirs: who removes the last one wakes the group.
+- A pod that ends counts for its group as long as it has a node: with a level, the new pods are bound only once the last
+  of them is gone (1.37), and without one they count towards the gang, so that one new pod may be bound alone. So new
+  pods stay behind their gates until then, and are not late meanwhile (``ending_until``).
 - Pods that wait for room to grow hold up those that have a place and are not there yet, such as one that was made
   again. For these there is a time. After it the workload is evicted as a whole, and asks for all its pods at once: all
   of them go then, or none, as their group wants it. What it waits for is told like any other reason. Of one that is
   moved they wait for pods that end, and for no longer than these take.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 
 from engine.reasons import Reason
 from kube.objects import Pod
 from ungater.model import conditions as names
-from ungater.model.actions import Evict, HoldUp, Instruction, ReconcileContext, RequeueAfter, Ungate
+from ungater.model.actions import EmitEvent, Evict, HoldUp, Instruction, ReconcileContext, RequeueAfter, Ungate
 from ungater.model.conditions import WantedCondition
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
@@ -32,20 +36,58 @@ def together(
     """The steps for a workload without those that would let go a part of a group; and what is done about that."""
     going = {one.pod.metadata.uid: one.pod for one in steps if isinstance(one, Ungate)}
     have_place = [*going.values(), *_on_their_way(entry, rules)]
-    waiting = {group: pod for group in _groups(have_place) if (pod := _waiting(entry, group, going, rules))}
-    if not waiting:
+    groups = _groups(have_place)
+    waiting = {group: pod for group in groups if (pod := _waiting(entry, group, going, rules))}
+    ends = {group: pod for group in groups if (pod := _ending(group, rules))}
+    if not waiting and not ends:
         return [HoldUp(since=None), *steps] if entry.held_up_since is not None else list(steps)
-    if (ends := _evicted(entry, have_place, waiting, rules, now)) is not None:
-        return [ends]
+    if not ends and (over := _evicted(entry, have_place, waiting, rules, now)) is not None:
+        return [over]
     kept = [
         one
         for one in steps
-        if not isinstance(one, Ungate) or one.pod.metadata.uid in entry.expectations or _group(one.pod) not in waiting
+        if not isinstance(one, Ungate)
+        or one.pod.metadata.uid in entry.expectations
+        or _group(one.pod) not in {*waiting, *ends}
     ]
-    since = entry.held_up_since if entry.held_up_since is not None else now
-    held: list[Instruction] = [HoldUp(since=now)] if entry.held_up_since is None else []
+    if ends:  # nobody is late before they are gone, so time begins then
+        return [HoldUp(since=now, ending=True), *_told(ends), *kept, RequeueAfter(_patience(rules))]
+    fresh = entry.held_up_since is None or entry.ending_until == inf
+    since = now if fresh or entry.held_up_since is None else entry.held_up_since
     left = since + _patience(rules) - now
-    return [*held, *kept, RequeueAfter(left if left > 0 else _patience(rules))]
+    return [
+        *([HoldUp(since=now)] if fresh else ()),
+        *kept,
+        RequeueAfter(left if left > 0 else _patience(rules)),
+    ]
+
+
+def ending(entry: WorkloadEntry, rules: ReconcileContext) -> bool:
+    """Whether gated pods of a workload wait for others of their PodGroup that end."""
+    gated = [pod for pod in entry.pods.values() if pod.spec.pod_group and is_gated(pod, rules.keys.gate)]
+    return any(_ending(group, rules) for group in _groups(gated))
+
+
+def _ending(group: str, rules: ReconcileContext) -> Pod | None:
+    """The first pod of a group that ends and has a node. One on a node that is gone or not ready nobody ends."""
+    found = (
+        pod
+        for pod in rules.in_group(group)
+        if pod.metadata.deletion_timestamp is not None
+        and pod.spec.node_name
+        and not finished(pod)
+        and not rules.dead(pod.spec.node_name)
+    )
+    return min(found, key=lambda pod: pod.metadata.name, default=None)
+
+
+def _told(ends: Mapping[str, Pod]) -> Iterable[Instruction]:
+    for group, pod in ends.items():
+        text = (
+            f"its new pods stay behind their gates until pod {pod.metadata.name} on node {pod.spec.node_name} has "
+            f"ended: kube-scheduler still counts it to PodGroup {pod.spec.pod_group}"
+        )
+        yield EmitEvent("Normal", Reason.POD_GROUP_HELD, "Ungate", text, once=f"ending {group}")
 
 
 def _on_their_way(entry: WorkloadEntry, rules: ReconcileContext) -> list[Pod]:

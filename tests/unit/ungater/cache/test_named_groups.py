@@ -2,11 +2,11 @@
 
 import msgspec
 import pytest
-from support.owned import KEYS, make_job
+from support.owned import KEYS, make_job, make_pod
 from support.world import FLAVOR, NODES, World
 
 from engine.reasons import Reason
-from kube.objects import PodGroup
+from kube.objects import ObjectMeta, PodGroup, PriorityClass
 from ungater.cache.owners import MOST_IN_GROUP as MOST
 from ungater.model.job_view import id_of
 from ungater.reconcile.moves import as_one, movable
@@ -173,3 +173,45 @@ def test_a_job_whose_view_fails_costs_no_other_job_of_its_group_the_news(world, 
     world.put("native_group", group(**RACK))
     assert renewed == ["b", "c"]
     assert world.of(jobs[2]).job.pod_sets[0].request.level == "rack"
+
+
+@pytest.mark.parametrize("way", ["gone", "ended"])
+def test_the_end_of_a_pod_of_the_group_has_those_looked_at_that_name_it(world, way):
+    """It may be nobody's pod by then: kube-scheduler still counts it as long as it has a node."""
+    world.put("native_group", group())
+    job = world.job()
+    old = make_pod("old", node=NODES[0].metadata.name, gated=False, phase="Running", spec=IN_GROUP, terminating=True)
+    world.put("pod", old)
+    world.asked.clear()
+    if way == "gone":
+        world.drop("pod", old)
+    else:
+        world.put("pod", msgspec.structs.replace(old, status=msgspec.structs.replace(old.status, phase="Failed")))
+    assert id_of(job) in world.asked
+
+
+def of_value(value):
+    return PriorityClass(metadata=ObjectMeta(name="high"), value=value)
+
+
+def test_a_job_waits_while_its_group_has_another_priority_in_1_37_and_holds_nothing(world):
+    world.put("native_group", group())
+    world.put("class", of_value(1000))
+    job = world.job(spec={**IN_GROUP, "priorityClassName": "high"})
+    reason, told = world.why(job)
+    assert reason is Reason.CONTRADICTING_REQUESTS
+    assert told.startswith("PodGroup ring: spec.priority: 0: the pods of pod set main have priority 1000")
+    world.asked.clear()
+    world.put("native_group", group(priority=1000))
+    assert world.why(job) is None
+    assert id_of(job) in world.asked
+
+
+def test_a_class_that_comes_later_counts_for_a_job_that_waits_in_a_group(world):
+    world.put("native_group", group(priority=1000))
+    job = world.job(spec={**IN_GROUP, "priorityClassName": "high"})
+    assert world.why(job)[0] is Reason.CONTRADICTING_REQUESTS
+    world.asked.clear()
+    world.put("class", of_value(1000))
+    assert world.why(job) is None
+    assert id_of(job) in world.asked
