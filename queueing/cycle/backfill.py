@@ -14,6 +14,9 @@ Rules
   of the room, and so does who would have pods cross sockets elsewhere, and fewer there. So the room is left to it where
   that costs nobody anything, and none stays idle. One that grows takes none of it where the claimant may evict it: it
   would lose all that it has, and not what it got alone.
+- No room is closed for what would not fit there were all gone that queues admitted (`queueing.cycle.emptied`): who
+  waits for other pods, for volumes, for devices that nobody has, claims nothing. It is asked when one would claim, of
+  the domain that is chosen, and again each ``Rules.patience``; for one workload of a line a cycle, as it takes long.
 - Room is closed only while no quota is lacking: one that waits for quota alone keeps no nodes idle.
 - Quota: who comes after the claimant may not take quota that the claimant was seen to lack, except a queue within its
   own nominal quota.
@@ -36,12 +39,12 @@ from engine.cluster.assignment import Assignment
 from engine.cluster.state import ClusterState
 from engine.model import PODS, PodSet, Policy, TopologyRequest
 from engine.placement.upper_bounds import UpperBounds
-from engine.results import Refusal
+from queueing.cycle.emptied import fits_emptied
 from queueing.cycle.shield import Shield
 from queueing.model import Order, Reclaim, Within
 from queueing.queues.claim import BackfillReservation
 from queueing.queues.entry import Entry, Phase
-from queueing.queues.flavor_assigner import FlavorAssignment, put
+from queueing.queues.flavor_assigner import FlavorAssignment
 from queueing.queues.queues import Queues
 from queueing.queues.quota import Missing
 
@@ -74,6 +77,9 @@ def renew(state: ClusterState, queues: Queues, shield: Shield) -> list[Entry]:
         _next(state, queues, shield, slot, heap)
     for claim in queues.claims.values():
         claim.age(now - claim.entry.since, queues.rules.hold)
+        if claim.waited - claim.proved_at >= queues.rules.patience:
+            with shield(claim.key):
+                _prove(state, queues, claim)
         rooms = tuple(queues.rooms.get(flavor, 0) for flavor in claim.option.rooms)
         lacks = bool(_missing(queues, claim))
         if (rooms, lacks) != (claim.seen, claim.lacks):
@@ -162,11 +168,15 @@ def _next(state: ClusterState, queues: Queues, shield: Shield, slot: str, heap: 
             return
         heapq.heappop(heap)
         seen = tuple(queues.rooms.get(flavor, 0) for flavor in option.rooms)
-        claim = queues.claims[key] = BackfillReservation(entry, option, seen=seen)
+        claim = BackfillReservation(entry, option, seen=seen)
         claim.age(shield.now - entry.since, queues.rules.hold)
         with shield(key):
-            close(state, queues, claim)
-        return
+            if _prove(state, queues, claim):
+                queues.claims[key] = claim
+                close(state, queues, claim)
+        if claim.hopeless and _waits(entry):
+            heapq.heappush(queues.aging, (shield.now + queues.rules.patience, key))
+        return  # the next in line has its turn in the next cycle
     del queues.aged[slot]
 
 
@@ -176,6 +186,17 @@ def _claimable(state: ClusterState, queues: Queues, slot: str, entry: Entry) -> 
         return None
     options = [o for o in queues.options_of(state, entry.group).found if not o.rooms or slot in o.rooms]
     return next((o for o in options if queues.limits(entry).ever(o.amounts)), None)
+
+
+def _prove(state: ClusterState, queues: Queues, claim: BackfillReservation) -> bool:
+    """Whether it would fit were all gone that queues admitted; where not, its claim is to end."""
+    queues.count_search()
+    found = fits_emptied(state, queues, claim.key, claim.option)
+    if found is None:
+        claim.mark_hopeless()
+        return False
+    claim.prove({one.flavor: one.slices[0].values for one in found if one.slices})
+    return True
 
 
 def _meets(queues: Queues, claim: BackfillReservation, entry: Entry, option: FlavorAssignment) -> bool:
@@ -283,7 +304,7 @@ def _leaves(state: ClusterState, queues: Queues, claim: BackfillReservation, out
     """The leaves that are kept of a flavor: in the claimed domain, and of it as many as would do."""
     flavor, tree = outlook.tree.flavor.name, outlook.tree
     if sets > 1:
-        return _all(state, queues, claim, outlook)
+        return _all(claim, outlook)
     occupancy = queues.holders.usage(state, flavor)
     if occupancy is None:
         return np.zeros(0, np.int64)
@@ -291,7 +312,8 @@ def _leaves(state: ClusterState, queues: Queues, claim: BackfillReservation, out
     rows = rows.of(occupancy.alive[: len(occupancy.keys)][rows.owner])
     freed = occupancy.freed(rows, [resource for resource, _ in outlook.needs])
     on = np.bincount(rows.leaf, minlength=tree.size)
-    domain = _domain(claim, outlook, outlook.domains(freed), np.bincount(outlook.owner, on).astype(np.int64))
+    used = np.bincount(outlook.owner, on).astype(np.int64)
+    domain = _domain(state, queues, claim, outlook, outlook.domains(freed), used)
     if domain is None:
         claim.domains.pop(flavor, None)
         claim.mark_hopeless()
@@ -315,20 +337,24 @@ def _leaves(state: ClusterState, queues: Queues, claim: BackfillReservation, out
     return leaves[chosen]
 
 
-def _all(state: ClusterState, queues: Queues, claim: BackfillReservation, outlook: UpperBounds) -> Ints:
+def _all(claim: BackfillReservation, outlook: UpperBounds) -> Ints:
     """All of a flavor, for several pod sets."""
     flavor = outlook.tree.flavor.name
-    if flavor not in claim.domains and not _fits_alone(state, queues, claim):
-        claim.mark_hopeless()
-        return np.zeros(0, np.int64)
     claim.domains[flavor] = ()
     return np.arange(outlook.tree.size)
 
 
-def _domain(claim: BackfillReservation, outlook: UpperBounds, then: Ints, used: Ints) -> int | None:
+def _domain(  # noqa: PLR0917  (what is known of the domains)
+    state: ClusterState,
+    queues: Queues,
+    claim: BackfillReservation,
+    outlook: UpperBounds,
+    then: Ints,
+    used: Ints,
+) -> int | None:
     """The claimed domain; chooses one where none is claimed, or that one is of no use; None where none is of use."""
     flavor = outlook.tree.flavor.name
-    best: int | None = None
+    best, proved = None, None
     order: list[int] = np.lexsort((used, -outlook.domains())).tolist()
     for domain in order:
         if then[domain] < outlook.pod_set.count:
@@ -341,7 +367,13 @@ def _domain(claim: BackfillReservation, outlook: UpperBounds, then: Ints, used: 
         if path == claim.domains.get(flavor):
             return domain
         best = domain if best is None else best
-    return best
+        if path == claim.proved.get(flavor, ())[: len(path)]:
+            proved = domain
+    if best is None or best == proved:
+        return best
+    # The bound knows nothing of other pods and of the inside of nodes: the best domain may not do, the proved one does.
+    within = {flavor: _path(outlook, best)}
+    return best if fits_emptied(state, queues, claim.key, claim.option, within) is not None else proved
 
 
 def _path(outlook: UpperBounds, domain: int) -> tuple[str, ...]:
@@ -351,19 +383,6 @@ def _path(outlook: UpperBounds, domain: int) -> tuple[str, ...]:
     tree = outlook.tree
     name = (tree.names[domain],) if outlook.rank > tree.last else ()
     return tuple(tree.path(min(outlook.rank, tree.last), domain)) + name
-
-
-def _fits_alone(state: ClusterState, queues: Queues, claim: BackfillReservation) -> bool:
-    """Whether it would fit were all gone that queues admitted: pod sets that fit one by one may not together."""
-    checkpoint = state.begin()
-    try:
-        keys = list(queues.holders.keys())
-        for pod in [pod for key in keys for pod in queues.entries[key].pods if pod in state.pods]:
-            state.remove_pod(pod)
-        state.release_all([*keys, *(other.holder for other in queues.claims.values())])
-        return not isinstance(put(state, claim.key, claim.option), Refusal)
-    finally:
-        state.rollback(checkpoint)
 
 
 def keeping(queues: Queues, entry: Entry, rooms: Iterable[str]) -> list[BackfillReservation]:

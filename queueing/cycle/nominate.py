@@ -20,6 +20,7 @@ from queueing import messages
 from queueing.cycle import rollout
 from queueing.cycle.backfill import barred, keeping, open_
 from queueing.cycle.bisection import most
+from queueing.cycle.emptied import asks_for_more_than_room, fits_emptied
 from queueing.model import Workload, looks_at_pods
 from queueing.preemption.landings import crossing_without_need
 from queueing.preemption.plan import Plan
@@ -134,7 +135,7 @@ class _QueueNominator:
             return fewer
         if wrong is not None:
             self.waits.add(wrong)
-        return Waits(self.waits.refusals, self.waits.events, self._alone())
+        return Waits(self.waits.refusals, self.waits.events, self._alone(found))
 
     def fits(self, option: FlavorAssignment) -> tuple[Assignment, ...] | None:
         """Where the pods go if quota and room are there; else None, with the reason noted."""
@@ -291,11 +292,21 @@ class _QueueNominator:
                 return Fits(option, placed, {pod_set.name: pod_set.count for pod_set in workload.pod_sets}, self.over)
         return None
 
-    def _alone(self) -> bool:
-        """Whether nothing that ends could help: it can never fit, or nobody holds anything that it waits for."""
+    def _alone(self, found: tuple[FlavorAssignment, ...]) -> bool:
+        """Whether nothing that ends could help: it can never fit, or nobody holds anything that it waits for.
+
+        That its pods ask for something other than room is looked at where it would hold up others.
+        """
         if all(reason in NEVER for reason, _ in self.waits.refusals):
             return True
-        return not any(self._may_come(event) for event in self.waits.events)
+        if not any(self._may_come(event) for event in self.waits.events):
+            return True
+        possible = [option for option in found if self._ever(option)]
+        if not self.queues.quotas.queues[self.entry.queue].strict or not all(map(asks_for_more_than_room, possible)):
+            return False
+        self.queues.count_search()
+        key = self.entry.workload.key
+        return all(fits_emptied(self.state, self.queues, key, option) is None for option in possible)
 
     def _may_come(self, event: Event) -> bool:
         """Whether something of ours that ends brings this event."""

@@ -1,5 +1,6 @@
 """What is kept for one workload that has waited long. The rules are those of `queueing.cycle.backfill`."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from queueing.model import FlavorResource, Order
@@ -13,7 +14,8 @@ class BackfillReservation:
 
     ``domains``: by flavor the path that is claimed (() the whole flavor); ``nodes``: as many of its nodes as would do,
     which are closed; ``whole``: flavors where all of the domain is, since those did not do. ``soft``: those behind it
-    that fit nowhere else may take of the room.
+    that fit nowhere else may take of the room. ``proved``: by flavor, the values of the first place that it would get
+    were all gone that queues admitted, as of ``proved_at`` seconds of waiting.
     """
 
     entry: Entry
@@ -27,6 +29,9 @@ class BackfillReservation:
     soft: bool = True
     lacks: bool = False  # quota, so that room is of no use to it
     hopeless: bool = False  # no domain would take it, whatever ends
+    proved: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    proved_at: float = 0.0
+    waited: float = 0.0
 
     def see(self, rooms: tuple[int, ...]) -> None:
         """It was looked at when so much had become free in the flavors that it wants."""
@@ -34,7 +39,11 @@ class BackfillReservation:
 
     def age(self, waited: float, hold: float) -> None:
         """It has waited for so long, and from ``hold`` seconds on its room is closed to all behind it."""
-        self.soft = waited < hold
+        self.waited, self.soft = waited, waited < hold
+
+    def prove(self, places: Mapping[str, tuple[str, ...]]) -> None:
+        """It would fit at these places, by flavor, were all gone that queues admitted."""
+        self.proved, self.proved_at = dict(places), self.waited
 
     def lack(self, quota: set[FlavorResource]) -> None:
         """It is looked at anew, and this quota is lacking, or none."""

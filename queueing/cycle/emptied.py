@@ -1,0 +1,64 @@
+"""Whether a workload would fit were all gone that queues admitted: else it waits for something other than room.
+
+Pods that nobody has, volumes and devices that no node reaches, pods that no queue admitted: what ends brings none of
+these. Whoever waits for them keeps no room from others, and holds up nobody. It costs one placement in the emptied
+cluster, so it is asked of few: of one that is about to claim, and of the first in a StrictFIFO queue.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from msgspec import structs
+
+from engine.cluster.assignment import Assignment
+from engine.cluster.state import ClusterState
+from engine.model import PodSet
+from engine.results import Refusal
+from queueing.model import looks_at_pods
+from queueing.queues.flavor_assigner import FlavorAssignment, put
+from queueing.queues.queues import Queues
+
+Path = tuple[str, ...]
+
+
+def fits_emptied(
+    state: ClusterState, queues: Queues, key: str, option: FlavorAssignment, within: Mapping[str, Path] | None = None
+) -> tuple[Assignment, ...] | None:
+    """Where its pods would go; None where nowhere. ``within``: by flavor, the domain that is to hold them."""
+    asked = _inside(state, option, within) if within else option
+    with _emptied(state, queues):
+        found = put(state, key, asked)
+    return None if isinstance(found, Refusal) else found
+
+
+def asks_for_more_than_room(option: FlavorAssignment) -> bool:
+    """Whether its pods ask for something that an emptied node may not have."""
+    pod_sets = (pod_set for _, parts in option.parts for pod_set in parts)
+    return any(
+        looks_at_pods(one) or one.devices or one.shape or one.volume_nodes or one.claim_nodes or one.pinned
+        for one in pod_sets
+    )
+
+
+@contextmanager
+def _emptied(state: ClusterState, queues: Queues) -> Iterator[None]:
+    checkpoint = state.begin()
+    try:
+        keys = list(queues.holders.keys())
+        for pod in [pod for key in keys for pod in queues.entries[key].pods if pod in state.pods]:
+            state.remove_pod(pod, deallocated=True)
+        state.release_all([*keys, *(claim.holder for claim in queues.claims.values())])
+        yield
+    finally:
+        state.rollback(checkpoint)
+
+
+def _inside(state: ClusterState, option: FlavorAssignment, within: Mapping[str, Path]) -> FlavorAssignment:
+    """The same, with all pods of a flavor in one domain."""
+    parts = [(flavor, tuple(_in(state, flavor, one, within) for one in sets)) for flavor, sets in option.parts]
+    return FlavorAssignment(option.flavors, option.amounts, tuple(parts))
+
+
+def _in(state: ClusterState, flavor: str, pod_set: PodSet, within: Mapping[str, Path]) -> PodSet:
+    levels = zip(state.flavors[flavor].levels, within.get(flavor, ()), strict=False)
+    return structs.replace(pod_set, node_selector={**pod_set.node_selector, **dict(levels)})
