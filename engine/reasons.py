@@ -60,6 +60,8 @@ class Reason(StrEnum):
 
     # A pod that was let go does not run.
     SCHEDULER_REFUSED = "SchedulerRefused"  # kube-scheduler does not take it to the node of its slot
+    NOT_STARTED = "NotStarted"  # it is bound, and its volumes, devices or containers are not ready
+    NODE_LEFT_OUT = "NodeLeftOut"  # pod after pod did not run on a node
 
     # A kubelet did otherwise than was predicted, or what a node publishes of its inside cannot be used as it is.
     KUBELET_REFUSED = "KubeletRefused"  # it refused a pod that was sent to its node

@@ -346,10 +346,24 @@ class PodSpec(Struct, frozen=True):
         return self.scheduling_group.pod_group_name if self.scheduling_group is not None else ""
 
 
+class WaitingState(Struct, frozen=True):
+    """What a container waits for."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerState(Struct, frozen=True):
+    """The state of a container, as far as it waits."""
+
+    waiting: WaitingState | None = None
+
+
 class ContainerStatus(Struct, frozen=True):
     """What the kubelet gave a container: differs from its spec while a resize is under way."""
 
     name: str = ""
+    state: ContainerState | None = None
     allocated_resources: Quantities | None = None
     resources: ResourceRequirements | None = None
 

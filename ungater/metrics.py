@@ -121,9 +121,15 @@ class Metrics:
             "Pods that were let go to a slot and that kube-scheduler refused there for longer than it is waited for.",
             registry=registry,
         )
-        self.hanging = Gauge(
-            "topogate_unscheduled_pods",
-            "Pods that were let go and that kube-scheduler refuses now, for longer than it is waited for.",
+        self._coming = Gauge(
+            "topogate_hanging_pods",
+            "Pods that were let go, and that kube-scheduler refuses (unscheduled) or that do not start (unstarted).",
+            ["state"],
+            registry=registry,
+        )
+        self.left_out = Gauge(
+            "topogate_nodes_left_out",
+            "Nodes on which pods of several workloads did not run, and that no pod goes to for a while.",
             registry=registry,
         )
         self.unforeseen = Counter(
@@ -242,6 +248,11 @@ class Metrics:
         self._requests.labels(method, str(code) if code else "none").inc()
 
     # --- looked at every few seconds -----------------------------------------------------------------------------
+
+    def set_coming(self, unscheduled: int, unstarted: int) -> None:
+        """How many pods that were let go do not run, for longer than is usual."""
+        self._coming.labels("unscheduled").set(unscheduled)
+        self._coming.labels("unstarted").set(unstarted)
 
     def set_machines(self, sources: Mapping[str, int], mismatches: Mapping[str, int]) -> None:
         """Replace the number of nodes by source and by kind of trouble."""

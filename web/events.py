@@ -13,7 +13,6 @@ import asyncio
 import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
-from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -23,6 +22,7 @@ from kube.client import Client
 from kube.connection.answers import decode
 from kube.errors import Forbidden, KubeError
 from kube.resources import EVENTS
+from kube.told_events import ToldEvent
 
 MOST_READ: Final = 2000  # events of pods of a namespace
 PAGE: Final = 500
@@ -38,55 +38,6 @@ WORKLOAD: Final = "Workload"
 _PLAIN: Final = re.compile("[A-Za-z0-9.-]+")  # whatever somebody wrote as an owner, a selector it does not change
 
 log = structlog.get_logger()
-
-
-class Reference(msgspec.Struct, frozen=True, gc=False):
-    """What an event is about."""
-
-    kind: str = ""
-    name: str = ""
-
-
-class Series(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """How often it came."""
-
-    count: int = 1
-    last_observed_time: datetime | None = None
-
-
-class Stamp(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """When the event was stored."""
-
-    creation_timestamp: datetime | None = None
-
-
-class Event(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """An event of events.k8s.io/v1, as far as it is shown. Those of the older API have the deprecated fields."""
-
-    metadata: Stamp = Stamp()
-    regarding: Reference = Reference()
-    type: str = ""
-    reason: str = ""
-    note: str = ""
-    reporting_controller: str = ""
-    event_time: datetime | None = None
-    series: Series | None = None
-    deprecated_count: int | None = None
-    deprecated_last_timestamp: datetime | None = None
-
-    @property
-    def last(self) -> float:
-        """When it came last, in seconds since the epoch; 0 where it does not say."""
-        times = (
-            self.series.last_observed_time if self.series is not None else None,
-            *(self.deprecated_last_timestamp, self.event_time, self.metadata.creation_timestamp),
-        )
-        return next((one.timestamp() for one in times if one is not None), 0.0)
-
-    @property
-    def times(self) -> int:
-        """How often it came."""
-        return max(1, self.series.count if self.series is not None else self.deprecated_count or 1)
 
 
 class EventRow(msgspec.Struct, frozen=True, array_like=True):
@@ -110,9 +61,9 @@ class EventsAnswer(msgspec.Struct, frozen=True):
     why: str = ""
 
 
-def rows(found: Iterable[Event], since: float) -> tuple[EventRow, ...]:
+def rows(found: Iterable[ToldEvent], since: float) -> tuple[EventRow, ...]:
     """What of the events is shown: not older than ``since`` (seconds since the epoch), newest first."""
-    same: dict[tuple[str, ...], list[Event]] = {}
+    same: dict[tuple[str, ...], list[ToldEvent]] = {}
     for one in found:
         if one.last >= since:
             same.setdefault((one.regarding.kind, one.type, one.reason), []).append(one)
@@ -124,7 +75,7 @@ def rows(found: Iterable[Event], since: float) -> tuple[EventRow, ...]:
     return tuple(row for row in made if of[row.reason, row.note] is row)[:MOST_ROWS]
 
 
-def _row(same: list[Event]) -> EventRow:
+def _row(same: list[ToldEvent]) -> EventRow:
     last = max(same, key=lambda one: (one.last, one.regarding.name))
     return EventRow(
         last.last,
@@ -183,7 +134,7 @@ class Events:
         return told
 
     async def _read(self, subject: Subject) -> EventsAnswer:
-        found: list[Event] = []
+        found: list[ToldEvent] = []
         try:
             for kind, name in {(WORKLOAD, subject.workload), subject.owner}:
                 if kind != POD and _PLAIN.fullmatch(kind) and _PLAIN.fullmatch(name):
@@ -201,14 +152,14 @@ class Events:
         why = "" if all_read else f"not all: the namespace has more than {MOST_READ:,} events of pods"
         return EventsAnswer(rows(found, subject.created - BEFORE if subject.created else 0.0), why)
 
-    async def _some(self, namespace: str, selector: str, most: int) -> tuple[list[Event], bool]:
+    async def _some(self, namespace: str, selector: str, most: int) -> tuple[list[ToldEvent], bool]:
         """As many events as that, page by page, and whether these are all."""
-        found: list[Event] = []
+        found: list[ToldEvent] = []
         pages = self._client.pages(EVENTS, namespace, field_selector=selector, limit=PAGE, timeout=READ_SECONDS)
         async for page, fresh in pages:
             if fresh:
                 found.clear()
-            found += [decode(Event, item, EVENTS) for item in page.items or ()]
+            found += [decode(ToldEvent, item, EVENTS) for item in page.items or ()]
             if len(found) >= most:
                 return found[:most], not page.metadata.continue_
         return found, True

@@ -66,6 +66,7 @@ class World:
             vars(self).setdefault(name, {})  # those that say how they look these up have them already
         self.mismatches = []
         self.unscheduled_pods = []
+        self.nodes_left_out = []
         self.reads_devices = True  # whether all is read that tells of devices
         self.reads_groups = False  # whether PodGroups of Kubernetes itself are served
         self.workloads_reached = 1 << 40  # up to which resource version Workloads are known
@@ -145,6 +146,9 @@ class World:
 
     def unscheduled(self, record, count, words):
         self.unscheduled_pods.append((record.key, count, words))
+
+    def node_left_out(self, name, words, seconds):
+        self.nodes_left_out.append((name, words, seconds))
 
     def restarted(self):
         memory = self.make()

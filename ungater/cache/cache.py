@@ -52,7 +52,9 @@ from ungater.cache.views import JobViews, View
 from ungater.cache.volumes import VolumeEvents
 from ungater.cache.workloads import WorkloadEvents
 from ungater.guard import Guard
-from ungater.let_go.scheduler_refusals import SchedulerRefusals
+from ungater.let_go.coming_pods import ComingPods
+from ungater.let_go.node_refusals import NodeRefusals
+from ungater.let_go.place_refusals import PlaceRefusals
 from ungater.model.actions import MissingPods, PodChoice, ReconcileContext
 from ungater.model.class_rules import ClassRules
 from ungater.model.conditions import ADMITTED, QUOTA_RESERVED
@@ -105,14 +107,13 @@ class Cache:
         self.gated_orphans = self.entries.gated_orphans
         self.topologies = NodeTopologies(self.state, options, stores.nodes, notices.machine)
         broken, unreported = self.topologies.broken, self.topologies.unreported
-        self.mismatches = PlacementMismatches(enqueue, broken, unreported, notices.mismatch, clock.monotonic)
-        self.unscheduled = SchedulerRefusals(
-            keys.gate,
-            patience,
-            self.state.nodes.values,
-            enqueue=enqueue,
-            tell=notices.unscheduled,
-            clock=clock.monotonic,
+        nodes, monotonic = self.state.nodes, clock.monotonic
+        self.refusals = PlaceRefusals(nodes.values, enqueue=enqueue, tell=notices.unscheduled, clock=monotonic)
+        self.node_refusals = NodeRefusals(lambda: len(self.state.nodes), notices.node_left_out, monotonic)
+        started, refused = self.node_refusals.started, self.node_refusals.note
+        self.mismatches = PlacementMismatches(enqueue, broken, unreported, notices.mismatch, monotonic, refused=refused)
+        self.coming = ComingPods(
+            keys.gate, patience, enqueue=enqueue, started=started, unstarted=refused, clock=monotonic
         )
         self.in_flight = InFlightPods(self.state, self.topologies, enqueue, self.entries.of_workload, clock=clock)
         self.priorities = priorities = PriorityClasses(classes := ClassRules())
@@ -172,7 +173,9 @@ class Cache:
             self.state,
             self.queues,
             self.entries,
-            inside=NodeInsides(self.topologies, self.in_flight, self.mismatches, self.unscheduled),
+            inside=NodeInsides(
+                self.topologies, self.in_flight, self.mismatches, self.coming, self.refusals, self.node_refusals
+            ),
             enqueue=enqueue,
             signal=signal,
             guard=self.guard,

@@ -11,7 +11,9 @@ from queueing.queues.queues import Queues
 from ungater.cache.entries import Entries
 from ungater.cache.stores import Stores
 from ungater.guard import Guard
-from ungater.let_go.scheduler_refusals import SchedulerRefusals
+from ungater.let_go.coming_pods import ComingPods
+from ungater.let_go.node_refusals import NodeRefusals
+from ungater.let_go.place_refusals import PlaceRefusals
 from ungater.numa.in_flight import InFlightPods
 from ungater.numa.mismatches import PlacementMismatches
 from ungater.numa.node_topologies import NodeTopologies
@@ -24,7 +26,9 @@ class NodeInsides:
     topologies: NodeTopologies
     in_flight: InFlightPods
     mismatches: PlacementMismatches
-    unscheduled: SchedulerRefusals
+    coming: ComingPods
+    refusals: PlaceRefusals
+    node_refusals: NodeRefusals
 
 
 class Core:

@@ -30,7 +30,8 @@ class NodeEvents:
         self._topologies = core.inside.topologies
         self._in_flight = core.inside.in_flight
         self._mismatches = core.inside.mismatches
-        self._unscheduled = core.inside.unscheduled
+        self._refusals = core.inside.refusals
+        self._node_refusals = core.inside.node_refusals
         self._charges = charges
         self._left_pods = left_pods
         self._volumes = volumes
@@ -58,12 +59,13 @@ class NodeEvents:
             self._missing[event.key] = self._clock()
             changed = self._state.remove_node(event.key)
             self._mismatches.forget(event.key)
-            self._unscheduled.forget(event.key)
+            self._refusals.forget(event.key)
+            self._node_refusals.forget(event.key)
             self._in_flight.forget(event.key)
         else:
             self._missing.pop(event.key, None)
             if changed := self._state.set_node(self._read(event.new)):
-                self._unscheduled.changed(event.key, self._entries.values())
+                self._refusals.changed(event.key, self._entries.values())
                 self._core.queue_inadmissible()
         if event.new is None or event.old is None or worth_a_look(event.old, event.new):
             self._look_inside(event.key)

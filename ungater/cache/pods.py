@@ -43,7 +43,7 @@ class PodEvents:
         self._guard = core.guard
         self._in_flight = core.inside.in_flight
         self._mismatches = core.inside.mismatches
-        self._unscheduled = core.inside.unscheduled
+        self._coming = core.inside.coming
         self._pod_groups = groups
         self._charges = charges
         self._left_pods = left_pods
@@ -70,7 +70,7 @@ class PodEvents:
             self._gated_orphans.note(pod)
             return
         if self._charges.marked(entry, pod):
-            self._unscheduled.saw(entry, pod)
+            self._coming.saw(entry, pod)
         if refused(pod):
             self._mismatches.leave_out(entry, pod)  # told by whoever led when it happened
 
@@ -106,7 +106,7 @@ class PodEvents:
         else:
             if self._charges.marked(entry, new):
                 self._mismatches.note(entry, old if same else None, new)
-                self._unscheduled.saw(entry, new)
+                self._coming.saw(entry, new)
             self._pod_of(entry, old if same else None, new)
 
     def leaves(self, old: objects.Pod, new: objects.Pod) -> None:
@@ -177,7 +177,7 @@ class PodEvents:
         entry.deleting.pop(uid, None)
         entry.noted.discard(uid)
         entry.mismatches.pop(uid, None)
-        self._unscheduled.gone(entry, uid)
+        self._coming.gone(entry, uid)
         self._in_flight.stop_waiting(entry, uid)
         placement_exchange.forget(entry, pod)
         self._enqueue(entry.id, self.delay(entry))

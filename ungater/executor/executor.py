@@ -35,6 +35,7 @@ from ungater.model.actions import (
     Instruction,
     LeaveOut,
     LoseTurns,
+    NotStarted,
     Release,
     Remove,
     RequeueAfter,
@@ -113,6 +114,7 @@ class Executor:
             EvictSome: lifecycle.evict_some,
             EvictMoved: self._evict_moved,
             LeaveOut: self._leave_out,
+            NotStarted: self._not_started,
             GiveUpMove: self._give_up_move,
             ClearAdmission: lifecycle.give_back,
             Deactivate: lifecycle.deactivate,
@@ -283,8 +285,14 @@ class Executor:
         return False
 
     async def _leave_out(self, entry: WorkloadEntry, out: LeaveOut) -> bool:
-        self._cache.unscheduled.leave_out(entry, out.pods)
+        self._cache.refusals.leave_out(entry, out.pods)
         return False
+
+    async def _not_started(self, entry: WorkloadEntry, late: NotStarted) -> bool:
+        """Pods do not start: what their events say is asked for once, of the first of them."""
+        self._cache.coming.count(entry, late.pods, await self._pods.last_warning(late.pods[0]))
+        self._requeue(entry.id, 0.0)
+        return True
 
     async def _give_up_move(self, entry: WorkloadEntry, late: GiveUpMove) -> bool:
         """End a move that takes too long, or look again when it does."""

@@ -70,6 +70,19 @@ class NodeNotices:
         self._metrics.unscheduled.inc(count)
         log.warning("kube-scheduler refuses", workload=entry.key, pods=count, message=words)
 
+    def node_left_out(self, name: str, words: str, seconds: float) -> None:
+        """A node is left out: an event on it, once for each time."""
+        log.warning("node is left out", node=name, seconds=seconds, message=words)
+        node = self._node(name)
+        if node is not None:
+            text = (
+                "pods of several workloads were bound to it and did not run, and none started since: no pod goes there "
+                f"for {seconds:.0f} s; the last one: {words}"
+            )
+            self._recorder.event(
+                reference(NODES, node), "Warning", Reason.NODE_LEFT_OUT, "Place", conditions.shorten(text)
+            )
+
     def _unreported(self, mismatch: PlacementMismatch) -> None:
         """A kubelet refused a pod for zones that its node does not tell: an event on the node."""
         self._metrics.unforeseen.inc()

@@ -82,6 +82,7 @@ class Sweeper:
         self._sweeps: dict[str, Callable[[], None]] = {
             "refusals": self._end_refusals,
             "arrivals": self._open_nodes,
+            "coming": lambda: cache.coming.have_looked_at(cache.entries.values()),
             "missing": cache.nodes.forget_missing,
             "doubts": cache.doubts.forget_past,
             "unproved": cache.jobs.judge_unproved,
@@ -111,17 +112,16 @@ class Sweeper:
         self._metrics.set_machines(*self._cache.topologies.counts())
         self._metrics.set_unrecorded(self._cache.topologies.unrecorded())
         self._metrics.set_pending(self._cache.pending())
-        self._metrics.hanging.set(self._cache.unscheduled.hanging(self._cache.entries.values()))
+        self._metrics.set_coming(*self._cache.coming.hanging(self._cache.entries.values()))
+        self._metrics.left_out.set(len(self._cache.node_refusals.left_out()))
         self._metrics.set_heard(self._watches.heard())
         self._metrics.set_capacity(self._cache.state, self._clock.monotonic())
 
     def _end_refusals(self) -> None:
-        kubelets, scheduler = (
-            self._cache.mismatches.ended(),
-            self._cache.unscheduled.ended(self._cache.entries.values()),
-        )
-        if kubelets or scheduler:
-            self._cache.queue_inadmissible()
+        cache = self._cache
+        again = [cache.mismatches.ended(), cache.refusals.ended(cache.entries.values()), cache.node_refusals.ended()]
+        if any(again):
+            cache.queue_inadmissible()
 
     def _open_nodes(self) -> None:
         if self._cache.in_flight.sweep():

@@ -206,7 +206,13 @@ class LoseTurns(_Instruction, frozen=True):
 
 
 class LeaveOut(_Instruction, frozen=True):
-    """kube-scheduler refused these pods for too long: for a while none like them goes where they were let go to."""
+    """These pods were refused, or did not start, for too long: for a while none like them goes to the same places."""
+
+    pods: tuple[Pod, ...]
+
+
+class NotStarted(_Instruction, frozen=True):
+    """These pods have a node and do not start: they count against it, and what events say of the first is asked for."""
 
     pods: tuple[Pod, ...]
 
@@ -260,6 +266,7 @@ Instruction = (
     | Ungate
     | LoseTurns
     | LeaveOut
+    | NotStarted
     | Delete
     | EmitEvent
 )

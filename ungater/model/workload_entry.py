@@ -20,6 +20,7 @@ from ungater.model.pod_slots import Expectation, PodSetSlots, finished, is_gated
 from ungater.model.pods_seen import PodsSeen
 from ungater.model.ungate_patch import UngatePatches
 from ungater.model.unscheduled import Unscheduled
+from ungater.model.unstarted import Unstarted
 from ungater.model.write_state import WriteState
 
 REFUSALS_END = 3600.0  # seconds after which another refusal by kube-scheduler counts as the first
@@ -131,6 +132,7 @@ class WorkloadEntry:
     barred: Mapping[str, int] = field(default_factory=dict)  # by pod set: pods behind the gate that name another queue
     mismatches: dict[str, PlacementMismatch] = field(default_factory=dict)  # by pod uid
     unscheduled: dict[str, Unscheduled] = field(default_factory=dict)  # by uid: pods that were let go, without a node
+    unstarted: dict[str, Unstarted] = field(default_factory=dict)  # by uid: those that have one, and do not run yet
     refusals: int = 0  # by kube-scheduler, of some of its pods, in a row
     refusal_at: float = 0.0  # when the last one was counted, on the monotonic clock
     swaps: dict[str, NumaPlacement] = field(default_factory=dict)  # by pod uid: what came to it by an exchange

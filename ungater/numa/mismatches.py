@@ -31,8 +31,11 @@ class PlacementMismatches:
         unreported: Callable[[Pod], tuple[str, ...]],
         tell: Callable[[WorkloadEntry, PlacementMismatch], None],
         clock: Callable[[], float],
+        *,
+        refused: Callable[[str, str, str], None],
     ) -> None:
         self._tell = tell
+        self._refused = refused  # node, workload, reason
         self._broken = broken  # what a pod's own devices do not keep
         self._unreported = unreported  # what a pod asks for and its node tells no zones of
         self._enqueue = enqueue
@@ -67,6 +70,7 @@ class PlacementMismatches:
     def leave_out(self, entry: WorkloadEntry, pod: Pod) -> float:
         """No pod like this one goes to its node for a while; returns the seconds."""
         seconds = self._refusals.note(entry.shape_of(pod), pod.spec.node_name, pod.status.reason, self._clock())
+        self._refused(pod.spec.node_name, entry.key, pod.status.reason)
         self._enqueue(entry.id, seconds)
         return seconds
 

@@ -18,6 +18,9 @@ class Notices(Protocol):
     def unscheduled(self, entry: WorkloadEntry, count: int, words: str) -> None:
         """kube-scheduler refused so many pods of a job at their slots for longer than it is waited for."""
 
+    def node_left_out(self, name: str, words: str, seconds: float) -> None:
+        """Pods of several workloads did not run on a node: no pod goes there for so long."""
+
 
 class Silent:
     """Tells nobody: for commands that look at a cluster once."""
@@ -29,4 +32,7 @@ class Silent:
         """See `Notices`."""
 
     def unscheduled(self, entry: WorkloadEntry, count: int, words: str) -> None:
+        """See `Notices`."""
+
+    def node_left_out(self, name: str, words: str, seconds: float) -> None:
         """See `Notices`."""

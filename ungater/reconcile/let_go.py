@@ -1,4 +1,4 @@
-"""What to do about pods that were let go to their slots and that kube-scheduler does not take there.
+"""What to do about pods that were let go to their slots and do not run there.
 
 Plain functions of what was seen, like `ungater.reconcile.reconcile`.
 
@@ -11,9 +11,11 @@ Rules
 - Where there is no other place, or several were tried, a workload whose pods were not all ready yet is evicted as a
   whole, and placed where nobody refused it. Each time after the first ones it stays away for longer, so one that is
   refused everywhere costs little; it is not counted as its own trouble. Of one that ran, and of a service, the slot
-  waits for a place like that of a lost node.
+  waits for a place as long as that of a lost node (``replacementTimeoutSeconds``).
 - Where a slot is lost for a reason that Topogate knows, such as room that a plain pod took, it moves for that alone.
 - A pod that nobody makes again is only told of, and so is one without a slot: it has no node that could be another.
+- A pod that is bound and does not start is told of, with what it waits for, and counts against its node. Whether its
+  workload is put back is a matter of ``waitForPodsReadyTimeoutSeconds``; where it is, such nodes are left out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,10 +24,12 @@ from typing import Final
 from engine.reasons import Reason
 from kube.objects import Pod, controller_of
 from ungater.model import conditions as names
-from ungater.model.actions import Evict, Instruction, LeaveOut, ReconcileContext, RequeueAfter
+from ungater.model import unstarted as unstarted_pods
+from ungater.model.actions import Evict, Instruction, LeaveOut, NotStarted, ReconcileContext, RequeueAfter
 from ungater.model.conditions import WantedCondition, shorten
 from ungater.model.job_view import SERVICES
 from ungater.model.pod_slots import PodSetSlots, Tally
+from ungater.model.unscheduled import Unscheduled
 from ungater.model.workload_entry import WorkloadEntry
 
 NOMINATED: Final = 600.0  # seconds for pods for which others go
@@ -55,6 +59,11 @@ def _left(refused_at: float | None, patience: float, now: float, *, nominated: b
     if refused_at is None:
         return None
     return refused_at + (max(patience, NOMINATED) if nominated else patience) - now
+
+
+def _waited_for(one: Unscheduled, seconds: float, now: float) -> float | None:
+    """For how many seconds a pod that is refused has less than so many."""
+    return None if one.refused_at is None else one.refused_at + seconds - now
 
 
 def moves_of(entry: WorkloadEntry, slots: PodSetSlots, counted: Tally, late: Late) -> dict[int, int]:
@@ -100,39 +109,71 @@ def left_out(
         return done
     waits = [_left(one.refused_at, patience, now, nominated=one.nominated) for one in entry.unscheduled.values()]
     waits += [one.counted_until - now for one in entry.unscheduled.values()]
+    if rules.life.replacement is not None:
+        waits += [_waited_for(one, rules.life.replacement, now) for one in entry.unscheduled.values()]
     soonest = min((left for left in waits if left is not None and left > 0), default=None)
     return done if soonest is None else [*done, RequeueAfter(soonest)]
 
 
-def evicted(entry: WorkloadEntry, late: Late, moving: bool) -> Evict | None:
+def evicted(entry: WorkloadEntry, late: Late, rules: ReconcileContext, now: float, *, moving: bool) -> Evict | None:
     """The eviction of a workload whose pods are refused and have no other place; None where it goes on.
 
     ``moving``: slots of such pods are to move.
     """
-    if not moving or not all(map(_made_again, late.values())) or _was_ready(entry):
+    if not moving or not all(map(_made_again, late.values())):
         return None
-    placed = (entry.job.kind, entry.job.api_version) in SERVICES and any(
-        pod.spec.node_name for pod in entry.pods.values()
-    )
-    if placed:
+    runs, limit = _ran(entry), rules.life.replacement
+    if runs and (limit is None or all((_waited_for(entry.unscheduled[uid], limit, now) or 0.0) > 0 for uid in late)):
         return None
     if entry.lost and entry.refused is not None:
         why = f"there is no other place for it: {entry.refused.message}"
-    elif entry.refusals > MOVES:
+    elif not runs and entry.refusals > MOVES:
         why = f"this happened {entry.refusals} times in a row"
     else:
         return None
     text = shorten(f"{message_of(entry, late)}; {why}; all of it is placed anew")
-    return Evict(
-        (WantedCondition(names.EVICTED, True, Reason.SCHEDULER_REFUSED, text),), Reason.SCHEDULER_REFUSED, text
-    )
+    wanted = WantedCondition(names.EVICTED, True, Reason.SCHEDULER_REFUSED, text)
+    return Evict((wanted,), Reason.SCHEDULER_REFUSED, text)
 
 
-def _was_ready(entry: WorkloadEntry) -> bool:
-    """Whether all of its pods were ready since it was admitted."""
+def _ran(entry: WorkloadEntry) -> bool:
+    """Whether all of its pods were ready since it was admitted, or some run that are of use without the others."""
+    if (entry.job.kind, entry.job.api_version) in SERVICES and any(pod.spec.node_name for pod in entry.pods.values()):
+        return True
     conditions = entry.observed.conditions if entry.observed is not None else ()
     ready = names.since(conditions, names.PODS_READY) is not None
     return ready or names.unready_at(conditions, names.since(conditions, names.ADMITTED)) is not None
+
+
+def unstarted(entry: WorkloadEntry, now: float) -> list[Pod]:
+    """The pods that have a node and do not start for longer than is usual, by name."""
+    found = (
+        entry.pods[uid]
+        for uid, one in entry.unstarted.items()
+        if uid in entry.pods and one.words and now - one.since >= unstarted_pods.PATIENCE
+    )
+    return sorted(found, key=lambda pod: pod.metadata.name)
+
+
+def kept_it_from_running(entry: WorkloadEntry) -> tuple[Pod, ...]:
+    """The pods whose nodes did not get their volumes or devices ready, of a workload that is put back for its time."""
+    found = (entry.pods[uid] for uid, one in entry.unstarted.items() if uid in entry.pods and one.lacks)
+    return tuple(sorted(found, key=lambda pod: pod.metadata.name))
+
+
+def not_started(entry: WorkloadEntry, now: float) -> list[Instruction]:
+    """What is done about them at first: they count against their node, and their events are asked for."""
+    if not entry.unstarted:
+        return []
+    first = tuple([pod for pod in unstarted(entry, now) if not entry.unstarted[pod.metadata.uid].counted])
+    return [NotStarted(first)] if first else []
+
+
+def message_of_unstarted(entry: WorkloadEntry, pods: Sequence[Pod]) -> str:
+    """Which pods do not start, where, and what they wait for."""
+    first = entry.unstarted[pods[0].metadata.uid]
+    more = f" (and {len(pods) - 1} more)" if len(pods) > 1 else ""
+    return f"pod {pods[0].metadata.name}{more} is bound to {first.node} and does not start: {first.words}"
 
 
 def pause(entry: WorkloadEntry) -> float:

@@ -24,6 +24,7 @@ from ungater.model.actions import (
     EvictSome,
     Free,
     Instruction,
+    LeaveOut,
     LoseTurns,
     ReconcileContext,
     Release,
@@ -255,6 +256,9 @@ def _carried(
                 return  # said with what else is known of the pods
             yield WriteConditions((WantedCondition(str(type_), status, reason, message),))
         case lifecycle.Evict(reason=reason, message=message, detail=detail):
+            if reason is Reason.PODS_READY_TIMEOUT and (pods := let_go.kept_it_from_running(entry)):
+                yield LeaveOut(pods)  # else it may come back to the same nodes
+                message = f"{message}; {let_go.message_of_unstarted(entry, pods)}"
             yield from _evict(reason, message, detail)
         case lifecycle.EvictPods():
             why = seen.evicted.message if seen.evicted is not None else ""

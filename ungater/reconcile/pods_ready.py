@@ -23,6 +23,7 @@ _STUCK = frozenset(
             Reason.OTHER_QUEUE,
             Reason.PODS_MISSING,
             Reason.SCHEDULER_REFUSED,
+            Reason.NOT_STARTED,
         ),
     )
 )

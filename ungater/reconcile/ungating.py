@@ -70,9 +70,9 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
         barred += elsewhere
         if anew := granted.given_back(entry, barred, rules.keys.gate):
             return [Dequeue(), Release(anew)]
-        told = _say_why(entry, barred, rules, now) or _say_late(entry, late, now, moving=False)
+        told = _say_why(entry, barred, rules, now) or _say_let_go(entry, late, now, moving=False)
         told = told or pods_ready.ready(entry)
-        gone += let_go.left_out(entry, late, {}, rules, now)
+        gone += [*let_go.left_out(entry, late, {}, rules, now), *let_go.not_started(entry, now)]
         return [*gone, *resize(entry, {}, granted.asked(entry, barred, rules), now, rules), *told]
     pod_sets, keys, moving = entry.job.pod_sets, rules.keys, moves.under_way(entry)
     counted = {
@@ -108,7 +108,7 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
     lost = {look.name: look.moves for look in looks if look.moves}
     stuck = any(look.stuck for look in looks)
     out = let_go.left_out(entry, late, {look.name: look.lost for look in looks}, rules, now)
-    if (ends := let_go.evicted(entry, late, moving=stuck)) is not None:
+    if (ends := let_go.evicted(entry, late, rules, now, moving=stuck)) is not None:
         return [*out, ends]
     for look in looks:
         for _, index in look.going:
@@ -116,6 +116,7 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
     return [
         *_collect(entry, rules, now),
         *out,
+        *let_go.not_started(entry, now),
         *(step for look in looks for step in _replace(entry, look.counted, now, moving=moving)),
         *(moves.steps(entry, {look.name: look.counted for look in looks}) if moving else ()),
         *(Ungate(pod, index) for look in looks for pod, index in look.counted.resend if not look.crowded(index)),
@@ -129,7 +130,7 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
         *(
             _say_why(entry, barred, rules, now)
             or _say_volumes(entry, looks, now)
-            or _say_late(entry, late, now, moving=stuck)
+            or _say_let_go(entry, late, now, moving=stuck)
             or _say(entry, looks, now)
         ),
     ]
@@ -369,10 +370,12 @@ def _say_volumes(entry: WorkloadEntry, looks: Sequence[_PodSetUngating], now: fl
     return _warn(entry, *found, now) if found is not None and not any(look.lost for look in looks) else []
 
 
-def _say_late(entry: WorkloadEntry, late: let_go.Late, now: float, *, moving: bool) -> list[Instruction]:
-    """That kube-scheduler does not take pods to their slots."""
+def _say_let_go(entry: WorkloadEntry, late: let_go.Late, now: float, *, moving: bool) -> list[Instruction]:
+    """That kube-scheduler does not take pods to their slots, or that pods do not start there."""
     if not late:
-        return []
+        unstarted = let_go.unstarted(entry, now)
+        text = let_go.message_of_unstarted(entry, unstarted) if unstarted else ""
+        return _warn(entry, Reason.NOT_STARTED, text, now) if text else []
     message = f"{let_go.message_of(entry, late)}; {let_go.consequence(entry, late, moving=moving)}"
     return _warn(entry, Reason.SCHEDULER_REFUSED, message, now)
 

@@ -182,7 +182,8 @@ def refused_text(cache: Cache, entry: WorkloadEntry, refusal: Refusal) -> str:
         owned = next((one for one in pod_sets if one.name == refusal.pod_set), pod_sets[0])
         pod_set = pod_set_in(cache, entry, owned, cache.flavors[flavor])
         text = reason_text(cache.state, refusal, pod_set, [flavor])
-    left_out = ", ".join(filter(None, (cache.mismatches.listed(entry), cache.unscheduled.listed(entry))))
+    refusals = cache.mismatches.listed(entry), cache.refusals.listed(entry), cache.node_refusals.listed()
+    left_out = ", ".join(filter(None, refusals))
     if refusal.reason in {*COUNTED, Reason.NO_NODES} and left_out:
         text += f"; left out for now, because such a pod was refused there: {left_out}"
     if refusal.reason in COUNTED and (given := cache.device_claims.given(entry.id)):

@@ -24,15 +24,20 @@ from kube.errors import ApiError, Forbidden, Invalid, KubeError, NotFound
 from kube.events import EventRecorder, reference
 from kube.objects import Pod, key
 from kube.patches import PatchType
-from kube.resources import PODS
+from kube.resources import EVENTS, PODS
+from kube.told_events import ToldEvent
 from ungater.guard import Guard
 from ungater.jobs.pod_template import Added
 from ungater.metrics import Metrics
+from ungater.model.conditions import shorten
 from ungater.model.pod_slots import Expectation, Slot
 from ungater.model.ungate_patch import UngatePatches
+from ungater.model.unscheduled import MOST_WORDS
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.workqueue import backoff
 from ungater.writers.evictor import count, tracked
+
+READ_SECONDS = 5.0  # for events that a message is better with
 
 log = structlog.get_logger()
 _NOTHING: Mapping[str, str] = {}
@@ -206,6 +211,24 @@ class PodWriter:
         if refused:
             message = f"the scheduling gate could not be removed, another attempt follows: {error}"
             self._recorder.event(reference(PODS, pod), "Warning", Reason.UNGATE_FAILED, "Ungate", message)
+
+    async def last_warning(self, pod: Pod) -> str:
+        """What the newest warning of a pod says, as kubelets and controllers tell by events alone; "" for none.
+
+        Nothing depends on it but a message, so a server that does not answer costs no more than a few seconds.
+        """
+        meta = pod.metadata
+        about = f"regarding.kind=Pod,regarding.name={meta.name}"
+        try:
+            found = await self._client.list(
+                EVENTS, meta.namespace, type=ToldEvent, field_selector=about, timeout=READ_SECONDS
+            )
+        except KubeError as error:
+            log.info("events of a pod cannot be read", pod=key(pod), error=str(error))
+            return ""
+        warnings = (one for one in found if one.type == "Warning" and one.regarding.uid == meta.uid)
+        newest = max(warnings, key=lambda one: one.last, default=None)
+        return shorten(f"{newest.reason}: {newest.note}", MOST_WORDS) if newest is not None else ""
 
     async def _delete(self, entry: WorkloadEntry, pod: Pod, grace: int | None) -> None:
         meta = pod.metadata

@@ -8,6 +8,7 @@ import random
 from collections import Counter
 from typing import Any
 
+from support.history.filters import HiddenFilter
 from support.history.jobsets import FOREGROUND, JobSets
 from support.history.leaders import LeaderSets
 from support.history.server import (
@@ -41,9 +42,10 @@ RUNNING = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"
 class Cluster:
     """The parts of a cluster that are not ours. ``finishing``: uids of jobs whose pods end by themselves."""
 
-    def __init__(self, server: Server, rng: random.Random) -> None:
+    def __init__(self, server: Server, rng: random.Random, hidden: HiddenFilter) -> None:
         self.server = server
         self.rng = rng
+        self.hidden = hidden
         self.finishing: set[str] = set()
         self.everything_ends = False
         self._jobsets = JobSets(server, rng)
@@ -258,15 +260,31 @@ class Cluster:
             for node in self.server.all("nodes")
             if usable(node)
             and _selected(pod, node)
+            and self.hidden.takes(pod, node["metadata"]["name"])
             and all(
                 used[node["metadata"]["name"], name] + amount <= allocatable(node).get(name, 0)
                 for name, amount in wanted.items()
             )
         ]
         if not fitting:
-            return False
+            return self.hidden.on and self._refuse(pod)
         name = self.rng.choice(fitting)
         self.server.change(pod, lambda new: new["spec"].update(nodeName=name), "scheduler")
+        return True
+
+    def _refuse(self, pod: Json) -> bool:
+        """Say that there is no node for a pod, once."""
+        said = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": "0/9 nodes are available: 1 node(s) were refused by a filter that nobody knows",
+        }
+        conditions = pod["status"].get("conditions") or []
+        if any(one["type"] == said["type"] and one["reason"] == said["reason"] for one in conditions):
+            return False
+        status = {**pod["status"], "conditions": [said | {"lastTransitionTime": self.server.now()}]}
+        self.server.store(pod, {**pod, "status": status}, "scheduler", "status")
         return True
 
     def used(self) -> Counter:

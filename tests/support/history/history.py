@@ -17,6 +17,7 @@ from unittest.mock import patch
 import structlog
 from support.history import loop as loops
 from support.history.actors import Cluster
+from support.history.filters import HiddenFilter
 from support.history.judge import Judge
 from support.history.server import (
     HOSTILE,
@@ -52,6 +53,8 @@ QUIET = 110.0
 SHORT = 10.0  # the same where nothing should be going on
 STARTS = 40  # calls of a controller that starts: which kinds there are, in which versions, and a list of each
 LONGER = 420.0  # the same where something is amiss, for what is put off for long on purpose
+PATIENCE = 5.0  # seconds for which the scheduler may refuse a pod
+HANGING = 120.0  # seconds after which none of those is there any more: with the time of lost nodes, and an eviction
 STATUS = 10.0  # seconds between looks at the status of queues, of which nothing here depends
 _metrics = Metrics()
 
@@ -97,7 +100,7 @@ class History:
         self.lines: list[tuple[float, tuple[Any, ...]]] = []
         self.server = Server(self.loop)
         self.judge = Judge(self.server)
-        self.cluster = Cluster(self.server, self.rng)
+        self.cluster = Cluster(self.server, self.rng, HiddenFilter(seed))
         self.faults = _faults(self.rng)
         self.settings = Settings(
             ungate_concurrency=4,
@@ -108,6 +111,7 @@ class History:
             requeuing_backoff_base_seconds=5,
             requeuing_backoff_max_seconds=20,
             requeuing_backoff_limit_count=3,
+            unschedulable_patience_seconds=PATIENCE,
             missing_pods_timeout_seconds=20,
             missing_pods_recovery_timeout_seconds=50,
             reclaim_grace_seconds=20,
@@ -177,10 +181,18 @@ class History:
         for _ in range(self.rng.randint(6, 30 if self.users.tenant.share else 22)):
             await self._until(self.rng.expovariate(1 / self.rng.choice((0.05, 1.0, 8.0))))
             self.users.act()
+            if self.cluster.hidden.on and self.rng.random() < 0.2:
+                self.cluster.hidden.change_mind()
+                self._activity.set()
         await self._until(self.rng.random() * 20)
         # Part 2.
         _calm(self.faults)
         self.users.rest()
+        if self.cluster.hidden.on:
+            await self._until(HANGING + QUIET)
+            self._hanging()
+            self.cluster.hidden.open()
+            self._activity.set()
         limit = self.settings.wait_for_pods_ready_timeout_seconds or 0.0
         await self._settle(self._unsettled, QUIET + limit)
         held, written, claimed = self._held(), self.server.ours, self._claimed()
@@ -312,6 +324,17 @@ class History:
                 key: str(entry.phase) for key, entry in memory.queues.entries.items() if entry.grant is not None
             },
         }
+
+    def _hanging(self) -> None:
+        """Nothing is held for pods that the scheduler refuses for longer than they are waited for."""
+        for pod in self.server.within("pods", NAMESPACE):
+            said = next((one for one in pod["status"].get("conditions") or () if one["type"] == "PodScheduled"), None)
+            coming = (
+                said is not None and not pod["spec"].get("nodeName") and not pod["metadata"].get("deletionTimestamp")
+            )
+            if coming and _was_sent(pod) and said["lastTransitionTime"] < self.server.now(-HANGING):
+                self.judge.wrong.append(f"pod {name_of(pod)} is refused since {said['lastTransitionTime']}, and stays")
+        self._check()
 
     def _claimed(self) -> set[str]:
         """Who keeps room or quota from those behind it."""
@@ -516,6 +539,12 @@ def _summary(key: tuple[str, str, str], old: Json | None, new: Json | None) -> l
     elif plural == "clusterqueues":
         said += [spec.get("stopPolicy", ""), spec["resourceGroups"][0]["flavors"][0]["resources"]]
     return said
+
+
+def _was_sent(pod: Json) -> bool:
+    """Whether a pod that somebody makes again was let go to a node."""
+    owned = any(one.get("controller") for one in pod["metadata"].get("ownerReferences") or ())
+    return owned and not gated(pod) and HOSTNAME in (pod["spec"].get("nodeSelector") or {})
 
 
 def _honest(held: Json) -> Json:

@@ -4,12 +4,13 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from web.events import LONGEST, MOST_ROWS, Event, Reference, Series, rows
+from kube.told_events import EventSeries, Regarding, ToldEvent
+from web.events import LONGEST, MOST_ROWS, rows
 
 
 def event(kind, name, reason, note="", at=100, **more):
     stamp = datetime.fromtimestamp(at, UTC)
-    return Event(regarding=Reference(kind, name), reason=reason, note=note, type="Normal", event_time=stamp, **more)
+    return ToldEvent(regarding=Regarding(kind, name), reason=reason, note=note, type="Normal", event_time=stamp, **more)
 
 
 def shown(*found, since=0.0):
@@ -40,11 +41,11 @@ def test_times_are_of_the_series_or_of_the_older_api():
     began, ended = "2026-11-23T10:00:00Z", "2026-11-23T10:05:00Z"
     of_old = {"deprecatedCount": 7, "deprecatedFirstTimestamp": began, "deprecatedLastTimestamp": ended}
     stored = {"metadata": {"creationTimestamp": began}, "regarding": {"kind": "Pod", "name": "p"}, "eventTime": None}
-    old = msgspec.convert(stored | of_old, type=Event)
-    new = event("Pod", "p", "BackOff", series=Series(4, datetime.fromtimestamp(500, UTC)))
+    old = msgspec.convert(stored | of_old, type=ToldEvent)
+    new = event("Pod", "p", "BackOff", series=EventSeries(4, datetime.fromtimestamp(500, UTC)))
     assert (old.times, old.last) == (7, datetime(2026, 11, 23, 10, 5, tzinfo=UTC).timestamp())
     assert (new.times, new.last) == (4, 500.0)
-    assert Event().last == 0.0
+    assert ToldEvent().last == 0.0
 
 
 def test_however_much_there_is_little_is_shown():

@@ -39,7 +39,7 @@ class Charges:
         self._topologies = core.inside.topologies
         self._in_flight = core.inside.in_flight
         self._mismatches = core.inside.mismatches
-        self._unscheduled = core.inside.unscheduled
+        self._refusals = core.inside.refusals
         self._class_rules = class_rules
         self._volumes = volumes
         self._claimed = claimed
@@ -147,7 +147,7 @@ class Charges:
         charged = self._state.pods.get(objects.key(pod))
         if charged is not None and self._state.remove_pod(charged.key):
             self._mismatches.changed(charged.node, self._entries.values())
-            self._unscheduled.changed(charged.node, self._entries.values())
+            self._refusals.changed(charged.node, self._entries.values())
             self._core.queue_inadmissible(None if _keeps_off(pod) else self._state.flavors_on(charged.node))
 
     def note_arrival(self, pod: objects.Pod) -> None:

@@ -36,7 +36,8 @@ class RequestedPodSets:
         self._quota = devices.quota
         self._in_flight = core.inside.in_flight
         self._mismatches = core.inside.mismatches
-        self._unscheduled = core.inside.unscheduled
+        self._refusals = core.inside.refusals
+        self._node_refusals = core.inside.node_refusals
 
     def _group(self, owner: JobView, owned: PodSetView) -> str:
         """The name of those of its pod sets that share one domain of what they ask for; "" where this one does not."""
@@ -83,8 +84,8 @@ class RequestedPodSets:
 
     def avoided(self, entry: WorkloadEntry, owned: PodSetView, now: float | None = None) -> frozenset[str]:
         """The nodes that the pods of a pod set keep off now: they refused such a pod, or would as things stand."""
-        refused = self._mismatches.avoided(owned.shape, now) | self._unscheduled.avoided(entry, owned, now)
-        return refused | self._in_flight.left_out(entry, owned.shape, now)
+        refused = self._mismatches.avoided(owned.shape, now) | self._refusals.avoided(entry, owned, now)
+        return refused | self._in_flight.left_out(entry, owned.shape, now) | self._node_refusals.avoided(now)
 
     def wish(self, entry: WorkloadEntry) -> tuple[PodSet, ...]:
         """What a job asks for, as queueing takes it: its pod sets that need pods, or all where it holds something."""

@@ -27,6 +27,7 @@ class Heard:
             lambda _pod: self.unreported,
             lambda record, trouble: self.told.append((record.id, trouble)),
             lambda: self.now,
+            refused=lambda *_: None,
         )
 
     def breaks(self, pod):

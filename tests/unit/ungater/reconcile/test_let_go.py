@@ -9,6 +9,7 @@ from support.owned import context, make_known, make_owner, make_pod, make_record
 from engine.reasons import Reason
 from kube.objects import Condition
 from queueing import lifecycle
+from queueing.lifecycle import LifeRules
 from ungater.model import actions as i
 from ungater.model.conditions import ADMITTED, EVICTED, PODS_READY
 from ungater.model.unscheduled import Unscheduled, words_about
@@ -157,6 +158,12 @@ def test_one_whose_pods_ran_all_is_not_put_back_for_a_single_pod_but_waits_like_
     (waits,) = of(i.Enqueue, run(record))
     assert waits.urgent
     assert "no other place for it: r could take 2 of 4" in said(run(record), PODS_READY).message
+    limited = LifeRules(replacement=60.0)
+    record.lost_at = None
+    assert of(i.Evict, run(record, life=limited)) == []
+    assert i.RequeueAfter(50.0) in run(record, life=limited)
+    (evict,) = of(i.Evict, reconcile(record, context(life=limited), NOW + 50))
+    assert evict.reason is Reason.SCHEDULER_REFUSED
 
 
 def test_a_pod_that_nobody_makes_again_is_told_of_and_keeps_its_slot():

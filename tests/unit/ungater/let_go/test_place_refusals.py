@@ -10,7 +10,7 @@ from crds.constants import HOSTNAME_LABEL
 from engine.results import Refusal
 from kube.objects import Condition
 from ungater.guard import Guard
-from ungater.let_go.scheduler_refusals import MOST
+from ungater.let_go.place_refusals import MOST
 from ungater.model.job_view import id_of
 from ungater.numa.node_backoff import LONG, SHORT
 from ungater.reconcile import let_go
@@ -69,7 +69,7 @@ def admitted(world, name="train", *, parallelism=1, **more):
 
 def refused(world, job, **more):
     record, pod = let_go_pod(world, job, **more)
-    world.memory.unscheduled.leave_out(record, [pod])
+    world.memory.refusals.leave_out(record, [pod])
     return record
 
 
@@ -193,13 +193,13 @@ def test_who_waits_is_looked_at_when_a_node_may_be_tried_again(world, clock):
     record = refused(world, admitted(world))
     waiting = make_job("waiting", parallelism=9)
     world.put("job", waiting)
-    world.memory.unscheduled.ended([])
+    world.memory.refusals.ended([])
     clock.at += LONG
     world.asked.clear()
     entries = world.memory.entries.values()
-    assert world.memory.unscheduled.ended(entries)
+    assert world.memory.refusals.ended(entries)
     assert world.asked == [id_of(waiting)]
-    assert not world.memory.unscheduled.ended(entries)
+    assert not world.memory.refusals.ended(entries)
     assert record.refusals == 1
 
 
@@ -220,14 +220,14 @@ def test_a_slot_that_is_a_whole_rack_leaves_out_all_of_its_nodes(world):
         status=msgspec.structs.replace(pod.status, conditions=(said,)),
     )
     world.put("pod", pod)
-    world.memory.unscheduled.leave_out(record, [pod])
+    world.memory.refusals.leave_out(record, [pod])
     rack = slots.slots[0].values[-1]
     assert avoided(world, record) == {f"{rack}-h1", f"{rack}-h2"}
 
 
 def test_a_namespace_keeps_no_more_than_so_many_refusals(world):
     record = refused(world, admitted(world))
-    kept = world.memory.unscheduled._refusals["ns"]
+    kept = world.memory.refusals._refusals["ns"]
     for number in range(MOST + 50):
         kept.note(f"kind-{number}", "r1-h1", "x", 1000.0)
     assert len(kept._oldest_first) == MOST
@@ -237,9 +237,9 @@ def test_a_namespace_keeps_no_more_than_so_many_refusals(world):
 def test_the_gauge_counts_pods_that_were_refused_for_longer_than_they_are_waited_for(world, clock):
     let_go_pod(world, admitted(world))
     entries = world.memory.entries.values()
-    assert world.memory.unscheduled.hanging(entries) == 0
+    assert world.memory.coming.hanging(entries) == (0, 0)
     clock.at += 10
-    assert world.memory.unscheduled.hanging(entries) == 1
+    assert world.memory.coming.hanging(entries) == (1, 0)
 
 
 def test_a_job_that_is_refused_on_node_after_node_counts_how_often(world, clock):

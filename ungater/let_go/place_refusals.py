@@ -1,11 +1,8 @@
-"""Pods that kube-scheduler does not take to the node of their slot, and which nodes others like them keep off for it.
+"""Nodes that pods like one keep off: it was let go there, and kube-scheduler did not take it or it never started.
 
-Topogate counts what it knows a filter looks at. A filter that nobody knows (an extender, a plugin, a quota of another
-system) may look at anything of a pod, so what refuses one pod of a pod set is taken to refuse all that have the same
-template, in the same namespace: nobody keeps others' pods off a node by pods of his own.
-
-Each pod is known from the moment that its gate was seen to be gone until it has a node, by one look at a dictionary: a
-pod that is bound at once costs nothing more.
+Topogate counts what it knows that a filter looks at. A filter that nobody knows (an extender, a plugin, a quota of
+another system) may look at anything of a pod, so what refuses one pod of a pod set is taken to refuse all that have the
+same template, in the same namespace: nobody keeps others' pods off a node by pods of his own.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,29 +11,24 @@ from typing import Final
 from engine.model import Node
 from kube.objects import Pod
 from ungater.model.job_view import PodSetView
-from ungater.model.pod_slots import PodSetSlots, finished, is_gated
-from ungater.model.unscheduled import Unscheduled
+from ungater.model.pod_slots import PodSetSlots
 from ungater.model.workload_entry import WorkloadEntry
-from ungater.numa.node_backoff import LONG, Refusals, listed
+from ungater.numa.node_backoff import SHORT, Refusals, listed
 
 MOST: Final = 2000  # refusals of a namespace that are kept
 
 
-class SchedulerRefusals:
+class PlaceRefusals:
     """See the module. ``nodes``: all that there are; ``tell``: of so many pods whose nodes are left out from now on."""
 
     def __init__(
         self,
-        gate: str,
-        patience: float | None,
         nodes: Callable[[], Iterable[Node]],
         *,
         enqueue: Callable[[str, float], None],
         tell: Callable[[WorkloadEntry, int, str], None],
         clock: Callable[[], float],
     ) -> None:
-        self._gate = gate
-        self._patience = patience
         self._nodes = nodes
         self._enqueue = enqueue
         self._tell = tell
@@ -44,56 +36,38 @@ class SchedulerRefusals:
         self._refusals: dict[str, Refusals[str]] = {}  # by namespace, and by what is alike there
         self._looked = clock()
 
-    def saw(self, entry: WorkloadEntry, pod: Pod) -> None:
-        """A pod that was let go for a workload is there, or changed."""
-        uid = pod.metadata.uid
-        known = entry.unscheduled.get(uid)
-        coming = not pod.spec.node_name and pod.metadata.deletion_timestamp is None and not finished(pod)
-        if not coming or is_gated(pod, self._gate):
-            if known is not None:
-                self.gone(entry, uid)
-            return
-        now = self._clock()
-        seen = (known or Unscheduled(now)).seen(pod, now)
-        entry.unscheduled[uid] = seen
-        if seen.refused_at is not None and self._patience and (known is None or known.refused_at is None):
-            self._enqueue(entry.id, self._patience)
-
-    def gone(self, entry: WorkloadEntry, uid: str) -> None:
-        """A pod has a node, or is gone."""
-        known = entry.unscheduled.pop(uid, None)
-        if known is not None and known.counted_until:
-            self._enqueue(entry.id, 0.0)  # what was said of it is over
-
     def leave_out(self, entry: WorkloadEntry, pods: Iterable[Pod]) -> None:
-        """kube-scheduler refused these pods for too long: none like them goes to the same places for a while."""
+        """These pods were refused for too long: none like them goes to the same places for a while."""
         now, count, words = self._clock(), 0, ""
-        seconds: dict[str, dict[str, float]] = {}  # by what is alike, and by node: each counts once
+        done: dict[tuple[str, str], float] = {}  # by what is alike, and by node: each counts once
         for pod in pods:
-            known, owned, slots = (
-                entry.unscheduled.get(pod.metadata.uid),
-                entry.job.pod_set_of(pod),
-                entry.slots_of(pod),
-            )
-            index = slots.of_selector(pod.spec.node_selector) if slots is not None else None
-            if known is None or owned is None or slots is None or index is None:
+            owned = entry.job.pod_set_of(pod)
+            who, why = _said(entry, pod)
+            nodes = self._meant(entry, pod)
+            if owned is None or not nodes or not why:
                 continue
             found = self._refusals.setdefault(entry.job.namespace, Refusals(MOST))
-            done = seconds.setdefault(owned.alike, {})
-            nodes = self._of_slot(slots, index)
             for node in nodes:
-                if node not in done:
-                    done[node] = found.note(owned.alike, node, f"kube-scheduler: {known.words}", now)
-            left = max((done[node] for node in nodes), default=LONG)
-            entry.unscheduled[pod.metadata.uid] = known.counted(now + left)
-            count, words = count + 1, words or known.words
+                if (owned.alike, node) not in done:
+                    done[owned.alike, node] = found.note(owned.alike, node, f"{who}: {why}", now)
+            if (known := entry.unscheduled.get(pod.metadata.uid)) is not None:
+                left = max(done[owned.alike, node] for node in nodes)
+                entry.unscheduled[pod.metadata.uid] = known.counted(now + left)
+                count, words = count + 1, words or why
         if count:
             entry.count_refusal(now)
             self._tell(entry, count, words)
             self._enqueue(entry.id, 0.0)
 
+    def _meant(self, entry: WorkloadEntry, pod: Pod) -> list[str]:
+        """The node of a pod; of one that has none that of its slot, or all nodes of a slot that is a wider domain."""
+        if pod.spec.node_name:
+            return [pod.spec.node_name]
+        slots = entry.slots_of(pod)
+        index = slots.of_selector(pod.spec.node_selector) if slots is not None else None
+        return self._of_slot(slots, index) if slots is not None and index is not None else []
+
     def _of_slot(self, slots: PodSetSlots, index: int) -> list[str]:
-        """The nodes of a slot: its own, or all of its domain where it is none."""
         slot = slots.slots[index]
         if slot.node:
             return [slot.node]
@@ -106,7 +80,7 @@ class SchedulerRefusals:
         if namespaces:
             for entry in entries:
                 if entry.job.namespace in namespaces and entry.refusals and entry.admission is None:
-                    self._enqueue(entry.id, 1.0)
+                    self._enqueue(entry.id, SHORT)
 
     def forget(self, node: str) -> None:
         """The node is gone."""
@@ -138,13 +112,11 @@ class SchedulerRefusals:
                 self._enqueue(entry.id, 0.0)
         return bool(again)
 
-    def hanging(self, entries: Iterable[WorkloadEntry]) -> int:
-        """How many pods that were let go kube-scheduler has refused for longer than it is waited for."""
-        if self._patience is None:
-            return 0
-        latest = self._clock() - self._patience
-        return sum(
-            one.refused_at is not None and one.refused_at <= latest
-            for entry in entries
-            for one in entry.unscheduled.values()
-        )
+
+def _said(entry: WorkloadEntry, pod: Pod) -> tuple[str, str]:
+    """Who does not take a pod, and what he says of it; "" where he does."""
+    refused = entry.unscheduled.get(pod.metadata.uid)
+    if refused is not None:
+        return "kube-scheduler", refused.words if refused.refused_at is not None else ""
+    waits = entry.unstarted.get(pod.metadata.uid)
+    return "its pod did not start", waits.words if waits is not None else ""

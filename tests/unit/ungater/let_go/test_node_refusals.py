@@ -1,0 +1,83 @@
+"""Nodes on which pod after pod does not run: left out for everybody, for a while, and never too many of them."""
+
+import pytest
+
+from ungater.let_go.node_refusals import SEVERAL, WINDOW, NodeRefusals
+from ungater.numa.node_backoff import LONG
+
+
+class Heard:
+    """Refusals of a cluster of so many nodes, with a clock of their own, and what was told."""
+
+    def __init__(self, nodes=40):
+        self.now = 100.0
+        self.nodes = nodes
+        self.told = []
+        self.refusals = NodeRefusals(lambda: self.nodes, lambda *news: self.told.append(news), lambda: self.now)
+
+    def refuse(self, node="n1", workloads=SEVERAL):
+        for number in range(workloads):
+            self.refusals.note(node, f"ns/{number}", "FailedMount: no path")
+
+
+@pytest.fixture
+def heard():
+    return Heard()
+
+
+def test_pods_of_several_workloads_close_a_node_and_it_is_named_with_the_last_ones_words(heard):
+    heard.refuse(workloads=SEVERAL - 1)
+    heard.refuse(workloads=1)
+    assert heard.refusals.avoided() == frozenset(), "one workload counts once, however many pods it has"
+    heard.refuse()
+    assert heard.refusals.avoided() == {"n1"}
+    assert heard.told == [("n1", "FailedMount: no path", LONG)]
+    assert heard.refusals.listed() == "n1 (FailedMount: no path, again in 15 s)"
+
+
+def test_the_next_refusal_doubles_the_time_and_it_ends(heard):
+    heard.refuse()
+    heard.now += LONG
+    assert heard.refusals.avoided() == frozenset()
+    assert heard.refusals.ended()
+    assert not heard.refusals.ended()
+    heard.refuse(workloads=1)
+    heard.now += 2 * LONG - 1
+    assert heard.refusals.avoided() == {"n1"}
+
+
+def test_a_pod_that_starts_there_ends_it(heard):
+    heard.refuse()
+    heard.refusals.started("n1")
+    assert heard.refusals.avoided() == frozenset()
+    heard.refuse(workloads=1)
+    assert heard.refusals.avoided() == frozenset(), "what went before is over"
+
+
+def test_refusals_that_lie_far_apart_are_no_row(heard):
+    for number in range(SEVERAL):
+        heard.refusals.note("n1", f"ns/{number}", "x")
+        heard.now += WINDOW / 2
+    assert heard.refusals.avoided() == frozenset()
+
+
+def test_no_more_than_a_share_of_the_nodes_is_left_out_at_a_time(heard):
+    """Whoever makes pods that nobody could start is not to close a cluster with them."""
+    for node in ("n1", "n2", "n3", "n4"):
+        heard.refuse(node)
+    assert heard.refusals.avoided() == {"n1", "n2"}
+    small = Heard(nodes=3)
+    small.refuse("n1")
+    small.refuse("n2")
+    assert small.refusals.avoided() == {"n1"}
+
+
+def test_a_node_that_is_gone_is_forgotten(heard):
+    heard.refuse()
+    heard.refusals.forget("n1")
+    assert heard.refusals.avoided() == frozenset()
+
+
+def test_of_one_node_no_more_workloads_are_kept_than_count(heard):
+    heard.refuse(workloads=500)
+    assert len(heard.refusals._seen["n1"]) == SEVERAL
