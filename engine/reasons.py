@@ -60,6 +60,7 @@ class Reason(StrEnum):
 
     # A pod that was let go does not run.
     SCHEDULER_REFUSED = "SchedulerRefused"  # kube-scheduler does not take it to the node of its slot
+    NOT_SCHEDULED = "NotScheduled"  # no scheduler has looked at it
     NOT_STARTED = "NotStarted"  # it is bound, and its volumes, devices or containers are not ready
     NODE_LEFT_OUT = "NodeLeftOut"  # pod after pod did not run on a node
 

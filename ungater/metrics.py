@@ -121,16 +121,17 @@ class Metrics:
             "Pods that were let go to a slot and that kube-scheduler refused there for longer than it is waited for.",
             registry=registry,
         )
-        self._coming = Gauge(
+        self._hanging = Table(
             "topogate_hanging_pods",
             "Pods that were let go, and that kube-scheduler refuses (unscheduled) or that do not start (unstarted).",
-            ["state"],
-            registry=registry,
+            ("state",),
+            registry,
         )
-        self.left_out = Gauge(
-            "topogate_nodes_left_out",
-            "Nodes on which pods of several workloads did not run, and that no pod goes to for a while.",
-            registry=registry,
+        self._left_out = Table(
+            "topogate_node_left_out",
+            "1 for each node on which pods of several workloads did not run, while no pod goes there.",
+            ("node",),
+            registry,
         )
         self.unforeseen = Counter(
             "topogate_unforeseen_refusals",
@@ -249,10 +250,13 @@ class Metrics:
 
     # --- looked at every few seconds -----------------------------------------------------------------------------
 
-    def set_coming(self, unscheduled: int, unstarted: int) -> None:
+    def set_hanging(self, unscheduled: int, unstarted: int) -> None:
         """How many pods that were let go do not run, for longer than is usual."""
-        self._coming.labels("unscheduled").set(unscheduled)
-        self._coming.labels("unstarted").set(unstarted)
+        self._hanging.replace(_by_one({"unscheduled": unscheduled, "unstarted": unstarted}))
+
+    def set_left_out(self, nodes: Iterable[str]) -> None:
+        """The nodes that no pod goes to for a while."""
+        self._left_out.replace(_by_one(dict.fromkeys(nodes, 1)))
 
     def set_machines(self, sources: Mapping[str, int], mismatches: Mapping[str, int]) -> None:
         """Replace the number of nodes by source and by kind of trouble."""
@@ -318,6 +322,8 @@ class Metrics:
             table.replace({})
         for table in (self._largest, self._domains, self._whole, self._gangs, self._heard, self._unrecorded):
             table.replace({})
+        self._hanging.replace({})
+        self._left_out.replace({})
 
 
 def _by_one(counts: Mapping[str, int]) -> Rows:

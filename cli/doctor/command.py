@@ -10,15 +10,18 @@ from rich.console import Group
 from rich.text import Text
 
 from cli.cluster import cluster_snapshot
-from cli.doctor import installation, nodes
+from cli.doctor import hanging, installation, nodes
 from cli.doctor.findings import Finding, Weight, unknown
+from cli.doctor.hanging import Held
 from cli.doctor.nodes import Seen
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, progress
 from cli.reaching import failure
 from clock import SYSTEM, Clock
 from crds.constants import NAMESPACE
 from kube.client import Client
-from kube.errors import KubeError
+from kube.errors import Forbidden, KubeError
+from kube.resources import EVENTS
+from kube.told_events import ToldEvent
 
 STYLES = {Weight.ERROR: "bold red", Weight.WARNING: "yellow", Weight.UNKNOWN: "dim"}
 
@@ -60,7 +63,16 @@ async def _examine(kubeconfig: str | None, context: str | None, namespace: str, 
             for one in entry.job.pod_sets
         ]
         about = Seen(dump.nodes, dump.flavors, dump.topologies, dump.flexes, asked, seen.agent, seen.install_command)
-        return [*found, *nodes.findings(about)]
+        held = Held(tuple(cache.entries.values()), dump.workloads, await _events(client), clock.now())
+        return [*found, *nodes.findings(about), *hanging.findings(held)]
+
+
+async def _events(client: Client) -> list[ToldEvent]:
+    """What nodes were told; none where these may not be read, as nothing else depends on it."""
+    try:
+        return await client.list(EVENTS, type=ToldEvent, field_selector=f"reason={hanging.LEFT_OUT}")
+    except Forbidden:
+        return []
 
 
 def shown(found: list[Finding]) -> Group:

@@ -40,6 +40,8 @@ def render(result: Report, most: int = CLOSEST) -> RenderableType:
     parts: list[RenderableType] = [head, *_never(result)]
     if result.moving:
         parts.append(Text(result.moving))
+    if result.hanging:
+        parts.append(Text.assemble(("Not all of it runs", "bold yellow"), f"  {result.hanging}"))
     if result.queue is not None:
         parts += [*queue_report.render(result.queue), Text("")]
     if result.domains:

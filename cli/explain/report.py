@@ -32,12 +32,16 @@ from ungater.cache.cache import Cache
 from ungater.cache.rules import queue_rules
 from ungater.jobs.job import owner_of
 from ungater.jobs.jobset import parent_of
-from ungater.model.conditions import MOVING
+from ungater.model.conditions import MOVING, PODS_READY
 from ungater.model.job_view import JobView, PodSetView, id_of, identity
 from ungater.model.pod_slots import PodSetSlots, is_gated
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.model.workload_object import Workload, observed_of
 from ungater.model.workload_spec import belongs
+from ungater.reconcile import let_go
+
+# Of PodsReady, where nothing is amiss that it tells of: pods are just not all ready, yet or again.
+_ORDINARY = frozenset({"", Reason.PODS_NOT_READY, Reason.WAIT_FOR_START, Reason.SUSPENDED})
 
 
 class PodZone(msgspec.Struct, frozen=True):
@@ -122,6 +126,7 @@ class Report(msgspec.Struct, frozen=True):
     pod_sets: tuple[AskedPodSet, ...] = ()
     moving: str = ""  # that it is moved now, or how its last move ended
     growth: Growth | None = None  # of one that is placed and waits for more pods
+    hanging: str = ""  # of one that is placed: why pods of it do not run
 
 
 async def report(client: Client, namespace: str, name: str, *, domain: str | None = None) -> Report:
@@ -213,7 +218,19 @@ def _report(
         pod_sets=tuple([_asked(one) for one in owner.pod_sets]),
         moving=_moving(workload) if state == "Placed" else "",
         growth=growth(cache, found, held, now) if state == "Placed" and found is not None else None,
+        hanging=_hanging(found, workload) if state == "Placed" and found is not None else "",
     )
+
+
+def _hanging(entry: WorkloadEntry, workload: Workload | None) -> str:
+    """Why pods that have a place do not run: what the controller says, which knows more, or the pods themselves."""
+    said = objects.condition(workload.status.conditions if workload else None, PODS_READY)
+    if said is not None and said.status == "False" and said.reason not in _ORDINARY:
+        return said.message
+    refused = {uid: entry.pods[uid] for uid, one in entry.unscheduled.items() if one.refused_at is not None}
+    if refused:
+        return let_go.message_of(entry, refused)
+    return ""
 
 
 def _moving(workload: Workload | None) -> str:

@@ -112,8 +112,8 @@ class Sweeper:
         self._metrics.set_machines(*self._cache.topologies.counts())
         self._metrics.set_unrecorded(self._cache.topologies.unrecorded())
         self._metrics.set_pending(self._cache.pending())
-        self._metrics.set_coming(*self._cache.coming.hanging(self._cache.entries.values()))
-        self._metrics.left_out.set(len(self._cache.node_refusals.left_out()))
+        self._metrics.set_hanging(*self._cache.coming.hanging(self._cache.entries.values()))
+        self._metrics.set_left_out(self._cache.node_refusals.avoided())
         self._metrics.set_heard(self._watches.heard())
         self._metrics.set_capacity(self._cache.state, self._clock.monotonic())
 

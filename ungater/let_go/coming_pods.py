@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from kube.objects import Pod
 from ungater.model.pod_slots import finished, is_gated
-from ungater.model.unscheduled import Unscheduled
+from ungater.model.unscheduled import SILENCE, Unscheduled
 from ungater.model.unstarted import PATIENCE, Unstarted
 from ungater.model.workload_entry import WorkloadEntry
 
@@ -61,7 +61,7 @@ class ComingPods:
 
     def _has_node(self, entry: WorkloadEntry, uid: str) -> None:
         known = entry.unscheduled.pop(uid, None)
-        if known is not None and known.counted_until:
+        if known is not None and (known.counted_until or known.ignored):
             self._enqueue(entry.id, 0.0)  # what was said of it is over
 
     def gone(self, entry: WorkloadEntry, uid: str) -> None:
@@ -80,9 +80,13 @@ class ComingPods:
                 self._unstarted(known.node, entry.key, known.words)
 
     def have_looked_at(self, entries: Iterable[WorkloadEntry]) -> None:
-        """Have those looked at whose pods do not start for longer than is usual; to be called now and then."""
-        latest = self._clock() - PATIENCE
+        """Have those looked at whose pods no scheduler looks at, or do not start; to be called now and then."""
+        latest, silent = self._clock() - PATIENCE, self._clock() - SILENCE
         for entry in entries:
+            for uid, waits in entry.unscheduled.items():
+                if waits.refused_at is None and not waits.ignored and waits.since <= silent:
+                    entry.unscheduled[uid] = waits.ignore()
+                    self._enqueue(entry.id, 0.0)
             if any(not one.counted and one.since <= latest and one.words for one in entry.unstarted.values()):
                 self._enqueue(entry.id, 0.0)
 

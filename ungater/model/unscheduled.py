@@ -15,6 +15,7 @@ from ungater.model.conditions import shorten
 
 REFUSED: Final = frozenset({"Unschedulable", "SchedulerError"})
 MOST_WORDS: Final = 300  # characters
+SILENCE: Final = 60.0  # seconds after which a pod of which no scheduler said anything is worth a word
 # What the nodes say that the pod's selector does not name: of a pod with a slot, all but one.
 _ELSEWHERE: Final = re.compile(r"\d+ node\(s\) didn't match Pod's node affinity/selector")
 _COUNTED: Final = re.compile(r"^\d+/\d+ nodes are available: ")
@@ -25,7 +26,8 @@ class Unscheduled(msgspec.Struct, frozen=True, gc=False):
 
     ``since``: when it was seen to be let go. ``refused_at``: when kube-scheduler was seen to refuse it, with these
     ``words``; None: it did not. ``nominated``: kube-scheduler has pods of lower priority go for it.
-    ``counted_until``: when its node may be tried again, as it was counted; 0: it was not.
+    ``counted_until``: when its node may be tried again, as it was counted; 0: it was not. ``ignored``: no scheduler has
+    said anything of it for so long that people are told.
     """
 
     since: float
@@ -33,6 +35,7 @@ class Unscheduled(msgspec.Struct, frozen=True, gc=False):
     words: str = ""
     nominated: bool = False
     counted_until: float = 0.0
+    ignored: bool = False
 
     def seen(self, pod: Pod, now: float) -> "Unscheduled":
         """The pod was seen again."""
@@ -40,7 +43,11 @@ class Unscheduled(msgspec.Struct, frozen=True, gc=False):
         if words is None:
             return self if self.refused_at is None else msgspec.structs.replace(self, nominated=nominated)
         at = now if self.refused_at is None else self.refused_at
-        return msgspec.structs.replace(self, refused_at=at, words=words, nominated=nominated)
+        return msgspec.structs.replace(self, refused_at=at, words=words, nominated=nominated, ignored=False)
+
+    def ignore(self) -> "Unscheduled":
+        """No scheduler looks at it."""
+        return msgspec.structs.replace(self, ignored=True)
 
     def counted(self, until: float) -> "Unscheduled":
         """Its node is left out until then."""

@@ -155,6 +155,21 @@ def unstarted(entry: WorkloadEntry, now: float) -> list[Pod]:
     return sorted(found, key=lambda pod: pod.metadata.name)
 
 
+def ignored(entry: WorkloadEntry) -> list[Pod]:
+    """The pods that no scheduler has said anything of for long, by name."""
+    found = (entry.pods[uid] for uid, one in entry.unscheduled.items() if one.ignored and uid in entry.pods)
+    return sorted(found, key=lambda pod: pod.metadata.name)
+
+
+def message_of_ignored(pods: Sequence[Pod]) -> str:
+    """Which pods no scheduler looks at, and what may be the matter."""
+    first, more = pods[0], f" (and {len(pods) - 1} more)" if len(pods) > 1 else ""
+    if gates := [gate.name for gate in first.spec.scheduling_gates or ()]:
+        return f"pod {first.metadata.name}{more} was let go, and another's scheduling gate holds it: {', '.join(gates)}"
+    name = first.spec.scheduler_name or "default-scheduler"
+    return f"pod {first.metadata.name}{more} was let go, and no scheduler has looked at it: does {name} run?"
+
+
 def kept_it_from_running(entry: WorkloadEntry) -> tuple[Pod, ...]:
     """The pods whose nodes did not get their volumes or devices ready, of a workload that is put back for its time."""
     found = (entry.pods[uid] for uid, one in entry.unstarted.items() if uid in entry.pods and one.lacks)

@@ -24,6 +24,7 @@ _STUCK = frozenset(
             Reason.PODS_MISSING,
             Reason.SCHEDULER_REFUSED,
             Reason.NOT_STARTED,
+            Reason.NOT_SCHEDULED,
         ),
     )
 )

@@ -374,8 +374,10 @@ def _say_let_go(entry: WorkloadEntry, late: let_go.Late, now: float, *, moving: 
     """That kube-scheduler does not take pods to their slots, or that pods do not start there."""
     if not late:
         unstarted = let_go.unstarted(entry, now)
-        text = let_go.message_of_unstarted(entry, unstarted) if unstarted else ""
-        return _warn(entry, Reason.NOT_STARTED, text, now) if text else []
+        if unstarted:
+            return _warn(entry, Reason.NOT_STARTED, let_go.message_of_unstarted(entry, unstarted), now)
+        ignored = let_go.ignored(entry)
+        return _warn(entry, Reason.NOT_SCHEDULED, let_go.message_of_ignored(ignored), now) if ignored else []
     message = f"{let_go.message_of(entry, late)}; {let_go.consequence(entry, late, moving=moving)}"
     return _warn(entry, Reason.SCHEDULER_REFUSED, message, now)
 

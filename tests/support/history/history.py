@@ -44,6 +44,7 @@ from ungater.controller import Controller
 from ungater.executor import lifecycle
 from ungater.kueue import bridge
 from ungater.metrics import Metrics
+from ungater.numa import node_backoff
 from ungater.status import queues
 
 STEPS = 400_000  # of the loop, in all
@@ -488,7 +489,9 @@ def fewer_tasks() -> Iterator[None]:
         patch.object(controller, "WORKERS", 4),
         patch.object(controller, "EVICTIONS", 3),
         patch.object(bridge, "WORKERS", 1),
-        patch.object(lifecycle, "SPARED", 20.0),  # it is forgotten in a restart, which then differs
+        # These are forgotten in a restart, which then differs.
+        patch.object(lifecycle, "SPARED", 20.0),
+        patch.object(node_backoff, "LONG_AT_MOST", 60.0),
     ):
         yield
 

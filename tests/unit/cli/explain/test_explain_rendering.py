@@ -71,6 +71,13 @@ def test_one_that_is_moved_says_so():
     assert len(text(report(message="4 pods in b1"))) == 2
 
 
+def test_pods_that_have_a_place_and_do_not_run_are_told_with_what_they_wait_for():
+    """A claim that a driver refuses was "Placed", with RUNNING 0, and not a word more."""
+    said = "pod a is bound to n1 and does not start: FailedPrepareDynamicResources: no such config"
+    assert f"Not all of it runs  {said}" in text(report(hanging=said))
+    assert "Not all of it runs" not in text(report())
+
+
 def test_each_pod_set_is_told_with_its_own_requests():
     sets = (
         AskedPodSet("leader", 1, {"cpu": "2"}, "Unconstrained", ""),
