@@ -9,9 +9,12 @@ An assignment is any statement that sets or deletes an attribute, ``setattr`` an
 """
 
 import ast
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final, NamedTuple
+
+from support.imports import parsed
 
 Attributes = dict[str, set[str]]  # by name of a class; those of one name are told from each other by nothing
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -31,7 +34,7 @@ def attributes(*texts: str) -> Attributes:
     """What attributes the classes of these modules have: declared in their bodies, or set by their methods."""
     found: Attributes = {}
     for text in texts:
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(parsed(text)):
             if isinstance(node, ast.ClassDef):
                 found.setdefault(node.name, set()).update(_attributes(node))
     return found
@@ -66,9 +69,9 @@ def _targets(node: ast.stmt) -> list[ast.expr]:
     return [node.target] if isinstance(node, ast.AnnAssign | ast.AugAssign) else []
 
 
-def assigned(text: str, ours: Mapping[str, Container[str]], packages: Container[str]) -> list[Assigned]:
+def assigned(text: str, ours: Mapping[str, Collection[str]], packages: Container[str]) -> list[Assigned]:
     """The offences of a module. ``ours``: as `attributes` tells; ``packages``: where an import is one of ours."""
-    tree = ast.parse(text)
+    tree = parsed(text)
     finder = _Finder(ours, _strangers(tree, packages), _renamed(tree))
     return sorted(finder.found(tree))
 
@@ -106,9 +109,14 @@ class _Scope:
 
 @dataclass
 class _Finder:
-    ours: Mapping[str, Container[str]]
+    ours: Mapping[str, Collection[str]]
     strangers: Container[str]
     renamed: Mapping[str, str]
+
+    @cached_property
+    def attributes(self) -> set[str]:
+        """What any class of ours has."""
+        return {name for names in self.ours.values() for name in names}
 
     def found(self, tree: ast.Module) -> Iterator[Assigned]:
         """All offences."""
@@ -127,7 +135,7 @@ class _Finder:
     def _allowed(self, scope: _Scope, of: ast.expr, name: str) -> bool:
         if isinstance(of, ast.Name) and of.id in scope.own:
             return True
-        if name and not any(name in names for names in self.ours.values()):
+        if name and name not in self.attributes:
             return True
         root = of
         while isinstance(root, ast.Attribute):

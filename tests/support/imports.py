@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Container, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -12,19 +13,30 @@ PACKAGES = (
 Graph = dict[str, set[str]]
 
 
+@cache
+def parsed(text: str) -> ast.Module:
+    """The tree of a module: many tests read all of them, and nobody changes one."""
+    return ast.parse(text)
+
+
+@cache
+def _read(path: Path) -> str:
+    return path.read_text()
+
+
 def modules(*packages: str) -> dict[str, str]:
     """The text of each module of these packages, by its dotted name."""
     found = {}
     for package in packages:
         for path in sorted((ROOT / package).rglob("*.py")):
             parts = path.relative_to(ROOT).with_suffix("").parts
-            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path.read_text()
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = _read(path)
     return found
 
 
 def classes(text: str) -> list[str]:
     """The public classes of a module."""
-    found = (node.name for node in ast.parse(text).body if isinstance(node, ast.ClassDef))
+    found = (node.name for node in parsed(text).body if isinstance(node, ast.ClassDef))
     return [name for name in found if not name.startswith("_")]
 
 
@@ -34,7 +46,7 @@ def imports(texts: Mapping[str, str]) -> Graph:
 
 
 def _named(text: str, known: Container[str]) -> Iterator[str]:
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(text)):
         if isinstance(node, ast.Import):
             yield from (one.name for one in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module is not None:

@@ -10,10 +10,12 @@ and does nothing; another constant made of it hands the question on.
 import ast
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 import msgspec
+from support.imports import parsed
 
 Texts = Mapping[str, str]
 
@@ -30,28 +32,36 @@ class Uses:
 def uses(texts: Texts) -> Uses:
     """What these modules use, all together."""
     found = Uses()
-    for text in texts.values():
-        tree = ast.parse(text)
-        found.names.update(_in_functions(tree))
-        documented = set(_documentation(tree))
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-                found.attributes.add(node.attr)
-            elif isinstance(node, ast.keyword) and node.arg:
-                found.texts.add(node.arg)
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documented:
-                found.texts.add(node.value)
+    for one in map(_uses, texts.values()):
+        found.attributes.update(one.attributes)
+        found.names.update(one.names)
+        found.texts.update(one.texts)
     return found
 
 
-def _in_functions(tree: ast.AST) -> Iterator[str]:
-    for place in ast.walk(tree):
-        if isinstance(place, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.Call):
-            for node in ast.walk(place):
-                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-                    yield node.id
-                elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-                    yield node.attr
+@cache
+def _uses(text: str) -> Uses:
+    tree = parsed(text)
+    found, documented = Uses(names=set(_in_functions(tree))), set(_documentation(tree))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            found.attributes.add(node.attr)
+        elif isinstance(node, ast.keyword) and node.arg:
+            found.texts.add(node.arg)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documented:
+            found.texts.add(node.value)
+    return found
+
+
+def _in_functions(node: ast.AST, *, inside: bool = False) -> Iterator[str]:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.Call):
+        inside = True
+    elif inside and isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+        yield node.id
+    elif inside and isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+        yield node.attr
+    for child in ast.iter_child_nodes(node):
+        yield from _in_functions(child, inside=inside)
 
 
 def _documentation(tree: ast.AST) -> Iterator[int]:

@@ -186,7 +186,8 @@ class ReplicatedOwners:
         if told.goal is None or any(number > numbers[uid] for number in numbers.values()):
             return told
         older = sorted(numbers.keys() & self.told.keys() - {uid}, key=lambda one: (-numbers[one], one))
-        return replace(told, replicas=told.goal, follows=tuple([key for one in older for key in self.told[one].workload_keys]))
+        follows = tuple([key for one in older for key in self.told[one].workload_keys])
+        return replace(told, replicas=told.goal, follows=follows)
 
     def note_revision(self, uid: str, one: Service | None, namespace: str) -> list[str]:
         """A ReplicaSet is there, changed or went (None); returns the ids of all ReplicaSets of its Deployment."""

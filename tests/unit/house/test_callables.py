@@ -8,7 +8,7 @@ import ast
 from collections.abc import Iterator
 
 import pytest
-from support.imports import PACKAGES, modules
+from support.imports import PACKAGES, modules, parsed
 
 EMPTY = frozenset({"dict", "float", "frozenset", "int", "list", "set", "str", "tuple"})  # called, each gives nothing
 Defaults = Iterator[tuple[str, ast.expr]]
@@ -16,7 +16,7 @@ Defaults = Iterator[tuple[str, ast.expr]]
 
 def idle_defaults(text):
     """Fields and parameters of a module that do nothing by default, as ``Owner.name``."""
-    tree = ast.parse(text)
+    tree = parsed(text)
     known = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):

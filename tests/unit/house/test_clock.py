@@ -3,7 +3,7 @@
 import ast
 
 import pytest
-from support.imports import PACKAGES, modules
+from support.imports import PACKAGES, modules, parsed
 
 CLOCK = "clock"
 READ_NO_TIME = frozenset({"time.sleep"})  # of the module time; what converts is in datetime
@@ -29,7 +29,7 @@ COMMANDS = "cli"  # whose functions are what a person calls: nobody could hand t
 
 def readings(text):
     """What reads the time in a module: the function it stands in, and how."""
-    tree = ast.parse(text)
+    tree = parsed(text)
     names = {}  # what is imported, by the name it has here
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -84,7 +84,7 @@ def machines_clock(text):
     """Where a module names the clock of the machine: as the default of an argument or field, and elsewhere."""
     if CLOCK not in text:
         return [], []
-    tree = ast.parse(text)
+    tree = parsed(text)
     imported = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == CLOCK]
     own = {one.asname or one.name for node in imported for one in node.names if one.name in {"SYSTEM", "cpu_seconds"}}
     whole = {

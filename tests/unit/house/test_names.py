@@ -3,7 +3,7 @@
 import ast
 
 import pytest
-from support.imports import PACKAGES, modules
+from support.imports import PACKAGES, modules, parsed
 
 # Verbs that stand alone, and what they were called that have a word of the field by now.
 BANNED = frozenset({
@@ -15,7 +15,7 @@ BANNED = frozenset({
 def banned(text):
     """Functions, methods and classes of a module whose names are banned, private and nested ones too."""
     kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-    found = [node.name for node in ast.walk(ast.parse(text)) if isinstance(node, kinds)]
+    found = [node.name for node in ast.walk(parsed(text)) if isinstance(node, kinds)]
     return [name for name in found if name.lstrip("_") in BANNED]
 
 

@@ -3,7 +3,7 @@
 import ast
 
 import pytest
-from support.imports import PACKAGES, modules
+from support.imports import PACKAGES, modules, parsed
 
 LINES = 600  # of a file
 BODY = 80  # lines of a function, from its def to its end
@@ -25,12 +25,12 @@ def texts():
 def long_file(text):
     """How many lines it has, where those are too many and its docstring does not say why."""
     lines = len(text.splitlines())
-    return lines if lines > LINES and REASON not in " ".join((ast.get_docstring(ast.parse(text)) or "").split()) else 0
+    return lines if lines > LINES and REASON not in " ".join((ast.get_docstring(parsed(text)) or "").split()) else 0
 
 
 def long_functions(text):
     """Functions that are too long, wherever they stand: by name, with the classes and functions around it."""
-    return dict(_long_functions(ast.parse(text), ""))
+    return dict(_long_functions(parsed(text), ""))
 
 
 def _long_functions(tree, around):
