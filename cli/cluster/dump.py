@@ -171,8 +171,24 @@ class Found:
         )
 
 
+_KEYS: Final = frozenset({"str", "bool", "int", "float", "merge", "value"})  # tags of YAML that a key may have
+
+
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Reads dates as the text that they are, as Kubernetes does."""
+    """Reads dates as the text that they are, and keys as text, as Kubernetes does.
+
+    An unquoted ``on``, ``off``, ``yes`` or ``no`` is a truth value in YAML 1.1: as a key, kubectl reads it as ``true``
+    or ``false`` (sigs.k8s.io/yaml 1.6).
+    """
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[str, Any]:
+        """A mapping with its keys as text. Raises yaml.MarkedYAMLError for a key that kubectl takes for none."""
+        for key, _ in node.value:
+            if key.tag.rpartition(":")[2] not in _KEYS:
+                text = key.value if isinstance(key, yaml.ScalarNode) else key.id
+                raise yaml.MarkedYAMLError(None, None, f"the key {text} is no text", key.start_mark)
+        found = super().construct_mapping(node, deep=deep)
+        return {str(key).lower() if isinstance(key, bool) else str(key): value for key, value in found.items()}
 
 
 _Loader.yaml_implicit_resolvers = {
