@@ -11,6 +11,7 @@ import msgspec
 
 from engine.claims.asks import DeviceAsk
 from engine.kubelet.machine import NumaPlacement, PodShape
+from engine.reasons import Reason
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 PODS = "pods"
@@ -111,13 +112,20 @@ class PodTerm(_Struct, frozen=True):
 
     ``selector`` None selects no pod, () every pod. ``namespaces`` None means every namespace (an empty
     namespaceSelector), else the listed ones. ``unsupported`` names what could not be expressed (a namespaceSelector by
-    label, matchLabelKeys): the engine then refuses the pod set with that text instead of ignoring it.
+    label, matchLabelKeys): the engine then refuses the pod set with that text instead of ignoring it. ``host_port``:
+    the port of the host that it stands for, in words; "" where it is the pod's own term.
     """
 
     topology_key: str
     selector: tuple[Requirement, ...] | None = None
     namespaces: tuple[str, ...] | None = ()
     unsupported: str = ""
+    host_port: str = ""
+
+    @property
+    def repels(self) -> Reason:
+        """What it is called where it keeps pods apart."""
+        return Reason.HOST_PORTS if self.host_port else Reason.POD_ANTI_AFFINITY
 
 
 class SpreadConstraint(_Struct, frozen=True):
@@ -227,6 +235,7 @@ class PodSet(_Struct, frozen=True):
     terms (ORed) of those that it reaches; all of them hold. ``pinned``: the same for volumes that single pods have.
     ``devices``: the claims of each pod. ``claim_nodes``: as ``volume_nodes``, for each claim that has devices already.
     ``features``: what the kubelet of its node must declare.
+    ``cut``: what one pod asks for where that is more than can be counted (`engine.quantity.MOST`); for messages.
     """
 
     name: str
@@ -249,6 +258,7 @@ class PodSet(_Struct, frozen=True):
     devices: DeviceAsk | None = None
     claim_nodes: tuple[tuple[NodeTerm, ...], ...] = ()
     features: tuple[str, ...] = ()
+    cut: Amounts = {}
 
     @property
     def takes(self) -> Amounts:

@@ -4,7 +4,8 @@ Grammar: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/
 Kubernetes does, so that a request is never charged below what it asks for.
 
 What is more than 2^63 - 1 is that much, as for the API server. Of what a pod asks for or a node has it is still too
-much: the engine adds up amounts of all nodes, and of all pods of a node, in 64 bits. There it is `bounded`.
+much: the engine adds up amounts of all nodes, and of all pods of a node, in 64 bits. There it is `bounded`, and what
+people are told is what was asked for (`engine.model.PodSet.cut`).
 """
 
 import re
@@ -14,7 +15,7 @@ from typing import Final
 
 CPU: Final = "cpu"
 LARGEST: Final = (1 << 63) - 1
-MOST: Final = 1 << 46  # of one pod or node: 64 TiB; of 2^16 of them together 2^62
+MOST: Final = 1 << 47  # of one pod or node: 128 TiB, as there are machines of 64 TiB; of 2^16 of them together 2^63
 
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}

@@ -84,6 +84,7 @@ class Reason(StrEnum):
     VOLUME_NODE_AFFINITY = "VolumeNodeAffinity"  # a volume of the pods does not reach it
     POD_AFFINITY = "PodAffinity"
     POD_ANTI_AFFINITY = "PodAntiAffinity"
+    HOST_PORTS = "HostPorts"  # another pod has a port of the host that the pods ask for, or one of them would
     TOPOLOGY_SPREAD = "TopologySpread"
     MISSING_LEVEL_LABEL = "MissingLevelLabel"
     INSUFFICIENT_RESOURCE = "InsufficientResource"

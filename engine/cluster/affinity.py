@@ -33,6 +33,9 @@ from engine.reasons import Reason
 Codes = NDArray[np.int32]
 
 
+ONE_A_VALUE = frozenset({Reason.POD_ANTI_AFFINITY, Reason.HOST_PORTS})  # of caps: one pod a value of their key
+
+
 class Unsupported(Exception):  # noqa: N818  (a refusal on its way to the caller, not an error)
     """A constraint that the count cannot honour; the text is for a person."""
 
@@ -185,7 +188,7 @@ class Constraints:
         yield from self._repelled()
         groups = list(self.state.pod_groups()) if self.pod_set.anti_affinity or self.pod_set.affinity else []
         for term in self.pod_set.anti_affinity:
-            yield Reason.POD_ANTI_AFFINITY, ~self._near(term.topology_key, self._selected(groups, (term,)))
+            yield term.repels, ~self._near(term.topology_key, self._selected(groups, (term,)))
         matching = self._selected(groups, self.pod_set.affinity)
         for term in self.pod_set.affinity:
             if matching:
@@ -197,7 +200,7 @@ class Constraints:
     def _repelled(self) -> Iterator[tuple[Reason, Mask]]:
         for other in self.state.affinity_index.repelling(self.state.cluster.at, self.pod_set.namespace):
             if reaches(other.term, other.pods.namespace, self.pod_set.namespace, self.pod_set.labels):
-                yield Reason.POD_ANTI_AFFINITY, ~self._near(other.term.topology_key, [other.pods])
+                yield other.term.repels, ~self._near(other.term.topology_key, [other.pods])
 
     def _selected(self, groups: Iterable[PodGroup], terms: Sequence[PodTerm]) -> list[PodGroup]:
         """Groups that every term selects; none where there are no terms."""
@@ -252,11 +255,11 @@ class Constraints:
         return tuple([OneOfAValue(rank, self._codes(level)[self.tree.span]) for rank, level in known])
 
     def _caps(self) -> Iterator[Cap]:
-        for term in self.pod_set.anti_affinity:
-            if self._own((term,)):
-                codes = self._codes(term.topology_key)
-                most = np.ones(int(codes.max(initial=0)) + 1, np.int64)
-                yield Cap(Reason.POD_ANTI_AFFINITY, codes[self.tree.span], most)
+        # Several terms by one key, as of several host ports, are one cap: beside it another would be beyond the count.
+        apart = {term.topology_key: term.repels for term in reversed(self.pod_set.anti_affinity) if self._own((term,))}
+        for key, reason in apart.items():
+            codes = self._codes(key)
+            yield Cap(reason, codes[self.tree.span], np.ones(int(codes.max(initial=0)) + 1, np.int64))
         for constraint in self.pod_set.spread:
             yield self._spread(constraint)
 

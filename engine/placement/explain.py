@@ -210,7 +210,8 @@ class _View:
         limit = min(by_resource, key=lambda resource: by_resource[resource])
         if by_resource[limit] > fits and self.caps:
             return self.caps[0].reason, {}
-        return limit, {limit: short * self._needs.get(limit, 1)} if limit != DEVICES else {}
+        each = self.pod_set.cut.get(limit) or self._needs.get(limit, 1)
+        return limit, {limit: short * each} if limit != DEVICES else {}
 
     def _by_resource(self, index: Ints) -> dict[str, int]:
         """How many pods each resource alone would allow on these nodes."""

@@ -1,16 +1,20 @@
 """Refusals, in words for a person: which level, how many pods, how close the best domain came, and what ran out."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
+from msgspec import structs
 
-from engine.cluster.affinity import ConstrainedCounts, device_caps, room
+from engine.cluster.affinity import ONE_A_VALUE, ConstrainedCounts, device_caps, room
+from engine.cluster.assignment import Assignment
 from engine.cluster.fit_counts import Counts
 from engine.cluster.state import ClusterState
 from engine.model import PodSet, Policy
 from engine.placement.explain import domain_fit
 from engine.placement.fit import ANYWHERE, Fit
+from engine.placement.grow import Growth
 from engine.placement.slices import in_words
 from engine.quantity import format_quantity
 from engine.reasons import Reason
@@ -154,6 +158,24 @@ def message(state: ClusterState, fit: Fit) -> str:
     return text + _short(state, fit, container, best)
 
 
+def no_room_for_more(state: ClusterState, growth: Growth, held: Assignment) -> str:
+    """Why no more pods fit beside those that are there: of where these may go, not of the best domain for all."""
+    fit, by = growth.fit, growth.by
+    level, required = fit.pod_set.topology.level, fit.pod_set.topology.policy is Policy.REQUIRED
+    head = f"{by} more pods do not fit" if by > 1 else "1 more pod does not fit"
+    head = f"{head} in the same {level}" if required else f"{head} anywhere"
+    containers = [*growth.containers(held)]
+    if not containers:
+        depth = held.levels.index(level) + 1 if level in held.levels else len(held.levels)
+        return f"{head}: {'/'.join(held.slices[0].values[:depth])} has no nodes any more that take its pods"
+    rank, domain = containers[-1]
+    tree, room = fit.tree, int(growth.room(rank, domain).sum())
+    nodes = f"the {tree.size} nodes of flavor {tree.flavor.name} take"
+    has = nodes if rank == ANYWHERE else f"{'/'.join(tree.path(rank, domain))} takes"
+    alone = replace(fit, pod_set=structs.replace(fit.pod_set, count=by))
+    return f"{head}: {has} {room} more{_short(state, alone, rank, domain)}"
+
+
 def _short(state: ClusterState, fit: Fit, container: int, domain: int) -> str:
     found = domain_fit(state, fit.tree, fit.pod_set, fit.room, container, domain)
     if not found.limit:
@@ -165,6 +187,9 @@ def _short(state: ClusterState, fit: Fit, container: int, domain: int) -> str:
     lacks = ", ".join(f"{format_quantity(name, amount)} more" for name, amount in found.missing.items())
     if found.limit == Reason.NODE_FEATURES:
         lacks = ", ".join(fit.pod_set.features)
+    if found.limit == Reason.HOST_PORTS:
+        ports = ", ".join(dict.fromkeys([term.host_port for term in fit.pod_set.anti_affinity if term.host_port]))
+        lacks = f"host port {ports} allows one pod a node"
     others = found.excluded.get(Reason.OTHER_COMPUTE_DOMAIN, 0) if found.limit != Reason.OTHER_COMPUTE_DOMAIN else 0
     return "".join(
         [
@@ -178,7 +203,7 @@ def _short(state: ClusterState, fit: Fit, container: int, domain: int) -> str:
 def _caps_decide(fit: Fit) -> bool:
     """Whether it would fit but for caps that are stricter than the constraint they stand for."""
     caps = [cap for cap in fit.room.caps if cap.reason is not Reason.INSUFFICIENT_DEVICES]
-    exact = len(caps) == 1 and caps[0].reason is Reason.POD_ANTI_AFFINITY
+    exact = len(caps) == 1 and caps[0].reason in ONE_A_VALUE
     devices = tuple([cap for cap in fit.room.caps if cap.reason is Reason.INSUFFICIENT_DEVICES])
     left = ConstrainedCounts(fit.tree, fit.room.counts, devices, fit.room.ceiling, one=fit.room.one)
     return bool(caps) and not exact and _fits(fit, left)
@@ -196,7 +221,7 @@ def _fits_by_amounts(state: ClusterState, fit: Fit) -> bool:
 def _fits_emptied(state: ClusterState, fit: Fit) -> bool:
     nodes = state.cluster.columns
     caps = (
-        *(cap for cap in fit.room.caps if cap.reason is Reason.POD_ANTI_AFFINITY),
+        *(cap for cap in fit.room.caps if cap.reason in ONE_A_VALUE),
         *device_caps(state, fit.tree, fit.pod_set, emptied=True),
     )
     if not caps and not fit.layers:

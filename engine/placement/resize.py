@@ -7,7 +7,7 @@ from itertools import accumulate
 from engine.cluster.assignment import Assignment, Slice, slices_of, with_slices
 from engine.cluster.state import ClusterState
 from engine.cluster.tree import Path
-from engine.model import PODS, PodSet, Policy, SliceLayer
+from engine.model import PODS, PodSet, SliceLayer
 from engine.placement import refusals
 from engine.placement.fit import Fit
 from engine.placement.grow import Growth, leaves_of, merged
@@ -198,8 +198,7 @@ def grown(  # noqa: PLR0917  (a step of two public functions)
         pick = growth.pick(container, domain)
         if pick is not None:
             return merged(held, stays, slices_of(fit.tree, pick.leaves, pick.amounts), fit.tree, pod_set)
-    where = f"in the same {pod_set.topology.level}" if pod_set.topology.policy is Policy.REQUIRED else "anywhere"
-    text = f"{by} more pods do not fit {where}: {refusals.message(state, fit)}"
+    text = refusals.no_room_for_more(state, growth, held)
     return Refusal(Reason.DOES_NOT_FIT, text, pod_set.name, held.flavor)
 
 

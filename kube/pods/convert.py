@@ -27,11 +27,11 @@ from engine.model import (
     Toleration,
     TopologyRequest,
 )
-from engine.quantity import of_node
+from engine.quantity import MOST, of_node
 from kube import objects
 from kube.pods import exclusive
 from kube.pods.features import declared_features, needed_features
-from kube.pods.requests import is_sidecar, parsed, pod_requests
+from kube.pods.requests import asked_for, is_sidecar, parsed, pod_requests
 from kube.pods.shapes import pod_shape
 from kube.versions import NEWEST, SchedulerRules
 
@@ -130,10 +130,12 @@ def pod_set(
     common = exclusive.in_common(labels, namespace)  # of a template that was made from a pod
     if common:
         together, apart = (exclusive.with_common(terms, labels, common) for terms in (together, apart))
+    requests = pod_requests(spec)
     return PodSet(
         name=name,
         count=count,
-        requests=pod_requests(spec),
+        requests=requests,
+        cut=asked_for(spec, [name for name, amount in requests.items() if amount >= MOST]),
         topology=topology,
         namespace=namespace,
         labels={**labels, **common, **added.labels, **_port_labels(ports)},
@@ -315,6 +317,7 @@ def _port_terms(ports: list[HostPort]) -> Iterable[PodTerm]:
     for port in ports:
         address = port[2]
         keys = (_port_key(port, ""), _port_key(port, address)) if address else (_port_key(port),)
+        words = f"{port[1]}" if port[0] == "TCP" else f"{port[1]}/{port[0]}"
         for key in keys:
             selector = (Requirement(key=key, operator="Exists"),)
-            yield PodTerm(topology_key=HOSTNAME_LABEL, selector=selector, namespaces=None)
+            yield PodTerm(topology_key=HOSTNAME_LABEL, selector=selector, namespaces=None, host_port=words)

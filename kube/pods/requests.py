@@ -106,6 +106,21 @@ def pod_level(spec: PodSpec) -> tuple[Amounts, Amounts]:
     return requests, limits
 
 
+def asked_for(spec: PodSpec, resources: Iterable[str]) -> Amounts:
+    """What the containers of a pod ask for of these resources, or its largest init container, without a bound."""
+    found: Amounts = {}
+    for name in resources:
+        asks = [[_asks(one, name) for one in several or ()] for several in (spec.containers, spec.init_containers)]
+        found[name] = max([sum(asks[0]), *asks[1]])
+    return found
+
+
+def _asks(container: Container, resource: str) -> int:
+    wanted = container.resources or ResourceRequirements()
+    said = (wanted.requests or {}).get(resource, (wanted.limits or {}).get(resource, 0))
+    return parse(resource, said)
+
+
 def parsed(quantities: Quantities | None) -> Amounts:
     """Quantities as amounts, each within `engine.quantity.MOST`."""
     return {name: bounded(parse(name, value)) for name, value in quantities.items()} if quantities else {}

@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 from support.engine_factories import (
     BLOCK,
+    GPU,
     RACK,
     ask,
     make_flavor,
@@ -178,3 +179,29 @@ def test_replacing_nothing_is_the_same_assignment():
     state = racks({"b1/r1": [8]})
     assignment = holding(state, make_pod_set(4))
     assert replace(state, "w", make_pod_set(4), {"elsewhere"}) == assignment
+
+
+def test_why_a_lost_pod_has_no_other_place_is_told_of_its_own_rack():
+    """The reason named the rack with most room, which the pods may not go to, and so contradicted itself."""
+    state = racks({"b1/r1": [8, 8], "b1/r2": [8, 8, 8]})
+    state.reserve("w", placed(ask(state, make_pod_set(2, gpu=8))).assignments)
+    state.remove_node("n1")
+    refusal = replace(state, "w", make_pod_set(2, gpu=8), {"n1"})
+    text = f"1 more pod does not fit in the same {RACK}: b1/r1 takes 0 more; short of {GPU} (8 more)"
+    assert refusal.message == text
+
+
+def test_a_rack_of_which_no_node_is_left_is_named():
+    state = racks({"b1/r1": [8], "b1/r2": [8]})
+    state.reserve("w", placed(ask(state, make_pod_set(1, gpu=8))).assignments)
+    (part,) = state.assignments("w")["main"].slices
+    state.remove_node(part.nodes[0][0])
+    refusal = replace(state, "w", make_pod_set(1, gpu=8), {part.nodes[0][0]})
+    assert refusal.message.endswith(f"b1/{part.values[1]} has no nodes any more that take its pods")
+
+
+def test_why_no_more_pods_fit_anywhere_counts_what_more_fits():
+    state = racks({"b1/r1": [8, 8]})
+    state.reserve("w", placed(ask(state, make_pod_set(1, gpu=8, policy=Policy.UNCONSTRAINED))).assignments)
+    refusal = extend(state, "w", make_pod_set(3, gpu=8, policy=Policy.UNCONSTRAINED), 2)
+    assert "2 more pods do not fit anywhere: the 2 nodes of flavor tas take 1 more" in refusal.message
