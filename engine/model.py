@@ -161,6 +161,7 @@ class Pod(_Struct, frozen=True):
     pod has none. One of ``pods`` is charged where ``requests`` does not name ``pods``. ``shape`` is what its kubelet
     looks at; ``placement`` is what it holds inside the node, observed before predicted (``numa.rebuild.resolve``);
     ``observed`` says which. ``devices``: the claims for which it has no devices yet; what it has is told by the claims.
+    ``terminating``: it was told to end, and has not yet.
     """
 
     key: str
@@ -175,6 +176,7 @@ class Pod(_Struct, frozen=True):
     observed: bool = False
     attached: Attached = NOTHING_ATTACHED
     devices: DeviceAsk | None = None
+    terminating: bool = False
 
     @property
     def takes(self) -> Amounts:

@@ -12,7 +12,9 @@ there. What depends on the pods of the set itself becomes a cap: so many pods of
   that has none yet, on nodes alone that all reach what it may be given (`engine.devices.common`);
 - slices that are to be alone: of the domains of their level that have one value of its label, one takes pods;
 - spread: a value takes max_skew more than the least value has now, less what it has. That is safe in whatever order the
-  pods start. Placements that need all values filled evenly are beyond this, and refused as unsupported.
+  pods start. Placements that need all values filled evenly are beyond this, and refused as unsupported. Where a pod is
+  let go to a domain with fewer values than ``minDomains``, kube-scheduler counts those alone, and the least as 0.
+  Pods that terminate count in affinity and anti-affinity, and not in spread.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -269,16 +271,31 @@ class Constraints:
         Values count, full or not, where some node of the tree passes the pod set's selector and affinity.
         """
         own, key = self.pod_set.namespace, constraint.topology_key
-        matching = [g for g in self.state.pod_groups() if g.namespace == own and selects(constraint.selector, g.labels)]
-        pods = self._per_code(key, matching)
+        groups = (group for group in self.state.pod_groups() if group.namespace == own and not group.terminating)
+        pods = self._per_code(key, [group for group in groups if selects(constraint.selector, group.labels)])
         codes = self._codes(key)[self.tree.span]
-        values = np.unique(codes[self._selected_nodes() & (codes > 0)])
-        least = int(pods[values].min()) if len(values) and len(values) >= constraint.min_domains else 0
+        counted = self._selected_nodes() & (codes > 0)
+        values = np.unique(codes[counted])
+        least: int | Ints = int(pods[values].min()) if len(values) and len(values) >= constraint.min_domains else 0
+        if constraint.min_domains > 1:
+            least = np.where(self._narrowed(codes, counted, len(pods), constraint.min_domains), 0, least)
         spare = np.maximum(constraint.max_skew + least - pods, 0)
         if not selects(constraint.selector, self.pod_set.labels):
             spare = np.where(pods - least <= constraint.max_skew, np.iinfo(np.int32).max, 0)
         # Nodes without the key get a code of their own that takes none.
         return Cap(Reason.TOPOLOGY_SPREAD, np.where(codes > 0, codes, len(spare)).astype(np.int32), np.append(spare, 0))
+
+    def _narrowed(self, codes: Codes, counted: Mask, known: int, least: int) -> Mask:
+        """By code: whether fewer values than ``least`` are left where a pod is that is let go to that value.
+
+        Letting it go narrows its node selector to one domain of the lowest level (seen on Kubernetes 1.37.1).
+        """
+        owner, codes = self.tree.owners[self.tree.last][counted], codes[counted]
+        domains, values = np.unique(np.stack([owner, codes]), axis=1)
+        few = np.bincount(domains, minlength=1) < least
+        found = np.zeros(known, np.bool_)
+        found[values[few[domains]]] = True
+        return found
 
     def _selected_nodes(self) -> Mask:
         """Leaves that pass node selector and node affinity."""

@@ -17,17 +17,19 @@ from engine.model import Pod, PodTerm
 
 ANYWHERE = ""  # the place of terms that look into several namespaces
 
-GroupKey = tuple[str, tuple[tuple[str, str], ...]]
+GroupKey = tuple[str, tuple[tuple[str, str], ...], bool]
 TermKey = tuple[str, PodTerm]  # the namespace of the pods, and their term
+_Who = tuple[str, Mapping[str, str], bool]  # namespace, labels, and whether they terminate
 _Key = TypeVar("_Key", GroupKey, TermKey)
 
 
 @dataclass(frozen=True, eq=False)
 class PodGroup:
-    """Pods of equal namespace and labels: how many on which node."""
+    """Pods of equal namespace and labels, that all terminate or do not: how many on which node."""
 
     namespace: str
     labels: Mapping[str, str]
+    terminating: bool = False
     on: dict[NodeRecord, int] = field(default_factory=dict)
 
     def add(self, record: NodeRecord, by: int) -> None:
@@ -65,11 +67,11 @@ class AffinityIndex:
         for term in pod.anti_affinity:
             where = _looks_into(term, pod.namespace)
             there = self._repelling.setdefault(where, {})
-            _count(there, (pod.namespace, term), (pod.namespace, {}), record, by)
+            _count(there, (pod.namespace, term), (pod.namespace, {}, False), record, by)
             if not there:
                 del self._repelling[where]
         if self._by_labels is not None:
-            _count(self._by_labels, (pod.namespace, tuple(pod.labels.items())), (pod.namespace, pod.labels), record, by)
+            self._count_labels(self._by_labels, pod, record, by)
 
     def note_held(self, slots: Slots, by: int) -> None:
         """A reservation of a pod set with anti-affinity came or went."""
@@ -93,13 +95,13 @@ class AffinityIndex:
         if self._by_labels is None:
             self._by_labels = {}
             for pod in pods.values():
-                self.note_labels(pod, records[pod.node])
+                self._count_labels(self._by_labels, pod, records[pod.node], 1)
         yield from self._by_labels.values()
 
-    def note_labels(self, pod: Pod, record: NodeRecord) -> None:
-        """Count one pod into the groups by labels."""
-        assert self._by_labels is not None  # noqa: S101  (the caller made it)
-        _count(self._by_labels, (pod.namespace, tuple(pod.labels.items())), (pod.namespace, pod.labels), record, 1)
+    @staticmethod
+    def _count_labels(groups: dict[GroupKey, PodGroup], pod: Pod, record: NodeRecord, by: int) -> None:
+        key = pod.namespace, tuple(pod.labels.items()), pod.terminating
+        _count(groups, key, (pod.namespace, pod.labels, pod.terminating), record, by)
 
 
 def _looks_into(term: PodTerm, owner: str) -> str:
@@ -109,13 +111,10 @@ def _looks_into(term: PodTerm, owner: str) -> str:
     return term.namespaces[0] if term.namespaces else owner
 
 
-def _count(
-    groups: dict[_Key, PodGroup], key: _Key, who: tuple[str, Mapping[str, str]], record: NodeRecord, by: int
-) -> None:
-    namespace, labels = who
+def _count(groups: dict[_Key, PodGroup], key: _Key, who: _Who, record: NodeRecord, by: int) -> None:
     group = groups.get(key)
     if group is None:
-        group = groups[key] = PodGroup(namespace, labels)
+        group = groups[key] = PodGroup(*who)
     group.add(record, by)
     if not group.on:
         del groups[key]
@@ -128,7 +127,7 @@ def held_group(slots: Slots, at: Sequence[NodeRecord]) -> PodGroup | None:
         return None
     positions = np.flatnonzero(slots.held > 0).tolist()
     on = {at[int(slots.index[position])]: int(slots.held[position]) for position in positions}
-    return PodGroup(source.namespace, source.labels, on)
+    return PodGroup(source.namespace, source.labels, on=on)
 
 
 def reaches(term: PodTerm, owner: str, namespace: str, labels: Mapping[str, str]) -> bool:

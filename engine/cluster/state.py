@@ -13,6 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 from types import MappingProxyType
 
+import msgspec
+
 from engine.cluster.affinity_index import AffinityIndex, PodGroup, held_group
 from engine.cluster.assignment import Assignment, outline
 from engine.cluster.nodes import Nodes
@@ -193,6 +195,17 @@ class ClusterState:
         self._charge(pod, 1, before if old is not None and old.node == pod.node else NEVER)
         undo = partial(self.remove_pod, pod.key, deallocated=away) if old is None else partial(self.set_pod, old)
         return self._changed(undo)
+
+    def mark_terminating(self, key: str) -> None:
+        """A pod was told to end: it takes what it took until it is gone, and counts no more where pods are spread."""
+        pod = self._pods.get(key)
+        if pod is None or pod.terminating:
+            return
+        record, ends = self.cluster.record(pod.node), msgspec.structs.replace(pod, terminating=True)
+        self.affinity_index.note(pod, record, -1)
+        self.affinity_index.note(ends, record, 1)
+        self._pods[key] = ends
+        self._changed(partial(self.set_pod, pod))
 
     def remove_pod(self, key: str, *, deallocated: bool = False) -> bool:
         """Give back what a pod took; a slot it claimed is held again. True where it was known.

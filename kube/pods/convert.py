@@ -103,6 +103,7 @@ def pod(
         observed=observed,
         attached=attached,
         devices=devices,
+        terminating=wire.metadata.deletion_timestamp is not None,
     )
 
 

@@ -100,6 +100,7 @@ class PodEvents:
             self._left_pods.pay(new, entry)
         elif (old.metadata.deletion_timestamp, new.metadata.deletion_timestamp).count(None) == 1:
             self._left_pods.pay(new, entry)  # where nobody ends it, it is not waited for
+            self._state.mark_terminating(event.key)
         self._charges.note_arrival(new)
         if entry is None:
             self._gated_orphans.note(new)

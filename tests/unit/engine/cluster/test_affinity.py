@@ -220,6 +220,60 @@ def test_too_few_domains_count_as_empty():
     assert not isinstance(ask(state, pods(1, labels=WEB, spread=(wants_two,))), Placement)
 
 
+def test_min_domains_are_counted_where_a_pod_is_let_go_to_one_domain():
+    """Kubernetes 1.37.1: the selector leaves one domain, so the least counts as 0, and maxSkew - 1 may be there."""
+    state = racks({"b1/r1": [8], "b1/r2": [8], "b1/r3": [8]})
+    by_rack, by_two = spread(RACK, min_domains=2), spread(RACK, 2, min_domains=2)
+    for number in range(3):
+        assert isinstance(ask(state, pods(1, labels=WEB, spread=(by_rack,))), Placement)
+        state.set_pod(web(f"default/{number}", f"n{number}"))
+    refusal = ask(state, pods(1, labels=WEB, spread=(by_rack,)))
+    assert (refusal.reason, RACK in refusal.message) == (Reason.UNSUPPORTED_CONSTRAINT, True)
+    assert isinstance(ask(state, pods(1, labels=WEB, spread=(by_two,))), Placement)
+    assert isinstance(ask(state, pods(1, labels=WEB, spread=(spread(RACK),))), Placement), "one domain is enough for it"
+    assert not isinstance(ask(state, pods(1, spread=(spread(RACK, 0, min_domains=2),))), Placement), "not one of them"
+
+
+def test_min_domains_that_are_within_the_lowest_level_count_as_ever():
+    """Two hosts in each rack, and the rack is the lowest level: two values are left of hostname, and none of zone."""
+    nodes = [make_node(f"n{i}", rack=f"r{i // 2}", labels={"zone": f"z{i // 2}"}) for i in range(4)]
+    state = make_state(nodes, make_flavor(levels=(BLOCK, RACK)))
+    for number in range(4):
+        state.set_pod(web(f"default/{number}", f"n{number}"))
+    assert isinstance(ask(state, pods(1, labels=WEB, spread=(spread(HOST, min_domains=2),))), Placement)
+    assert not isinstance(ask(state, pods(1, labels=WEB, spread=(spread(HOST, min_domains=3),))), Placement)
+    assert not isinstance(ask(state, pods(1, labels=WEB, spread=(spread("zone", min_domains=2),))), Placement)
+
+
+def test_pods_that_terminate_do_not_count_in_spread_and_do_in_anti_affinity():
+    """Kubernetes 1.37.1: kube-scheduler passes over them where it counts pods of a spread constraint."""
+    state = racks({"b1/r1": [8], "b1/r2": [8]})
+    one = pods(1, labels=WEB, spread=(spread(RACK),), requests={"cpu": 1})
+    for number in range(2):
+        state.set_pod(web(f"default/{number}", "n0", terminating=True))
+    assert nodes_of(ask(state, one)) == {"n0": 1}
+    apart = pods(1, labels=WEB, anti_affinity=(term(RACK),))
+    assert nodes_of(ask(state, apart)) == {"n1": 1}
+    near = pods(1, labels=WEB, affinity=(term(RACK),))
+    assert nodes_of(ask(state, near)) == {"n0": 1}
+
+
+def test_a_pod_counts_in_spread_until_it_terminates_and_takes_its_room_until_it_is_gone():
+    state = racks({"b1/r1": [8], "b1/r2": [8]})
+    wanted = pods(1, labels=WEB, spread=(spread(RACK),))
+    for key, node in (("a", "n0"), ("b", "n1"), ("c", "n1")):
+        state.set_pod(web(key, node))
+    assert nodes_of(ask(state, wanted)) == {"n0": 1}
+    before = state.free("n1")
+    for key in ("b", "c", "c", "nobody"):
+        state.mark_terminating(key)
+    assert nodes_of(ask(state, wanted)) == {"n1": 1}
+    assert state.free("n1") == before
+    state.remove_pod("b")
+    assert sorted((group.terminating, *group.on.values()) for group in state.pod_groups()) == [(False, 1), (True, 1)]
+    assert state.free("n1") != before
+
+
 def test_nodes_without_the_key_take_none():
     state = make_state([make_node("n0", labels={"zone": "a"}), make_node("n1")])
     assert nodes_of(ask(state, pods(1, labels=WEB, spread=(spread("zone"),)))) == {"n0": 1}

@@ -82,6 +82,17 @@ def test_a_pod_that_was_sent_to_a_node_that_went_meanwhile_is_looked_at_when_its
         assert world.asked == ([owner.id] if lost else [])
 
 
+def test_a_pod_that_is_told_to_end_terminates_for_the_engine_too_and_takes_the_same(world):
+    pod = make_pod("p", node="r1-h1", gated=False, phase="Running", spec=CPU)
+    world.put("pod", pod)
+    before = free(world.memory)
+    ends = msgspec.structs.replace(pod.metadata, deletion_timestamp="2026-11-21T01:00:00Z")
+    world.put("pod", msgspec.structs.replace(pod, metadata=ends))
+    for memory in (world.memory, world.restarted()):
+        assert [one.terminating for one in memory.state.pods.values()] == [True]
+        assert free(memory) == before
+
+
 def test_a_pod_of_another_job_cannot_claim_a_slot(world):
     job, thief = make_job("mine", parallelism=2), make_owner("thief")
     world.put("job", job)
