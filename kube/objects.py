@@ -462,6 +462,26 @@ class PodGroup(Object, frozen=True):
     spec: GroupTerms = GroupTerms()
 
 
+class PodConditionPattern(Struct, frozen=True):
+    """A condition of a pod that failed; without a status it is True."""
+
+    type: str = ""
+    status: str = "True"
+
+
+class PodFailureRule(Struct, frozen=True):
+    """What is done about a pod that failed in some way."""
+
+    action: str = ""
+    on_pod_conditions: tuple[PodConditionPattern, ...] | None = None
+
+
+class PodFailurePolicy(Struct, frozen=True):
+    """What is done about pods that failed: what the first rule says that matches."""
+
+    rules: tuple[PodFailureRule, ...] | None = None
+
+
 class JobSpec(Struct, frozen=True):
     """Job spec; the template is kept raw; ``kube.pods.templates`` decodes it."""
 
@@ -470,6 +490,9 @@ class JobSpec(Struct, frozen=True):
     completions: int | None = None
     completion_mode: str = "NonIndexed"
     backoff_limit: int | None = None
+    backoff_limit_per_index: int | None = None
+    pod_failure_policy: PodFailurePolicy | None = None
+    pod_replacement_policy: str = ""
     managed_by: str = ""
     selector: LabelSelector | None = None
     template: msgspec.Raw = msgspec.Raw(b"{}")

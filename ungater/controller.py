@@ -131,7 +131,7 @@ class Controller:
         self.pod_writer = _pod_writer(settings, client, informers, self.cache, shared)
         self._signal = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
-        self.evictor = Evictor(client, concurrency=EVICTIONS, guard=self.guard, **shared)
+        self.evictor = Evictor(client, concurrency=EVICTIONS, guard=self.guard, job=informers.jobs.store.get, **shared)
         self._budgets = BudgetWatch(self.cache)
         self.scheduler = Scheduler(self.cache, self.writer, rules.move_rules(settings), spawn=self._spawn, **shared)
         self.lifecycle = Lifecycle(
@@ -169,7 +169,7 @@ class Controller:
         self._outcomes = {name: metrics.reconciles.labels(name) for name in ("done", "conflict", "error", "bug")}
         flavors, asked = informers.flavors.store, informers.discovery
         self.bridge = AdmissionCheckController(client, self.cache, standings, _limits(settings), flavors, asked, clock)
-        informers.subscribe(self.cache, self._budgets, self.bridge)
+        informers.subscribe(self.cache, self._budgets, self.bridge, self.evictor)
         self._flavor_status = _flavor_status(client, self.cache, informers, recorder, clock)
         self._queue_status = QueueStatus(client, _queues(self.cache, informers), self._idle, clock)
         self.ready = False

@@ -65,6 +65,7 @@ from ungater.model.kueue_objects import PRIORITY_CLASSES as WORKLOAD_CLASSES
 from ungater.model.workload_object import Workload
 from ungater.numa.node_topologies import Sources
 from ungater.optional import Discovery, OptionalInformer
+from ungater.writers.evictor import Evictor
 
 SYNC_SECONDS: Final = 120.0
 
@@ -211,7 +212,7 @@ class Informers:
         """A node by its name."""
         return self.nodes.store.get(name)
 
-    def subscribe(self, cache: Cache, budgets: BudgetWatch, kueue: Kueue) -> None:
+    def subscribe(self, cache: Cache, budgets: BudgetWatch, kueue: Kueue, evictor: Evictor) -> None:
         """Have these be told of every change. An error is that of the object that changed, and no other's."""
 
         def guarded(kind: str, *handlers: Callable[[Event[Any]], None]) -> Callable[[Event[Any]], None]:
@@ -226,7 +227,7 @@ class Informers:
         self.flavors.subscribe(guarded("flavor", cache.config.on_flavor, lambda _: kueue.flavors_changed()))
         self.classes.subscribe(guarded("class", cache.classes.on_class))
         self.jobs.subscribe(guarded("job", cache.jobs.on_job))
-        self.pods.subscribe(guarded("pod", cache.pods.on_pod, budgets.on_pod, cache.volumes.on_pod))
+        self.pods.subscribe(guarded("pod", evictor.on_pod, cache.pods.on_pod, budgets.on_pod, cache.volumes.on_pod))
         self.workloads.subscribe(guarded("workload", cache.workloads.on_workload))
         self.namespaces.subscribe(guarded("namespace", cache.config.on_namespace))
         self.cluster_queues.subscribe(guarded("cluster queue", cache.config.on_cluster_queue))

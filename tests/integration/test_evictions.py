@@ -8,7 +8,7 @@ from support.jobs import Watched, job, until
 
 from clock import SYSTEM
 from kube.events import EventRecorder
-from kube.objects import Pod
+from kube.objects import Job, Pod
 from kube.resources import JOBS, POD_DISRUPTION_BUDGETS, PODS
 from ungater.guard import Guard
 from ungater.metrics import Metrics
@@ -34,7 +34,9 @@ async def evictions(client):
         metrics=Metrics(),
         guard=Guard(SYSTEM, [].append),
         clock=SYSTEM,
+        job=(jobs_known := {}).get,
     )
+    made.jobs = jobs_known
     made.asked = asked = []
     made.recorder = recorder
     tasks = [asyncio.create_task(made.run()), asyncio.create_task(recorder.run())]
@@ -73,6 +75,36 @@ async def test_evicted_pods_are_no_failures_of_their_job(client, namespace, jobs
     assert found["status"].get("failed", 0) == 0  # six deleted pods would have been too many for the backoffLimit of 1
     assert not [c for c in found["status"].get("conditions", []) if c["type"] == "Failed"]
     assert evictions.blocked("gang") is None
+
+
+async def test_a_pod_that_succeeds_in_the_grace_period_of_its_eviction_is_counted(client, namespace, evictions):
+    """With podReplacementPolicy Failed (1.37); it would be run again without the finalizer. The test is its kubelet."""
+    made = plain("late", 1, podReplacementPolicy="Failed", backoffLimit=6)
+    made["spec"]["template"]["spec"]["nodeName"] = f"{namespace}-nowhere"
+    evictions.jobs[f"{namespace}/late"] = await client.create(JOBS, made, namespace, type=Job)
+
+    async def there():
+        return await wanted(client, namespace, "late")
+
+    (pod,) = await until(there, "the pod")
+    name = pod.metadata.name
+    for phase in ("Running", "Succeeded"):
+        await client.patch(PODS, name, namespace, body={"status": {"phase": phase}}, subresource="status")
+        if phase == "Running":
+            evictions.evict("late", pod, "makes room")
+            await until(lambda: _ends(client, name, namespace), "the pod to terminate")
+    await client.delete(PODS, name, namespace, grace_period=0)
+
+    async def complete():
+        status = (await client.get(JOBS, "late", namespace))["status"]
+        return status if any(one["type"] == "Complete" for one in status.get("conditions", ())) else None
+
+    status = await until(complete, "the Job to be complete")
+    assert (status["succeeded"], status.get("failed", 0)) == (1, 0)
+
+
+async def _ends(client, name, namespace):
+    return (await client.get(PODS, name, namespace))["metadata"].get("deletionTimestamp")
 
 
 async def test_a_budget_delays_and_says_so(client, namespace, jobs, evictions):

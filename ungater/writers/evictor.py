@@ -9,6 +9,8 @@ Rules
 - An evicted pod is no failure of its Job: a gang of 16 must not use up a `backoffLimit` of 6. So the pod leaves the
   Job's accounting just before, as the Job controller itself does it when it suspends a Job: its tracking finalizer
   goes. A dry run asks the budgets first, and where they refuse after all the finalizer comes back.
+- What it finishes in its grace period is to count, where Kubernetes lets it (`ungater.jobs.failures`). Then the
+  finalizer stays until the pod has ended, and goes at once where that is a failure.
 - The pod's own grace period holds.
 - Who takes back nominal quota may override a budget: the pod is deleted then. It may also bound the time that a pod has
   to stop, which else its owner chooses.
@@ -26,10 +28,12 @@ from engine.reasons import Reason
 from kube.client import Client
 from kube.errors import ApiError, Conflict, KubeError, NotFound, ServerError, TooManyRequests
 from kube.events import EventRecorder, reference
-from kube.objects import Pod, controller_of, key
+from kube.informer import Event
+from kube.objects import Job, Pod, controller_of, key
 from kube.patches import PatchType
 from kube.resources import PODS
 from ungater.guard import Guard
+from ungater.jobs.failures import counts_by_its_end
 from ungater.metrics import Metrics
 from ungater.model.conditions import moment
 from ungater.model.job_view import is_job
@@ -96,7 +100,7 @@ class _Try:
 
 
 class Evictor:
-    """Evictions under way, by pod. ``requeue(uid, seconds)`` has a workload looked at again."""
+    """Evictions under way, by pod. ``requeue(uid, seconds)`` has a workload looked at again; ``job``: by its key."""
 
     def __init__(
         self,
@@ -108,6 +112,7 @@ class Evictor:
         metrics: Metrics,
         guard: Guard,
         clock: Clock,
+        job: Callable[[str], Job | None],
     ) -> None:
         self._client = client
         self._concurrency = concurrency
@@ -116,9 +121,11 @@ class Evictor:
         self._metrics = metrics
         self._guard = guard
         self._clock = clock
+        self._job = job
+        self._ending: set[str] = set()  # uids of pods that keep the finalizer of their Job until they have ended
         self._tries: dict[str, _Try] = {}  # by pod uid
         self._of: dict[str, set[str]] = {}  # workload -> its pods here
-        self._queue: asyncio.Queue[_Try] = asyncio.Queue()
+        self._queue: asyncio.Queue[_Try | Pod] = asyncio.Queue()
 
     async def run(self) -> None:
         """Evict what is asked for, for ever."""
@@ -156,6 +163,16 @@ class Evictor:
         end = moment(pod.metadata.deletion_timestamp)
         return most is not None and end is not None and end - self._clock.now() > most + SPARE
 
+    def on_pod(self, event: Event[Pod]) -> None:
+        """A pod that was evicted may have ended: where it failed, its Job is not to count it."""
+        pod = event.new or event.old
+        if pod is None or pod.metadata.uid not in self._ending:
+            return
+        if event.new is None or pod.status.phase in {"Succeeded", "Failed"}:
+            self._ending.discard(pod.metadata.uid)
+            if event.new is not None and pod.status.phase == "Failed" and tracked(pod):
+                self._queue.put_nowait(pod)
+
     def blocked(self, uid: str) -> Blocked | None:
         """What has held up the evictions of a workload for the longest time; None where nothing does."""
         found = [self._tries[pod].blocked for pod in self._of.get(uid, ())]
@@ -182,6 +199,9 @@ class Evictor:
     async def _work(self) -> None:
         while True:
             one = await self._queue.get()
+            if isinstance(one, Pod):
+                await self._leave_out(one)
+                continue
             if self._tries.get(one.pod.metadata.uid) is not one:
                 continue  # forgotten while it waited
             try:
@@ -198,6 +218,14 @@ class Evictor:
             else:
                 self._granted(one)
 
+    async def _leave_out(self, pod: Pod) -> None:
+        try:
+            await count(self._client, pod, counted=False)
+        except NotFound:
+            pass  # it was counted before, and is gone
+        except KubeError as error:
+            log.warning("an evicted pod may count as failed", pod=key(pod), error=str(error))
+
     async def _evict(self, one: _Try) -> None:
         """Raises KubeError; the pod is then counted by its Job as before."""
         pod, most = one.pod, one.most_grace
@@ -206,6 +234,14 @@ class Evictor:
         post = self._delete if one.overriding or terminates else self._post
         if terminates or not tracked(pod):
             await post(pod, grace, dry_run=False)
+            return
+        if not one.overriding and self._counts_by_its_end(pod):  # a deletion is no disruption that a Job may ignore
+            self._ending.add(pod.metadata.uid)
+            try:
+                await post(pod, grace, dry_run=False)
+            except KubeError:
+                self._ending.discard(pod.metadata.uid)
+                raise
             return
         await post(pod, grace, dry_run=True)
         await count(self._client, pod, counted=False)
@@ -216,6 +252,11 @@ class Evictor:
         except KubeError:
             await count(self._client, pod, counted=True)
             raise
+
+    def _counts_by_its_end(self, pod: Pod) -> bool:
+        owner = controller_of(pod.metadata)
+        job = self._job(f"{pod.metadata.namespace}/{owner.name}") if owner is not None else None
+        return job is not None and owner is not None and job.metadata.uid == owner.uid and counts_by_its_end(job)
 
     async def _post(self, pod: Pod, grace: int | None, *, dry_run: bool) -> None:
         meta = pod.metadata

@@ -9,10 +9,12 @@ from support.owned import make_pod
 
 from clock import SYSTEM, Clock
 from kube.errors import Conflict, ConnectionFailed, TooManyRequests
+from kube.informer import Event, EventKind
+from kube.objects import Job, key
 from ungater.guard import Guard
 from ungater.metrics import Metrics
 from ungater.model.conditions import timestamp
-from ungater.writers.evictor import GONE_AFTER, UNASKED, Evictor
+from ungater.writers.evictor import GONE_AFTER, TRACKING, UNASKED, Evictor
 
 
 def test_a_look_before_the_next_attempt_is_due_asks_for_another_then():
@@ -25,6 +27,7 @@ def test_a_look_before_the_next_attempt_is_due_asks_for_another_then():
         metrics=Metrics(),
         guard=Guard(SYSTEM, [].append),
         clock=Clock(SYSTEM.now, lambda: now[0]),
+        job=lambda _: None,
     )
     pod = make_pod(gated=False, node="n1")
     evictions.evict("job", pod, "makes room")
@@ -49,6 +52,7 @@ def test_one_that_nobody_asks_for_any_more_is_forgotten_and_none_that_is_tried()
         metrics=Metrics(),
         guard=Guard(SYSTEM, [].append),
         clock=Clock(SYSTEM.now, lambda: now[0]),
+        job=lambda _: None,
     )
     for name in ("a", "b"):
         made.evict("job", make_pod(name, gated=False, node="n1"), "makes room")
@@ -80,6 +84,7 @@ async def test_after_a_conflict_the_pod_is_looked_for_again():
         metrics=Metrics(),
         guard=Guard(SYSTEM, [].append),
         clock=SYSTEM,
+        job=lambda _: None,
     )
     running = asyncio.create_task(evictions.run())
     for _ in range(2):
@@ -96,10 +101,17 @@ class Asked:
 
     def __init__(self):
         self.calls = []
+        self.jobs = {}
+        self.refuses = True
 
-    async def evict(self, name, _namespace, *, grace_period, **_options):
-        self.calls.append(("evict", name, grace_period))
-        raise TooManyRequests(429, "TooManyRequests", "a budget forbids it")
+    async def evict(self, name, _namespace, *, grace_period, dry_run, **_options):
+        self.calls.append(("try" if dry_run else "evict", name, grace_period))
+        if self.refuses:
+            raise TooManyRequests(429, "TooManyRequests", "a budget forbids it")
+
+    async def patch(self, _resource, name, _namespace, *, body, **_options):
+        (way,) = body["metadata"].keys() - {"uid"}
+        self.calls.append(("back" if way == "finalizers" else "off", name, *body["metadata"][way]))
 
     async def delete(self, _resource, name, _namespace, *, grace_period, **_options):
         self.calls.append(("delete", name, grace_period))
@@ -117,6 +129,7 @@ async def asked():
         metrics=Metrics(),
         guard=Guard(SYSTEM, [].append),
         clock=Clock(lambda: WALL, SYSTEM.monotonic),
+        job=client.jobs.get,
     )
     running = asyncio.create_task(made.run())
     client.evictions = made
@@ -159,3 +172,69 @@ async def test_a_pod_may_not_take_longer_to_stop_than_it_is_given(asked):
     asked.evictions.evict("job", stops_slowly(left=500.0), "quota", most_grace=600)
     asked.evictions.evict("job", stops_slowly(left=2_000_000.0), "makes room")
     assert len(await settled(asked, 3)) == 2, "one that stops in time, or whose owner owes nothing, is left alone"
+
+
+# -- podReplacementPolicy: what is finished in the grace period of an eviction (Kubernetes 1.37) -----------------------
+
+
+def of_job(name="p", phase="Running"):
+    pod = make_pod(name, gated=False, node="n1", phase=phase)
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, finalizers=(TRACKING,)))
+
+
+def told(evictions, pod, *, gone=False):
+    event = Event(EventKind.DELETED, key(pod), pod, None) if gone else Event(EventKind.MODIFIED, key(pod), pod, pod)
+    evictions.on_pod(event)
+
+
+def replaces(asked, policy, **spec):
+    pod = of_job()
+    body = {
+        "metadata": {"uid": pod.metadata.owner_references[0].uid},
+        "spec": {"parallelism": 2, "podReplacementPolicy": policy, **spec},
+    }
+    asked.jobs[f"ns/{pod.metadata.owner_references[0].name}"] = msgspec.json.decode(msgspec.json.encode(body), type=Job)
+    asked.refuses = False
+    asked.evictions.evict("job", pod, "makes room")
+
+
+OFF = ("off", "p", TRACKING)
+
+
+async def test_a_pod_counts_as_failed_at_once_by_the_default_policy_so_it_leaves_the_accounting_before(asked):
+    replaces(asked, "TerminatingOrFailed")
+    assert await settled(asked, 3) == [("try", "p", None), OFF, ("evict", "p", None)]
+    told(asked.evictions, of_job(phase="Failed"))
+    assert len(await settled(asked, 4)) == 3
+
+
+@pytest.mark.parametrize(("phase", "calls"), [("Succeeded", []), ("Failed", [OFF])])
+async def test_with_the_policy_failed_it_is_counted_where_it_succeeds_and_not_where_it_fails(asked, phase, calls):
+    replaces(asked, "Failed")
+    assert await settled(asked, 1) == [("evict", "p", None)]
+    told(asked.evictions, of_job())
+    told(asked.evictions, of_job(phase=phase))
+    assert (await settled(asked, 2))[1:] == calls
+    told(asked.evictions, of_job(phase=phase))
+    assert (await settled(asked, 3))[1:] == calls, "once"
+
+
+async def test_a_pod_that_was_not_evicted_counts_as_ever(asked):
+    replaces(asked, "Failed")
+    await settled(asked, 1)
+    told(asked.evictions, of_job(), gone=True)
+    for phase in ("Failed", "Succeeded"):
+        told(asked.evictions, of_job(phase=phase))
+    asked.refuses = True
+    asked.evictions.evict("job", msgspec.structs.replace(of_job(), metadata=of_job("q").metadata), "makes room")
+    await settled(asked, 2)
+    told(asked.evictions, of_job("q", phase="Failed"))
+    assert await settled(asked, 3) == [("evict", "p", None), ("evict", "q", None)], "a budget kept it"
+
+
+async def test_one_that_is_deleted_whatever_budgets_say_leaves_the_accounting_before(asked):
+    """A deletion is no disruption that a podFailurePolicy may ignore."""
+    replaces(asked, "Failed")
+    await settled(asked, 1)
+    asked.evictions.evict("job", of_job("q"), "quota", overriding=True)
+    assert (await settled(asked, 4))[1:] == [("delete", "q", None), ("off", "q", TRACKING), ("delete", "q", None)]
