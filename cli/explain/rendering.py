@@ -1,5 +1,6 @@
 """The reports of ``topogate explain`` as a person reads them."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Group, RenderableType
@@ -14,6 +15,7 @@ from cli.explain.growth import Growth, in_words
 from cli.explain.report import PlacedPod, Report
 from engine.reasons import Reason
 
+_FAILS = re.compile(r"\bCEL (runtime|compile) error|must evaluate to bool")
 MOST_PODS = 40  # with their zones in a table
 MOST_TROUBLES = 8
 
@@ -76,6 +78,12 @@ def _growth(found: Growth | None, most: int) -> Iterator[RenderableType]:
 def _never(result: Report) -> Iterator[Text]:
     """What somebody can do whose job waits for no other one to end."""
     if result.state != "Waiting" or result.reason != Reason.NEVER_FITS:
+        return
+    if _FAILS.search(result.message):  # the scheduler ends the pod then, on whatever node and however many there are
+        yield Text(
+            "An expression (CEL) of its claims, or of a DeviceClass that they name, fails: correct it there. Neither "
+            "fewer pods nor another level would help."
+        )
         return
     wider = ", or for a wider level, or with prefer-topology" if result.policy == "Required" else ""
     yield Text(f"Even with nothing else running it would not fit: ask for fewer or smaller pods{wider}.")

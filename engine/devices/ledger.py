@@ -313,6 +313,10 @@ class DeviceLedger:
         """The claims with devices of a node whose pods are gone: they are to be deallocated."""
         return self.holders.lingering([pool.pool_id for pool, _ in self._of(name).now.hardware.by_pool])
 
+    def lacks(self, name: str, ask: DeviceAsk) -> tuple[str, ...]:
+        """The DeviceClasses that pods ask for, of a node for which no devices are published; () where some are."""
+        return () if self._of(name).now.hardware.candidates else tuple(sorted(classes_of(ask)))
+
     def refused(self, ask: DeviceAsk) -> bool:
         """Whether pods with these claims are not counted, as that took too many steps: none fits any node."""
         return self._asked.refused(ask)

@@ -42,6 +42,8 @@ LATER: Final = (
     "pods on their way there get their devices first, as it may depend on who comes first, and on what comes free "
     "meanwhile, which ones each gets"
 )
+# A kubelet that starts deletes the slices of its node's drivers, which are back after 23 to 58 s (kubelet 1.37).
+GONE: Final = "its ResourceSlices are gone"
 NONE: Final = "the devices of their claims are not free there now"
 
 
@@ -147,7 +149,9 @@ class DeviceTurns:
             return HoldReason.NONE, ""
         if turn is DeviceTurn.LATER:
             return HoldReason.DEVICES, LATER
-        return HoldReason.REFUSED if now - since >= MOVE else HoldReason.DEVICES, NONE
+        lacks = self._state.cluster.devices.lacks(node, ask)
+        words = f"it has no devices of {', '.join(lacks)} at the moment ({GONE})" if lacks else NONE
+        return HoldReason.REFUSED if now - since >= MOVE else HoldReason.DEVICES, words
 
     def _before(self, since: float, now: float, waiting: Mapping[str, WorkloadEntry]) -> list[DeviceAsk]:
         """What the one asks for that has waited longest for its turn, and longer than one ``since`` then."""

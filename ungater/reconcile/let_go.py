@@ -32,7 +32,7 @@ from ungater.model.pod_slots import PodSetSlots, Tally
 from ungater.model.unscheduled import Unscheduled
 from ungater.model.workload_entry import WorkloadEntry
 
-NOMINATED: Final = 600.0  # seconds for pods for which others go
+NOMINATED: Final = 60.0  # seconds for pods for which others go
 MOVES: Final = 6  # refusals in a row after which it is placed anew rather than moved on
 AT_ONCE: Final = 3  # refusals in a row after which it still comes back at once
 FIRST_PAUSE, LONGEST_PAUSE = 10.0, 600.0

@@ -124,6 +124,15 @@ def test_a_waiting_job_says_how_close_each_domain_comes():
     assert lines[5] == "4 pods without a slot, 4 of them gated"
 
 
+@pytest.mark.parametrize("error", ["CEL runtime error", "CEL compile error", "must evaluate to bool"])
+def test_an_expression_that_fails_is_mended_by_no_other_size_or_level(error):
+    """kube-scheduler 1.37 ends the pod on every node: semver('580.159.04') has a leading zero, for one."""
+    message = f'claim "gpu" on device gpu-0: {error}: "semver(...)": Patch number must not contain leading zeroes'
+    lines = text(report(state="Waiting", reason="NeverFits", message=message))
+    assert not [one for one in lines if "Even with" in one]
+    assert any(one.startswith("An expression (CEL) of its claims") for one in lines)
+
+
 def test_one_that_can_never_be_placed_is_told_what_would_let_it_start():
     (line,) = [one for one in text(report(state="Waiting", reason="NeverFits", message="no")) if "Even with" in one]
     assert line.endswith("fewer or smaller pods, or for a wider level, or with prefer-topology.")

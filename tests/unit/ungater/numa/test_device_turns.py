@@ -259,6 +259,24 @@ def test_a_slot_without_devices_moves_where_it_can(world):
     assert world.may_go(quarter)
 
 
+def test_a_node_whose_slices_are_gone_is_told_as_such_and_its_pod_goes_when_they_are_back(world):
+    """A kubelet 1.37 that starts deletes the slices of all drivers of its node; they come back under another uid."""
+    (quarter,) = world.gated("quarter", "a")
+    record, _ = quarter
+    slices = [world.stores["resource_slice"][one["metadata"]["name"]] for one in partitions()]
+    for one in slices:
+        world.drop("resource_slice", one)
+    assert not world.may_go(quarter)
+    world.now += 6
+    (told,) = [one for one in reconcile(record, world.memory.rules, world.now, 0.0) if isinstance(one, WriteConditions)]
+    assert told.wanted[0].message == (
+        f"1 gated pods wait for {NODE}: it has no devices of gpu at the moment (its ResourceSlices are gone)"
+    )
+    for one in reversed(slices):
+        world.put("resource_slice", replace(one, metadata=replace(one.metadata, uid="another")))
+    assert world.may_go(quarter)
+
+
 def test_after_a_restart_pods_on_their_way_are_known(world):
     world.has("gone", "quarter-0")
     (first,), (quarter,) = world.gated("first", "a"), world.gated("quarter", "b")
