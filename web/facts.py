@@ -24,11 +24,14 @@ from kube.pods.requests import charged_requests
 from kube.topologies import FlexTopo
 from kube.versions import NEWEST
 from ungater.model.pod_slots import finished, is_gated, rank_of
+from ungater.model.unscheduled import REFUSED
+from ungater.model.unstarted import container_waiting
 from ungater.model.workload_object import Workload, observed_of
 
 CPU: Final = "cpu"
 GPU: Final = "nvidia.com/gpu"
 MOST_TEXT: Final = 2000  # characters of a message
+MOST_REASON: Final = 128
 _STEPS: Final = ("QuotaReserved", "Admitted", "PodsReady", "Evicted", "Preempted", "Requeued")
 
 
@@ -165,10 +168,19 @@ def pod(wire: objects.Pod, resource: str, keys: Keys) -> BoundPod | None:
         phase="Terminating" if meta.deletion_timestamp else wire.status.phase,
         gated=is_gated(wire, keys.gate),
         bound=_bound(wire),
-        reason=wire.status.reason,
+        reason=wire.status.reason or _hangs(wire),
         placement=observed or predicted,
         observed=observed is not None,
     )
+
+
+def _hangs(wire: objects.Pod) -> str:
+    """Why a pod does not run that is behind no gate, in a word; "" where nothing tells."""
+    if not wire.spec.node_name:
+        found = objects.condition(wire.status.conditions, "PodScheduled")
+        return found.reason if found is not None and found.status == "False" and found.reason in REFUSED else ""
+    waiting = container_waiting(wire)
+    return waiting.reason[:MOST_REASON] if waiting is not None else ""
 
 
 def _bound(wire: objects.Pod) -> float:

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from kube.objects import Pod, condition
+from kube.objects import Pod, WaitingState, condition
 from ungater.model.conditions import shorten
 from ungater.model.unscheduled import MOST_WORDS
 
@@ -56,9 +56,14 @@ def _lacks(pod: Pod) -> str:
 
 
 def _said(pod: Pod) -> str:
-    """What the first of its containers says that waits for something out of the ordinary."""
+    waiting = container_waiting(pod)
+    return "" if waiting is None else shorten(": ".join(filter(None, (waiting.reason, waiting.message))), MOST_WORDS)
+
+
+def container_waiting(pod: Pod) -> WaitingState | None:
+    """What the first of its containers waits for that waits for something out of the ordinary."""
     for one in (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ())):
         waiting = one.state.waiting if one.state is not None else None
         if waiting is not None and waiting.reason not in _ORDINARY:
-            return shorten(": ".join(filter(None, (waiting.reason, waiting.message))), MOST_WORDS)
-    return ""
+            return waiting
+    return None

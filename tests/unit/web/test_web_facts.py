@@ -76,6 +76,21 @@ def test_a_pod_tells_when_it_was_bound():
     assert bound(status="False", reason="SchedulingGated") == 0.0
 
 
+@pytest.mark.parametrize(
+    ("node", "status", "reason"),
+    [
+        ("", {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}, "Unschedulable"),
+        ("", {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]}, ""),
+        ("n", {"containerStatuses": [{"state": {"waiting": {"reason": "ErrImagePull"}}}]}, "ErrImagePull"),
+        ("n", {"containerStatuses": [{"state": {"waiting": {"reason": "ContainerCreating"}}}]}, ""),
+    ],
+)
+def test_a_pod_tells_why_it_does_not_run(node, status, reason):
+    spec = {"nodeName": node, "containers": [{"resources": {"limits": {facts.GPU: "1"}}}]}
+    body = {"metadata": {"name": "p", "namespace": "team"}, "spec": spec, "status": status}
+    assert facts.pod(msgspec.convert(body, objects.Pod), facts.GPU, Keys()).reason == reason
+
+
 def test_a_pod_without_a_controller_is_its_own_holder():
     assert read_pod().holder == "team/Pod/p"
 

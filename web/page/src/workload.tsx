@@ -124,11 +124,14 @@ const WORDS: Record<string, string> = { QuotaReserved: "Reserved", Admitted: "Ad
 
 const ORDER = ["Created", ...Object.values(WORDS)]; // of what happened in the same second
 
+const STARTING = new Set(["", "WaitForStart", "PodsNotReady", "Suspended"]); // of PodsReady, where pods are just not all ready
+
 /** Its way on a time line. */
 function Way({ found, created, state, now }: { found: Detail; created: number; state: string; now: number }): JSX.Element {
   const steps = [{ name: "Created", at: created, reason: "", message: "" }, ...found.steps.filter((one) => one[1]).map(([name, , at, reason, message]) => ({ name: WORDS[name] ?? name, at, reason, message }))]
     .filter((one) => one.at > 0)
     .sort((a, b) => a.at - b.at || ORDER.indexOf(a.name) - ORDER.indexOf(b.name));
+  const hangs = found.steps.find(([name, is, , reason]) => name === "PodsReady" && !is && !STARTING.has(reason));
   return (
     <section aria-label="Its way">
       <h3>Its way</h3>
@@ -141,7 +144,7 @@ function Way({ found, created, state, now }: { found: Detail; created: number; s
           </li>
         ))}
         {state === "waiting" && <li class="next"><b>Waits</b> <span class="dim">for {age(now - (steps.at(-1)?.at ?? now))}</span></li>}
-        {state === "starting" && <li class="next"><b>Pods are starting</b></li>}
+        {state === "starting" && <li class="next"><b>Pods are starting</b>{hangs && <div class="small wrong">{hangs[3]}: {hangs[4]}</div>}</li>}
       </ol>
     </section>
   );
