@@ -41,6 +41,8 @@ class Reason(StrEnum):
     RESOURCE_CLAIMS_NOT_COUNTED = "ResourceClaimsNotCounted"  # its pods ask for devices that no count here knows
 
     ASKS_FOR_MORE = "AsksForMore"  # a pod asks for more than its workload was admitted with
+    PODS_DIFFER = "PodsDiffer"  # its pods are made otherwise than it was decided for, so it is decided again
+    PODS_CHANGE = "PodsChange"  # they are made otherwise each time, or differ from each other
     OTHER_QUEUE = "OtherQueue"  # a pod names another queue than the one that its workload was admitted in
 
     # A request is refused.

@@ -334,6 +334,7 @@ class PodSpec(Struct, frozen=True):
     volumes: tuple[Volume, ...] | None = None
     resource_claims: tuple[PodResourceClaim, ...] | None = None
     scheduling_group: SchedulingGroup | None = None
+    runtime_class_name: str = ""
 
     def __post_init__(self) -> None:
         if self.volumes is not None:
@@ -568,6 +569,46 @@ class PriorityClass(Object, frozen=True):
     value: int = 0
     global_default: bool = False
     preemption_policy: str = "PreemptLowerPriority"
+
+
+class RuntimeOverhead(Struct, frozen=True):
+    """What running a pod takes besides its containers."""
+
+    pod_fixed: Quantities | None = None
+
+
+class RuntimeScheduling(Struct, frozen=True):
+    """Where pods of a RuntimeClass may go."""
+
+    node_selector: StrMap | None = None
+    tolerations: tuple[Toleration, ...] | None = None
+
+
+class RuntimeClass(Object, frozen=True):
+    """A RuntimeClass (node.k8s.io): what the API server adds to pods that name it."""
+
+    overhead: RuntimeOverhead | None = None
+    scheduling: RuntimeScheduling | None = None
+
+
+class LimitRangeItem(Struct, frozen=True):
+    """What a LimitRange has for containers or others, as far as it adds something to pods."""
+
+    type: str = ""
+    default: Quantities | None = None
+    default_request: Quantities | None = None
+
+
+class LimitRangeSpec(Struct, frozen=True):
+    """Spec of a LimitRange."""
+
+    limits: tuple[LimitRangeItem, ...] | None = None
+
+
+class LimitRange(Object, frozen=True):
+    """A LimitRange: what the API server adds to containers of its namespace that say nothing."""
+
+    spec: LimitRangeSpec = LimitRangeSpec()
 
 
 def key(obj: Object) -> str:

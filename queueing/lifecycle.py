@@ -27,6 +27,7 @@ _SLOW: Final = frozenset(
     {
         Reason.PODS_READY_TIMEOUT,
         Reason.PODS_MISSING,
+        Reason.PODS_CHANGE,
         Reason.CHECK_RETRY,
         Reason.REPLACEMENT_TIMEOUT,
         Reason.POD_GROUP_HELD,

@@ -14,7 +14,18 @@ from crds.constants import Keys
 from kube.budgets import PodDisruptionBudget
 from kube.client import Client
 from kube.informer import Event, Informer
-from kube.objects import Job, Namespace, Node, OwnerReference, Pod, PodGroup, PriorityClass, ResourceFlavor
+from kube.objects import (
+    Job,
+    LimitRange,
+    Namespace,
+    Node,
+    OwnerReference,
+    Pod,
+    PodGroup,
+    PriorityClass,
+    ResourceFlavor,
+    RuntimeClass,
+)
 from kube.parents import ControllerRevision, JobSet, LeaderWorkerSet
 from kube.pods.device_claims import DeviceClass
 from kube.pods.devices import DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
@@ -32,6 +43,7 @@ from kube.resources import (
     JOB_SETS,
     JOBS,
     LEADER_WORKER_SETS,
+    LIMIT_RANGES,
     LOCAL_QUEUES,
     NAMESPACES,
     NODE_RESOURCE_TOPOLOGIES,
@@ -46,6 +58,7 @@ from kube.resources import (
     RESOURCE_CLAIMS,
     RESOURCE_FLAVORS,
     RESOURCE_SLICES,
+    RUNTIME_CLASSES,
     STORAGE_CLASSES,
     WORKLOADS,
     Resource,
@@ -100,6 +113,8 @@ class Informers:
         self.pods: Informer[Pod] = watch(PODS, Pod, indexers=indexers)
         self.workloads: Informer[Workload] = watch(WORKLOADS, Workload)
         self.namespaces: Informer[Namespace] = watch(NAMESPACES, Namespace)
+        self.limit_ranges: Informer[LimitRange] = watch(LIMIT_RANGES, LimitRange, indexers={"namespace": _namespace})
+        self.runtime_classes: Informer[RuntimeClass] = watch(RUNTIME_CLASSES, RuntimeClass)
         self.claims: Informer[PersistentVolumeClaim] = watch(PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim)
         self.volumes: Informer[PersistentVolume] = watch(
             PERSISTENT_VOLUMES, PersistentVolume, indexers={"available": _available, "host": _host}
@@ -150,7 +165,7 @@ class Informers:
         """Those of kinds that every cluster with Topogate serves."""
         return (
             *(self.nodes, self.flavors, self.classes, self.jobs, self.pods, self.workloads, self.namespaces),
-            *(self.cluster_queues, self.local_queues),
+            *(self.cluster_queues, self.local_queues, self.limit_ranges, self.runtime_classes),
             *(self.claims, self.volumes, self.storage_classes, self.csi_nodes),
         )
 
@@ -203,6 +218,8 @@ class Informers:
             ),
             pods_in_group=lambda key: self.pods.by_index("group", key),
             native_group=self.native_groups.get,
+            limit_ranges=lambda name: self.limit_ranges.by_index("namespace", name),
+            runtime_class=self.runtime_classes.store.get,
             reads_groups=lambda: self.native_groups.resource is not None,
             reads_devices=lambda: self.reads_devices,
             workloads_reached=lambda: self.workloads.reached,
@@ -232,6 +249,8 @@ class Informers:
         self.namespaces.subscribe(guarded("namespace", cache.config.on_namespace))
         self.cluster_queues.subscribe(guarded("cluster queue", cache.config.on_cluster_queue))
         self.local_queues.subscribe(guarded("local queue", cache.config.on_local_queue))
+        self.limit_ranges.subscribe(guarded("limit range", cache.pod_defaults.on_limit_range))
+        self.runtime_classes.subscribe(guarded("runtime class", cache.pod_defaults.on_runtime_class))
         self.claims.subscribe(guarded("claim", cache.volumes.on_claim))
         self.volumes.subscribe(guarded("volume", cache.volumes.on_volume))
         self.storage_classes.subscribe(guarded("storage class", cache.volumes.on_class))
@@ -306,6 +325,10 @@ class Informers:
         elif kind == (JOB_SET, JOB_SET_API):
             job = self.jobsets.get(key)
         return job is not None and job.metadata.uid == owner.uid
+
+
+def _namespace(one: LimitRange) -> tuple[str, ...]:
+    return (one.metadata.namespace,)
 
 
 def _claims(pod: Pod) -> list[str]:

@@ -39,6 +39,7 @@ from kube.resources import (
     JOB_SETS,
     JOBS,
     LEADER_WORKER_SETS,
+    LIMIT_RANGES,
     LOCAL_QUEUES,
     NAMESPACES,
     NODE_RESOURCE_TOPOLOGIES,
@@ -52,6 +53,7 @@ from kube.resources import (
     RESOURCE_CLAIMS,
     RESOURCE_FLAVORS,
     RESOURCE_SLICES,
+    RUNTIME_CLASSES,
     STORAGE_CLASSES,
     WORKLOADS,
     Resource,
@@ -87,6 +89,8 @@ async def read(client: Client) -> Dump:
             jobs = group.create_task(client.list(JOBS, type=objects.Job))
             namespaces = group.create_task(client.list(NAMESPACES, type=objects.Namespace))
             classes = group.create_task(client.list(PRIORITY_CLASSES, type=objects.PriorityClass))
+            limit_ranges = group.create_task(client.list(LIMIT_RANGES, type=objects.LimitRange))
+            runtime_classes = group.create_task(client.list(RUNTIME_CLASSES, type=objects.RuntimeClass))
             of_workloads = group.create_task(workload_classes(client, objects.PriorityClass))
             flavors = group.create_task(_served(client, objects.ResourceFlavor, RESOURCE_FLAVORS))
             queues = group.create_task(_served(client, ClusterQueue, CLUSTER_QUEUES))
@@ -127,6 +131,8 @@ async def read(client: Client) -> Dump:
         local_queues=local.result(),
         namespaces=namespaces.result(),
         priority_classes=classes.result(),
+        limit_ranges=limit_ranges.result(),
+        runtime_classes=runtime_classes.result(),
         workload_classes=of_workloads.result()[1],
         claims=claims.result(),
         volumes=volumes.result(),
@@ -242,6 +248,9 @@ def stores_of(found: Dump, keys: Keys) -> Stores:
             by_group[f"{pod.metadata.namespace}/{pod.spec.pod_group}"].append(pod)
         for claim in claims_of(pod):
             by_claim[f"{pod.metadata.namespace}/{claim.name}"].append(pod)
+    ranges: dict[str, list[objects.LimitRange]] = defaultdict(list)
+    for one in sorted(found.limit_ranges, key=objects.key):
+        ranges[one.metadata.namespace].append(one)
     kinds = {(kind.kind, kind.group) for kind, _ in found.replicated}
     nodes = {node.metadata.name: node for node in found.nodes}
     return Stores(
@@ -258,6 +267,8 @@ def stores_of(found: Dump, keys: Keys) -> Stores:
         pods_in_group=lambda key: by_group.get(key, ()),
         native_group={objects.key(one): one for one in found.native_groups}.get,
         reads_groups=lambda: found.reads_groups,
+        limit_ranges=lambda name: ranges.get(name, ()),
+        runtime_class={one.metadata.name: one for one in found.runtime_classes}.get,
         reads_devices=lambda: found.reads_devices,
         workloads_reached=lambda: 0,
     )

@@ -39,6 +39,8 @@ KINDS: Final[dict[tuple[str, str], tuple[str, type[objects.Object]]]] = {  # (gr
     ("", "Node"): ("nodes", objects.Node),
     ("", "Pod"): ("pods", objects.Pod),
     ("", "Namespace"): ("namespaces", objects.Namespace),
+    ("", "LimitRange"): ("limit_ranges", objects.LimitRange),
+    ("node.k8s.io", "RuntimeClass"): ("runtime_classes", objects.RuntimeClass),
     ("", "PersistentVolumeClaim"): ("claims", PersistentVolumeClaim),
     ("", "PersistentVolume"): ("volumes", PersistentVolume),
     ("storage.k8s.io", "StorageClass"): ("storage_classes", StorageClass),
@@ -92,6 +94,8 @@ class Dump:
     revisions: list[ControllerRevision] = field(default_factory=list)
     replicated: list[tuple[Resource, Counted]] = field(default_factory=list)
     priority_classes: list[objects.PriorityClass] = field(default_factory=list)
+    limit_ranges: list[objects.LimitRange] = field(default_factory=list)
+    runtime_classes: list[objects.RuntimeClass] = field(default_factory=list)
     workload_classes: list[objects.PriorityClass] = field(default_factory=list)
     budgets: list[PodDisruptionBudget] = field(default_factory=list)
     claims: list[PersistentVolumeClaim] = field(default_factory=list)

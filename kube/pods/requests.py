@@ -17,7 +17,7 @@ What a status says is the word of the kubelet, and whoever has its credentials w
 is counted by it, as kube-scheduler does; quota is charged by what a spec says (`charged_requests`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from engine.model import Amounts
 from engine.quantity import bounded, parse

@@ -17,6 +17,7 @@ from ungater.model.actions import (
     Instruction,
     LoseTurns,
     Release,
+    TakePods,
     Ungate,
     UpdateSpec,
     WriteConditions,
@@ -100,6 +101,9 @@ class LookedAt(World):
             case Enqueue(lost, until, asked):
                 record.lost, record.asked = lost, asked
                 self.memory.admissions.enqueue_entry(record, until)
+            case TakePods(specs, undecided):
+                record.take_pods(specs, undecided=undecided)
+                self.memory.views.review(record.id)
             case LoseTurns(pods):
                 self.memory.in_flight.lose_turns(record, pods)
             case Dequeue():

@@ -94,7 +94,7 @@ def make_pod(
     gates: Sequence[str] = (),
     spec: Mapping | None = None,
 ) -> Pod:
-    """A pod; ``at`` (level values) makes it one that was ungated there."""
+    """A pod of the owner's first template; ``at`` (level values) makes it one that was ungated there."""
     owner = owner or make_owner()
     name = name or f"pod-{next(_numbers)}"
     gated = gated and at is None
@@ -118,6 +118,7 @@ def make_pod(
             **({"deletionTimestamp": "2026-11-21T00:01:00Z"} if terminating else {}),
         },
         "spec": {
+            **msgspec.to_builtins(msgspec.structs.replace(owner.pod_sets[0].template.spec, scheduling_gates=None)),
             "schedulingGates": [{"name": gate} for gate in ([KEYS.gate] if gated else []) + list(gates)],
             "nodeSelector": dict(zip(LEVELS, at, strict=True)) if at is not None else {},
             "nodeName": node,
@@ -189,6 +190,7 @@ def context(**more) -> ReconcileContext:
         "patience": 10.0,
         "life": LifeRules(),
         "missing_pods": MissingPods(),
+        "default_class": str,
         "require_queue": False,
         "doubted": lambda _namespace, _now: 0.0,
         "checks": lambda _entry: (),

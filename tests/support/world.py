@@ -35,6 +35,7 @@ from ungater.numa.node_topologies import Sources
 
 DEVICES = ("device_class", "taint_rule", "resource_slice", "claim_template", "resource_claim")
 GROUPS = ("native_group",)
+DEFAULTS = ("limit_range", "runtime_class")
 VOLUMES = ("claim", "volume", "storage_class", "csi_node")
 FLAVOR = ResourceFlavor(
     metadata=ObjectMeta(name="gpu"),
@@ -72,7 +73,7 @@ class World:
         self.workloads_reached = 1 << 40  # up to which resource version Workloads are known
         self.reads = False  # whether owners are read that tell how many pods they make
         kinds = ("node", "flavor", "class", "job", "workload", "pod", "namespace", "cluster_queue", "local_queue")
-        self.stores = {kind: {} for kind in (*kinds, *VOLUMES, *DEVICES, *GROUPS)}
+        self.stores = {kind: {} for kind in (*kinds, *VOLUMES, *DEVICES, *GROUPS, *DEFAULTS)}
         self.asked: list[str] = []
         self.waits: list[tuple[str, float]] = []  # the same, with the seconds until they are to be looked at
         self.memory = self.make()
@@ -110,6 +111,10 @@ class World:
             pods_in_group=self.pods_in_group,
             native_group=self.native_group,
             reads_groups=lambda: self.reads_groups,
+            limit_ranges=lambda name: [
+                one for one in self.stores["limit_range"].values() if one.metadata.namespace == name
+            ],
+            runtime_class=self.stores["runtime_class"].get,
             reads_devices=lambda: self.reads_devices,
             workloads_reached=lambda: self.workloads_reached,
         )
@@ -207,6 +212,8 @@ def told_of(memory, kind):
         "node": memory.nodes.on_node,
         "flavor": memory.config.on_flavor,
         "class": memory.classes.on_class,
+        "limit_range": memory.pod_defaults.on_limit_range,
+        "runtime_class": memory.pod_defaults.on_runtime_class,
         "workload_class": memory.classes.on_workload_class,
         "job": memory.jobs.on_job,
         "workload": memory.workloads.on_workload,

@@ -43,6 +43,7 @@ from ungater.cache.held.pod_volumes import PodVolumes
 from ungater.cache.held.rebuilt import RebuiltAdmissions
 from ungater.cache.held.reservations import Reservations
 from ungater.cache.jobs import JobEvents
+from ungater.cache.made_pods import MadePods, PodDefaults
 from ungater.cache.nodes import NodeEvents
 from ungater.cache.owners import NamedGroups
 from ungater.cache.pod_groups import PodGroups
@@ -131,7 +132,8 @@ class Cache:
         self.left_pods = left = LeftPods(core, quota)
         self.admissions = Admissions(core, self.reservations, self.pod_sets, charges, left, self._gives_back)
         self.named_groups = named = NamedGroups(self.entries.get, core.enqueue)
-        self.views = JobViews(core, self.admissions, volumes, devices, named, priorities, view)
+        self.views = JobViews(core, self.admissions, volumes, devices, named, priorities, MadePods(core), view)
+        self.pod_defaults = PodDefaults(core, self.views.review)
         self.pod_groups = groups = PodGroups(core, self.views, named, batch_seconds)
         self.pods = PodEvents(core, groups, charges, left, named, batch_seconds)
         self.jobs = JobEvents(core, self.views, groups, self.pods, charges=charges, left_pods=left)
@@ -198,6 +200,7 @@ class Cache:
             patience=patience,
             life=life,
             missing_pods=missing_pods,
+            default_class=self.classes.rules.default_name,
             require_queue=require_queue,
             doubted=self.doubts.about,
             checks=self.admissions.checks_of,

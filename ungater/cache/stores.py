@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from kube.objects import Pod, PodGroup
+from kube.objects import LimitRange, Pod, PodGroup, RuntimeClass
 from kube.parents import JobSet, LeaderWorkerSet
 from kube.queues import ClusterQueue
 from kube.volumes.binding import Storage
@@ -22,6 +22,7 @@ class Stores:
     ``workloads_reached``: the resource version up to which it is known which Workloads there are.
     ``native_group``: by ``namespace/name``, and ``pods_in_group``: those that name it; ``reads_groups``: whether there
     are any, and they are read.
+    ``limit_ranges``: those of a namespace, by name; ``runtime_class``: by name.
     ``reads_devices``: whether all is read that says which devices there are, and who holds them.
     """
 
@@ -38,5 +39,7 @@ class Stores:
     pods_in_group: Callable[[str], Iterable[Pod]]
     native_group: Callable[[str], PodGroup | None]
     reads_groups: Callable[[], bool]
+    limit_ranges: Callable[[str], Iterable[LimitRange]]
+    runtime_class: Callable[[str], RuntimeClass | None]
     reads_devices: Callable[[], bool]
     workloads_reached: Callable[[], int]

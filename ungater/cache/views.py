@@ -12,6 +12,7 @@ from ungater.cache.core import Core
 from ungater.cache.held.admissions import Admissions
 from ungater.cache.held.device_claims import DeviceClaims
 from ungater.cache.held.pod_volumes import PodVolumes
+from ungater.cache.made_pods import MadePods
 from ungater.cache.owners import NamedGroups
 from ungater.jobs.native_groups import groups_of, with_groups
 from ungater.jobs.pod_group import GONE, mark_of
@@ -38,6 +39,7 @@ class JobViews:
         devices: DeviceClaims,
         groups: NamedGroups,
         priorities: PriorityClasses,
+        pods: MadePods,
         view: View | None,
     ) -> None:
         self._state = core.state
@@ -50,6 +52,7 @@ class JobViews:
         self._volumes = volumes
         self._devices = devices
         self._groups = groups
+        self._pods = pods
         self._keys = core.keys
         self._priority_of = priorities.of_spec if core.scheduler.compares_priority else None
         self._gated_orphans = core.entries.gated_orphans
@@ -60,7 +63,7 @@ class JobViews:
     def seen(self, own: JobView) -> JobView:
         """A job as everything here is to look at it."""
         find = self._stores.native_group if self._stores.reads_groups() else None
-        own = with_groups(own.named(self._names), find, self._keys, self._priority_of)
+        own = with_groups(self._pods.seen(own).named(self._names), find, self._keys, self._priority_of)
         return own if self._view is None else self._view(own, self._entries.get(own.id), self._state.nodes)
 
     def review_all(self) -> None:
@@ -191,6 +194,8 @@ class JobViews:
     def drop(self, uid: str) -> None:
         """A job is gone, or is no workload of its own: all that is held for it is given back."""
         entry = self._entries.drop(uid)
+        if entry is not None:
+            self._pods.forget(entry.job)
         self._volumes.forget(uid)
         self._groups.forget(uid)
         self._left(uid)

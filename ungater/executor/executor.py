@@ -45,6 +45,7 @@ from ungater.model.actions import (
     ShrinkLater,
     Start,
     Suspend,
+    TakePods,
     Ungate,
     UpdateOwners,
     UpdateSpec,
@@ -102,6 +103,7 @@ class Executor:
         self._carry: dict[type, Callable[[WorkloadEntry, Any], Awaitable[bool]]] = {
             Create: self._create,
             UpdateSpec: self._update_spec,
+            TakePods: self._take_pods,
             UpdateOwners: self._adopt,
             Release: self._release,
             RestoreAdmission: self._restore_admission,
@@ -220,6 +222,11 @@ class Executor:
             )
             return True
         await self._lifecycle.writing(entry, lambda observed: self._workloads.spec(owner, observed, observed.priority))
+        return True
+
+    async def _take_pods(self, entry: WorkloadEntry, take: TakePods) -> bool:
+        entry.take_pods(take.specs, undecided=take.undecided)
+        self._cache.views.review(entry.id)
         return True
 
     async def _adopt(self, entry: WorkloadEntry, _: UpdateOwners) -> bool:

@@ -61,6 +61,16 @@ class Shorten(_Instruction, frozen=True):
     counts: Mapping[str, int]
 
 
+class TakePods(_Instruction, frozen=True):
+    """Its pods are made otherwise than its owner says, by pod set: they are what counts from now on.
+
+    ``undecided``: what it holds was decided for others in what single nodes do not tell, so it is decided again.
+    """
+
+    specs: Mapping[str, PodSpec]
+    undecided: bool = False
+
+
 class DoubtNamespace(_Instruction, frozen=True):
     """Pods of a workload without a queue never came: others of its namespace wait for theirs before they are placed."""
 
@@ -245,6 +255,7 @@ Instruction = (
     | Dequeue
     | Free
     | Shorten
+    | TakePods
     | DoubtNamespace
     | Release
     | ClearAdmission
@@ -315,6 +326,7 @@ class ReconcileContext:
     patience: float | None
     life: LifeRules
     missing_pods: MissingPods
+    default_class: Callable[[], str]  # the PriorityClass of pods that name none
     require_queue: bool  # what asks for a topology without a queue is not placed
     # Seconds for which those of a namespace wait for their pods, as pods of others there did not come.
     doubted: Callable[[str, float], float]

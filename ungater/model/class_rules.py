@@ -51,6 +51,13 @@ class ClassRules:
         said = [rule for rule in (before, now) if rule is not None and not (rule.preemptible and rule.preempts)]
         return (before != now and bool(said)) or default[:2] != self.of_class("")[:2]
 
+    def default_name(self) -> str:
+        """The PriorityClass that the API server gives to pods that name none; "" where there is no such class."""
+        return min((name for name, rule in self.of_pods.items() if rule.default), key=self._value, default="")
+
+    def _value(self, name: str) -> int:
+        return self.of_pods[name].value
+
     def preempts(self, job: JobView) -> bool:
         """Whether others may be evicted for a job."""
         said = any(one.template.spec.preemption_policy == NEVER for one in job.pod_sets)

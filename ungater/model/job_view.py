@@ -89,6 +89,7 @@ class PodSetView:
     idle: int = 0  # of ``count``: slots that no pod needs any more, of slices that others of their pods are still in
     added: Additions = field(default_factory=Additions)  # what others add to its pods that is not in the template
     shared: str = ""  # of what level all pods of the workload share one domain, whatever was asked for
+    as_made: bool = False  # its template is what its pods turned out to be, and not what its owner says
 
     @cached_property
     def shape(self) -> PodShape:

@@ -4,10 +4,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
+from msgspec import structs
+
 from engine.kubelet.machine import NumaPlacement, PodShape
 from engine.model import Amounts
 from engine.reasons import Reason
-from kube.objects import Condition, Pod, condition, version_of
+from kube.objects import Condition, Pod, PodSpec, condition, version_of
 from queueing import lifecycle
 from queueing.queues.entry import AssumedAdmission
 from ungater.model.admission import Admission, Nomination
@@ -105,6 +107,18 @@ class PlacementMismatch:
         return bool(self.reason)
 
 
+@dataclass(frozen=True)
+class PodsAsMade:
+    """What the pods of a pod set turned out to be, and what they were made of (``made_of``: without its gates).
+
+    ``changes``: how often they turned out otherwise than the time before.
+    """
+
+    made_of: PodSpec
+    spec: PodSpec
+    changes: int = 0
+
+
 @dataclass
 class WorkloadEntry:
     """One job: what was seen, what is held for it, and what was started for it.
@@ -127,6 +141,8 @@ class WorkloadEntry:
     refused: Refused | None = None
     lost: Moves = field(default_factory=dict)  # slots that need another place
     asked: Mapping[str, Amounts] = field(default_factory=dict)  # by pod set: what pods ask for that get no place for it
+    made: dict[str, PodsAsMade] = field(default_factory=dict)  # by pod set, where pods are not what their owner says
+    undecided: bool = False  # its pods turned out to be others than those that what it holds was decided for
     came: dict[str, PodsSeen] | None = None  # by pod set; None where they were not counted since the start
     late: dict[str, int] = field(default_factory=dict)  # pod sets whose pods did not come in time: as many as it gets
     barred: Mapping[str, int] = field(default_factory=dict)  # by pod set: pods behind the gate that name another queue
@@ -181,6 +197,19 @@ class WorkloadEntry:
     def count_pods(self, came: dict[str, PodsSeen], late: dict[str, int]) -> None:
         """Its pods were counted, by pod set; ``late``: as many as those get whose pods did not come in time."""
         self.came, self.late = came, late
+
+    def take_pods(self, specs: Mapping[str, PodSpec], *, undecided: bool) -> None:
+        """Its pods are made otherwise than its owner says, by pod set. ``undecided``: it is to be decided again."""
+        for name, spec in specs.items():
+            own = next(one.template.spec for one in (self.own or self.job).pod_sets if one.name == name)
+            made_of, before = structs.replace(own, scheduling_gates=None), self.made.get(name)
+            again = before is not None and before.made_of == made_of
+            self.made[name] = PodsAsMade(made_of, spec, before.changes + 1 if again and before is not None else 0)
+        self.undecided = self.undecided or undecided
+
+    def forget_pods(self) -> None:
+        """What its pods turned out to be counts no more: others would be made now."""
+        self.made.clear()
 
     def bar_pods(self, counts: Mapping[str, int]) -> None:
         """So many pods, by pod set, name another queue than it was admitted in: it wants nothing for them."""
@@ -260,7 +289,7 @@ class WorkloadEntry:
     def hold_admission(self, admission: Admission, grant: AssumedAdmission, slots: dict[str, PodSetSlots]) -> None:
         """It holds this and nothing else, which is stored: no slot of it is known to be lost. ``slots``: by pod set."""
         self.admission, self.grant, self.slots_in = admission, grant, slots
-        self.lost, self.lost_at = {}, None
+        self.lost, self.lost_at, self.undecided = {}, None, False
         self.patches.clear()  # they carry what was added by the flavors of the admission before
 
     def give_up(self, slots: frozenset[tuple[str, tuple[str, ...]]]) -> None:
@@ -300,7 +329,7 @@ class WorkloadEntry:
         self.admission, self.grant, self.slots_in = None, None, {}
         self.lost, self.lost_at, self.asked = {}, None, {}
         self.evict, self.started, self.held_up_since, self.ending_until = None, False, None, 0.0
-        self.barred = {}
+        self.barred, self.undecided = {}, False
 
     # --- reading -------------------------------------------------------------------------------------------------
 

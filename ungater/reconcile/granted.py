@@ -15,11 +15,11 @@ Rules
 - A pod with resource claims goes if its workload was admitted with the same. Nothing was granted of devices that are
   not counted (`ungater.cache.held.device_claims`): a pod with other claims stays gated, and so do those before it where
   it is known that it is to come. A workload of which none runs gives its place back, and waits; a Job whose template
-  has no claims would be admitted again, so that one keeps its place.
+  has no claims would be admitted again, so that one keeps its place unless its pods are made otherwise.
 - Devices of claims are compared as quota counts them too (`ReconcileContext.charged`). Where a queue pays, a pod goes
   once its claims are made (they are while it is gated), so that it is known what they ask for.
-- Of pods that a Job makes, its template when it was admitted tells what they take; a quota or default that is added to
-  the pods alone counts like any other difference.
+- Of pods that a Job makes, its template tells what they take, with all that the API server is known to add. Where they
+  are made otherwise all the same, they count (`ungater.reconcile.as_made`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -171,23 +171,17 @@ def anew(entry: WorkloadEntry, wanted: Mapping[str, Amounts], gate: str) -> tupl
     """What is said of a workload that waits anew, as what its pods ask for is not to be had beside what it holds.
 
     () where that was not tried yet, or lacks something else than room and quota, or where some of its pods run still.
-    One that is suspended while it waits is not: what its template says is admitted again.
     """
     refused = entry.refused
-    tried = (
-        wanted
-        and not entry.job.suspendable
-        and entry.asked == wanted
-        and refused is not None
-        and refused.reason in _LACKS
-    )
-    if not tried or refused is None or not _none_runs(entry, gate):
+    tried = wanted and entry.asked == wanted and refused is not None and refused.reason in _LACKS
+    if not tried or refused is None or not none_runs(entry, gate):
         return ()
     message = f"all its pods ask for more than was admitted, which it does not get where it is: {refused.message}"
     return nothing_held(Reason.ASKS_FOR_MORE, message)
 
 
-def _none_runs(entry: WorkloadEntry, gate: str) -> bool:
+def none_runs(entry: WorkloadEntry, gate: str) -> bool:
+    """Whether none of its pods was let go that has not finished, as far as is known."""
     sent = {
         uid for uid, expectation in entry.expectations.items() if not expectation.gone
     }  # seen behind their gates, they may run
@@ -201,7 +195,7 @@ def elsewhere(entry: WorkloadEntry, barred: Sequence[Barred], gate: str) -> tupl
     """
     first, observed = next((one for one in barred if not one.asks and not one.claims), None), entry.observed
     other = observed is not None and (entry.job.queue != observed.queue or entry.job.wrong is not None)
-    if first is None or not other or not _none_runs(entry, gate):
+    if first is None or not other or not none_runs(entry, gate):
         return ()
     message = f"pod {first.pod.metadata.name} and all others name another queue than the one it was admitted in"
     return nothing_held(Reason.OTHER_QUEUE, message)
@@ -213,10 +207,16 @@ def given_back(entry: WorkloadEntry, barred: Sequence[Barred], gate: str) -> tup
     () where it goes on: some of them run still, or it would be admitted again as it was.
     """
     first = next((one for one in barred if one.claims), None)
-    if first is None or entry.job.suspendable or not _none_runs(entry, gate):
+    if first is None or _as_decided(entry, first) or not none_runs(entry, gate):
         return elsewhere(entry, barred, gate)
     message = f"pod {first.pod.metadata.name} and all others wait: {_uncounted(entry, first)}"
     return nothing_held(Reason.RESOURCE_CLAIMS_NOT_COUNTED, message)
+
+
+def _as_decided(entry: WorkloadEntry, bar: Barred) -> bool:
+    """Whether a job whose pods are what its template says would be admitted again as it was."""
+    made = any(one.as_made for one in entry.job.pod_sets if one.name == bar.pod_set)
+    return entry.job.suspendable and not made
 
 
 def _uncounted(entry: WorkloadEntry, bar: Barred) -> str:

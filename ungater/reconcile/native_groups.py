@@ -51,7 +51,7 @@ def together(
         or _group(one.pod) not in {*waiting, *ends}
     ]
     if ends:  # nobody is late before they are gone, so time begins then
-        return [HoldUp(since=now, ending=True), *_told(ends), *kept, RequeueAfter(_patience(rules))]
+        return [HoldUp(since=now, ending=True), *_tell_of_ending(ends), *kept, RequeueAfter(_patience(rules))]
     fresh = entry.held_up_since is None or entry.ending_until == inf
     since = now if fresh or entry.held_up_since is None else entry.held_up_since
     left = since + _patience(rules) - now
@@ -81,7 +81,7 @@ def _ending(group: str, rules: ReconcileContext) -> Pod | None:
     return min(found, key=lambda pod: pod.metadata.name, default=None)
 
 
-def _told(ends: Mapping[str, Pod]) -> Iterable[Instruction]:
+def _tell_of_ending(ends: Mapping[str, Pod]) -> Iterable[Instruction]:
     for group, pod in ends.items():
         text = (
             f"its new pods stay behind their gates until pod {pod.metadata.name} on node {pod.spec.node_name} has "

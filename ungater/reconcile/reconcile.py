@@ -37,7 +37,7 @@ from ungater.model.actions import (
 from ungater.model.conditions import WantedCondition
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
-from ungater.reconcile import lifecycle
+from ungater.reconcile import as_made, lifecycle
 from ungater.reconcile.missing_pods import awaited
 from ungater.reconcile.pods_ready import SOON
 from ungater.reconcile.ungating import waits
@@ -92,6 +92,11 @@ def _made_again(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> li
 
 def _held_up(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: float) -> list[Instruction]:
     """What is done about one that can be given nothing as it is; [] where it can."""
+    made = as_made.compared(entry, rules)
+    if made.taken is not None:
+        return [made.taken]
+    if made.mixed:
+        return [Dequeue(), *waits(entry, Reason.PODS_CHANGE, as_made.mixed_message(entry, made.mixed), now)]
     if (why := hindered(entry, rules)) is not None:
         return [Dequeue(), *waits(entry, *why, now)]
     missing = awaited(entry, doubted=rules.doubted(entry.job.namespace, now), wall=wall)

@@ -16,6 +16,7 @@ from ungater.model.actions import (
     Dequeue,
     EmitEvent,
     Enqueue,
+    Evict,
     Instruction,
     ReconcileContext,
     Release,
@@ -27,7 +28,7 @@ from ungater.model.conditions import WantedCondition
 from ungater.model.job_view import JOB, PodSetView
 from ungater.model.pod_slots import PodSetSlots, Tally, assign, finished, is_gated, tally
 from ungater.model.workload_entry import WorkloadEntry
-from ungater.reconcile import granted, let_go, missing_pods, moves, pods_ready, volume_slots
+from ungater.reconcile import as_made, granted, let_go, missing_pods, moves, pods_ready, volume_slots
 from ungater.reconcile.granted import Barred
 from ungater.reconcile.pods_ready import SOON
 from ungater.reconcile.resize import give_back, resize
@@ -62,18 +63,25 @@ def _is_news(entry: WorkloadEntry, reason: str, message: str, now: float) -> boo
 
 def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[Instruction]:
     """Pods go to their slots, those that are astray are replaced, and what is missing is asked for."""
+    made = as_made.compared(entry, rules)
+    if made.taken is not None:
+        return [made.taken]
     elsewhere = granted.of_other_queues(entry, rules.keys, now)
-    others = {one.pod.metadata.uid for one in elsewhere}
+    others = {*(one.pod.metadata.uid for one in elsewhere), *made.mixed}
+    if again := _unlike(entry, made, rules):
+        return _put_back(entry, again)
     late = let_go.late_pods(entry, rules, now)
     if not entry.slots_in:
         gone, barred = _let_go(entry, rules, now, others)
         barred += elsewhere
-        if anew := granted.given_back(entry, barred, rules.keys.gate):
-            return [Dequeue(), Release(anew)]
-        told = _say_why(entry, barred, rules, now) or _say_let_go(entry, late, now, moving=False)
-        told = told or pods_ready.ready(entry)
+        asked = granted.asked(entry, barred, rules)
+        anew = granted.given_back(entry, barred, rules.keys.gate) or granted.anew(entry, asked, rules.keys.gate)
+        if anew:
+            return _put_back(entry, anew)
+        told = _say_mixed(entry, made, now) or _say_why(entry, barred, rules, now)
+        told = told or _say_let_go(entry, late, now, moving=False) or pods_ready.ready(entry)
         gone += [*let_go.left_out(entry, late, {}, rules, now), *let_go.not_started(entry, now)]
-        return [*gone, *resize(entry, {}, granted.asked(entry, barred, rules), now, rules), *told]
+        return [*gone, *resize(entry, {}, asked, now, rules), *told]
     pod_sets, keys, moving = entry.job.pod_sets, rules.keys, moves.under_way(entry)
     counted = {
         pod_set.name: tally(
@@ -100,11 +108,10 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
     ]
     gone, barred = _let_go(entry, rules, now, others)
     barred += (*elsewhere, *(one for look in looks for one in look.barred))
-    if anew := granted.given_back(entry, barred, keys.gate):
-        return [Dequeue(), Release(anew)]
     asked = granted.asked(entry, barred, rules)
-    if anew := granted.anew(entry, asked, keys.gate):
-        return [Dequeue(), Release(anew)]
+    anew = granted.given_back(entry, barred, keys.gate) or granted.anew(entry, asked, keys.gate)
+    if anew or (anew := _misplaced(entry, looks, keys.gate)):
+        return _put_back(entry, anew)
     lost = {look.name: look.moves for look in looks if look.moves}
     stuck = any(look.stuck for look in looks)
     out = let_go.left_out(entry, late, {look.name: look.lost for look in looks}, rules, now)
@@ -128,12 +135,52 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
             else resize(entry, counted, asked, now, rules)
         ),
         *(
-            _say_why(entry, barred, rules, now)
+            _say_mixed(entry, made, now)
+            or _say_why(entry, barred, rules, now)
             or _say_volumes(entry, looks, now)
             or _say_let_go(entry, late, now, moving=stuck)
             or _say(entry, looks, now)
         ),
     ]
+
+
+def _put_back(entry: WorkloadEntry, wanted: tuple[WantedCondition, ...]) -> list[Instruction]:
+    """None of its pods runs, and what it holds is not what they need: it gives all back, and is decided again.
+
+    One that is suspended while it waits goes step by step: its pods go with that, and others are made.
+    """
+    if not (entry.job.queue and entry.job.suspendable):
+        return [Dequeue(), Release(wanted)]
+    reason, message = Reason(wanted[0].reason), wanted[0].message
+    return [Evict((WantedCondition(names.EVICTED, True, reason, message),), reason, message)]
+
+
+def _unlike(entry: WorkloadEntry, made: as_made.Comparison, rules: ReconcileContext) -> tuple[WantedCondition, ...]:
+    """What is said of a workload whose pods are not those that it was decided for; () where some of them run."""
+    if not (made.mixed or entry.undecided) or not granted.none_runs(entry, rules.keys.gate):
+        return ()
+    if made.mixed:
+        return names.nothing_held(Reason.PODS_CHANGE, as_made.mixed_message(entry, made.mixed))
+    return _decided_again(entry)
+
+
+def _misplaced(entry: WorkloadEntry, looks: Sequence["_PodSetUngating"], gate: str) -> tuple[WantedCondition, ...]:
+    """What is said of one whose pods, as they are made, cannot start in slots that it has; () where some of them run.
+
+    A domain that was decided for other pods is no better where only some of its slots are closed to these.
+    """
+    made = {one.name for one in entry.job.pod_sets if one.as_made}
+    closed = any(look.lost and look.name in made for look in looks)
+    return _decided_again(entry) if closed and granted.none_runs(entry, gate) else ()
+
+
+def _decided_again(entry: WorkloadEntry) -> tuple[WantedCondition, ...]:
+    again = any(one.changes for one in entry.made.values())
+    message = (
+        f"the pods of {entry.job.kind} {entry.job.name} are made otherwise than its template says, in what decides "
+        "where they may run: it is decided again for the pods as they are made"
+    )
+    return names.nothing_held(Reason.PODS_CHANGE if again else Reason.PODS_DIFFER, message)
 
 
 def _keep_places(slots: PodSetSlots, counted: Tally, left: Sequence[Pod]) -> None:
@@ -337,6 +384,13 @@ def _replace(entry: WorkloadEntry, counted: Tally, now: float, *, moving: bool) 
 def _say_why(entry: WorkloadEntry, barred: Sequence[Barred], rules: ReconcileContext, now: float) -> list[Instruction]:
     """Why pods stay gated, or are not there, whatever has room."""
     return _say_barred(entry, barred, now) or _say_of_no_kind(entry, rules.keys, now) or _say_missing(entry, rules, now)
+
+
+def _say_mixed(entry: WorkloadEntry, made: as_made.Comparison, now: float) -> list[Instruction]:
+    """Why pods stay gated that are not made like others."""
+    if not made.mixed:
+        return []
+    return _warn(entry, Reason.PODS_CHANGE, as_made.mixed_message(entry, made.mixed), now)
 
 
 def _say_of_no_kind(entry: WorkloadEntry, keys: Keys, now: float) -> list[Instruction]:

@@ -56,6 +56,8 @@ SERVED = {
         resources.CLUSTER_QUEUES,
         resources.LOCAL_QUEUES,
         resources.PRIORITY_CLASSES,
+        resources.LIMIT_RANGES,
+        resources.RUNTIME_CLASSES,
         resources.POD_DISRUPTION_BUDGETS,
         resources.PERSISTENT_VOLUME_CLAIMS,
         resources.PERSISTENT_VOLUMES,

@@ -1,0 +1,113 @@
+"""What the pods of a job will be, or are: its templates with all that the API server adds, or as pods were made."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import NamedTuple
+
+from msgspec import structs
+
+from kube import objects
+from kube.informer import Event
+from kube.objects import LimitRange, PodTemplate, RuntimeClass
+from kube.pods.defaults import with_defaults
+from kube.pods.placement_fields import kept_tolerations
+from ungater.cache.core import Core
+from ungater.model.job_view import JobView, PodSetView
+from ungater.model.workload_entry import WorkloadEntry
+
+
+class _Filled(NamedTuple):
+    """A template with what the API server adds, and what that was made of."""
+
+    own: PodTemplate
+    ranges: tuple[LimitRange, ...]
+    runtime: RuntimeClass | None
+    template: PodTemplate
+
+
+class MadePods:
+    """See the module. Of pods that no template made all is known already."""
+
+    def __init__(self, core: Core) -> None:
+        self._stores = core.stores
+        self._entries = core.entries
+        self._filled: dict[tuple[str, str], _Filled] = {}  # by job and pod set: a template is not filled at each event
+
+    def seen(self, own: JobView) -> JobView:
+        """A job with its templates as its pods are made."""
+        if not (own.suspendable or own.foretold):
+            return own
+        entry, ranges = self._entries.get(own.id), tuple(self._stores.limit_ranges(own.namespace))
+        per_pod = not own.suspendable  # pods of StatefulSets have volumes of their own
+        pod_sets = tuple([self._pod_set(own.id, one, entry, ranges, per_pod=per_pod) for one in own.pod_sets])
+        if all(now is was for now, was in zip(pod_sets, own.pod_sets, strict=True)):
+            return own
+        return replace(own, pod_sets=pod_sets, priority_class=pod_sets[0].template.spec.priority_class_name)
+
+    def _pod_set(
+        self,
+        job: str,
+        own: PodSetView,
+        entry: WorkloadEntry | None,
+        ranges: tuple[LimitRange, ...],
+        *,
+        per_pod: bool,
+    ) -> PodSetView:
+        template, spec = own.template, own.template.spec
+        made = entry.made.get(own.name) if entry is not None else None
+        if made is not None and made.made_of == structs.replace(spec, scheduling_gates=None):
+            tolerations = kept_tolerations(made.spec) or None
+            volumes = spec.volumes if per_pod else made.spec.volumes
+            kept = structs.replace(
+                made.spec, scheduling_gates=spec.scheduling_gates, tolerations=tolerations, volumes=volumes
+            )
+            return replace(own, template=structs.replace(template, spec=kept), as_made=True)
+        runtime = self._stores.runtime_class(spec.runtime_class_name) if spec.runtime_class_name else None
+        if not ranges and runtime is None:
+            return own
+        known = self._filled.get((job, own.name))
+        if known is None or known.own is not template or (known.ranges, known.runtime) != (ranges, runtime):
+            filled = structs.replace(template, spec=with_defaults(spec, ranges, runtime))
+            known = self._filled[job, own.name] = _Filled(template, ranges, runtime, filled)
+        return replace(own, template=known.template)
+
+    def forget(self, job: JobView) -> None:
+        """A job is gone."""
+        for one in job.pod_sets:
+            self._filled.pop((job.id, one.name), None)
+
+
+class PodDefaults:
+    """What the event of a LimitRange or a RuntimeClass changes: pods that are made from now on.
+
+    ``review``: looks at a job anew.
+    """
+
+    def __init__(self, core: Core, review: Callable[[str], None]) -> None:
+        self._core = core
+        self._review = review
+
+    def on_limit_range(self, event: Event[objects.LimitRange]) -> None:
+        """A LimitRange came, changed or went."""
+        old, new = event.old, event.new
+        if old is not None and new is not None and old.spec == new.spec:
+            return
+        one = new or old
+        namespace = one.metadata.namespace if one is not None else ""
+        self._changed(entry for entry in self._core.entries.values() if entry.job.namespace == namespace)
+
+    def on_runtime_class(self, event: Event[objects.RuntimeClass]) -> None:
+        """A RuntimeClass came, changed or went."""
+        self._changed(entry for entry in self._core.entries.values() if _names(entry, event.key))
+
+    def _changed(self, entries: Iterable[WorkloadEntry]) -> None:
+        if not self._core.live:
+            return
+        for entry in tuple(entries):
+            with self._core.guard("workload", entry.key):
+                entry.forget_pods()
+                self._review(entry.id)
+
+
+def _names(entry: WorkloadEntry, runtime_class: str) -> bool:
+    return any(one.template.spec.runtime_class_name == runtime_class for one in (entry.own or entry.job).pod_sets)

@@ -1,0 +1,122 @@
+"""Pods as they were made, compared with what their workload was, or will be, decided for.
+
+Plain functions of what was seen, like `ungater.reconcile.reconcile`.
+
+Rules
+- A pod is made from a template, and then changed: by admission plugins that nobody here knows, by webhooks, by whoever
+  may narrow its node selector while it is gated. What is decided and what runs would be two things. So where all gated
+  pods of a pod set are made otherwise than the job's view says, they are what counts (`TakePods`): for what its queue
+  is asked for, for where they may go, and for whether the slots that it has still do.
+- Where they differ from each other too, none is like the others, and nobody knows what is to come: those that are not
+  what was decided stay gated.
+- Pods that were let go are not looked at: they run as they are. Nor are pods that JobSet changes for exclusive
+  placement, which is foreseen (`kube.pods.exclusive`).
+- What counts as a difference is `kube.pods.placement_fields`. Comparing it is slow; pods of one template are equal in
+  all that is read of them, which is compared first.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from kube.objects import Pod, PodSpec
+from kube.pods.placement_fields import gang_fields, placement_fields
+from ungater.model.actions import ReconcileContext, TakePods
+from ungater.model.job_view import PodSetView
+from ungater.model.pod_slots import finished, is_gated
+from ungater.model.workload_entry import WorkloadEntry
+
+FEW = 8  # kinds of pods that are told apart; whoever makes pods could make each otherwise
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """``taken``: what pod sets' pods turned out to be; ``mixed``: uids of pods that others of their pod set are not."""
+
+    taken: TakePods | None = None
+    mixed: Mapping[str, str] = field(default_factory=dict)  # with their pod sets
+
+
+NOTHING = Comparison()
+
+
+def compared(entry: WorkloadEntry, rules: ReconcileContext) -> Comparison:
+    """The gated pods of a job whose owner says what they are made of."""
+    owner = entry.job
+    if not (owner.suspendable or owner.foretold):
+        return NOTHING
+    specs: dict[str, PodSpec] = {}
+    mixed: dict[str, str] = {}
+    undecided = False
+    for pod_set in owner.pod_sets:
+        kinds = (
+            []
+            if _foreseen(pod_set)
+            else _kinds(_gated(entry, pod_set, rules.keys.gate), own_volumes=not owner.suspendable)
+        )
+        if not kinds:
+            continue
+        template = pod_set.template.spec if owner.suspendable else _without_volumes(pod_set.template.spec)
+        decided = placement_fields(template, rules.default_class())
+        fields = [placement_fields(kind.spec, rules.default_class()) for kind in kinds[:FEW]]
+        others = [at for at in range(len(kinds)) if at == FEW or fields[at] != decided]
+        if len(others) == len(kinds) <= FEW and all(each == fields[0] for each in fields):
+            specs[pod_set.name] = kinds[0].spec
+            undecided = undecided or gang_fields(kinds[0].spec) != gang_fields(template)
+        else:
+            mixed |= {uid: pod_set.name for at in others for uid in kinds[at].uids}
+    taken = TakePods(specs, undecided=undecided and entry.admission is not None) if specs else None
+    return Comparison(taken, mixed) if taken is not None or mixed else NOTHING
+
+
+def _foreseen(pod_set: PodSetView) -> bool:
+    """Whether others change its pods in ways that are counted already."""
+    added = pod_set.added
+    return bool(added.affinity or added.anti_affinity or added.node_selector or added.tolerations)
+
+
+def _gated(entry: WorkloadEntry, pod_set: PodSetView, gate: str) -> Iterator[Pod]:
+    expectations = entry.expectations
+    for pod in entry.pods_of(pod_set):
+        waits = is_gated(pod, gate) and pod.metadata.uid not in expectations
+        if waits and pod.metadata.deletion_timestamp is None and not finished(pod):
+            yield pod
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """Pods that are equal in all that is read of them."""
+
+    spec: PodSpec
+    uids: list[str]
+
+
+def _without_volumes(spec: PodSpec) -> PodSpec:
+    return replace(spec, volumes=None)
+
+
+def _kinds(pods: Iterator[Pod], *, own_volumes: bool) -> list[_Kind]:
+    """Pods by what is read of them. Those of no kind of the first few are in one more, whatever they are.
+
+    ``own_volumes``: each has volumes of its own, which do not count.
+    """
+    found: list[_Kind] = []
+    for pod in pods:
+        spec = _without_volumes(pod.spec) if own_volumes else pod.spec
+        kind = next((one for one in found[:FEW] if one.spec == spec), None)
+        if kind is None and len(found) <= FEW:
+            found.append(kind := _Kind(spec, []))
+        (kind or found[-1]).uids.append(pod.metadata.uid)
+    return found
+
+
+def mixed_message(entry: WorkloadEntry, uids: Collection[str]) -> str:
+    """Why pods wait that are not made like others of their pod set, or not like what was decided."""
+    names = sorted(pod.metadata.name for uid, pod in entry.pods.items() if uid in uids)
+    more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+    return (
+        f"pod {names[0]}{more} was made otherwise than other pods of workload {entry.job.workload}, in what decides "
+        "where pods may run: look at what changes pods as they are made (webhooks, admission policies), and delete the "
+        "pods that are to be made again"
+    )
