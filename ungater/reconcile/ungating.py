@@ -72,16 +72,7 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
         return _put_back(entry, again)
     late = let_go.late_pods(entry, rules, now)
     if not entry.slots_in:
-        gone, barred = _let_go(entry, rules, now, others)
-        barred += elsewhere
-        asked = granted.asked(entry, barred, rules)
-        anew = granted.given_back(entry, barred, rules.keys.gate) or granted.anew(entry, asked, rules.keys.gate)
-        if anew:
-            return _put_back(entry, anew)
-        told = _say_mixed(entry, made, now) or _say_why(entry, barred, rules, now)
-        told = told or _say_let_go(entry, late, now, moving=False) or pods_ready.ready(entry)
-        gone += [*let_go.left_out(entry, late, {}, rules, now), *let_go.not_started(entry, now)]
-        return [*gone, *resize(entry, {}, asked, now, rules), *told]
+        return _by_quota_alone(entry, made, late, elsewhere, rules, now)
     pod_sets, keys, moving = entry.job.pod_sets, rules.keys, moves.under_way(entry)
     counted = {
         pod_set.name: tally(
@@ -181,6 +172,27 @@ def _decided_again(entry: WorkloadEntry) -> tuple[WantedCondition, ...]:
         "where they may run: it is decided again for the pods as they are made"
     )
     return names.nothing_held(Reason.PODS_CHANGE if again else Reason.PODS_DIFFER, message)
+
+
+def _by_quota_alone(  # noqa: PLR0917  (the parts of a look)
+    entry: WorkloadEntry,
+    made: as_made.Comparison,
+    late: let_go.Late,
+    elsewhere: Sequence[Barred],
+    rules: ReconcileContext,
+    now: float,
+) -> list[Instruction]:
+    """As `running`, of a workload that has quota and no slots."""
+    others = {*(one.pod.metadata.uid for one in elsewhere), *made.mixed}
+    gone, barred = _let_go(entry, rules, now, others)
+    barred += elsewhere
+    asked = granted.asked(entry, barred, rules)
+    if anew := granted.given_back(entry, barred, rules.keys.gate) or granted.anew(entry, asked, rules.keys.gate):
+        return _put_back(entry, anew)
+    told = _say_mixed(entry, made, now) or _say_why(entry, barred, rules, now)
+    told = told or _say_let_go(entry, late, now, moving=False) or pods_ready.ready(entry)
+    gone += [*let_go.left_out(entry, late, {}, rules, now), *let_go.not_started(entry, now)]
+    return [*gone, *resize(entry, {}, asked, now, rules), *told]
 
 
 def _keep_places(slots: PodSetSlots, counted: Tally, left: Sequence[Pod]) -> None:
