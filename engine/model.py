@@ -5,7 +5,9 @@ Amounts: ``cpu`` in milli-CPU, ``memory``, ``ephemeral-storage`` and ``hugepages
 keeps one a node and one a pod.
 """
 
+from collections.abc import Collection, Mapping
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -184,10 +186,23 @@ class Pod(_Struct, frozen=True):
         return self.attached.beside(self.requests)
 
 
+# What tools write where they do not know a node's place: Topograph 1.0 labels a node without a known switch
+# ``tier-0=no-topology`` (0.5: ``leaf=no-topology``). Nodes that share such a value may be anywhere.
+UNKNOWN_VALUES: Final = frozenset({"no-topology", "none", "unknown"})
+
+
+def domain_value(labels: Mapping[str, str], level: str, unknown: Collection[str]) -> str:
+    """The domain of a level that a node's labels name; "" where they name none, or say that it is not known."""
+    value = labels.get(level, "")
+    # A kubelet writes its own host name, whatever that is.
+    return "" if value in unknown and level != HOSTNAME_LABEL else value
+
+
 class Flavor(_Struct, frozen=True):
     """A resource flavor with a topology: which nodes, and their levels from the widest to the narrowest.
 
-    ``taints``: what pods must tolerate to be placed here, whether its nodes have them by now or not.
+    ``taints``: what pods must tolerate to be placed here, whether its nodes have them by now or not. ``unknown``:
+    values of levels that name no domain.
     """
 
     name: str
@@ -195,6 +210,11 @@ class Flavor(_Struct, frozen=True):
     node_labels: dict[str, str] = {}
     tolerations: tuple[Toleration, ...] = ()
     taints: tuple[Taint, ...] = ()
+    unknown: frozenset[str] = UNKNOWN_VALUES
+
+    def value(self, labels: Mapping[str, str], level: str) -> str:
+        """The domain of a level that a node's labels name; "" where they name none."""
+        return domain_value(labels, level, self.unknown)
 
 
 class SliceLayer(_Struct, frozen=True):

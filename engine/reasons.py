@@ -89,6 +89,9 @@ class Reason(StrEnum):
     HOST_PORTS = "HostPorts"  # another pod has a port of the host that the pods ask for, or one of them would
     TOPOLOGY_SPREAD = "TopologySpread"
     MISSING_LEVEL_LABEL = "MissingLevelLabel"
+    UNEVEN_DOMAINS = "UnevenDomains"  # of a level of spine switches: a cable between switches may be dead
+    LABELS_SUPERSEDED = "LabelsSuperseded"  # the tool that wrote the label of a level writes another one by now
+    LABELS_CHANGED = "LabelsChanged"  # of nodes, under pods that were placed by the old ones
     INSUFFICIENT_RESOURCE = "InsufficientResource"
     INSUFFICIENT_DEVICES = "InsufficientDevices"  # the claims of a pod get none there, beside those that are promised
     SLICES = "SlicesDoNotFit"  # the pods of a domain would fit one by one, but not in whole slices

@@ -537,10 +537,11 @@ class Job(Object, frozen=True):
 
 
 class FlavorTopology(Struct, frozen=True):
-    """The levels of a flavor, widest first, and what they may be asked for by."""
+    """The levels of a flavor, widest first, what they may be asked for by, and which values name no domain."""
 
     levels: tuple[str, ...] = ()
     names: StrMap | None = None
+    unknown_values: tuple[str, ...] | None = None
 
 
 class ResourceFlavorSpec(Struct, frozen=True):

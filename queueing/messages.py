@@ -139,7 +139,7 @@ def deallocating(claims: Sequence[str]) -> str:
 
 def named(domains: "Iterable[Path]") -> str:
     """Domains, for a person."""
-    return ", ".join("/".join(domain) for domain in domains)
+    return ", ".join("/".join(filter(None, domain)) for domain in domains)
 
 
 def preempted(by: str, queue: str, reason: Reason) -> str:

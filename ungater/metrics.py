@@ -296,7 +296,7 @@ class Metrics:
                 have[name, resource] = _unit(resource, int(capacity.allocatable(resource, WHOLE)[0]))
                 free[name, resource] = _unit(resource, int(capacity.free(resource, WHOLE)[0]))
             for rank, level in enumerate(flavor.levels):
-                domains[name, level] = tree.domains(rank)
+                domains[name, level] = 0 if tree.lost(level) else tree.domains(rank)
                 whole[name, level] = capacity.whole(resources[0] if resources else CPU, rank)
                 for resource in resources:
                     largest[name, level, resource] = _unit(resource, int(capacity.free(resource, rank).max(initial=0)))

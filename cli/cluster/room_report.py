@@ -122,7 +122,7 @@ def table(found: Sequence[Room], count: int, most: int = CLOSEST) -> Table:
     for room in shown:
         missing = ", ".join(f"{amount} {name}" for name, amount in room.missing.items())
         out = ", ".join(f"{nodes} {reason}" for reason, nodes in room.excluded.items())
-        cells = ["/".join(room.values), str(room.fits), str(room.nodes), room.limit, missing, out]
+        cells = ["/".join(filter(None, room.values)), str(room.fits), str(room.nodes), room.limit, missing, out]
         if numa:
             cells.append(f"{room.misaligned} nodes refuse more: {room.refusal}" if room.misaligned else "")
         if devices:

@@ -268,7 +268,7 @@ def _fixed(state: ClusterState, foreign: dict[str, objects.Pod]) -> Iterator[str
 def _view(flavor: str, plan: Plan, found: Tenants) -> DefragReport:
     steps = tuple(
         StepView(
-            tuple("/".join(path) for path in step.freed),
+            tuple("/".join(filter(None, path)) for path in step.freed),
             step.pods,
             tuple(
                 MoveView(m.workload, found.jobs.get(m.workload, ""), m.pods, m.priority, m.before, m.after, m.nodes)

@@ -17,11 +17,13 @@ from cli.doctor.nodes import Seen
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, progress
 from cli.reaching import failure
 from clock import SYSTEM, Clock
-from crds.constants import NAMESPACE
+from crds.constants import NAMESPACE, Keys
 from kube.client import Client
 from kube.errors import Forbidden, KubeError
 from kube.resources import EVENTS
 from kube.told_events import ToldEvent
+from ungater.jobs.pod_group import mark_of
+from ungater.model.pod_slots import finished
 
 STYLES = {Weight.ERROR: "bold red", Weight.WARNING: "yellow", Weight.UNKNOWN: "dim"}
 
@@ -62,7 +64,15 @@ async def _examine(kubeconfig: str | None, context: str | None, namespace: str, 
             if not entry.job.over
             for one in entry.job.pod_sets
         ]
-        about = Seen(dump.nodes, dump.flavors, dump.topologies, dump.flexes, asked, seen.agent, seen.install_command)
+        placed = [
+            (f"{pod.metadata.namespace}/{workload}", pod)
+            for pod in dump.pods
+            if pod.spec.node_name and not finished(pod) and (workload := mark_of(pod, Keys(seen.settings.domain)))
+        ]
+        about = Seen(
+            *(dump.nodes, dump.flavors, dump.topologies, dump.flexes, asked),
+            *(seen.agent, seen.install_command, placed),
+        )
         held = Held(tuple(cache.entries.values()), dump.workloads, await _events(client), clock.now())
         return [*found, *nodes.findings(about), *hanging.findings(held)]
 

@@ -1,9 +1,10 @@
 """What is wrong with nodes, flavors, agents and kubelets. Pure: what was read in, findings out."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 
+from cli.doctor import labels
 from cli.doctor.findings import Finding, error, warning
 from cli.doctor.hostnames import shared_host_names
 from cli.topology.known import UNIQUE, wider
@@ -11,7 +12,8 @@ from cli.topology.odd import odd_one
 from cli.topology.survey import Labelled, labelled, listed, nesting, with_verb
 from crds.constants import GPU_LINK, NUMA_POLICY, TOPOLOGY_QOS
 from crds.levels import LevelNames
-from kube.objects import Node, ResourceFlavor
+from engine.model import UNKNOWN_VALUES
+from kube.objects import Node, Pod, ResourceFlavor
 from kube.topologies import FlexTopo, NodeResourceTopology
 from localcluster.nodes import FAKE
 
@@ -23,7 +25,8 @@ NO_POLICY = "none"
 class Seen:
     """What is looked at. ``asked``: annotations of templates and pods that are there, with whose they are.
 
-    ``install``: the command that brings this installation up to date.
+    ``install``: the command that brings this installation up to date. ``placed``: pods on nodes, with the names of the
+    workloads that they were let go for.
     """
 
     nodes: Sequence[Node]
@@ -33,6 +36,7 @@ class Seen:
     asked: Sequence[tuple[str, Mapping[str, str]]]
     agent: bool
     install: str = "topogate install"
+    placed: Sequence[tuple[str, Pod]] = ()
 
 
 def findings(seen: Seen) -> Iterator[Finding]:
@@ -43,7 +47,7 @@ def findings(seen: Seen) -> Iterator[Finding]:
         text = "no ResourceFlavor has a topology, so nothing that asks for one can be placed"
         yield error("flavors", text, f"{seen.install} --topology auto")
     for flavor in flavors:
-        yield from _flavor(flavor, nodes, seen.install)
+        yield from _flavor(flavor, nodes, seen)
     yield from _overlaps(flavors, nodes)
     yield from _names(flavors)
     yield from _outside(flavors, nodes)
@@ -53,29 +57,25 @@ def findings(seen: Seen) -> Iterator[Finding]:
 
 def _selected(flavor: ResourceFlavor, nodes: Sequence[Labelled]) -> list[Labelled]:
     wanted = (flavor.spec.node_labels or {}).items()
-    return [node for node in nodes if wanted <= node.labels.items()]
+    topology = flavor.spec.topology
+    said = topology.unknown_values if topology is not None else None
+    unknown = UNKNOWN_VALUES if said is None else frozenset(said)
+    return [replace(node, unknown=unknown) for node in nodes if wanted <= node.labels.items()]
 
 
 def _levels(flavor: ResourceFlavor) -> tuple[str, ...]:
     return flavor.spec.topology.levels if flavor.spec.topology is not None else ()
 
 
-def _flavor(flavor: ResourceFlavor, nodes: Sequence[Labelled], install: str) -> Iterator[Finding]:
+def _flavor(flavor: ResourceFlavor, nodes: Sequence[Labelled], seen: Seen) -> Iterator[Finding]:
     name, inside, levels = f"flavor {flavor.metadata.name}", _selected(flavor, nodes), _levels(flavor)
-    labels = ",".join(f"{key}={value}" for key, value in (flavor.spec.node_labels or {}).items())
+    wanted = ",".join(f"{key}={value}" for key, value in (flavor.spec.node_labels or {}).items())
     if not inside:
-        yield error(name, f"no node has its nodeLabels {labels}", f"kubectl label node NODE {labels.replace(',', ' ')}")
+        yield error(name, f"no node has its nodeLabels {wanted}", f"kubectl label node NODE {wanted.replace(',', ' ')}")
         return
-    for level in levels:
-        lacking = [node.name for node in inside if not node.labels.get(level)]
-        if len(lacking) == len(inside):
-            text = f"none of its {len(inside)} nodes has the label {level} of a level, so none takes pods"
-            yield error(name, text, f"kubectl label node {' '.join(lacking[:4])} {level}=...")
-        elif lacking:
-            lacks, takes = ("lacks", "takes") if len(lacking) == 1 else ("lack", "take")
-            share = f"{len(lacking)} of {len(inside)}"
-            text = f"{listed(lacking)} ({share}) {lacks} the label {level} of a level, and {takes} no pods"
-            yield warning(name, text, f"kubectl label node {' '.join(lacking[:4])} {level}=...")
+    yield from labels.without_a_domain(name, inside, levels, seen.install)
+    yield from labels.of_tools(name, inside, levels, seen.install)
+    yield from labels.changed(name, inside, levels, seen.placed)
     nested = True
     for wide, narrow in pairwise(levels):
         how = nesting(inside, wide, narrow)
@@ -83,17 +83,17 @@ def _flavor(flavor: ResourceFlavor, nodes: Sequence[Labelled], install: str) -> 
             lies = "lies within" if how.turned else "is narrower than"
             text = f"its levels are the wrong way round: {wide} {lies} {narrow}"
             order = ",".join({wide: narrow, narrow: wide}.get(level, level) for level in levels)
-            mend = f"{install} --topology {order} --flavor {flavor.metadata.name}-2"
+            mend = f"{seen.install} --topology {order} --flavor {flavor.metadata.name}-2"
             yield error(name, text, f"kubectl delete resourceflavor {flavor.metadata.name}; {mend}")
         elif how.mistaken or (how.straddling and narrow in UNIQUE):
             value, parts = how.odd
             few = min(parts, key=lambda above: (len(parts[above]), above))
             right = next(above for above in sorted(parts) if above != few)
-            mend = f"kubectl label node --overwrite {' '.join(parts[few][:4])} {wide}={right}"
+            mend = labels.relabel(parts[few], wide, right, overwrite=True)
             yield warning(name, f"labels that do not nest: {how}; {value} counts as {len(parts)} domains", mend)
             nested = False
     if nested and (odd := odd_one(inside, levels)) is not None:
-        mend = f"kubectl label node --overwrite {odd.nodes[0]} {odd.key}={odd.value}"
+        mend = labels.relabel(odd.nodes, odd.key, odd.value, overwrite=True)
         look = f"kubectl get nodes -L {','.join(levels)}"
         yield warning(name, str(odd), mend if len(odd.nodes) == 1 else look)
 

@@ -9,7 +9,7 @@ import typer
 from cli.output import Failure
 from cli.simulate.trace import GPU, seconds
 from engine import quantity
-from engine.cluster.nodes import path_in
+from engine.cluster.levels import path_of
 from engine.model import HOSTNAME_LABEL, Amounts
 from localcluster.kubelets.specs import EXAMPLE, parse_kubelet, parse_machine
 from localcluster.nodes import BLOCK_LABEL, RACK_LABEL, Fleet
@@ -119,8 +119,8 @@ def site_of(cluster: Cluster) -> JobSite:
     have = dict(most)
     units = have.get(GPU, 0) or UNITS
     nodes = [node for node in cluster.nodes if node.allocatable.get(GPU, 0) or not have.get(GPU, 0)]
-    flavor = max(cluster.flavors, key=lambda one: sum(path_in(one, node) is not None for node in nodes))
-    paths = [path for node in nodes if (path := path_in(flavor, node)) is not None]
+    flavor = max(cluster.flavors, key=lambda one: sum(path_of(one, node) is not None for node in nodes))
+    paths = [path for node in nodes if (path := path_of(flavor, node)) is not None]
     levels = []
     for rank, level in reversed(list(enumerate(flavor.levels))):
         size = round(len(paths) / max(len({path[: rank + 1] for path in paths}), 1))

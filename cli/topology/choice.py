@@ -5,7 +5,9 @@ Rules
 - A known label is a level where at least 95% of these nodes carry it and most of its domains lie in one of the wider
   level. Labels that somebody names are taken as they are, but for those that no node carries or that are the wrong way
   round.
-- ``auto`` takes the source with the most such levels; of equal ones the first in `known.SOURCES`.
+- ``auto`` takes the source with the most such levels; of equal ones the first in `known.SOURCES`. A level with one
+  value divides nothing, and tools put such levels on and take them off again: it is none of ``auto``, but for the
+  narrowest where the cluster has one domain of each.
 - The hostname is the last level, named or not.
 """
 
@@ -18,7 +20,7 @@ from itertools import pairwise
 from cli.output import Failure
 from cli.topology import known
 from cli.topology.known import CLIQUE, HOSTS, LabelSource, Level
-from cli.topology.odd import odd_one
+from cli.topology.odd import lopsided_levels, odd_one, superseded
 from cli.topology.survey import (
     Coverage,
     Labelled,
@@ -28,10 +30,12 @@ from cli.topology.survey import (
     listed,
     nesting,
     shared,
+    unknown_in_words,
     with_verb,
 )
 from crds.constants import HOSTNAME_LABEL, MAX_LEVELS
 from crds.names import is_label_key
+from crds.topology_labels import lopsided_in_words, superseded_in_words
 
 _LAST = re.compile(r"[a-z][a-z0-9]*\Z")
 _MOST_SHOWN = 8
@@ -58,6 +62,12 @@ class Choice:
         """By which jobs may ask for the levels; the narrowest has a word where several do."""
         return {name: level.key for level in self.levels for name in level.names}
 
+    def keep_narrowest(self) -> None:
+        """Of its levels, which have one domain each, the narrowest alone."""
+        for wider, narrower in pairwise(self.levels):
+            self.left_out.append(f"{wider.key} has one value, as {narrower.key} has")
+        del self.levels[:-1], self.found[:-1]
+
 
 def choose(nodes: Sequence[Labelled], text: str, group: Mapping[str, str] | None = None) -> Choice:
     """The topology that ``text`` means on these nodes. Raises Failure that says what they carry instead."""
@@ -78,6 +88,8 @@ def choose(nodes: Sequence[Labelled], text: str, group: Mapping[str, str] | None
     keys = [level.key for level in found.levels]
     if not found.warnings and (odd := odd_one(looked_at, keys)) is not None:
         found.warnings.append(str(odd))
+    found.warnings.extend(lopsided_in_words(*one) for one in lopsided_levels(looked_at, keys))
+    found.warnings.extend(superseded_in_words(key) for key in superseded(looked_at, keys))
     return replace(
         found,
         domains=[domains(looked_at, keys[: at + 1]) for at in range(len(keys))],
@@ -129,36 +141,45 @@ def _looked_at(nodes: Sequence[Labelled], group: Mapping[str, str] | None) -> li
 
 
 def _automatic(nodes: Sequence[Labelled]) -> Choice:
-    every = [_of_source(nodes, source) for source in known.SOURCES]
+    every = [_of_source(nodes, source, divided=True) for source in known.SOURCES]
     best = max(every, key=lambda one: len(one.levels))  # the first of equal ones
+    if not best.levels:
+        best = max((_of_source(nodes, source) for source in known.SOURCES), key=lambda one: len(one.levels))
+        best.keep_narrowest()
     if not best.levels:
         partly = [line for one in every for line in one.left_out]
         raise Failure(
             f"--topology auto: {'; '.join(partly) or 'no known topology label is on them'}. {_carried(nodes)}"
         )
     if not any(level.nvlink for level in best.levels):
-        _consider(best, nodes, CLIQUE)
+        _consider(best, nodes, CLIQUE, divided=True)
     others = [one.word for one in every if one.levels and one.word not in {best.word, "nvl72"}]
     if others:
         best.left_out.append(f"the labels of {', '.join(others)} are there too (--topology {others[0]})")
     return best
 
 
-def _of_source(nodes: Sequence[Labelled], source: LabelSource) -> Choice:
+def _of_source(nodes: Sequence[Labelled], source: LabelSource, *, divided: bool = False) -> Choice:
     made = Choice(source.word, source.title)
     for level in source.levels:
-        _consider(made, nodes, level, reused=source.reused)
+        _consider(made, nodes, level, reused=source.reused, divided=divided)
     return made
 
 
-def _consider(made: Choice, nodes: Sequence[Labelled], level: Level, *, reused: bool = False) -> None:
-    """Take a known label as the next level, where it fits."""
+def _consider(
+    made: Choice, nodes: Sequence[Labelled], level: Level, *, reused: bool = False, divided: bool = False
+) -> None:
+    """Take a known label as the next level, where it fits; ``divided``: only where it has several values."""
     here = coverage(nodes, level.key)
     if not here.enough:
         if here.carried:
             share = f"{here.carried} of {here.nodes} nodes ({100 * here.carried // here.nodes}%)"
             who = with_verb(here.missing, "lacks", "lack")
             made.left_out.append(f"{level.key} is on {share}, and a level has to be on 95%: {who} it")
+        return
+    if divided and len(here.values) == 1:
+        value = next(iter(here.values))
+        made.left_out.append(f"{level.key} has one value ({value}) and divides nothing: name it if it will have more")
         return
     if made.levels:
         how = nesting(nodes, made.levels[-1].key, level.key)
@@ -235,8 +256,12 @@ def _group(every: Sequence[Labelled], chosen: Sequence[Labelled]) -> dict[str, s
 def _warn_of_missing(found: Choice) -> None:
     lacking: dict[str, list[str]] = {}
     for one in found.found:
+        for value, names in one.unknown.items():
+            found.warnings.append(unknown_in_words(one, value, names))
+        told = {name for names in one.unknown.values() for name in names}
         for name in one.missing:
-            lacking.setdefault(name, []).append(one.key)
+            if name not in told:
+                lacking.setdefault(name, []).append(one.key)
     if lacking:
         keys = ", ".join(dict.fromkeys(key for keys in lacking.values() for key in keys))
         found.warnings.append(f"{listed(sorted(lacking))} will take no pods until labelled with {keys}")

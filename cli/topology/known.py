@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from crds.constants import HOSTNAME_LABEL
+from crds.topology_labels import SUPERSEDED
 
 HOST: Final = "host"
 AUTO: Final = "auto"
@@ -25,12 +26,17 @@ class Level:
 
 @dataclass(frozen=True)
 class LabelSource:
-    """Who sets the labels, by the word that ``--topology`` takes. ``reused``: racks are named alike in every block."""
+    """Who sets the labels, by the word that ``--topology`` takes.
+
+    ``reused``: racks are named alike in every block. ``writer``: the program that writes them again and again, so that
+    nobody mends them on nodes; "" where people do.
+    """
 
     word: str
     title: str
     levels: tuple[Level, ...]
     reused: bool = False
+    writer: str = ""
 
 
 HOSTS: Final = Level(HOSTNAME_LABEL, (HOST,))
@@ -44,6 +50,7 @@ SOURCES: Final = (
             Level("cloud.google.com/gce-topology-subblock", ("subblock", "rack")),
             Level("cloud.google.com/gce-topology-host", ("machine",)),
         ),
+        writer="GKE",
     ),
     LabelSource(
         "eks",
@@ -54,6 +61,7 @@ SOURCES: Final = (
             Level("topology.k8s.aws/network-node-layer-3", ("layer-3", "rack")),
             Level("topology.k8s.aws/ultraserver-id", ("ultraserver", "nvlink"), nvlink=True),
         ),
+        writer="EKS",
     ),
     LabelSource(
         "oke",
@@ -63,6 +71,7 @@ SOURCES: Final = (
             Level("oci.oraclecloud.com/rdma.network_block_id", ("network-block", "block")),
             Level("oci.oraclecloud.com/rdma.local_block_id", ("local-block", "rack")),
         ),
+        writer="OKE",
     ),
     LabelSource(
         "coreweave",
@@ -73,6 +82,7 @@ SOURCES: Final = (
             Level("backend.coreweave.cloud/leafgroup", ("leafgroup", "rack")),
             Level("ds.coreweave.com/nvlink.domain", ("nvlink",), nvlink=True),
         ),
+        writer="CKS",
     ),
     LabelSource(
         "nebius",
@@ -82,6 +92,7 @@ SOURCES: Final = (
             Level("topology.nebius.com/tier-1", ("tier-1", "block")),
             Level("topology.nebius.com/tier-0", ("tier-0", "rack")),
         ),
+        writer="Nebius",
     ),
     LabelSource(
         "topograph",
@@ -92,6 +103,7 @@ SOURCES: Final = (
             Level("fabric.topograph.run/tier-0", ("tier-0", "rack")),
             Level("accelerator.topograph.run/domain", ("nvlink",), nvlink=True),
         ),
+        writer="Topograph",
     ),
     LabelSource(
         "local",
@@ -102,9 +114,18 @@ SOURCES: Final = (
         ),
         reused=True,
     ),
-    LabelSource("nvl72", "NVLink domains as NVIDIA's GPU feature discovery tells them", (CLIQUE,)),
+    LabelSource(
+        "nvl72",
+        "NVLink domains as NVIDIA's GPU feature discovery tells them",
+        (CLIQUE,),
+        writer="NVIDIA's GPU feature discovery",
+    ),
     LabelSource("zone", "availability zones", (Level("topology.kubernetes.io/zone", ("zone",)),)),
 )
+WRITERS: Final = {
+    **dict.fromkeys(SUPERSEDED, "Topograph"),
+    **{level.key: source.writer for source in SOURCES if source.writer for level in source.levels},
+}
 UNIQUE: Final = frozenset(level.key for source in SOURCES if not source.reused for level in source.levels)
 WORDS: Final = (AUTO, *(source.word for source in SOURCES))
 

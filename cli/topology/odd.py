@@ -1,15 +1,16 @@
-"""One node whose label is wrong, where all domains but two have as many nodes as each other. Pure.
+"""Labels that are odd: one node's where all domains but two have as many nodes as each other, and a tool's. Pure.
 
 Racks that are named alike in every block hide a wrong block: the node is in a rack of that name there too. But then one
 rack has a node too few, and the other one too many; or there is a rack of one node alone.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from cli.topology.survey import Labelled, listed
+from crds.topology_labels import OF_SPINES, SUPERSEDED, lopsided
 
 LEAST_SAME: Final = 2  # domains of the usual size, beside the two
 DIGITS: Final = "0123456789"
@@ -49,10 +50,28 @@ def odd_one(nodes: Iterable[Labelled], keys: Sequence[str]) -> Odd | None:
     return None
 
 
+def lopsided_levels(nodes: Iterable[Labelled], keys: Sequence[str]) -> Iterator[tuple[str, str, int, int]]:
+    """Levels that a dead cable may have divided, the level below, the most and the fewest of that in a domain."""
+    nodes = list(nodes)
+    for depth in range(1, len(keys)):
+        parts: dict[Path, set[str]] = defaultdict(set)
+        for path in _domains(nodes, keys[: depth + 1]):
+            parts[path[:depth]].add(path[depth])
+        counts = [len(inside) for inside in parts.values()]
+        if keys[depth - 1] in OF_SPINES and lopsided(counts):
+            yield keys[depth - 1], keys[depth], max(counts), min(counts)
+
+
+def superseded(nodes: Iterable[Labelled], keys: Iterable[str]) -> list[str]:
+    """Those of the labels that their tool gave up for others, which some of the nodes have."""
+    carried = {key for node in nodes for key in node.labels}
+    return [key for key in keys if SUPERSEDED.get(key) in carried]
+
+
 def _domains(nodes: Iterable[Labelled], keys: Sequence[str]) -> dict[Path, list[str]]:
     found: dict[Path, list[str]] = defaultdict(list)
     for node in nodes:
-        path = tuple(node.labels.get(key, "") for key in keys)
+        path = tuple(map(node.value, keys))
         if all(path):
             found[path].append(node.name)
     return found

@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
+from engine.model import UNKNOWN_VALUES, domain_value
 from engine.quantity import parse
 from kube.objects import Node
 
@@ -15,21 +16,33 @@ _ACCELERATOR = re.compile(r"/.*(gpu|tpu|npu|xpu|gaudi|neuron|mlu|ascend|mig-)|^g
 
 @dataclass(frozen=True)
 class Labelled:
-    """A node: its labels, and the names of its accelerators (``nvidia.com/gpu``)."""
+    """A node: its labels, and the names of its accelerators (``nvidia.com/gpu``).
+
+    ``unknown``: values of a level that name no domain (`engine.model.Flavor`).
+    """
 
     name: str
     labels: Mapping[str, str]
     accelerators: tuple[str, ...] = ()
+    unknown: frozenset[str] = UNKNOWN_VALUES
+
+    def value(self, level: str) -> str:
+        """Its domain of a level; "" where its labels name none."""
+        return domain_value(self.labels, level, self.unknown)
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """One label key: which nodes lack it, and how many nodes carry each value."""
+    """One label key: which nodes name no domain by it, and how many nodes carry each value.
+
+    ``unknown``: by value, those of the nodes without a domain that say that theirs is not known.
+    """
 
     key: str
     nodes: int
     missing: tuple[str, ...]
     values: Mapping[str, int]
+    unknown: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def carried(self) -> int:
@@ -38,8 +51,9 @@ class Coverage:
 
     @property
     def enough(self) -> bool:
-        """Whether so many nodes have it that it may be a level."""
-        return self.carried > 0 and self.carried >= COVERED * self.nodes
+        """Whether so many nodes have it that it may be a level: whoever sets it knows of those without a domain too."""
+        told = self.carried + sum(map(len, self.unknown.values()))
+        return self.carried > 0 and told >= COVERED * self.nodes
 
     @property
     def sizes(self) -> str:
@@ -114,20 +128,25 @@ def _accelerators(amounts: Mapping[str, str | int | float]) -> Iterator[str]:
 def coverage(nodes: Sequence[Labelled], key: str) -> Coverage:
     """Who carries a label, and with which values."""
     values: dict[str, int] = {}
-    missing = []
+    missing: list[str] = []
+    unknown: dict[str, list[str]] = {}
     for node in nodes:
-        value = node.labels.get(key, "")
-        if value:
+        if value := node.value(key):
             values[value] = values.get(value, 0) + 1
-        else:
-            missing.append(node.name)
-    return Coverage(key, len(nodes), tuple(missing), values)
+            continue
+        missing.append(node.name)
+        if said := node.labels.get(key):
+            unknown.setdefault(said, []).append(node.name)
+    told = {value: tuple(names) for value, names in sorted(unknown.items())}
+    return Coverage(key, len(nodes), tuple(missing), values, told)
 
 
 def domains(nodes: Sequence[Labelled], keys: Sequence[str]) -> Coverage:
     """Who carries all of these labels, and how many nodes each domain has: rack 1 of every block is one of its own."""
-    paths = [(node.name, [node.labels.get(key, "") for key in keys]) for node in nodes]
-    joined = [Labelled(name, {keys[-1]: "/".join(path) if all(path) else ""}) for name, path in paths]
+    paths = [(node.name, [node.value(key) for key in keys]) for node in nodes]
+    joined = [
+        Labelled(name, {keys[-1]: "/".join(path) if all(path) else ""}, unknown=frozenset()) for name, path in paths
+    ]
     return coverage(joined, keys[-1])
 
 
@@ -136,7 +155,7 @@ def nesting(nodes: Iterable[Labelled], wide: str, narrow: str) -> Nesting:
     inside: dict[str, dict[str, list[str]]] = {}
     outside: dict[str, set[str]] = {}
     for node in nodes:
-        if (above := node.labels.get(wide)) and (below := node.labels.get(narrow)):
+        if (above := node.value(wide)) and (below := node.value(narrow)):
             inside.setdefault(below, {}).setdefault(above, []).append(node.name)
             outside.setdefault(above, set()).add(below)
     straddling = {
@@ -175,3 +194,13 @@ def listed(names: Sequence[str], most: int = 4) -> str:
 def with_verb(names: Sequence[str], one: str, several: str) -> str:
     """The nodes and the verb that goes with their number: ``node a lacks``, ``nodes a, b lack``."""
     return f"{listed(names)} {one if len(names) == 1 else several}"
+
+
+def unknown_in_words(found: Coverage, value: str, names: Sequence[str]) -> str:
+    """What becomes of nodes whose label says that their domain of a level is not known."""
+    counts, takes = ("it counts", "takes") if len(names) == 1 else ("they count", "take")
+    said = with_verb(names, "has", "have")
+    return (
+        f"{said} {found.key}={value} ({len(names)} of {found.nodes}), which says that the place is not known: "
+        f"{counts} as unlabelled and {takes} no pods"
+    )

@@ -70,7 +70,7 @@ def _amounts(domain: DomainView, times: int) -> Iterator[tuple[str, str, str]]:
 
 def _rows(top: DomainView, *, fold: bool, utf: bool) -> Iterator[tuple[str, DomainView, int]]:
     """(label, domain, how many follow each other that are alike)."""
-    yield "/".join(top.values) or "all", top, 1
+    yield "/".join(filter(None, top.values)) or "all", top, 1
     yield from _rows_below(top, "", fold=fold, utf=utf)
 
 

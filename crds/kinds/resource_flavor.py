@@ -16,6 +16,7 @@ from crds.kinds.common import (
     Count,
     Definition,
     LabelKey,
+    LabelValue,
     NodeLabels,
     Taint,
     Toleration,
@@ -66,6 +67,8 @@ class Topology(ApiModel):
         None
     )
     """Names by which jobs may ask for levels, such as rack, and the label keys."""
+    unknown_values: Annotated[list[LabelValue], Field(max_length=16, json_schema_extra=ATOMIC)] | None = None
+    """Values of levels that name no domain: a node with one takes no pods. Absent: no-topology, none and unknown."""
 
 
 class ResourceFlavorSpec(ApiModel):

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from engine.arrays import Ints
 from engine.claim_zones.meeting import ClaimZones
 from engine.cluster.filters import NodeColumns
+from engine.cluster.levels import CarriedLevels, path_of, selected
 from engine.cluster.natural_order import NaturalKey, natural_cache
 from engine.cluster.node_columns import FEATURES, LabelColumn, Table
 from engine.cluster.shared_volumes import SharedVolumes
@@ -101,6 +102,7 @@ class Nodes:
         self._unlabelled = LabelColumn(0)
         self._nameless = 0  # records that nothing needs any more, since they were last dropped
         self.flavors: dict[str, Flavor] = {}
+        self._levels: dict[str, CarriedLevels] = {}  # by flavor
         self._trees: dict[str, Tree] = {}
         self.stale = True
         self.moved = False
@@ -133,7 +135,7 @@ class Nodes:
         if old is None or (old.labels, old.features) != (node.labels, node.features):
             self._count_labels(record, old, node)
             others = self._count_hosts(node.name, old, node)
-            self._set_labels(record, node)
+            self._set_labels(record, old, node)
             self._set_paths_of(others)
             self.devices.node_changed(node.name)
         elif old.allocatable != node.allocatable and _published(old) != _published(node):
@@ -154,8 +156,9 @@ class Nodes:
                 if self.table.labels.pop(key, None) is not None:
                     self.table.relabelled(record.index)
 
-    def _set_labels(self, record: NodeRecord, node: Node) -> None:
+    def _set_labels(self, record: NodeRecord, old: Node | None, node: Node) -> None:
         self.table.set_labels(record.index, _columns(node))
+        self._count_levels(old, node)
         self._set_paths(record, node)
 
     def _count_hosts(self, name: str, old: Node | None, new: Node | None) -> list[str]:
@@ -175,9 +178,11 @@ class Nodes:
         """The other nodes with its host name: a node selector for it would lead to any of them."""
         return sorted(self._hosts.get(node.labels.get(HOSTNAME_LABEL, ""), set()) - {node.name})
 
-    def _path_in(self, flavor: Flavor, node: Node) -> Path | None:
-        """As `path_in`; None also where the flavor's hosts are told by a host name that is that of other nodes too."""
-        return None if HOSTNAME_LABEL in flavor.levels and self.namesakes(node) else path_in(flavor, node)
+    def _path_in(self, levels: CarriedLevels, node: Node) -> Path | None:
+        """As `path_of`; None also where the flavor's hosts are told by a host name that is that of other nodes too."""
+        if HOSTNAME_LABEL in levels.flavor.levels and self.namesakes(node):
+            return None
+        return path_of(levels.flavor, node, levels.lost)
 
     def _set_paths_of(self, names: Iterable[str]) -> None:
         for name in names:
@@ -185,12 +190,18 @@ class Nodes:
                 self._set_paths(self.by_name[name], node)
 
     def _set_paths(self, record: NodeRecord, node: Node) -> None:
-        found = ((name, self._path_in(flavor, node)) for name, flavor in self.flavors.items())
+        found = ((name, self._path_in(levels, node)) for name, levels in self._levels.items())
         paths = {name: path for name, path in found if path is not None}
         if paths != record.paths:
             self.moved |= bool(record.paths)
             record.belong(paths)
             self.stale = True
+
+    def _count_levels(self, old: Node | None, new: Node | None) -> None:
+        """Note who has which levels: where one is lost, or is back, all nodes of a flavor have other paths."""
+        for name, levels in self._levels.items():
+            if levels.count(old, new):
+                self._assign(name, levels)
 
     def remove_node(self, name: str) -> Node | None:
         """Forget a node but not what is charged to it; returns it, or None where it was not known."""
@@ -201,6 +212,7 @@ class Nodes:
             record.vanish()
             self.table.clear(record.index)
             self._count_labels(record, node, None)
+            self._count_levels(node, None)
             self._set_paths_of(self._count_hosts(name, node, None))
             self.devices.node_changed(name)
         return node
@@ -216,19 +228,23 @@ class Nodes:
         old = self.flavors.get(flavor.name)
         if old != flavor:
             self.flavors[flavor.name] = flavor
-            self._assign(flavor.name, flavor)
+            self._levels[flavor.name] = levels = CarriedLevels(flavor)
+            for node in self.known.values():
+                levels.count(None, node)
+            self._assign(flavor.name, levels)
         return old
 
     def remove_flavor(self, name: str) -> Flavor | None:
         """Forget a flavor; returns it, or None."""
         old = self.flavors.pop(name, None)
         if old is not None:
+            del self._levels[name]
             self._assign(name, None)
         return old
 
-    def _assign(self, name: str, flavor: Flavor | None) -> None:
+    def _assign(self, name: str, levels: CarriedLevels | None) -> None:
         for record in self.at:
-            path = self._path_in(flavor, record.node) if flavor is not None and record.node is not None else None
+            path = self._path_in(levels, record.node) if levels is not None and record.node is not None else None
             record.keys.pop(name, None)
             if path is None:
                 record.paths.pop(name, None)
@@ -241,6 +257,15 @@ class Nodes:
     def trees(self) -> dict[str, Tree]:
         """The trees by flavor name; call ``rebuild`` first where ``stale``."""
         return self._trees
+
+    def lost_levels(self, flavor: str) -> tuple[str, ...]:
+        """The levels of a flavor that none of its nodes has (`engine.cluster.levels`)."""
+        levels = self._levels.get(flavor)
+        return () if levels is None else levels.lost
+
+    def has_label(self, key: str) -> bool:
+        """Whether any node has a label."""
+        return key in self._labelled
 
     def flavors_on(self, name: str) -> Collection[str]:
         """The flavors that a node is of; all of them where the node is not known."""
@@ -347,9 +372,9 @@ class Nodes:
         return Tree(flavor, [r.name for r in records], [r.paths[flavor.name] for r in records], index)
 
     def outside(self, flavor: Flavor) -> Iterator[Node]:
-        """Nodes the flavor selects that lack one of its level labels, or share their host name with others."""
+        """Nodes the flavor selects that lack one of its level labels which others have, or share their host name."""
         for node in self.known.values():
-            if selected(flavor, node) and self._path_in(flavor, node) is None:
+            if selected(flavor, node) and flavor.name not in self.by_name[node.name].paths:
                 yield node
 
 
@@ -365,17 +390,3 @@ def _in_column(node: Node, key: str) -> str | None:
 def _published(node: Node) -> set[str]:
     """The extended resources of which a node's device plugins have some."""
     return {name for name, amount in node.allocatable.items() if amount > 0 and "/" in name}
-
-
-def selected(flavor: Flavor, node: Node) -> bool:
-    """Whether the node carries the flavor's node labels."""
-    return flavor.node_labels.items() <= node.labels.items()
-
-
-def path_in(flavor: Flavor, node: Node) -> Path | None:
-    """The node's value at each level of the flavor; None where it is not one of the flavor's or lacks a label."""
-    if not selected(flavor, node):
-        return None
-    labels = node.labels
-    path = tuple([labels.get(level, "") for level in flavor.levels])
-    return path if all(path) else None

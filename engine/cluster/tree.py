@@ -64,6 +64,11 @@ class Tree:
         """How many domains there are at ``rank``."""
         return len(self.bounds[rank]) - 1
 
+    def lost(self, level: str) -> bool:
+        """Whether no node has a value of a level (`engine.cluster.levels`); False for one of another flavor."""
+        rank = self.rank(level)
+        return rank is not None and bool(self.size) and not self.paths[0][rank]
+
     def path(self, rank: int, domain: int) -> Path:
         """The values of a domain, widest first (the node's name is not part of it)."""
         return self.paths[int(self.bounds[rank][domain])][: rank + 1]

@@ -19,7 +19,10 @@ NAMED: Final = 3  # nodes in a message
 
 @dataclass(frozen=True)
 class Unlabeled:
-    """One such node. ``missing``: the levels without a label; ``fits``: pods that it could take if it had them."""
+    """One such node. ``missing``: the levels without a label, or with a value that names no domain (``rack=unknown``).
+
+    ``fits``: pods that it could take if it had them.
+    """
 
     node: str
     missing: tuple[str, ...]
@@ -32,8 +35,9 @@ def unlabeled(state: ClusterState, flavor: str) -> tuple[Unlabeled, ...]:
     if known is None:
         return ()
     cluster = state.cluster
+    lost = cluster.lost_levels(flavor)
     found = (
-        Unlabeled(node.name, missing(known, node) or _shared(node, cluster.namesakes(node)))
+        Unlabeled(node.name, missing(known, node, lost) or _shared(node, cluster.namesakes(node)))
         for node in cluster.outside(known)
     )
     return tuple(sorted(found, key=lambda one: one.node))
@@ -59,9 +63,11 @@ def _fitting(state: ClusterState, flavor: str, pod_set: PodSet) -> Iterator[Unla
         yield Unlabeled(one.node, one.missing, max(0, min(int(room.min()), pod_set.count)))
 
 
-def missing(flavor: Flavor, node: Node) -> tuple[str, ...]:
-    """The levels of a flavor whose label a node lacks."""
-    return tuple(level for level in flavor.levels if not node.labels.get(level))
+def missing(flavor: Flavor, node: Node, lost: Sequence[str] = ()) -> tuple[str, ...]:
+    """The levels of a flavor, but for those that all its nodes lost, of which a node's labels name no domain."""
+    labels = node.labels
+    lacking = [level for level in flavor.levels if level not in lost and not flavor.value(labels, level)]
+    return tuple([f"{level}={labels[level]}" if labels.get(level) else level for level in lacking])
 
 
 def _shared(node: Node, others: Sequence[str]) -> tuple[str, ...]:
@@ -71,7 +77,7 @@ def _shared(node: Node, others: Sequence[str]) -> tuple[str, ...]:
 
 
 def in_words(found: tuple[Unlabeled, ...]) -> str:
-    """For messages: ``2 nodes lack the label of a level: n7 (rack), n8 (rack)``; "" where there is none."""
+    """For messages: ``2 nodes lack the label of a level: n7 (rack), n8 (rack=unknown)``; "" where there is none."""
     if not found:
         return ""
     shown = ", ".join(f"{one.node} ({', '.join(one.missing)})" for one in found[:NAMED])

@@ -12,7 +12,7 @@ import numpy as np
 
 from engine.arrays import Ints
 from engine.cluster.filters import Mask, NodeFilter
-from engine.cluster.nodes import selected
+from engine.cluster.levels import domain_labels, selected
 from engine.cluster.state import ClusterState
 from engine.cluster.tree import Path
 from engine.model import HOSTNAME_LABEL, Flavor, NodeTerm, PodSet, Policy, TopologyRequest
@@ -97,8 +97,11 @@ class _SlotCheck:
         node = record.node if record is not None else None
         if record is None or node is None or (self.flavor is not None and not selected(self.flavor, node)):
             return -1
-        labels = node.labels
-        return record.index if all(labels.get(key) == value for key, value in self._pairs(values)) else -1
+        flavor, labels = self.flavor, node.labels
+        for level, value in domain_labels(self.levels, values).items():
+            if (labels.get(level) if flavor is None else flavor.value(labels, level)) != value:
+                return -1
+        return record.index
 
     def domain(self, values: Path) -> Ints:
         """The table indices of all nodes with these values."""
@@ -133,6 +136,3 @@ class _SlotCheck:
             asked = np.flatnonzero(needs)
             found &= (table.free[asked[:, None], index] >= 0).all(axis=0)
         return found
-
-    def _pairs(self, values: Path) -> "zip[tuple[str, str]]":
-        return zip(self.levels, values, strict=True)

@@ -58,7 +58,9 @@ def explain(state: ClusterState, flavor: str, pod_set: PodSet, level: str | None
     if rank is None:
         raise ValueError(f"flavor {flavor!r} has no level {wanted!r}; levels are: {', '.join(tree.flavor.levels)}")
     found = [*_explained(state, tree, pod_set, rank)]
-    lacking = sum(1 for _ in state.cluster.outside(tree.flavor))
+    if tree.lost(wanted):
+        found = []
+    lacking = tree.size if tree.lost(wanted) else sum(1 for _ in state.cluster.outside(tree.flavor))
     if lacking:
         reason = Reason.MISSING_LEVEL_LABEL
         found.append(DomainFit((), 0, 0, reason, excluded={reason: lacking}))

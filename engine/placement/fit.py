@@ -80,6 +80,8 @@ class Fit:
             return Refusal(Reason.UNKNOWN_LEVEL, f"flavor {flavor} has no level {level}", pod_set.name, flavor)
         if not tree.size:
             return Refusal(Reason.NO_NODES, _no_nodes(state, tree), pod_set.name, flavor)
+        if lost := [level for level in _required(pod_set) if tree.lost(level)]:
+            return Refusal(Reason.NO_NODES, _nobody_has(tree, lost[0]), pod_set.name, flavor)
         known = known_shape(state.cluster.columns, tree, pod_set)
         work = budget(tree)
         work.grant(effort)
@@ -181,6 +183,19 @@ class Fit:
     def assignment(self, pick: Pick) -> Assignment:
         """A pick as an assignment."""
         return Assignment.packed(self.pod_set, self.tree, pick.leaves, pick.amounts, self.pod_set.count)
+
+
+def _required(pod_set: PodSet) -> Iterator[str]:
+    """The levels without whose domains a pod set cannot be placed."""
+    topology = pod_set.topology
+    if topology.policy is Policy.REQUIRED and topology.level is not None:
+        yield topology.level
+    yield from (part.level for part in topology.slices)
+
+
+def _nobody_has(tree: Tree, level: str) -> str:
+    labels = f"the label {level}"
+    return f"flavor {tree.flavor.name}: none of its {tree.size} nodes has {labels}, so the level has no domain"
 
 
 def _no_nodes(state: ClusterState, tree: Tree) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 from engine.arrays import Ints
 from engine.cluster.assignment import Assignment, Slice, slices_of
 from engine.cluster.filters import Mask, NodeFilter
+from engine.cluster.levels import domain_labels
 from engine.cluster.state import ClusterState
 from engine.cluster.tree import Tree
 from engine.model import Amounts, Pinned, PodSet, Policy
@@ -186,7 +187,7 @@ def _sites(fit: Fit, reached: Sequence[Mask], most: int) -> Iterator[dict[str, s
         enough = np.flatnonzero(possible)
         for domain in enough[np.argsort(counts[enough], kind="stable")][: min(SITES, most)].tolist():
             most -= 1
-            yield dict(zip(tree.flavor.levels, tree.path(rank, domain), strict=False))
+            yield domain_labels(tree.flavor.levels, tree.path(rank, domain))
 
 
 def _placed(

@@ -153,7 +153,8 @@ def message(state: ClusterState, fit: Fit) -> str:
     fits = counts.at(container)
     best = int(fits.argmax())
     level = fit.tree.flavor.levels[container] if container <= fit.tree.last else "node"
-    where = "/".join(fit.tree.path(min(container, fit.tree.last), best if container <= fit.tree.last else 0))
+    path = fit.tree.path(min(container, fit.tree.last), best if container <= fit.tree.last else 0)
+    where = "/".join(filter(None, path))
     text = f"{need} pods do not fit one {level}: the best of {len(fits)}, {where}, takes {int(fits[best])}{sliced}"
     return text + _short(state, fit, container, best)
 

@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import msgspec
 
 from engine.cluster.assignment import Assignment, Slice, with_slices
+from engine.cluster.levels import domain_labels
 from engine.cluster.natural_order import natural
 from engine.cluster.state import ClusterState
 from engine.cluster.tree import Path
@@ -160,7 +161,7 @@ def _gathered(
     depth = len(most_first[0])
     for path in most_first[:MOST_DOMAINS]:
         gone = {part.values: part.count for part in held.slices if part.values[:depth] != path}
-        inside = dict(zip(held.levels, path, strict=False))
+        inside = domain_labels(held.levels, path)
         narrowed = msgspec.structs.replace(pod_set, node_selector=pod_set.node_selector | inside)
         yield relocate(state, workload, narrowed, gone)
     topology = msgspec.structs.replace(pod_set.topology, policy=Policy.REQUIRED, level=held.levels[depth - 1])

@@ -13,6 +13,7 @@ from engine.kubelet.machine import NumaPlacement, PodShape
 from engine.model import (
     HOSTNAME_LABEL,
     NOTHING_ATTACHED,
+    UNKNOWN_VALUES,
     Amounts,
     Attached,
     Flavor,
@@ -158,14 +159,16 @@ def pod_set(
 
 def flavor(wire: objects.ResourceFlavor) -> Flavor | None:
     """The flavor; None where it has no topology."""
-    if wire.spec.topology is None or not wire.spec.topology.levels:
+    topology = wire.spec.topology
+    if topology is None or not topology.levels:
         return None
     return Flavor(
         name=wire.metadata.name,
-        levels=wire.spec.topology.levels,
+        levels=topology.levels,
         node_labels=wire.spec.node_labels or {},
         tolerations=tolerations(wire.spec.tolerations),
         taints=taints(wire.spec.node_taints),
+        unknown=UNKNOWN_VALUES if topology.unknown_values is None else frozenset(topology.unknown_values),
     )
 
 

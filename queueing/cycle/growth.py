@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from engine.cluster.assignment import Assignment
+from engine.cluster.levels import domain_labels
 from engine.cluster.state import ClusterState
 from engine.model import PodSet, Policy
 from engine.placement.grow import merged
@@ -152,7 +153,7 @@ def _beside(pod_set: PodSet, held: Assignment | None) -> PodSet | None:
     if pod_set.topology.policy is not Policy.REQUIRED or pod_set.topology.level not in held.levels:
         return pod_set
     levels = held.levels[: held.levels.index(pod_set.topology.level) + 1]
-    domain = dict(zip(levels, held.slices[0].values, strict=False))
+    domain = domain_labels(levels, held.slices[0].values)
     return msgspec.structs.replace(pod_set, node_selector=pod_set.node_selector | domain)
 
 

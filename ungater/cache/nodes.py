@@ -1,5 +1,8 @@
 """What the event of a node changes, or of what is published about its inside."""
 
+from collections.abc import Iterator
+from itertools import islice
+
 from crds.constants import HOSTNAME_LABEL
 from engine.model import Node
 from kube import objects
@@ -11,7 +14,10 @@ from ungater.cache.held.charges import Charges
 from ungater.cache.held.device_claims import DeviceClaims
 from ungater.cache.held.left_pods import LeftPods
 from ungater.cache.held.pod_volumes import PodVolumes
+from ungater.model.workload_entry import WorkloadEntry
 from ungater.numa.node_topologies import worth_a_look
+
+MOST_NAMED = 3  # nodes in a message
 
 
 class NodeEvents:
@@ -38,6 +44,7 @@ class NodeEvents:
         self._devices = devices
         self._missing: dict[str, float] = {}  # deleted nodes: since when, on the monotonic clock
         self._changed: set[str] = set()  # nodes, since it was looked who has slots there
+        self._relabelled: dict[str, dict[str, str]] = {}  # by job: nodes of its pods, and what changed there
 
     def load(self, node: objects.Node) -> None:
         """A node that is there at a start."""
@@ -69,6 +76,8 @@ class NodeEvents:
                 self._core.queue_inadmissible()
         if event.new is None or event.old is None or worth_a_look(event.old, event.new):
             self._look_inside(event.key)
+        if changed and before is not None and event.new is not None:
+            self._note_relabelled(before, self._state.nodes[event.key])
         if changed:
             for uid in self._devices.set_node(before, self._state.nodes.get(event.key)):
                 self._enqueue(uid, 0.0)
@@ -78,6 +87,28 @@ class NodeEvents:
             for pod in self._stores.pods_on(event.key):
                 if pod.metadata.deletion_timestamp is not None:
                     self._left_pods.pay(pod, self._entries.of_pod(pod))
+
+    def _note_relabelled(self, before: Node, after: Node) -> None:
+        """Pods that run by labels of levels which their node had until now, and has no more."""
+        if before.labels == after.labels:
+            return
+        for pod in self._stores.pods_on(after.name):
+            entry, selector = self._entries.of_pod(pod), pod.spec.node_selector or {}
+            slots = entry.slots_of(pod) if entry is not None else None
+            for level in slots.levels if slots is not None else ():
+                was, now = before.labels.get(level), after.labels.get(level)
+                if entry is not None and was != now and was == selector.get(level):
+                    text = f"{after.name} ({level} was {was}, is {now or 'gone'})"
+                    self._relabelled.setdefault(entry.id, {}).setdefault(after.name, text)
+
+    def relabelled(self) -> Iterator[tuple[WorkloadEntry, str]]:
+        """Workloads under whose pods labels of levels changed since this was asked last, and how, for a person."""
+        found, self._relabelled = self._relabelled, {}
+        for uid, nodes in found.items():
+            entry, few = self._entries.get(uid), list(islice(nodes.values(), MOST_NAMED))
+            if entry is not None:
+                more = f" and {len(nodes) - len(few)} more" if len(nodes) > len(few) else ""
+                yield entry, f"labels changed on {len(nodes)} of the nodes where its pods run: {', '.join(few)}{more}"
 
     def attaches(self, name: str) -> None:
         """A node attaches another number of volumes."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from crds.constants import DEFAULT_DOMAIN, GROUP
+from engine.cluster.levels import domain_labels
 from engine.reasons import Reason
 from kube import objects
 from kube.objects import Toleration, is_true
@@ -240,7 +241,7 @@ def strayed(slots: PodSetSlots, given: Restriction, labels_of: Callable[[str], M
     ``labels_of``: a node's labels, None where the node is not there.
     """
     for slot in slots.slots:
-        labels = labels_of(slot.node) if slot.node else dict(zip(slots.levels, slot.values, strict=True))
+        labels = labels_of(slot.node) if slot.node else domain_labels(slots.levels, slot.values)
         if labels is None:
             continue
         if any(labels.get(key, value) != value for key, value in given.selector.items()):

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from crds.constants import ADMITTED_QUOTA, HOSTNAME_LABEL, Keys
+from engine.cluster.levels import domain_labels
 from kube.objects import NodeSelectorTerm, Pod, Requirement, Toleration
 from ungater.model.pod_slots import Slot
 
@@ -75,7 +76,7 @@ class UngatePatches:
         self, slot: Slot, gates: tuple[str, ...], terms: Terms, own_tolerations: Tolerations
     ) -> tuple[bytes, bytes, bytes]:
         spec: dict[str, Any] = {
-            "nodeSelector": {**self._selector, **dict(zip(self.levels, slot.values, strict=True))},
+            "nodeSelector": {**self._selector, **domain_labels(self.levels, slot.values)},
             "schedulingGates": [{"name": name} for name in gates] or None,
         }
         missing = [each for each in self._tolerations if each not in own_tolerations]

@@ -7,6 +7,7 @@ import msgspec
 
 from crds.request import resolve, unresolved
 from engine.cluster.assignment import Assignment
+from engine.cluster.levels import domain_labels
 from engine.cluster.state import ClusterState
 from engine.cluster.unlabeled import helpful, in_words
 from engine.model import PodSet, Policy, TopologyRequest
@@ -160,7 +161,7 @@ def _beside(pod_set: PodSet, others: Sequence[Assignment], entry: WorkloadEntry)
     if not pod_set.group or mate is None or pod_set.topology.policy is not Policy.REQUIRED or level not in mate.levels:
         return alone
     depth = mate.levels.index(level) + 1
-    domain = dict(zip(mate.levels[:depth], mate.slices[0].values, strict=False))
+    domain = domain_labels(mate.levels[:depth], mate.slices[0].values)
     return msgspec.structs.replace(alone, node_selector={**pod_set.node_selector, **domain})
 
 

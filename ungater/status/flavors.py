@@ -3,13 +3,15 @@
 Rules
 - A node that a flavor selects and that lacks the label of a level takes no pods, and is told so by an event: once for
   each change of what it lacks, and of the first `MOST_TOLD` such nodes only.
+- What is odd about its labels as a whole (`ungater.status.flavor_labels`) is an event on the flavor, once for each
+  change of it, and in its condition.
 - The status is looked at after nodes or flavors changed, at most every `TICK`, and written where it differs from what
   the API server has: the answer to the last write counts until a newer one is seen. A write that fails is made again by
   a later look.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,11 +29,13 @@ from kube.objects import Condition, Node, ResourceFlavor, version_of
 from kube.resources import NODES, RESOURCE_FLAVORS
 from ungater.model import conditions
 from ungater.model.conditions import WantedCondition
+from ungater.status.flavor_labels import troubles
 from ungater.status.queues import ACTIVE
 
 TICK = 1.0  # seconds between two looks
 EVERY = 3.0  # seconds between two writes of one flavor's numbers
 AFTER_FAILURE = 10.0  # seconds
+NOTHING: Mapping[Reason, str] = {}
 MOST_TOLD = 20  # nodes of a flavor that get an event
 
 log = structlog.get_logger(__name__)
@@ -57,6 +61,7 @@ class FlavorStatus:
     recorder: EventRecorder
     clock: Clock
     _told: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)  # (flavor, node) -> what it lacks
+    _odd: dict[str, dict[Reason, str]] = field(default_factory=dict)  # by flavor: what is odd about its labels
     _seen: int = -1
     _made: dict[str, ResourceFlavor] = field(default_factory=dict)  # by name: what the last write was answered with
     _unsure: set[str] = field(default_factory=set)  # whose last write failed, perhaps after it took effect
@@ -88,11 +93,12 @@ class FlavorStatus:
     async def _look_at(self, seen: ResourceFlavor) -> bool:
         """Tell and write of one flavor; True where something was written. Raises KubeError."""
         name = seen.metadata.name
-        found = unlabeled(self.source.state, name)
+        found, odd = unlabeled(self.source.state, name), dict(troubles(self.source.state, name))
         self._tell(seen, found)
+        self._tell_odd(seen, odd)
         try:
             flavor = await self._newest(seen)
-            status = changed(flavor, self._nodes(flavor), found, self.clock.now())
+            status = changed(flavor, self._nodes(flavor), found, self.clock.now(), odd)
             if not status:
                 return False
             self._unsure.add(name)
@@ -132,32 +138,54 @@ class FlavorStatus:
         for key in [key for key in self._told if key[0] == name and key[1] not in lacking]:
             del self._told[key]
 
+    def _tell_odd(self, flavor: ResourceFlavor, odd: dict[Reason, str]) -> None:
+        name = flavor.metadata.name
+        for reason, text in odd.items():
+            if self._odd.get(name, {}).get(reason) != text:
+                regarding = reference(RESOURCE_FLAVORS, flavor)
+                self.recorder.event(regarding, "Warning", reason, "Read", conditions.shorten(text))
+        if odd:
+            self._odd[name] = odd
+        else:
+            self._odd.pop(name, None)
+
 
 def message_of(flavor: str, missing: tuple[str, ...]) -> str:
     """The event on a node."""
-    labels = f"label{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
-    return f"ResourceFlavor {flavor} selects this node, but it lacks the {labels}: no pods are placed here until it has"
+    labels = [level for level in missing if "=" not in level]
+    unknown = [level for level in missing if "=" in level]
+    lacks = f"lacks the label{'s' if len(labels) > 1 else ''} {', '.join(labels)}" if labels else ""
+    says = f"says {', '.join(unknown)}, which names no domain" if unknown else ""
+    what = " and ".join(filter(None, (lacks, says)))
+    return f"ResourceFlavor {flavor} selects this node, but it {what}: no pods are placed here until it has a domain"
 
 
-def changed(flavor: ResourceFlavor, nodes: int, found: tuple[Unlabeled, ...], now: float) -> dict[str, Any]:
-    """What is to be written of a flavor's status. ``nodes``: with all labels; ``now``: seconds since the epoch."""
+def changed(
+    flavor: ResourceFlavor, nodes: int, found: tuple[Unlabeled, ...], now: float, odd: Mapping[Reason, str] = NOTHING
+) -> dict[str, Any]:
+    """What is to be written of a flavor's status. ``nodes``: with all labels; ``now``: seconds since the epoch.
+
+    ``odd``: what is odd about its labels as a whole.
+    """
     before = flavor.status or {}
     wanted = {"nodes": nodes, "nodesMissingLabels": len(found)}
     status: dict[str, Any] = {name: value for name, value in wanted.items() if before.get(name) != value}
     existing = msgspec.convert(before.get("conditions") or (), _conditions)
-    merged = conditions.merge(existing, (_active(nodes, found),), generation=flavor.metadata.generation, now=now)
+    merged = conditions.merge(existing, (_active(nodes, found, odd),), generation=flavor.metadata.generation, now=now)
     if merged is not None:
         status["conditions"] = conditions.plain(merged)
     return status
 
 
-def _active(nodes: int, found: tuple[Unlabeled, ...]) -> WantedCondition:
+def _active(nodes: int, found: tuple[Unlabeled, ...], odd: Mapping[Reason, str]) -> WantedCondition:
     lacking = in_words(found)
     if not nodes:
         return WantedCondition(
             ACTIVE, False, Reason.NO_NODES, "; ".join(filter(None, ("no pod can be placed here", lacking)))
         )
     text = f"{nodes} node{'s' if nodes > 1 else ''} can take pods"
-    if lacking:
-        return WantedCondition(ACTIVE, True, Reason.MISSING_LEVEL_LABEL, conditions.shorten(f"{text}; {lacking}"))
+    if lacking or odd:
+        reason = Reason.MISSING_LEVEL_LABEL if lacking else next(iter(odd))
+        said = "; ".join(filter(None, (text, lacking, *odd.values())))
+        return WantedCondition(ACTIVE, True, reason, conditions.shorten(said))
     return WantedCondition(ACTIVE, True, Reason.READY, text)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from engine.cluster.levels import domain_labels
 from kube import objects
 from ungater.cache.core import Core
 from ungater.cache.held.device_quota import DeviceQuota
@@ -112,5 +113,5 @@ def _heading(pod: objects.Pod, slots: PodSetSlots | None, values: Sequence[str])
     """A pod as it will be once it is sent to a slot with these values."""
     if slots is None:
         return pod
-    selector = {**(pod.spec.node_selector or {}), **dict(zip(slots.levels, values, strict=True))}
+    selector = {**(pod.spec.node_selector or {}), **domain_labels(slots.levels, values)}
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_selector=selector))

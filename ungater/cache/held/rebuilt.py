@@ -188,6 +188,9 @@ class RebuiltAdmissions:
         """Whether a pod is where it says that it was sent, on a node of its flavors; or on its way to what is there."""
         flavor, node = kept.flavor, self._state.nodes.get(pod.spec.node_name)
         labels = dict(zip(kept.levels, kept.place(pod), strict=True))
+        for level in self._state.cluster.lost_levels(kept.name):
+            if not labels.get(level, ""):
+                labels.pop(level, None)
         labels |= flavor.node_labels if flavor is not None else {}
         for name in kept.quota.flavors.values() if kept.quota is not None else ():
             if flavor is None or name != flavor.name:

@@ -3,6 +3,7 @@
 import base64
 import copy
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -15,12 +16,29 @@ from cli.doctor.installation import Installed, differs, judge
 from cli.doctor.nodes import Seen
 from crds.constants import NUMA_POLICY
 from crds.settings import Settings
-from kube.objects import FlavorTopology, Node, NodeStatus, ObjectMeta, ResourceFlavor, ResourceFlavorSpec
+from kube.objects import (
+    FlavorTopology,
+    Node,
+    NodeStatus,
+    ObjectMeta,
+    Pod,
+    PodSpec,
+    ResourceFlavor,
+    ResourceFlavorSpec,
+    Struct,
+)
 from kube.topologies import FlexTopo, FlexTopoStatus, KubeletConfig, NamedValue, NodeResourceTopology
 from manifests import render
 
+DATA = Path(__file__).resolve().parents[4] / "tests/data/labels"
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 HOST = "kubernetes.io/hostname"
+
+
+class ListOfNodes(Struct, frozen=True):
+    """Nodes as kubectl prints them."""
+
+    items: tuple[Node, ...]
 
 
 def node(name, gpus=8, **labels):
@@ -47,9 +65,9 @@ def flex(topology="restricted", cpus="static"):
     return FlexTopo(status=FlexTopoStatus(kubelet=kubelet))
 
 
-def look(where=NODES, flavors=GPU, *, known=None, asked=(), agent=False, topologies=None):
+def look(where=NODES, flavors=GPU, *, known=None, asked=(), agent=False, topologies=None, placed=()):
     flexes = {one.metadata.name: flex() for one in where} if known is None else known
-    found = nodes.findings(Seen(where, flavors, topologies or {}, flexes, asked, agent))
+    found = nodes.findings(Seen(where, flavors, topologies or {}, flexes, asked, agent, placed=placed))
     return [(str(one.weight), one.about, one.message, one.mend) for one in found]
 
 
@@ -78,7 +96,80 @@ def test_nodes_that_lack_a_level():
     assert (weight, about) == ("warning", "flavor gpu")
     assert "node x (1 of 9) lacks the label rack" in message
     assert mend == "kubectl label node x rack=..."
-    assert only(look([node("x", block="b1", rack="")]))[0] == "error"
+
+
+TIERS = ("fabric.topograph.run/tier-1", "fabric.topograph.run/tier-0", HOST)
+
+
+def fabric(name):
+    return msgspec.json.decode((DATA / f"{name}.json").read_bytes(), type=ListOfNodes, strict=False).items
+
+
+def tiers(levels=TIERS, unknown=None):
+    topology = FlavorTopology(levels=levels, unknown_values=unknown)
+    spec = ResourceFlavorSpec(node_labels={"kubernetes.io/os": "linux"}, topology=topology)
+    return [ResourceFlavor(metadata=ObjectMeta(name="fabric"), spec=spec)]
+
+
+def test_nodes_whose_switch_is_not_known_count_as_unlabelled():
+    """Topograph 1.0.0 writes `no-topology` on nodes of which its provider knows no switch."""
+    weight, about, message, mend = only(look(fabric("no-topology"), tiers(TIERS[1:])))
+    assert (weight, about) == ("warning", "flavor fabric")
+    assert message == (
+        "nodes u0, u1, u2, u3 have fabric.topograph.run/tier-0=no-topology (4 of 10), which says that the place is not "
+        "known: they count as unlabelled and take no pods"
+    )
+    assert "kubectl label node" not in mend
+    assert mend.startswith("mend what Topograph says of u0, u1, u2, u3")
+    assert look(fabric("no-topology"), tiers(TIERS[1:], unknown=())) == [], (
+        "the flavor says that every value is a domain"
+    )
+
+
+def test_a_level_that_every_node_lost_stops_nobody_and_is_told():
+    weight, about, message, mend = only(look([node(f"x{at}", block="b1", rack="") for at in range(2)]))
+    assert (weight, about) == ("warning", "flavor gpu")
+    assert "none of its 2 nodes has the label rack of a level: a job that requires the level waits" in message
+    assert f"topogate install --topology block,{HOST} --flavor gpu-2" in mend
+
+
+def test_one_dead_cable_makes_blocks_of_uneven_sizes():
+    """What Topograph made of one fabric with a dead cable, at random: once one spine for all leaves, once two."""
+    assert look(fabric("dead-cable-1"), tiers()) == []
+    weight, about, message, mend = only(look(fabric("dead-cable-2"), tiers()))
+    assert (weight, about) == ("warning", "flavor fabric")
+    assert "the domains of fabric.topograph.run/tier-1 have 1 to 3 of fabric.topograph.run/tier-0" in message
+    assert "a cable between switches may be dead" in message
+    assert "iblinkinfo" in mend
+
+
+def test_labels_that_an_older_version_of_the_tool_left_behind():
+    """Topograph 1.0 writes new keys and takes nothing off that 0.x wrote, which stays as it was."""
+    old, new = "network.topology.nvidia.com/leaf", "fabric.topograph.run/tier-0"
+    both = [node(f"n{at}", **{old: f"s{at // 4}", new: f"s{at // 4}"}) for at in range(8)]
+    _, _, message, mend = only(look(both, [flavor(levels=(old, HOST))]))
+    assert f"nobody updates the label {old} of a level any more" in message
+    assert f"--topology {new},{HOST}" in mend
+    assert look(both, [flavor(levels=(new, HOST))]) == []
+    assert look([node(f"n{at}", **{old: "s1"}) for at in range(2)], [flavor(levels=(old, HOST))]) == []
+
+
+def test_pods_on_nodes_whose_labels_changed_since_they_were_placed():
+    def pod(name, where, rack):
+        spec = PodSpec(node_name=where, node_selector={"block": "b0", "rack": rack, HOST: where})
+        return "team/job-train", Pod(metadata=ObjectMeta(name=name, namespace="team"), spec=spec)
+
+    assert look(placed=[pod("a", "n0", "r00"), pod("b", "gone", "r00")]) == []
+    weight, about, message, mend = only(
+        look(placed=[pod("a", "n0", "r00"), pod("b", "n1", "r09"), pod("c", "n2", "r09")])
+    )
+    assert (weight, about) == ("warning", "flavor gpu")
+    assert message.startswith(
+        "2 pods of team/job-train run on nodes whose labels changed since: nodes n1, n2 (rack of n1"
+    )
+    assert "was r09, is r00" in message
+    assert "kubectl -n team patch workload job-train" in mend
+    assert "kubectl label node --overwrite n1 rack=r09" in mend
 
 
 def test_labels_that_do_not_nest():

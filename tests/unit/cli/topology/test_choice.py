@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 
@@ -68,6 +69,11 @@ def test_one_word_makes_the_right_levels_of_what_nodes_carry(name, by):
     word, levels, group = LEVELS[name]
     found = choose(recorded(name), "auto" if by == "auto" else word)
     assert found.word == word
+    if by == "auto":  # a level with one value divides nothing, and is none of `auto`
+        named = choose(recorded(name), word)
+        one_value = {level.key for level, one in zip(named.levels, named.found, strict=True) if len(one.values) == 1}
+        levels = [level for level in levels if not any(key.endswith(level) for key in one_value)]
+        assert all(any(key in line for line in found.left_out) for key in one_value)
     assert [end.removeprefix("gce-topology-").removeprefix("rdma.") for end in ends(found)] == [*levels, "hostname"]
     assert found.group == group
     assert not found.warnings
@@ -108,7 +114,7 @@ def test_a_level_that_does_not_nest_is_left_out_and_named():
     for at, node in enumerate(crossed[:36]):
         crossed = moved(crossed, node.name, "accelerator.topograph.run/domain", f"nvl{at % 2}")
     found = choose(crossed, "auto")
-    assert ends(found) == ["tier-1", "tier-0", "hostname"]
+    assert ends(found) == ["tier-0", "hostname"]
     assert any("accelerator.topograph.run/domain does not nest: 2 of 2 domains" in line for line in found.left_out)
 
 
@@ -225,8 +231,42 @@ def test_less_than_95_percent_make_no_level(missing, taken):
 
 def test_nodes_that_lack_a_level_are_named_where_nearly_all_have_it():
     found = choose(moved(recorded("topograph"), "n03", "fabric.topograph.run/tier-0", ""), "auto")
-    assert ends(found)[:2] == ["tier-1", "tier-0"]
+    assert ends(found)[:1] == ["tier-0"]
     assert any(line.startswith("node n03 will take no pods until labelled with fabric") for line in found.warnings)
+
+
+def fabric(name):
+    told = yaml.safe_load((ROOT / "tests/data/labels" / f"{name}.json").read_text())
+    return labelled(msgspec.convert(told["items"], list[Node], strict=False))
+
+
+def test_nodes_whose_switch_is_not_known_do_not_keep_auto_from_the_level_and_are_counted():
+    """Topograph 1.0.0 writes `no-topology` on nodes of which its provider knows no switch: 4 of 10 here."""
+    found = choose(fabric("no-topology"), "auto")
+    assert ends(found) == ["tier-0", "hostname"]
+    assert (found.found[0].carried, set(found.found[0].values)) == (6, {"leaf-a", "leaf-b"})
+    (warning,) = found.warnings
+    assert "nodes u0, u1, u2, u3 have fabric.topograph.run/tier-0=no-topology (4 of 10)" in warning
+    assert "they count as unlabelled and take no pods" in warning
+
+
+def test_one_dead_cable_is_told_where_it_divides_the_fabric_unevenly():
+    """Two looks of Topograph at one fabric with a dead cable between leaf 4 and spine 2."""
+    whole, divided = choose(fabric("dead-cable-1"), "auto"), choose(fabric("dead-cable-2"), "auto")
+    assert (ends(whole), whole.warnings) == (["tier-0", "hostname"], [])
+    assert any("tier-1 has one value (S-0000000000200000) and divides nothing" in line for line in whole.left_out)
+    assert ends(divided) == ["tier-1", "tier-0", "hostname"]
+    assert "a cable between switches may be dead" in divided.warnings[0]
+
+
+def test_auto_keeps_the_narrowest_level_where_the_cluster_is_one_domain_of_each():
+    one = [node for node in recorded("gke") if node.labels.get(SUBBLOCK) == "s12"]
+    found = choose(one, "auto")
+    assert ends(found) == ["gce-topology-host", "hostname"]
+    alone = [Labelled(node.name, {HOST: node.name, BLOCK: "b1", SUBBLOCK: "s1"}, node.accelerators) for node in one]
+    found = choose([Labelled(o.name, {**o.labels, "pool": "a"}, o.accelerators) for o in alone], "auto")
+    assert ends(found) == ["gce-topology-subblock", "hostname"]
+    assert found.left_out[0] == f"{BLOCK} has one value, as {SUBBLOCK} has"
 
 
 def test_labels_by_hand_and_what_jobs_may_ask_for_them_by():

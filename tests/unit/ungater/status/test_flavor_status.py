@@ -46,6 +46,9 @@ def test_the_event_says_what_to_do():
     text = message_of("tas", ("block", "rack"))
     assert "ResourceFlavor tas" in text
     assert "labels block, rack" in text
+    assert "it lacks the label block and says rack=no-topology, which names no domain" in message_of(
+        "tas", ("block", "rack=no-topology")
+    )
 
 
 class Client:
@@ -83,6 +86,7 @@ class State:
 async def test_what_was_written_counts_though_its_event_is_late(monkeypatch, lost):
     """A node goes again before the event about the write with it comes: that is what is compared with."""
     monkeypatch.setattr("ungater.status.flavors.unlabeled", lambda *_: ())
+    monkeypatch.setattr("ungater.status.flavors.troubles", lambda *_: ())
     state, layout = State(), iter(range(100))
     client = Client(changed(flavor(), 3, (), NOW))
     seen = client.flavor()
