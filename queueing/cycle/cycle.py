@@ -84,8 +84,9 @@ class Drained:
 class Decisions:
     """What one cycle decided.
 
-    ``given_up``: nominations to remove from the API server, before anything else. ``more``: there is somebody to look
-    at now; ``next_time``: when time alone helps next.
+    ``given_up``: nominations to remove from the API server, before anything else. ``untold``: who was refused again for
+    the same reason, with the text of the time before; and when the text may be made again. ``more``: there is somebody
+    to look at now; ``next_time``: when time alone helps next.
     """
 
     admitted: list[Admitted] = field(default_factory=list)
@@ -95,6 +96,7 @@ class Decisions:
     resized: list[elastic.Resized] = field(default_factory=list)
     failed: list[Failed] = field(default_factory=list)
     given_up: list[Waiting] = field(default_factory=list)
+    untold: dict[str, float] = field(default_factory=dict)
     more: bool = False
     next_time: float | None = None
 
@@ -282,8 +284,10 @@ def _wait(queues: Queues, now: float, entry: Entry, waits: Waits, made: Decision
     assert group is not None  # noqa: S101  (it was looked at in its line)
     queues.pending.mark_inadmissible(group, waits.events, aside=waits.aside)
     before = group.refusal
-    if before is None or before.reason is not waits.reason or now - group.refused_at >= DETAILS:
+    if before is None or before.reason is not waits.reason or now >= group.refused_at + DETAILS:
         group.refuse(waits.refusal(), now)
+    else:
+        made.untold[key] = group.refused_at + DETAILS
     if entry.refusal != group.refusal and group.refusal is not None:
         entry.refuse(group.refusal)
         made.waiting.append(Waiting(key, group.refusal.reason, group.refusal.message))
@@ -297,12 +301,20 @@ def _take_news(queues: Queues, limit: int) -> Iterator[Waiting]:
         entry = queues.entries.get(key)
         if entry is None or entry.phase not in {Phase.STUCK, Phase.WAITING}:
             continue
-        refusal = entry.refusal or _behind(queues, entry)
+        refusal = _why(queues, entry)
         if refusal is None:
             queues.news[key] = None  # its turn comes
-        else:
+        elif entry.phase is Phase.STUCK or refusal != entry.refusal:
             entry.refuse(refusal)
             yield Waiting(key, refusal.reason, refusal.message)
+
+
+def _why(queues: Queues, entry: Entry) -> Refusal | None:
+    """Why one waits, as things stand; None where its turn is still to come and nothing was said before."""
+    group = entry.group
+    if group is not None and group.inadmissible and group.head == entry.order:
+        return group.refusal
+    return _behind(queues, entry) or entry.refusal
 
 
 def _behind(queues: Queues, entry: Entry) -> Refusal | None:

@@ -112,14 +112,17 @@ class PendingWorkloads:
         """Whoever is parked under one of these events is looked at again."""
         for event in events:
             for group in self._inadmissible.pop(event, ()):
-                if group.line.move_to_active(group):
-                    self._forget_events(group)
+                self.look_again(group)
+
+    def look_again(self, group: EquivalenceClass) -> None:
+        """A group is looked at again, whatever it waits for."""
+        if group.line.move_to_active(group):
+            self._forget_events(group)
 
     def move_queue_to_active(self, line: PendingQueue) -> None:
         """Whoever is parked in a line is looked at again."""
         for group in line.groups.values():
-            if line.move_to_active(group):
-                self._forget_events(group)
+            self.look_again(group)
 
     def awaited(self, event: Event) -> bool:
         """Whether somebody is parked under an event."""

@@ -187,6 +187,12 @@ class Queues:
         if entry is not None and entry.phase in {Phase.STUCK, Phase.WAITING}:
             self.news[key] = None
 
+    def look_again(self, key: str) -> None:
+        """Have the group of one that was refused be looked at, though nothing helped it."""
+        entry = self.entries.get(key)
+        if entry is not None and entry.group is not None:
+            self.pending.look_again(entry.group)
+
     def stores(self, key: str) -> None:
         """The admission that a cycle just made is being stored: it is nobody's victim until ``stored``."""
         self.storing.add(key)

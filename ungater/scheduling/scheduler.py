@@ -29,6 +29,7 @@ from ungater.model.workload_entry import ObservedWorkload, Refused, WorkloadEntr
 from ungater.scheduling.admission_conditions import admitted_as, not_ready, pending, waited
 from ungater.scheduling.moves import NO_NEWS, Moves, News
 from ungater.scheduling.replacement import COUNTED, elsewhere, message_of, reclaimed, refused_text
+from ungater.scheduling.stale_reasons import StaleReasons
 from ungater.scheduling.writes import Spawn, Writes
 from ungater.workqueue import backoff
 from ungater.writers.events import FINE, emit
@@ -37,6 +38,7 @@ from ungater.writers.workloads import WorkloadWriter, stored_of
 
 HEADS = 64  # looks at workloads before others get a turn
 NO_NOMINATION = {"nomination": None}
+RELABELLED = "; they stay there, and whoever ends is placed by the new labels (`topogate doctor` says what to do)"
 DETAILS = 10.0  # seconds between two explanations of one refusal
 
 log = structlog.get_logger()
@@ -65,6 +67,7 @@ class Scheduler:
         self._clock = clock
         self._writes = Writes(cache, spawn=spawn, requeue=requeue, clock=clock)
         self.moves = Moves(cache, moves, self.replace, self.say, metrics=metrics, recorder=recorder, clock=clock)
+        self._stale = StaleReasons(cache.queues)
         self.next_time: float | None = None  # when time alone helps somebody, in seconds since the epoch
 
     @property
@@ -75,7 +78,10 @@ class Scheduler:
     def cycle(self) -> bool:
         """One cycle. Returns whether there is more to look at now."""
         cache, started = self._cache, self._clock.monotonic()
+        self._tell_again()
         cache.nodes.look_at_changed()
+        for entry, text in cache.nodes.relabelled():
+            emit(self._recorder, entry, "Warning", Reason.LABELS_CHANGED, "Read", message=text + RELABELLED)
         # 1. Who holds slots that are lost gets others, before anybody takes the room.
         self._move()
         # 2. The cycle itself: growth, turns, preemption. All of it is held when it returns.
@@ -88,12 +94,27 @@ class Scheduler:
         # 4. Nobody is to be looked at now: who runs may be moved.
         if not made.more:
             self.moves.start_moves()
-        self.next_time = made.next_time
+        times = (made.next_time, self._stale.next_time())
+        self.next_time = min((at for at in times if at is not None), default=None)
         return made.more
+
+    def _tell_again(self) -> None:
+        """Who waits for something else by now hears it, though nothing helped it."""
+        now = self._clock.now()
+        self._stale.have_looked_again(now)
+        for key, refusal in self._stale.to_explain(now):
+            entry = self._cache.entries.of_workload(key)
+            if entry is not None and entry.refused is not None and entry.refused.reason == refusal.reason:
+                with self._cache.guard("workload", key):
+                    self._refuse(entry, refusal)
 
     def _carry_out(self, made: Decisions) -> None:
         for failed in made.failed:
             self._fail(failed)
+        for key, at in made.untold.items():
+            self._stale.look_again(key, at)
+        for key in (*(one.key for one in made.admitted), *(one.key for one in made.waiting)):
+            self._stale.line_changed(key, self._clock.now())
         for gone in made.given_up:
             self.give_up(gone)
         for admitted in made.admitted:
@@ -286,8 +307,10 @@ class Scheduler:
     def _refuse(self, entry: WorkloadEntry, refusal: Refusal) -> None:
         now, before = self._clock.monotonic(), entry.refused
         soon = before is not None and before.reason == refusal.reason and now - entry.refused_at < DETAILS
-        if soon and refusal.reason in COUNTED:
-            return  # its text takes long to make
+        if soon and refusal.reason in COUNTED:  # its text takes long to make
+            left = max(entry.refused_at + DETAILS - now, 0.001)  # the two clocks round differently
+            self._stale.explain_again(entry.key, refusal, self._clock.now() + left)
+            return
         refused = Refused(refusal.reason, refused_text(self._cache, entry, refusal))
         entry.refuse(refused, now)
         if refused != before:

@@ -1,0 +1,116 @@
+"""The reason that is shown is the one that holds now, though nothing comes that would help whoever waits."""
+
+import msgspec
+import pytest
+from support.queued_world import entry_of, filled, queued
+from support.world import NODES, World
+
+from kube.objects import Condition, Taint
+from ungater.metrics import Metrics
+from ungater.scheduling.scheduler import Scheduler
+from ungater.scheduling.stale_reasons import BEHIND
+
+
+class Time:
+    """A clock that stands still until it is told to go on."""
+
+    def __init__(self):
+        self.seconds = 1_700_000_000.0
+
+    def now(self):
+        return self.seconds
+
+    def monotonic(self):
+        return self.seconds - 1_699_999_000.0
+
+
+class Scene:
+    """A world whose nodes come up, and the scheduler over it; nothing is written."""
+
+    def __init__(self):
+        self.clock = Time()
+        self.world = filled(World())
+        self.scheduler = Scheduler(
+            self.world.memory,
+            None,
+            spawn=lambda write: write.close(),
+            requeue=lambda *_: None,
+            metrics=Metrics(),
+            recorder=None,
+            clock=self.clock,
+        )
+
+    def nodes(self, *, ready, taints=()):
+        for node in NODES:
+            conditions = (Condition(type="Ready", status="True" if ready else "False"),)
+            status = msgspec.structs.replace(node.status, conditions=conditions)
+            spec = msgspec.structs.replace(node.spec, taints=tuple(taints))
+            self.world.put("node", msgspec.structs.replace(node, status=status, spec=spec))
+
+    def waits(self, name, pods=2):
+        job = queued(self.world, name, pods)
+        entry = entry_of(self.world, job)
+        self.world.memory.admissions.enqueue_entry(entry)
+        return entry
+
+    def after(self, seconds):
+        self.clock.seconds += seconds
+        while self.scheduler.cycle():
+            pass
+
+
+@pytest.fixture
+def scene():
+    return Scene()
+
+
+TAINT = Taint(key="team", value="other", effect="NoSchedule")
+
+
+def test_nodes_that_come_up_with_a_taint_are_not_told_to_be_not_ready_for_ever(scene):
+    scene.nodes(ready=False)
+    entry = scene.waits("train")
+    scene.after(0)
+    assert "NodeNotReady" in entry.refused.message
+    scene.nodes(ready=True, taints=[TAINT])
+    scene.after(2)
+    assert scene.scheduler.next_time is not None, "the text is that of another moment"
+    scene.after(scene.scheduler.next_time - scene.clock.seconds)
+    assert "NodeTainted" in entry.refused.message
+    assert "NodeNotReady" not in entry.refused.message
+
+
+def test_a_reason_that_holds_on_is_not_made_again_and_again(scene):
+    scene.nodes(ready=False)
+    entry = scene.waits("train")
+    scene.after(0)
+    explained = entry.refused_at
+    for _ in range(20):
+        scene.after(30)
+    assert entry.refused_at == explained, "nothing happened"
+
+
+def test_who_wants_the_same_hears_why_the_first_waits_now(scene):
+    scene.nodes(ready=False)
+    first, second = scene.waits("one"), scene.waits("two")
+    scene.after(0)
+    assert "ns/job-one" in second.refused.message
+    assert "NodeNotReady" in second.refused.message
+    scene.nodes(ready=True, taints=[TAINT])
+    scene.after(11)
+    assert "NodeTainted" in first.refused.message
+    scene.after(BEHIND)
+    scene.after(0)
+    assert "NodeTainted" in second.refused.message
+
+
+def test_who_was_behind_one_that_is_gone_hears_what_it_waits_for_itself(scene):
+    scene.nodes(ready=False)
+    first, second = scene.waits("one"), scene.waits("two")
+    scene.after(0)
+    scene.world.memory.queues.forget(scene.world.memory.state, first.key)
+    scene.nodes(ready=True, taints=[TAINT])
+    scene.after(11)
+    scene.after(BEHIND)
+    assert "comes before it" not in second.refused.message
+    assert "NodeTainted" in second.refused.message

@@ -1,0 +1,67 @@
+"""Who is to hear again why it waits, because the reason that it was told may hold no more.
+
+Rules
+- The text of a refusal takes long to make, so while its reason stays it is made once in some seconds
+  (`queueing.cycle.cycle.DETAILS`). One whose text was left as it was is looked at again when that time is over: perhaps
+  no event comes that would have it looked at.
+- Who is behind others hears who they are and why they wait. When that changes all of a queue hear it, once in `BEHIND`
+  seconds at most: they may be thousands, and each costs a write.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from engine.results import Refusal
+from queueing.queues.queues import Queues
+
+BEHIND: Final = 300.0  # seconds
+
+
+@dataclass
+class StaleReasons:
+    """Times are seconds since the epoch."""
+
+    queues: Queues
+    _heads: dict[str, float] = field(default_factory=dict)  # workloads that are to be looked at, and when
+    _refusals: dict[str, tuple[float, Refusal]] = field(default_factory=dict)  # by workload: to be explained, and when
+    _lines: dict[str, float] = field(default_factory=dict)  # ClusterQueues whose others are to be told, and when
+    _told: dict[str, float] = field(default_factory=dict)  # by ClusterQueue: when they were told last
+
+    def look_again(self, key: str, at: float) -> None:
+        """One was refused, and its text left as it was."""
+        self._heads.setdefault(key, at)
+
+    def explain_again(self, key: str, refusal: Refusal, at: float) -> None:
+        """A refusal was not explained, because one of that reason had just been."""
+        self._refusals[key] = at, refusal
+
+    def line_changed(self, key: str, now: float) -> None:
+        """The first of those who wait in a ClusterQueue waits for something else, or waits no more."""
+        entry = self.queues.entries.get(key)
+        if entry is not None and entry.queue in self.queues.lines:
+            self._lines.setdefault(entry.queue, max(now, self._told.get(entry.queue, now) + BEHIND))
+
+    def next_time(self) -> float | None:
+        """When somebody is to hear something."""
+        times = (at for table in (self._heads, self._lines) for at in table.values())
+        return min((*times, *(at for at, _ in self._refusals.values())), default=None)
+
+    def have_looked_again(self, now: float) -> None:
+        """Those whose time has come are looked at by the next cycle, or told by it."""
+        for key in [key for key, at in self._heads.items() if at <= now]:
+            del self._heads[key]
+            self.queues.look_again(key)
+        for name in [name for name, at in self._lines.items() if at <= now]:
+            del self._lines[name]
+            if name not in self.queues.lines:
+                self._told.pop(name, None)
+                continue
+            self._told[name] = now
+            for key in self.queues.waiting(name):
+                self.queues.renew_message(key)
+
+    def to_explain(self, now: float) -> Iterator[tuple[str, Refusal]]:
+        """The refusals that may be explained by now."""
+        for key in [key for key, (at, _) in self._refusals.items() if at <= now]:
+            yield key, self._refusals.pop(key)[1]
