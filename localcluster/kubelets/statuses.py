@@ -12,8 +12,13 @@ Json = dict[str, Any]
 
 
 def refused(refusal: Refusal) -> Json:
-    """A pod that failed at admission."""
-    return {"phase": "Failed", "reason": refusal.reason, "message": f"Pod was rejected: {refusal.message}"}
+    """A pod that failed at admission, as a merge patch.
+
+    The kubelet (seen on 1.37.1) writes a status without conditions, so that PodScheduled goes too: no rule of a
+    podFailurePolicy by condition matches such a pod.
+    """
+    message = f"Pod was rejected: {refusal.message}"
+    return {"phase": "Failed", "reason": refusal.reason, "message": message, "conditions": None}
 
 
 def running(pod: Mapping[str, Any], host: str, now: str) -> Json:

@@ -119,6 +119,7 @@ async def test_a_refused_pod_fails_as_the_kubelet_fails_it(client):
     pod = await run(client, "wide", gpus=3)
     assert (pod["status"]["phase"], pod["status"]["reason"]) == ("Failed", "TopologyAffinityError")
     assert pod["status"]["message"] == "Pod was rejected: Resources cannot be allocated with Topology locality"
+    assert "conditions" not in pod["status"], "not even PodScheduled, as with kubelet 1.37.1"
 
     async def told():
         events = await client.list(EVENTS, NAMESPACE)

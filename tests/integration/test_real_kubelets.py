@@ -18,6 +18,7 @@ from cli.output import Failure
 from crds.constants import NUMA_PLACEMENT_OBSERVED
 from kube.client import Client
 from kube.errors import Forbidden, NotFound
+from kube.patches import PatchType
 from kube.resources import EVENTS, FLEX_TOPOS, NODES, PODS, SECRETS, Resource
 from localcluster import Options, health, supervisor
 from localcluster.kubelets.specs import build, parse_machine
@@ -157,12 +158,31 @@ async def test_a_pod_is_refused_that_no_zone_can_hold(client):
     status = pod["status"]
     assert (status["phase"], status["reason"]) == ("Failed", "TopologyAffinityError")
     assert status["message"] == "Pod was rejected: Resources cannot be allocated with Topology locality"
+    assert "conditions" not in status, "1.37.1: not even PodScheduled, so no podFailurePolicy matches by condition"
 
     async def said():
         events = await client.list(EVENTS, NAMESPACE)
         return any(e["reason"] == "TopologyAffinityError" and e["regarding"]["name"] == "wide" for e in events)
 
     await until(said, "an event")
+
+
+@pytest.mark.parametrize("cpu", ["500m", "2"])
+async def test_kubelet_1_37_resizes_no_guaranteed_pod_in_place_beside_the_static_cpu_manager(client, cpu):
+    """Also not one without CPUs of its own; a node declares which kinds of resizes its kubelet knows."""
+    await start(client, "resized", gpus=0, cpu=cpu)
+    amounts = {"cpu": "3", "memory": "1Gi"}
+    more = {"spec": {"containers": [{"name": "main", "resources": {"limits": amounts, "requests": amounts}}]}}
+    await client.patch(PODS, "resized", NAMESPACE, body=more, subresource="resize", content_type=PatchType.STRATEGIC)
+
+    async def told():
+        found = (await client.get(PODS, "resized", NAMESPACE))["status"].get("conditions", ())
+        return next((one for one in found if one["type"] == "PodResizePending"), None)
+
+    pending = await until(told, "the kubelet's answer")
+    assert pending["reason"] == "Infeasible"
+    assert 'alongside CPU Manager policy "static"' in pending["message"]
+    assert "RestartAllContainersOnContainerExits" in (await client.get(NODES, NODE))["status"]["declaredFeatures"]
 
 
 async def test_pods_end_by_themselves_and_are_stopped(client):

@@ -53,6 +53,7 @@ class Inside(Watched):
             "phase": "Failed",
             "reason": reason,
             "message": "Resources cannot be allocated with Topology locality",
+            "conditions": None,  # as kubelet 1.37.1: nothing of what was there stays
         }
         await self.client.patch(
             PODS, pod["metadata"]["name"], self.namespace, body={"status": status}, subresource="status"
