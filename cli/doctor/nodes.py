@@ -19,6 +19,7 @@ from localcluster.nodes import FAKE
 
 ALIGNED = frozenset({"single-numa-node", "restricted", "socket"})  # wishes that a kubelet without a policy cannot keep
 NO_POLICY = "none"
+POLICIES = "docs/numa.md, Change a kubelet's policies"
 
 
 @dataclass(frozen=True)
@@ -168,13 +169,22 @@ def _kubelets(seen: Seen, inside: Iterable[str], wishes: Sequence[tuple[str, Map
             f"{who} asks for {NUMA_POLICY}: {said[NUMA_POLICY]}, but the kubelets of {listed(lax)} have "
             f"topologyManagerPolicy {NO_POLICY} and align nothing"
         )
-        yield warning(
-            "kubelets", text, "set topologyManagerPolicy: restricted in the kubelet's configuration, and restart it"
-        )
+        yield warning("kubelets", text, _other_policy("topologyManagerPolicy: restricted", lax))
     floating = sorted(name for name, (_, cpus) in configs.items() if cpus == NO_POLICY)
     if floating:
         text = f"the kubelets of {listed(floating)} have cpuManagerPolicy {NO_POLICY}, and pin no CPUs to a zone"
-        yield warning("kubelets", text, "set cpuManagerPolicy: static in the kubelet's configuration, and restart it")
+        mend = _other_policy("cpuManagerPolicy: static", floating, "delete /var/lib/kubelet/cpu_manager_state, ")
+        yield warning("kubelets", text, mend)
+
+
+def _other_policy(policy: str, nodes: Sequence[str], state: str = "") -> str:
+    """How kubelets get another policy. A restart alone fails pods that run, or ends in no kubelet (Kubernetes 1.37)."""
+    first = nodes[0]
+    return (
+        f"make a node pool whose kubelets have {policy}; or node by node: kubectl drain {first} --ignore-daemonsets "
+        f"--delete-emptydir-data, stop its kubelet, set {policy} in its configuration, {state}start it, kubectl "
+        f"uncordon {first} ({POLICIES})"
+    )
 
 
 def _policy(seen: Seen, node: str) -> tuple[str, str] | None:

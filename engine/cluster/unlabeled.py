@@ -73,7 +73,7 @@ def missing(flavor: Flavor, node: Node, lost: Sequence[str] = ()) -> tuple[str, 
 def _shared(node: Node, others: Sequence[str]) -> tuple[str, ...]:
     """What a node lacks whose host name is that of others too."""
     more = f" and {len(others) - 1} more" if len(others) > 1 else ""
-    return (f"a {HOSTNAME_LABEL} of its own: {node.labels[HOSTNAME_LABEL]} is also that of {others[0]}{more}",)
+    return (f"{HOSTNAME_LABEL} of its own: {node.labels[HOSTNAME_LABEL]} is also that of {others[0]}{more}",)
 
 
 def in_words(found: tuple[Unlabeled, ...]) -> str:

@@ -19,7 +19,7 @@ def test_they_take_no_pods_where_the_host_name_is_a_level():
     state = make_state([same("a"), same("b")])
     refusal = ask(state, make_pod_set(1, gpu=3, level=HOST))
     assert refusal.message.endswith("one of them is a, whose kubernetes.io/hostname is also that of b")
-    own = "a kubernetes.io/hostname of its own: same is also that of"
+    own = "kubernetes.io/hostname of its own: same is also that of"
     found = unlabeled(state, "tas")
     assert [one.missing for one in found] == [(f"{own} b",), (f"{own} a",)]
     assert in_words(found) == f"2 nodes lack the label of a level: a ({own} b), b ({own} a)"
