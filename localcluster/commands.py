@@ -7,6 +7,7 @@ parallelism) or removed (etcd's fsync: a killed process loses nothing by that, o
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -164,7 +165,7 @@ def _controller_manager(layout: Layout, options: Options) -> list[str]:
 
 
 def _scheduler(layout: Layout, options: Options) -> list[str]:
-    config = {
+    config: dict[str, Any] = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
         "clientConnection": {
@@ -176,6 +177,11 @@ def _scheduler(layout: Layout, options: Options) -> list[str]:
         "leaderElection": {"leaderElect": False},
         "enableProfiling": False,
     }
+    if options.scheduler_extenders:
+        config["extenders"] = [
+            {"urlPrefix": url, "filterVerb": "filter", "nodeCacheCapable": True, "httpTimeout": "5s"}
+            for url in options.scheduler_extenders
+        ]
     path = layout.root / "scheduler.yaml"
     path.write_text(yaml.safe_dump(config, sort_keys=False))
     return [*_serving(layout, SCHEDULER), f"--config={path}", *_feature_gates(options)]

@@ -33,9 +33,11 @@ class Options:
     ``uncached``: resources (``configmaps``) that the API server serves from etcd instead of from its watch cache, so
     that a compaction is seen at once as 410 by a watch or a list from an old resourceVersion.
     ``feature_gates``: for all Kubernetes components. ``extra_args``: component name -> more arguments.
+    ``scheduler_extenders``: URLs of HTTP extenders that kube-scheduler asks to filter nodes, by their names.
     """
 
     priority_and_fairness: bool = False
     uncached: Sequence[str] = ()
     feature_gates: Mapping[str, bool] = field(default_factory=dict)
     extra_args: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    scheduler_extenders: Sequence[str] = ()
