@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from engine.placement import refusals
@@ -113,6 +114,20 @@ def behind_in_room(claimants: Sequence[str]) -> Refusal:
     waited = "have waited long and come" if len(claimants) > 1 else "has waited long and comes"
     text = f"the room that it would have is kept for {' and '.join(claimants)}, which {waited} first"
     return Refusal(Reason.BEHIND_OTHERS, text)
+
+
+def behind_successors(keys: Sequence[str]) -> Refusal:
+    """Room and quota are there, but somebody fits once more has come free."""
+    they = "they come first and fit" if len(keys) > 1 else "it comes first and fits"
+    more = f" and {len(keys) - NAMED} more" if len(keys) > NAMED else ""
+    text = f"what it would have is kept for {', '.join(keys[:NAMED])}{more}: {they} once others that leave are gone"
+    return Refusal(Reason.BEHIND_OTHERS, text)
+
+
+def following(refusal: Refusal) -> Refusal:
+    """Why one waits who has nobody evicted, as others leave by themselves."""
+    text = "it fits once those are gone that leave already, and has nobody evicted meanwhile"
+    return replace(refusal, message=f"{refusal.message}; {text}")
 
 
 def preempting(plan: "Plan") -> str:

@@ -217,11 +217,13 @@ class Rules(_Struct, frozen=True):
     ``hold``: seconds after which they do in any case. ``fair``: queues of a cohort take turns by dominant resource
     share, and victims are taken from those above theirs. ``victims``: which victims are the least, where a queue does
     not say it. ``pods``: pods that no queue admitted may be victims too, where their priority is lower. ``override``:
-    who borrows is a victim also where budgets protect it, for a queue that takes back nominal quota.
+    who borrows is a victim also where budgets protect it, for a queue that takes back nominal quota. ``leaving``:
+    seconds for which who leaves is believed to do so (`queueing.queues.leaving`); 0: never.
     """
 
     patience: float = 300.0
     hold: float = 604_800.0
+    leaving: float = 60.0
     fair: bool = False
     victims: VictimRules = VictimRules()
     pods: bool = False
@@ -229,6 +231,7 @@ class Rules(_Struct, frozen=True):
 
 
 Order = tuple[int, float, str]
+Rank = tuple[float, bool, Order]  # the share of a queue, whether it borrows, the place of its workload
 
 
 def order(workload: Workload) -> Order:

@@ -13,7 +13,7 @@ from engine.cluster.state import ClusterState
 from engine.reasons import Reason
 from engine.results import Refusal
 from queueing import messages
-from queueing.cycle import backfill, elastic, growth
+from queueing.cycle import backfill, elastic, growth, successors
 from queueing.cycle.nominate import COUNTED, Fits, Preempts, Waits, nominate
 from queueing.cycle.nominated import awaited_claims, obstacle
 from queueing.cycle.shield import Failed, Shield
@@ -130,21 +130,23 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     # 4. Claims: who has waited too long keeps the room and the quota it needs from those behind it. After a restart,
     #    who has is looked at before anybody else that waits.
     unseen = backfill.renew(state, queues, shield)
-    growers = Growers(state, queues, shield, limit)
-    for entry in unseen:
-        if (group := entry.group) is not None and group.head == entry.order and _may_be_next(group):
+    # 5. Who fits once those are gone that leave by themselves keeps what is free of that already.
+    with successors.keep_room(state, queues, shield):
+        growers = Growers(state, queues, shield, limit)
+        for entry in unseen:
+            if (group := entry.group) is not None and group.head == entry.order and _may_be_next(group):
+                _look_in_order(state, queues, shield, group, growers, made)
+        # 6. Turns: one queue after the other, the first of each, until nobody is left or the limit is reached. Who is
+        #    admitted and wants more pods gets them in its place among them, or nominates victims for them.
+        turns = Turns(state, queues, shield)
+        for group in turns.first(limit):
             _look_in_order(state, queues, shield, group, growers, made)
-    # 5. Turns: one queue after the other, the first of each, until nobody is left or the limit is reached. Who is
-    #    admitted and wants more pods gets them in its place among them, or nominates victims for them.
-    turns = Turns(state, queues, shield)
-    for group in turns.first(limit):
-        _look_in_order(state, queues, shield, group, growers, made)
-    # 6. Growth of those who come after all that were looked at, and before all that are still to be.
-    _grow_before(state, queues, shield, turns.left(), growers, made)
-    # 7. Admissions help few: who looks at other pods, who may take back what somebody borrows now, and who waits until
+        # 7. Growth of those who come after all that were looked at, and before all that are still to be.
+        _grow_before(state, queues, shield, turns.left(), growers, made)
+    # 8. Admissions help few: who looks at other pods, who may take back what somebody borrows now, and who waits until
     #    those that were just admitted may be victims.
     queues.pending.move_events_to_active(set(chain.from_iterable(queues.took(one.grant) for one in made.admitted)))
-    # 8. Whoever joined those who wait and was not looked at hears why.
+    # 9. Whoever joined those who wait and was not looked at hears why.
     made.waiting.extend(_take_news(queues, limit))
     made.more = bool(growers) or any(line.next() is not None for line in queues.lines.values())
     made.more |= state.cluster.devices.counting.unfinished
@@ -222,7 +224,12 @@ def _grow_before(  # noqa: PLR0917  (the parts of a cycle)
 ) -> None:
     """Give those that come before the first of all these groups more pods, or nominate victims for them."""
     for key in growers.before(groups):
-        with shield(key), backfill.opened(state, queues, shield, backfill.open_to_growth(queues, queues.entries[key])):
+        entry = queues.entries[key]
+        with (
+            shield(key),
+            backfill.opened(state, queues, shield, backfill.open_to_growth(queues, entry)),
+            successors.opened(state, queues, shield, entry, elastic.lacking(queues, key) if queues.successors else {}),
+        ):
             made.resized.extend(elastic.grow(state, queues, key))
             if key not in queues.growing:
                 continue
@@ -252,12 +259,20 @@ def _decide(state: ClusterState, queues: Queues, shield: Shield, group: Equivale
     head = group.head
     assert head is not None  # noqa: S101  (``Turns`` gives groups that have one)
     entry = queues.entries[head[2]]
-    with backfill.opened(state, queues, shield, backfill.behind(queues, entry)):
+    found = queues.options_of(state, group).found
+    with (
+        backfill.opened(state, queues, shield, backfill.behind(queues, entry)),
+        successors.opened(state, queues, shield, entry, found[0].amounts if found else {}),
+    ):
         _look_at(state, queues, shield, entry, made)
 
 
 def _look_at(state: ClusterState, queues: Queues, shield: Shield, entry: Entry, made: Decisions) -> None:
     key, outcome = entry.workload.key, nominate(state, queues, entry)
+    if isinstance(outcome, Waits) and outcome.follows is not None:
+        successors.add_successor(queues, entry, outcome.follows.option, outcome.follows.assignments)
+    else:
+        successors.remove_successor(queues, key)
     match outcome:
         case Fits(option, assignments, counts, over):
             asks = asks_of(entry.workload)

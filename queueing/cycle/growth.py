@@ -4,6 +4,7 @@ Rules
 - Who wants more pods than fit preempts for the difference as its queue's rules allow, like one that waits. What it has
   it keeps, whatever becomes of that: its growth is held beside it (`queueing.queues.growth`).
 - The new pods go where growth may go: into the same domain where the level is required.
+- Where it fits once those are gone that leave by themselves, it has nobody evicted and waits for that.
 - Pods that ask for more than was granted to each evict nobody: they get that when others end.
 """
 
@@ -22,7 +23,7 @@ from engine.placement.grow import merged
 from engine.reasons import Reason
 from engine.results import Refusal
 from queueing import messages
-from queueing.cycle import elastic
+from queueing.cycle import elastic, successors
 from queueing.cycle.backfill import barred
 from queueing.cycle.nominated import obstacle
 from queueing.model import Quantities, asks_of, exceeds, usage
@@ -61,7 +62,7 @@ def nominate(state: ClusterState, queues: Queues, key: str) -> Grows | None:
     pod_sets, option = found
     workload = msgspec.structs.replace(entry.workload, key=growth_of(key), pod_sets=pod_sets, at_least={})
     more = Entry(workload, entry.order, entry.shape, 0.0, queue=entry.queue)
-    if barred(queues, more, option) is not None:
+    if barred(queues, more, option) is not None or successors.place_once_gone(state, queues, more, option) is not None:
         return None
     made = plan(state, queues, more, option)
     if made is None:

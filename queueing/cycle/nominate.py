@@ -17,7 +17,7 @@ from engine.numa.score import AlignmentOverPacking
 from engine.reasons import Reason
 from engine.results import Refusal
 from queueing import messages
-from queueing.cycle import rollout
+from queueing.cycle import rollout, successors
 from queueing.cycle.backfill import barred, keeping, open_
 from queueing.cycle.bisection import most
 from queueing.cycle.emptied import asks_for_more_than_room, fits_emptied
@@ -25,7 +25,7 @@ from queueing.model import Workload, looks_at_pods
 from queueing.preemption.landings import crossing_without_need
 from queueing.preemption.plan import Plan
 from queueing.preemption.promised_room import PromisedRoom
-from queueing.preemption.search import plan
+from queueing.preemption.search import HELPED, plan
 from queueing.queues.claim import BackfillReservation
 from queueing.queues.entry import Entry
 from queueing.queues.flavor_assigner import FlavorAssignment, options, put, scaled
@@ -66,13 +66,25 @@ class Preempts:
     counts: dict[str, int]
 
 
+@dataclass(frozen=True)
+class Follows:
+    """Where it goes once those are gone that leave by themselves."""
+
+    option: FlavorAssignment
+    assignments: tuple[Assignment, ...]
+
+
 @dataclass
 class Waits:
-    """It cannot: why, the events that could change that, and whether it waits for nobody of ours (``aside``)."""
+    """It cannot: why, the events that could change that, and whether it waits for nobody of ours (``aside``).
+
+    ``follows``: it is the successor of those that leave.
+    """
 
     refusals: list[tuple[Reason, Callable[[], Refusal]]] = field(default_factory=list)
     events: dict[Event, None] = field(default_factory=dict)
     aside: bool = False
+    follows: Follows | None = None
 
     @property
     def reason(self) -> Reason:
@@ -81,7 +93,8 @@ class Waits:
 
     def refusal(self) -> Refusal:
         """The refusal of the option that came closest; its text is made when somebody asks."""
-        return min(self.refusals, key=_gravity)[1]()
+        found = min(self.refusals, key=_gravity)[1]()
+        return found if self.follows is None else messages.following(found)
 
     def wait_for(self, events: Iterable[Event]) -> None:
         """Note events that could change it."""
@@ -106,13 +119,23 @@ class _QueueNominator:
     entry: Entry
     waits: Waits = field(default_factory=Waits)
     over: tuple[BackfillReservation, ...] = ()  # soft claims that the last placement took of
+    free: set[bytes] = field(default_factory=set)  # options that would fit but for successors of those that leave
+    possible: list[FlavorAssignment] = field(default_factory=list)  # in which it may preempt, after all were tried
 
     def run(self, found: tuple[FlavorAssignment, ...], wrong: Refusal | None) -> Outcome:
         """See ``nominate``."""
-        queue = self.queues.quotas.queues[self.entry.queue]
         counts = {pod_set.name: pod_set.count for pod_set in self.entry.workload.pod_sets}
+        made = self.in_turn(found, counts) or self.place_later(found, counts) or self.at_last(found, counts)
+        if made is not None:
+            return made
+        if wrong is not None:
+            self.waits.add(wrong)
+        return Waits(self.waits.refusals, self.waits.events, self._alone(found))
+
+    def in_turn(self, found: tuple[FlavorAssignment, ...], counts: dict[str, int]) -> Outcome | None:
+        """The first option in which it fits, or preempts where that comes before later options."""
+        queue = self.queues.quotas.queues[self.entry.queue]
         borrowing: Fits | None = None
-        possible: list[FlavorAssignment] = []
         for option in found:
             placed = self.fits(option)
             if placed is not None:
@@ -120,25 +143,61 @@ class _QueueNominator:
                 if queue.borrow_first or not self.queues.quotas.borrows(self.entry.queue, option.amounts):
                     return fits
                 borrowing = borrowing or fits
-            elif self._may_preempt and self._ever(option):
-                if queue.preempt_first and borrowing is None and (made := self.preempts(option, counts)) is not None:
+            elif self._may_preempt and self._ever(option) and option.request not in self.free:
+                first = queue.preempt_first and borrowing is None
+                if first and (made := self.place_later([option], counts) or self.preempts(option, counts)) is not None:
                     return made
-                possible.append(option)
-        if borrowing is not None:
-            return borrowing
-        for option in possible if not queue.preempt_first else []:
+                self.possible += [] if queue.preempt_first else [option]
+        return borrowing
+
+    def at_last(self, found: tuple[FlavorAssignment, ...], counts: dict[str, int]) -> Outcome | None:
+        """All its pods by preemption, where no option was tried so before; else fewer of them."""
+        for option in self.possible:
             made = self.preempts(option, counts)
             if made is not None:
                 return made
-        fewer = self.fewer() if self.entry.workload.at_least else self._begun(found)
-        if fewer is not None:
-            return fewer
-        if wrong is not None:
-            self.waits.add(wrong)
-        return Waits(self.waits.refusals, self.waits.events, self._alone(found))
+        return self.fewer() if self.entry.workload.at_least else self._begun(found)
+
+    def place_later(self, found: Iterable[FlavorAssignment], counts: dict[str, int]) -> Fits | Waits | None:
+        """That it waits for those that leave, as an option fits once they are gone; None where none does.
+
+        One that would have somebody evicted, and fits beside victims of others, waits for nobody.
+        """
+        lacked = {*HELPED, Reason.INSUFFICIENT_QUOTA}
+        pieces = sum(counts.values())
+        if not self.queues.leaving or (pieces <= 1 and not self._may_preempt):
+            return None  # what comes free bit by bit is one bit for it, and it has nobody evicted
+        if self.entry.workload.follows:
+            return None  # an old revision leaves only as pods of the new one run
+        if not any(reason in lacked for reason, _ in self.waits.refusals):
+            return None
+        for option in found:
+            if barred(self.queues, self.entry, option) is not None:
+                continue
+            placed = successors.place_once_gone(self.state, self.queues, self.entry, option)
+            if placed is None:
+                continue
+            promised = PromisedRoom(self.state, self.queues, self.entry, option)
+            if self._may_preempt and self._suffices(option) and (now := promised.put()) is not None:
+                return Fits(option, now, counts)
+            self.waits.events["claim", self.entry.workload.key] = None
+            return Waits(self.waits.refusals, self.waits.events, follows=Follows(option, placed))
+        return None
 
     def fits(self, option: FlavorAssignment) -> tuple[Assignment, ...] | None:
         """Where the pods go if quota and room are there; else None, with the reason noted."""
+        placed = self._fits(option)
+        if placed is None and (first := successors.held_for_others(self.queues)):
+            with successors.without(self.state, self.queues, first):
+                fits = self.queues.limits(self.entry).fits(option.amounts)
+                fits = fits and not isinstance(put(self.state, self.entry.workload.key, option), Refusal)
+            if fits:
+                self.free.add(option.request)
+                self.waits.wait_for(("claim", one.key) for one in first)
+                self.waits.add(messages.behind_successors([one.key for one in first]))
+        return placed
+
+    def _fits(self, option: FlavorAssignment) -> tuple[Assignment, ...] | None:
         queues, queue, waits = self.queues, self.entry.queue, self.waits
         limits = queues.limits(self.entry)
         if not limits.ever(option.amounts):
@@ -185,8 +244,8 @@ class _QueueNominator:
     def _into_room(self, option: FlavorAssignment) -> tuple[Assignment, ...] | Refusal:
         """Place it, unless an equal request was refused since room was last freed."""
         queues = self.queues
-        if any(claim.order >= self.entry.order for claim in queues.claims.values()):
-            found = put(self.state, self.entry.workload.key, option)  # room is open that is closed to others
+        if queues.successors or any(claim.order >= self.entry.order for claim in queues.claims.values()):
+            found = put(self.state, self.entry.workload.key, option)  # room is open, or closed, that is not to others
             return self._over(option, found) if isinstance(found, Refusal) else found
         key = option.request
         now = tuple(queues.rooms.get(flavor, 0) for flavor in option.rooms)

@@ -2,8 +2,9 @@
 
 Rules
 - Every queue with somebody to look at has one turn a round. Within a round: who does not borrow first, then priority,
-  then time. With fair sharing the least share (with what its first wants) comes before rounds. A queue that had nobody
-  joins at the present round: it neither catches up nor falls behind.
+  then time; who would borrow comes with those of the next round. With fair sharing the least share (with what its first
+  wants) comes before rounds. A queue that had nobody joins at the present round: it neither catches up nor falls
+  behind.
 - Who wants more pods takes the place that it would have if it waited for them: in its own queue by priority, then time,
   and between queues as above. So it gets nothing that somebody before it could use in the same cycle: that one might
   evict it for that, with all that it has.
@@ -11,17 +12,19 @@ Rules
 
 import heapq
 from collections.abc import Collection, Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from engine.cluster.state import ClusterState
 from queueing.cycle import elastic
 from queueing.cycle.shield import Shield
-from queueing.model import Order
+from queueing.model import Rank
 from queueing.queues.pending import EquivalenceClass, PendingQueue
 from queueing.queues.queues import Queues
 
+if TYPE_CHECKING:
+    from queueing.model import Order
+
 SEARCH: Final = 8  # looks that a search for victims counts for
-Rank = tuple[float, bool, Order]  # the share of its queue, whether it borrows, its place there
 
 
 class Turns:
@@ -43,7 +46,9 @@ class Turns:
                 line.join(self.queues.pending.turn)
             with self.shield(head_of(group)):
                 share, borrows, head = _rank(self.state, self.queues, group)
-                heapq.heappush(self.heap, (share, line.turn, borrows, head, line.queue))
+                # Who would borrow counts as one round later: who may take that back has its turn before, also where it
+                # had one more so far. Else it would get in, and be evicted in the next cycle.
+                heapq.heappush(self.heap, (share, line.turn + borrows, borrows, head, line.queue))
                 return
         if line.active:
             line.rest()
@@ -98,13 +103,12 @@ class Growers:
 
     def _first(self, queue: str) -> tuple[Rank, str] | None:
         """The rank of the first of those of a queue, and the queue; who is to go for somebody now grows no more."""
-        quotas, fair = self.queues.quotas, self.queues.rules.fair
         while line := self.lines.get(queue):
             key = line[-1]
             if key in self.queues.growing and elastic.may_grow(self.queues, key):
                 with self.shield(key):
-                    more = elastic.lacking(self.queues, key) if quotas.shares(queue) else {}
-                    return (*quotas.rank(queue, more, fair=fair), self.queues.entries[key].order), queue
+                    more = elastic.lacking(self.queues, key) if self.queues.quotas.shares(queue) else {}
+                    return self.queues.rank(self.queues.entries[key], more), queue
             self._pop(queue)
         return None
 
@@ -129,10 +133,8 @@ def _rank(state: ClusterState, queues: Queues, group: EquivalenceClass) -> Rank:
     """The rank of the first of a group."""
     head = group.head
     assert head is not None  # noqa: S101  (``next`` gives groups that have one)
-    queue = group.line.queue
-    found = queues.options_of(state, group).found if queues.quotas.shares(queue) else ()
-    share, borrows = queues.quotas.rank(queue, found[0].amounts if found else {}, fair=queues.rules.fair)
-    return share, borrows, head
+    found = queues.options_of(state, group).found if queues.quotas.shares(group.line.queue) else ()
+    return queues.rank(queues.entries[head[2]], found[0].amounts if found else {})
 
 
 def head_of(group: EquivalenceClass) -> str:

@@ -18,6 +18,8 @@ from queueing.model import (
     LocalQueue,
     Order,
     PlainFlavor,
+    Quantities,
+    Rank,
     Rules,
     Workload,
     looks_at_pods,
@@ -30,6 +32,7 @@ from queueing.queues.eviction_units import Path, holder_of, orphan
 from queueing.queues.flavor_assigner import FlavorAssignments, options
 from queueing.queues.held import Held
 from queueing.queues.holders import Holders, chosen_for, flavors_of, helped_by
+from queueing.queues.leaving import Leaving
 from queueing.queues.limits import Limits
 from queueing.queues.pdb import Budgets
 from queueing.queues.pending import EquivalenceClass
@@ -39,6 +42,7 @@ from queueing.queues.quota import Quotas
 if TYPE_CHECKING:
     from engine.results import Refusal
     from queueing.queues.claim import BackfillReservation
+    from queueing.queues.successor import Successor
 
 
 class Queues:
@@ -60,6 +64,8 @@ class Queues:
         self.evict, self.room_freed = holders.evict, pending.room_freed
         self.promised, self.counted_once = holders.promised, holders.counted_once
         self.claims: dict[str, BackfillReservation] = {}
+        self.leaving = Leaving(self.rules.leaving, self.quotas, self.entries, self.evicting)
+        self.successors: dict[str, Successor] = {}  # of those that leave
         self.searches = 0  # for victims and such, so far
         self.changes = 0  # of queues and flavors, so far
         # what one wishes for, and what was free when that was tried
@@ -213,7 +219,8 @@ class Queues:
 
     def next_time(self) -> float | None:
         """When time alone changes something next."""
-        return min((*self.pending.times(), *self.spared.values()), default=None)
+        late = [self.leaving.next_time] if self.leaving and (self.successors or self.growing) else []
+        return min((*self.pending.times(), *self.spared.values(), *late), default=None)
 
     def forget(self, state: ClusterState, key: str) -> None:
         """It finished, was deleted or made inactive: it gives back all, and is gone."""
@@ -251,6 +258,17 @@ class Queues:
         if before is not None:
             self.pending.gave_quota(before.queue, before.amounts)
         return before is not None
+
+    def rank(self, entry: Entry, more: Quantities) -> Rank:
+        """What decides between the queues' workloads which one goes first, were it given this; the least is first.
+
+        The share of its queue (where that is fair), whether it borrows, its place there. What leaves does not count.
+        """
+        queue = entry.queue
+        if not self.quotas.shares(queue):
+            return 0.0, False, entry.order
+        less = self.leaving.amounts.get(queue)
+        return (*self.quotas.rank(queue, more, fair=self.rules.fair, less=less), entry.order)
 
     def limits(self, entry: Entry) -> Limits:
         """What a workload may take of the quotas of its queue."""
@@ -328,6 +346,7 @@ class Queues:
         It is STUCK until it is submitted, put off or forgotten.
         """
         self.end_growth(state, key)
+        self.leaving.workload_gone(key)
         grant = self.holders.release(state, key)
         if grant is None:
             return False

@@ -284,11 +284,11 @@ class Quotas:
                 lasting = self._non_preemptible.get(queue, {}).get(key, 0) if available < left else None
                 yield Missing(*key, amount - available, amount, used, limit, used + amount > limit, lasting)
 
-    def borrows(self, queue: str, amounts: Quantities) -> bool:
-        """Whether it would use more than its nominal quota of one of these."""
+    def borrows(self, queue: str, amounts: Quantities, less: Quantities | None = None) -> bool:
+        """Whether it would use more than its nominal quota of one of these; ``less`` is taken away from its usage."""
         used, quotas = self._used.get(queue, {}), self._quota.get(queue, {})
         for key, amount in amounts.items():
-            if amount > 0 and used.get(key, 0) + amount > quotas.get(key, _NONE).nominal:
+            if amount > 0 and used.get(key, 0) - (less or {}).get(key, 0) + amount > quotas.get(key, _NONE).nominal:
                 return True
         return False
 
@@ -323,11 +323,14 @@ class Quotas:
         """Whether it is in a cohort."""
         return queue in self.queues and bool(self.queues[queue].cohort)
 
-    def rank(self, queue: str, more: Quantities, *, fair: bool) -> tuple[float, bool]:
-        """What decides between queues whose workload goes first: its share with this (if ``fair``), if it borrows."""
+    def rank(self, queue: str, more: Quantities, *, fair: bool, less: Quantities | None = None) -> tuple[float, bool]:
+        """What decides between queues whose workload goes first: its share with this (if ``fair``), if it borrows.
+
+        ``less``: what comes back by itself.
+        """
         if not self.shares(queue):
             return 0.0, False
-        return self.share(queue, more=more) if fair else 0.0, self.borrows(queue, more)
+        return self.share(queue, more=more, less=less) if fair else 0.0, self.borrows(queue, more, less)
 
     # -- transactions -----------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from support.queue_factories import (
 )
 
 from engine.model import Pod, PodSet, Policy, TopologyRequest
-from queueing.model import ClusterQueue, FlavorQuotas, Preemption, Quota, ResourceGroup, Within
+from queueing.model import ClusterQueue, FlavorQuotas, Preemption, Quota, ResourceGroup, Rules, Within
 from queueing.queues.entry import Phase
 
 LOWER = Preemption(within=Within.LOWER)
@@ -53,7 +53,7 @@ def gone(state, queues, key):
 
 
 def test_what_a_victim_holds_and_its_preemptor_is_promised_is_counted_once():
-    state, queues = crowd(4, 2, 2)
+    state, queues = crowd(2, 2, 2, 2)
     submit(queues, make_workload("first", gpu=2, priority=9, created=10.0))
     assert victims(run(state, queues)) == {"first": ["w0"]}
     submit(queues, make_workload("second", gpu=2, priority=9, created=11.0))
@@ -103,10 +103,11 @@ def job(key, gpus, **more):
 
 
 def inside(priorities):
-    """A machine of two zones of 4 GPUs, full."""
+    """A machine of two zones of 4 GPUs, full. Nobody waits for what victims of others leave: these plan in a row."""
     quotas = FlavorQuotas(flavor="tas", resources={GPU: Quota(nominal=64), "cpu": Quota(nominal=64_000)})
     group = ResourceGroup(resources=(GPU, "cpu"), flavors=(quotas,))
-    state, queues = make_state(1, 1), make_queues(ClusterQueue(name="q", groups=(group,), preemption=LOWER))
+    queue = ClusterQueue(name="q", groups=(group,), preemption=LOWER)
+    state, queues = make_state(1, 1), make_queues(queue, rules=Rules(leaving=0.0))
     state.set_machine(make_machine({"cpu": 8, GPU: 4}, {"cpu": 8, GPU: 4}, node="tas-0"))
     for i, (gpus, priority) in enumerate(zip(SIZES, priorities, strict=True)):
         assert runs(state, queues, f"w{i}", gpus, priority=priority, created=float(i)) == ("tas-0", i // 2)

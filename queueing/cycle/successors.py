@@ -1,0 +1,201 @@
+"""Room that comes free bit by bit: it is kept for the first in the order who fits once all of it is free.
+
+Pods of a gang end one by one. Were each node given away as it becomes free, whoever needs them all would have those
+evicted who got in a second before.
+
+Rules
+- Who fits neither now nor by somebody's going that nobody has to ask for (`queueing.queues.leaving`), waits or preempts
+  as ever. Who fits once those are gone that leave by themselves is their *successor*: it has nobody evicted, and while
+  somebody else is looked at the place where it will go is taken, and so is the quota that it will have and those do not
+  have now.
+- Who comes before it is not stopped: by share where that is fair, then who need not borrow, then by priority, then by
+  time; what leaves is not counted for that. What is left is kept for the successor again, where it is still enough.
+- A successor is asked again in every cycle: it keeps its place as long as that would do, else another one, else none.
+  So nothing is kept for one that cannot use it, nor longer than it is believed that somebody leaves. Then it is looked
+  at again at once, and whoever was kept out too.
+- Who would fit but for a successor evicts nobody for that: that room is free.
+- Between cycles nothing is held for it. Without a queue nobody is one, as nobody claims (`queueing.cycle.backfill`).
+"""
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from engine.cluster.assignment import Assignment
+from engine.cluster.state import ClusterState
+from engine.results import Refusal
+from queueing.cycle.shield import Shield
+from queueing.model import Quantities, Rank
+from queueing.queues.entry import Entry, Phase
+from queueing.queues.flavor_assigner import FlavorAssignment, put
+from queueing.queues.held import Held
+from queueing.queues.queues import Queues
+from queueing.queues.successor import Successor
+
+MOST: Final = 32  # successors
+FEW: Final = 64  # pods that leave, up to which a look with them gone counts as part of any other
+
+
+def place_once_gone(
+    state: ClusterState, queues: Queues, entry: Entry, option: FlavorAssignment
+) -> tuple[Assignment, ...] | None:
+    """Where one goes once those are gone that leave by themselves; None where that does not help it."""
+    queue = queues.quotas.queues[entry.queue]
+    if not queues.leaving or not queue.claims:
+        return None
+    if len(queues.leaving.pods) > FEW:
+        queues.count_search()
+    with queues.leaving.without_leaving(state):
+        return _placed(state, queues, entry, option)
+
+
+def _placed(
+    state: ClusterState, queues: Queues, entry: Entry, option: FlavorAssignment
+) -> tuple[Assignment, ...] | None:
+    if not queues.limits(entry).fits(option.amounts):
+        return None
+    found = put(state, entry.workload.key, option)
+    return None if isinstance(found, Refusal) else found
+
+
+@contextmanager
+def keep_room(state: ClusterState, queues: Queues, shield: Shield) -> Iterator[None]:
+    """Keep what successors will have, as things are now, while others are looked at."""
+    late = queues.leaving.refresh(state, shield.now)
+    if late is not None:  # who waited for that alone has to look elsewhere
+        queues.room_freed(late)
+        queues.growing.update({key: (wish, ()) for key, (wish, _) in queues.growing.items()})
+    _settle(state, queues, shield, list(queues.successors.values()))
+    for one in queues.successors.values() if not queues.leaving else ():
+        queues.pending.move_events_to_active([("claim", one.key)])
+    try:
+        yield
+    finally:
+        _lift(state, queues, queues.successors.values())
+
+
+@contextmanager
+def opened(state: ClusterState, queues: Queues, shield: Shield, entry: Entry, amounts: Quantities) -> Iterator[None]:
+    """Let one look at what is kept for itself and for those whom it precedes; what is left is kept again."""
+    held = [one for one in queues.successors.values() if one.entry is not entry]
+    _lift(state, queues, [one for one in queues.successors.values() if one.entry is entry])
+    rank = queues.rank(entry, amounts)  # without what is held for it
+    _lift(state, queues, [one for one in held if _precedes(entry, rank, one)])
+    try:
+        yield
+    finally:
+        _settle(state, queues, shield, [one for one in queues.successors.values() if not _is_held(queues, one)])
+
+
+def _precedes(entry: Entry, rank: Rank, other: Successor) -> bool:
+    return entry.order < other.entry.order if entry.queue == other.entry.queue else rank < other.rank
+
+
+def add_successor(queues: Queues, entry: Entry, option: FlavorAssignment, assignments: tuple[Assignment, ...]) -> None:
+    """One is the successor of those that leave; past some of them nothing is kept for it."""
+    if len(queues.successors) >= MOST and entry.workload.key not in queues.successors:
+        return
+    rank = queues.rank(entry, option.amounts)
+    queues.successors[entry.workload.key] = Successor(entry, option, assignments, rank)
+
+
+def remove_successor(queues: Queues, key: str) -> None:
+    """One was looked at and is nobody's successor (any more): who was kept out by it is looked at."""
+    if queues.successors.pop(key, None) is not None:
+        queues.pending.move_events_to_active([("claim", key)])
+
+
+def held_for_others(queues: Queues) -> list[Successor]:
+    """The successors for whom something is kept from the one who is looked at."""
+    return [one for one in queues.successors.values() if _is_held(queues, one)]
+
+
+@contextmanager
+def without(state: ClusterState, queues: Queues, successors: Collection[Successor]) -> Iterator[None]:
+    """Look at the state and the quotas without what is kept for these."""
+    checkpoint, depth = state.begin(), queues.quotas.begin()
+    try:
+        _release(state, queues, successors)
+        yield
+    finally:
+        state.rollback(checkpoint)
+        queues.quotas.rollback(depth)
+
+
+def _is_held(queues: Queues, one: Successor) -> bool:
+    return one.holder in queues.quotas.held
+
+
+def _lift(state: ClusterState, queues: Queues, successors: Collection[Successor]) -> None:
+    _release(state, queues, successors)
+    for one in successors:
+        queues.leaving.promise(one.covered, -1)
+        one.cover({})
+
+
+def _release(state: ClusterState, queues: Queues, successors: Collection[Successor]) -> None:
+    held = [one.holder for one in successors]
+    state.release_all(held)
+    queues.quotas.free_all(held)
+
+
+def _settle(state: ClusterState, queues: Queues, shield: Shield, successors: list[Successor]) -> None:
+    """Have those keep what they will have who still fit once the others are gone; the others are none any more."""
+    if not successors:
+        return
+    stand: list[Successor] = []
+    for one in successors:
+        one.line_up(queues.rank(one.entry, one.option.amounts))
+    successors.sort(key=lambda one: one.rank)
+    with queues.leaving.without_leaving(state):
+        for one in successors:
+            with shield(one.key):
+                if (found := _still(state, queues, one)) is not None:
+                    one.aim(found)
+                    state.reserve(one.holder, found)
+                    queues.quotas.charge_workload(one.holder, Held(one.entry.queue, one.option.amounts))
+                    stand.append(one)
+    for one in successors:
+        if one not in stand:
+            remove_successor(queues, one.key)
+    for one in stand:
+        beyond = _cover(queues, one)
+        state.reserve(one.holder, one.assignments)
+        queues.quotas.charge_workload(one.holder, Held(one.entry.queue, beyond))
+
+
+def _still(state: ClusterState, queues: Queues, one: Successor) -> tuple[Assignment, ...] | None:
+    """Where a successor goes now; where it was to go, as long as there is room."""
+    waits = one.entry.phase is Phase.WAITING and queues.entries.get(one.key) is one.entry
+    if not waits or one.entry.queue not in queues.quotas.queues:
+        return None
+    if not queues.limits(one.entry).fits(one.option.amounts):
+        return None
+    names = {name for part in one.assignments for piece in part.slices for name, _ in piece.nodes}
+    checkpoint = state.begin()
+    try:
+        state.reserve(one.holder, one.assignments)
+        known = (state.nodes.get(name) for name in names)
+        if all(node is not None and node.ready and not node.unschedulable for node in known) and all(
+            min(state.free(name).values(), default=0) >= 0 for name in names
+        ):
+            return one.assignments
+    finally:
+        state.rollback(checkpoint)
+    return _placed(state, queues, one.entry, one.option)
+
+
+def _cover(queues: Queues, one: Successor) -> Quantities:
+    """What it takes beyond what those have who leave: in its own queue, and what others of its cohort borrow."""
+    quotas, coming, left = queues.quotas, queues.leaving.amounts, dict(one.option.amounts)
+    covered: dict[str, Quantities] = {}
+    for queue in sorted(quotas.members(one.entry.queue), key=lambda name: (name != one.entry.queue, name)):
+        for name, amount in left.items():
+            most = amount if queue == one.entry.queue else quotas.used(queue, name) - quotas.nominal(queue, name)
+            taken = min(amount, most, coming.get(queue, {}).get(name, 0))
+            if taken > 0:
+                left[name] = amount - taken
+                covered.setdefault(queue, {})[name] = taken
+    one.cover(covered)
+    queues.leaving.promise(covered)
+    return left

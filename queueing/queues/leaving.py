@@ -1,0 +1,148 @@
+"""Room that comes free by itself: who is on the way out, and for how long that is believed.
+
+Rules
+- A pod that was told to stop, or whose owner is gone, is *leaving*; so is a workload that is evicted, and one whose
+  pods end for good, one after the other. What they still hold comes free soon.
+- That is believed for ``patience`` seconds from when it was first seen, and of a workload whose pods end by themselves
+  no longer than ``QUIET`` seconds after the last of them: nobody knows when the next one does. So what is kept for
+  somebody who would fit once they are gone stays idle no longer than this.
+- Who is not believed any more is so until it is gone: what stands still does not begin to leave again.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from math import inf
+from typing import Final
+
+from engine.cluster.state import ClusterState
+from queueing.model import Quantities
+from queueing.queues.entry import Entry
+from queueing.queues.eviction_units import orphan
+from queueing.queues.quota import Quotas
+
+QUIET: Final = 10.0  # seconds
+MOST: Final = 2048  # pods that are taken out to see what there is without them
+
+
+@dataclass
+class _Departure:
+    """Since when it leaves, and when it was last seen to; None until a cycle looks."""
+
+    first: float | None = None
+    last: float | None = None
+
+    def stamp(self, now: float) -> None:
+        self.first = now if self.first is None else self.first
+        self.last = now if self.last is None else self.last
+
+    def stamp_anew(self) -> None:
+        self.last = None
+
+
+@dataclass
+class Leaving:
+    """See the module's rules. ``refresh`` says who is believed from then on: ``pods``, ``workloads``, ``amounts``.
+
+    ``amounts``: by cluster queue, the quota that comes back and is promised to nobody. ``entries``: all workloads of
+    the queues, by key; ``evicting``: those that were told to go.
+    """
+
+    patience: float
+    quotas: Quotas
+    entries: Mapping[str, Entry]
+    evicting: Mapping[str, None]
+    pods: list[str] = field(default_factory=list)
+    workloads: list[str] = field(default_factory=list)
+    amounts: dict[str, Quantities] = field(default_factory=dict)
+    next_time: float = inf  # when somebody is not believed any more
+    _pods: dict[str, _Departure] = field(default_factory=dict)
+    _ending: dict[str, _Departure] = field(default_factory=dict)
+    _evicted: dict[str, _Departure] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.pods or self.workloads)
+
+    def pod_stops(self, pod: str) -> None:
+        """A pod (``namespace/name``) was told to stop, or its owner is gone, so that somebody will."""
+        self._pods.setdefault(pod, _Departure())
+
+    def pod_gone(self, pod: str) -> None:
+        """A pod holds nothing any more."""
+        self._pods.pop(pod, None)
+
+    def pod_ended(self, workload: str) -> None:
+        """A pod of a workload ended, and none is made in its place: the others are expected to follow."""
+        self._ending.setdefault(workload, _Departure()).stamp_anew()
+
+    def workload_gone(self, workload: str) -> None:
+        """A workload holds nothing any more."""
+        self._ending.pop(workload, None)
+
+    def refresh(self, state: ClusterState, now: float) -> set[str] | None:
+        """See who is believed now; returns the flavors of those there who are not any more, None where all are."""
+        before = {*self.pods}, {*self.workloads}
+        for key in [key for key in self._evicted if key not in self.evicting]:
+            del self._evicted[key]
+        for key in self.evicting:
+            self._evicted.setdefault(key, _Departure())
+        for one in (*self._pods.values(), *self._ending.values(), *self._evicted.values()):
+            one.stamp(now)
+        ends = {key: _earlier(self._until(one), one, QUIET) for key, one in self._ending.items()}
+        ends |= {key: self._until(one) for key, one in self._evicted.items()}
+        stops = {key: self._until(one) for key, one in self._pods.items()}
+        self.pods = [key for key, until in stops.items() if until > now]
+        self.workloads = [key for key, until in ends.items() if until > now and key in self.entries]
+        self.next_time = min((until for until in (*stops.values(), *ends.values()) if until > now), default=inf)
+        self._count()
+        late = before[0].difference(self.pods) & state.pods.keys()
+        stuck = [
+            key
+            for key in before[1].difference(self.workloads)
+            if (entry := self.entries.get(key)) is not None and entry.grant is not None
+        ]
+        if not (late or stuck):
+            return None
+        flavors = {flavor for pod in late for flavor in state.flavors_on(state.pods[pod].node)}
+        return flavors | {part.flavor for key in stuck for part in state.assignments(key).values()}
+
+    def _until(self, one: _Departure) -> float:
+        return inf if one.first is None else one.first + self.patience
+
+    def _count(self) -> None:
+        self.amounts = {}
+        for unit in (*map(orphan, self.pods), *self.workloads):
+            if (held := self.quotas.held.get(unit)) is not None:
+                total = self.amounts.setdefault(held.queue, {})
+                for name, amount in held.amounts.items():
+                    total[name] = total.get(name, 0) + amount
+
+    def promise(self, covered: Mapping[str, Quantities], sign: int = 1) -> None:
+        """So much of the quota that comes back is somebody's already; with ``sign`` -1 not any more."""
+        for queue, amounts in covered.items():
+            total = self.amounts.setdefault(queue, {})
+            for name, amount in amounts.items():
+                total[name] = total.get(name, 0) - sign * amount
+
+    @contextmanager
+    def without_leaving(self, state: ClusterState) -> Iterator[None]:
+        """Look at state and quota as they are once all who are believed are gone; nothing that is done meanwhile stays.
+
+        What pods of a workload that stays leave is its own: a slot without its pod is held again.
+        """
+        checkpoint, depth = state.begin(), self.quotas.begin()
+        try:
+            theirs = (pod for key in self.workloads for pod in self.entries[key].pods)
+            for pod in dict.fromkeys(islice((*self.pods, *theirs), MOST)):
+                state.remove_pod(pod, deallocated=True)
+            state.release_all(self.workloads)
+            self.quotas.free_all([*map(orphan, self.pods), *self.workloads])
+            yield
+        finally:
+            state.rollback(checkpoint)
+            self.quotas.rollback(depth)
+
+
+def _earlier(until: float, one: _Departure, quiet: float) -> float:
+    return until if one.last is None else min(until, one.last + quiet)

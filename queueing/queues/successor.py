@@ -1,0 +1,45 @@
+"""Who is to follow those that leave by themselves. The rules are those of `queueing.cycle.successors`."""
+
+from dataclasses import dataclass, field
+
+from engine.cluster.assignment import Assignment
+from queueing.model import Quantities, Rank
+from queueing.queues.entry import Entry
+from queueing.queues.flavor_assigner import FlavorAssignment
+
+
+@dataclass(eq=False)
+class Successor:
+    """One who waits, and where it goes once they are gone.
+
+    ``rank``: its place in the order, with nothing held for it. ``covered``: by cluster queue, what of its quota those
+    have still who leave.
+    """
+
+    entry: Entry
+    option: FlavorAssignment
+    assignments: tuple[Assignment, ...]
+    rank: Rank
+    covered: dict[str, Quantities] = field(default_factory=dict)
+
+    def aim(self, assignments: tuple[Assignment, ...]) -> None:
+        """It goes there, as things are now."""
+        self.assignments = assignments
+
+    def cover(self, covered: dict[str, Quantities]) -> None:
+        """Those who leave have so much of its quota."""
+        self.covered = covered
+
+    def line_up(self, rank: Rank) -> None:
+        """Its place in the order, as things are now."""
+        self.rank = rank
+
+    @property
+    def key(self) -> str:
+        """The workload."""
+        return self.entry.workload.key
+
+    @property
+    def holder(self) -> str:
+        """Under which key the engine and the quotas hold for it."""
+        return f"{self.key}\0next"

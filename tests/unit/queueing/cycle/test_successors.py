@@ -1,0 +1,305 @@
+"""Room that comes free bit by bit goes to the first who fits all of it, and nobody is evicted for what was free."""
+
+import pytest
+from support.queue_factories import (
+    GPU,
+    keys,
+    make_queue,
+    make_queues,
+    make_state,
+    make_workload,
+    run,
+    submit,
+)
+
+from engine.model import Pod
+from engine.reasons import Reason
+from queueing.cycle.cycle import cycle
+from queueing.cycle.elastic import reclaim
+from queueing.model import Preemption, Reclaim, Rules, Within
+from queueing.queues.entry import Phase
+from queueing.queues.eviction_units import orphan
+from queueing.queues.held import Held
+from queueing.queues.leaving import QUIET
+
+HOSTS = 4
+RACK = 8 * HOSTS  # GPUs
+RECLAIMS = Preemption(reclaim=Reclaim.ANY)
+
+
+class Teams:
+    """Two teams share two racks. Team a runs on one, gang g of team b on the other; borrowers and `large` wait."""
+
+    def __init__(self, *, rules=None, preemption=RECLAIMS, large="b", **of_large):
+        teams = [make_queue(name, RACK, cohort="all", preemption=preemption) for name in "ab"]
+        self.state, self.queues = make_state(2, HOSTS), make_queues(*teams, rules=rules)
+        self.now = 1.0
+        self.comes("g", "b", HOSTS, created=1.0)
+        for number in range(HOSTS):
+            self.comes(f"a{number}", "a", created=2.0)
+        for number in range(HOSTS):
+            submit(self.queues, make_workload(f"x{number}", "a", created=3.0 + number), now=self.now)
+        submit(self.queues, make_workload("large", large, HOSTS, created=10.0, **of_large), now=self.now)
+        self.made = self.decide()
+
+    def comes(self, key, queue, count=1, **more):
+        submit(self.queues, make_workload(key, queue, count, **more), now=self.now)
+        assert keys(run(self.state, self.queues, self.now)) == [key]
+        self.bind(key)
+
+    def bind(self, key):
+        nodes = [node for node, count in self.slots(key) for _ in range(count)]
+        for number, node in enumerate(nodes):
+            self.state.set_pod(Pod(key=f"{key}-{number}", node=node, requests={GPU: 8}, claim=(key, "main")))
+            self.queues.bind(f"{key}-{number}", key)
+
+    def slots(self, key):
+        return [node for piece in self.state.assignments(key)["main"].slices for node in piece.nodes]
+
+    def decide(self, seconds=0.0):
+        self.now += seconds
+        return run(self.state, self.queues, self.now)
+
+    def delete(self, key):
+        """Its job is deleted: nobody answers for its pods any more, and they are told one after the other."""
+        entry = self.queues.entries[key]
+        pods, queue = sorted(entry.pods), entry.queue
+        self.queues.forget(self.state, key)
+        for pod in pods:
+            held = self.state.pods[pod]
+            self.state.set_pod(Pod(key=pod, node=held.node, requests=held.requests))
+            self.queues.charge(pod, Held(queue, {("tas", GPU): 8}))
+            self.queues.leaving.pod_stops(pod)
+        return pods
+
+    def pod_gone(self, pod):
+        self.queues.leaving.pod_gone(pod)
+        self.queues.charge(pod, None)
+        node = self.state.pods[pod].node
+        self.state.remove_pod(pod)
+        self.queues.room_freed(self.state.flavors_on(node))
+
+    def pod_ends(self, key, number):
+        """One of its pods is done, and none is made in its place."""
+        held = len(self.queues.entries[key].pods)
+        pod = f"{key}-{number}"
+        self.state.remove_pod(pod)
+        self.queues.unbind(pod)
+        if held == 1:
+            self.queues.forget(self.state, key)
+            return
+        self.queues.leaving.pod_ended(key)
+        reclaim(self.state, self.queues, key, {"main": HOSTS - held + 1})
+
+    def is_untouched(self):
+        """Nothing is held for a successor between cycles."""
+        return not any("\0next" in key for key in (*self.state.workloads, *self.queues.quotas.held))
+
+
+def test_the_rack_that_a_gang_leaves_pod_by_pod_goes_whole_to_whose_quota_it_is():
+    teams = Teams()
+    decided = [teams.made]
+    pods = teams.delete("g")
+    decided.append(teams.decide(1.0))
+    for pod in pods:
+        teams.pod_gone(pod)
+        decided.append(teams.decide(1.0))
+        assert teams.is_untouched()
+    assert [keys(one) for one in decided] == [[], [], [], [], [], ["large"]]
+    assert not any(one.preempting for one in decided)
+    assert {node for node, _ in teams.slots("large")} == {"tas-0", "tas-1", "tas-2", "tas-3"}
+
+
+def test_without_that_rule_borrowers_get_in_and_are_evicted():
+    """So the test above shows something."""
+    teams = Teams(rules=Rules(leaving=0.0))
+    made = []
+    for pod in teams.delete("g"):
+        teams.pod_gone(pod)
+        made.append(teams.decide(1.0))
+    assert [keys(one) for one in made] == [["x0"], ["x1"], ["x2"], []]
+    assert [sorted(victim.key for victim in one.victims) for one in made[-1].preempting] == [["x0", "x1", "x2"]]
+
+
+def test_pods_that_end_by_themselves_are_followed_too():
+    teams = Teams()
+    for number in range(HOSTS):
+        teams.pod_ends("g", number)
+        made = teams.decide(1.0)
+        assert keys(made) == (["large"] if number == HOSTS - 1 else [])
+        assert not made.preempting
+
+
+def test_both_are_told_why_they_wait():
+    teams = Teams()
+    told = {one.key: one for one in teams.decide(20.0).waiting}
+    pods = teams.delete("g")
+    told = {one.key: one for one in teams.decide(20.0).waiting}
+    assert told["large"].message.endswith(
+        "it fits once those are gone that leave already, and has nobody evicted meanwhile"
+    )
+    teams.pod_gone(pods[0])
+    (mine,) = [one for one in teams.decide(20.0).waiting if one.key == "x0"]
+    assert (mine.reason, mine.message) == (
+        Reason.BEHIND_OTHERS,
+        "what it would have is kept for large: it comes first and fits once others that leave are gone",
+    )
+
+
+def test_what_a_gang_that_ends_hours_apart_leaves_is_used_after_seconds():
+    teams = Teams()
+    teams.pod_ends("g", 0)
+    made = teams.decide(1.0)
+    assert keys(made) == []
+    assert made.next_time == pytest.approx(teams.now + QUIET)
+    made = teams.decide(QUIET)
+    assert keys(made) == ["x0"]
+
+
+def test_nobody_is_waited_for_longer_than_a_minute_in_all():
+    teams = Teams()
+    pods = teams.delete("g")
+    teams.decide(1.0)
+    teams.pod_gone(pods[0])
+    assert keys(teams.decide(58.0)) == []
+    assert keys(teams.decide(2.0)) == ["x0"], "the other pods do not stop"
+    teams.queues.leaving.pod_stops(pods[1])
+    teams.queues.forget(teams.state, "x0")
+    assert keys(teams.decide(1.0)) == ["x1"], "and that they are told once more changes nothing"
+
+
+def test_one_that_cannot_use_the_room_keeps_none():
+    teams = Teams(gpu=9)
+    pods = teams.delete("g")
+    teams.decide(1.0)
+    teams.pod_gone(pods[0])
+    assert keys(teams.decide(1.0)) == ["x0"]
+
+
+def test_one_whose_quota_is_used_by_others_of_its_queue_keeps_none():
+    teams = Teams()
+    teams.queues.set_cluster_queue(make_queue("a", RACK + 8, cohort="all", preemption=RECLAIMS))
+    teams.queues.set_cluster_queue(make_queue("b", RACK - 8, cohort="all", borrowing=0, preemption=RECLAIMS))
+    pods = teams.delete("g")
+    teams.decide(1.0)
+    teams.pod_gone(pods[0])
+    assert keys(teams.decide(1.0)) == ["x0"]
+
+
+def test_who_comes_before_a_successor_is_not_stopped_by_it():
+    teams = Teams()
+    pods = teams.delete("g")
+    teams.decide(1.0)
+    submit(teams.queues, make_workload("urgent", "b", priority=5, created=20.0), now=teams.now)
+    teams.pod_gone(pods[0])
+    assert keys(teams.decide(1.0)) == ["urgent"]
+    teams.pod_gone(pods[1])
+    assert keys(teams.decide(1.0)) == ["x0"], "large does not fit any more, so nothing is kept for it"
+
+
+def test_room_elsewhere_and_quota_that_it_does_not_need_are_not_kept():
+    teams = Teams()
+    for name in ("free-0", "free-1"):
+        node = teams.state.nodes["tas-0"]
+        labels = {**node.labels, "rack": "free", "kubernetes.io/hostname": name}
+        teams.state.set_node(type(node)(name=name, labels=labels, allocatable=dict(node.allocatable)))
+    for name in "ab":
+        teams.queues.set_cluster_queue(make_queue(name, RACK + 8, cohort="all", preemption=RECLAIMS))
+    teams.delete("g")
+    teams.queues.flavors_changed()
+    assert keys(teams.decide(1.0)) == ["x0", "x1"]
+
+
+def test_in_one_queue_the_first_in_the_order_keeps_it_from_those_that_pass_it():
+    state, queues = make_state(1, 2), make_queues(make_queue("q", 64, preemption=Preemption(within=Within.LOWER)))
+    submit(queues, make_workload("g", count=2))
+    assert keys(run(state, queues)) == ["g"]
+    for number in range(2):
+        state.set_pod(Pod(key=f"g-{number}", node=f"tas-{number}", requests={GPU: 8}, claim=("g", "main")))
+        queues.bind(f"g-{number}", "g")
+    submit(queues, make_workload("large", count=2, created=2.0), make_workload("small", created=3.0))
+    run(state, queues, 2.0)
+    queues.evict("g")
+    run(state, queues, 3.0)
+    state.remove_pod("g-0")
+    queues.unbind("g-0")
+    queues.leaving.pod_ended("g")
+    reclaim(state, queues, "g", {"main": 1})
+    assert keys(run(state, queues, 4.0)) == []
+    state.remove_pod("g-1")
+    queues.forget(state, "g")
+    assert keys(run(state, queues, 5.0)) == ["large"]
+
+
+def test_nobody_is_evicted_where_those_that_are_evicted_already_leave_enough():
+    """Victims of nobody: their queue is drained, or they ran for too long."""
+    state, queues = make_state(1, 2), make_queues(make_queue("q", 64, preemption=Preemption(within=Within.LOWER)))
+    submit(queues, make_workload("late"), make_workload("stays", created=1.0))
+    assert keys(run(state, queues)) == ["late", "stays"]
+    queues.evict("late")
+    submit(queues, make_workload("urgent", priority=9))
+    assert not run(state, queues, 2.0).preempting
+    queues.forget(state, "late")
+    assert keys(run(state, queues, 3.0)) == ["urgent"]
+
+
+def test_one_that_grows_evicts_nobody_where_others_leave_enough():
+    preemption = Preemption(within=Within.LOWER)
+    state, queues = make_state(1, 3), make_queues(make_queue("q", 64, preemption=preemption))
+    submit(queues, make_workload("grows", priority=9), make_workload("late"), make_workload("stays", created=1.0))
+    assert len(keys(run(state, queues))) == 3
+    queues.evict("late")
+    submit(queues, make_workload("grows", count=2, priority=9))
+    queues.wish("grows", {"main": 2})
+    assert not run(state, queues, 2.0).preempting
+    queues.forget(state, "late")
+    assert [one.counts["main"] for one in cycle(state, queues, 3.0).resized] == [2]
+
+
+def test_it_preempts_after_all_where_those_do_not_go():
+    state, queues = make_state(1, 2), make_queues(make_queue("q", 64, preemption=Preemption(within=Within.LOWER)))
+    submit(queues, make_workload("late"), make_workload("stays", created=1.0))
+    assert keys(run(state, queues)) == ["late", "stays"]
+    queues.evict("late")
+    submit(queues, make_workload("urgent", priority=9))
+    made = run(state, queues, 2.0)
+    assert not made.preempting
+    assert made.next_time == 62.0
+    assert [[victim.key for victim in one.victims] for one in run(state, queues, 62.0).preempting] == [["stays"]]
+
+
+def test_two_successors_keep_their_places_beside_each_other():
+    teams = Teams(large="b")
+    submit(teams.queues, make_workload("second", "a", HOSTS, created=0.5), now=teams.now)
+    teams.delete("g")
+    for number in range(HOSTS):
+        teams.queues.evict(f"a{number}")
+    assert keys(teams.decide(1.0)) == []
+    assert set(teams.queues.successors) == {"large", "second"}
+    for number in range(HOSTS):
+        teams.state.remove_pod(f"a{number}-0")
+        teams.queues.forget(teams.state, f"a{number}")
+        assert keys(teams.decide(1.0)) == (["second"] if number == HOSTS - 1 else [])
+
+
+def test_a_successor_that_is_withdrawn_keeps_nothing():
+    teams = Teams()
+    pods = teams.delete("g")
+    teams.decide(1.0)
+    teams.pod_gone(pods[0])
+    assert keys(teams.decide(1.0)) == []
+    teams.queues.forget(teams.state, "large")
+    assert keys(teams.decide(1.0)) == ["x0"]
+    assert "large" not in teams.queues.successors
+
+
+def test_who_need_not_borrow_has_its_turn_before_one_that_would_though_it_had_more_of_them():
+    """Else the borrower gets in first, and is evicted in the next cycle."""
+    teams = Teams()
+    teams.queues.lines["b"].take_turn()
+    for pod in teams.delete("g"):
+        teams.pod_gone(pod)  # all at once
+    made = teams.decide(1.0)
+    assert keys(made) == ["large"]
+    assert teams.queues.entries["x0"].phase is Phase.WAITING
+    assert orphan("g-0") not in teams.queues.quotas.held
