@@ -144,6 +144,8 @@ class Settings(BaseModel):
     """Those behind a workload that has waited for so long leave it the quota it needs, and its room where they can."""
     queue_hold_seconds: Annotated[float, Field(gt=0, le=31_536_000)] = 604_800.0
     """After so long they leave it the room in any case, though it stays idle until all of it is free."""
+    leaving_patience_seconds: Annotated[float, Field(ge=0, le=3600)] = 60.0
+    """What pods that end leave is kept for so long for the first workload that fits once all are gone; 0: not."""
     preemption_strategy: Literal["LeastPriority", "IncrementalMinimal"] = "LeastPriority"
     """Which victims are the least: those of least priority, or the fewest, as in the paper on FlexTopo."""
     preemption_alpha: Annotated[float, Field(ge=0, le=1)] = 0.5

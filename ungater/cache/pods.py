@@ -65,6 +65,7 @@ class PodEvents:
         """A pod that is there at a start, once its job is known."""
         self._charges.charge(pod)
         self._left_pods.pay(pod, self._entries.of_pod(pod))
+        self._charges.note_stop(pod)
         self._charges.note_arrival(pod)
         if (entry := self._entries.of_pod(pod)) is None:
             self._gated_orphans.note(pod)
@@ -101,6 +102,7 @@ class PodEvents:
         elif (old.metadata.deletion_timestamp, new.metadata.deletion_timestamp).count(None) == 1:
             self._left_pods.pay(new, entry)  # where nobody ends it, it is not waited for
             self._state.mark_terminating(event.key)
+        self._charges.note_stop(new)
         self._charges.note_arrival(new)
         if entry is None:
             self._gated_orphans.note(new)

@@ -21,6 +21,7 @@ def queue_rules(settings: "Settings") -> model.Rules:
         victims=victim_rules(settings),
         pods=settings.preempt_plain_pods,
         override=settings.reclaim_overrides_budgets,
+        leaving=settings.leaving_patience_seconds,
     )
 
 

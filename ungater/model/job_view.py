@@ -252,6 +252,11 @@ class JobView:
         return sum([one.full for one in self.pod_sets])
 
     @property
+    def ending(self) -> bool:
+        """Whether pods of it ended, and none is made in their place."""
+        return self.count < self.full
+
+    @property
     def alike(self) -> bool:
         """Whether all its pods are of one pod set, whatever they tell."""
         return len(self.pod_sets) == 1 and not self.kinds

@@ -127,6 +127,8 @@ class Admissions:
         if not self._core.live:
             promise_again(self._state, self._topologies, entry)
         elif before is not None:
+            if entry.job.ending:
+                self._queues.leaving.pod_ended(entry.key)
             self._queues.gave_back(self._state, before)
             self._core.queue_inadmissible(())
 
@@ -148,6 +150,7 @@ class Admissions:
             self._core.queue_inadmissible(())
         self.stand_down(victims)
         self._leave_pods(entry)
+        self._charges.note_left(entry)
 
     def release_and_requeue(self, entry: WorkloadEntry, until: float = 0.0) -> None:
         """Give back all that is held for the job; it waits again, not before ``until``."""

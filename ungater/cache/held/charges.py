@@ -138,9 +138,25 @@ class Charges:
         elif pod.metadata.deletion_timestamp is None and pod.spec.node_name and not finished(pod):
             self._queues.set_pod(outside(pod))
 
+    def note_stop(self, pod: objects.Pod) -> None:
+        """Have a bound pod count as leaving where it was told to stop, and somebody on its node ends it."""
+        node, stops = pod.spec.node_name, pod.metadata.deletion_timestamp is not None
+        if stops and node and not finished(pod) and not self._core.dead(node):
+            self._queues.leaving.pod_stops(objects.key(pod))
+
+    def note_left(self, entry: WorkloadEntry) -> None:
+        """Have the pods of a job that is over, or gone, count as leaving: who deletes owners deletes their pods.
+
+        The garbage collector tells them one by one, and the first may be gone before the last is told.
+        """
+        for pod in entry.pods.values():
+            if pod.spec.node_name and not finished(pod) and not self._core.dead(pod.spec.node_name):
+                self._queues.leaving.pod_stops(objects.key(pod))
+
     def give_back(self, pod: objects.Pod) -> None:
         """A pod takes nothing any more."""
         self._queues.unbind(objects.key(pod))
+        self._queues.leaving.pod_gone(objects.key(pod))
         self._queues.remove_pod(objects.key(pod))
         if pod.spec.node_name:
             self._state.cluster.devices.pod_ended(objects.key(pod))
