@@ -128,6 +128,7 @@ async def _wait(stage: Stage) -> None:
 
     await until(refused, "Job large-b waits for quota")
     await stage.explain("large-b")
+    waited = await _evictions(stage)
     say("\n$ kubectl delete job train-b", "bold")
     began = stage.clock.monotonic()
     await stage.client.delete(JOBS, "train-b", NAMESPACE, propagation="Background")
@@ -136,11 +137,14 @@ async def _wait(stage: Stage) -> None:
     seconds = stage.clock.monotonic() - began
     if not await _waits(stage, LARGE):
         raise Failure("a Job of team-a that would have to borrow got in before large-b")
+    if again := [name for name, since in (await _evictions(stage)).items() if since != waited[name]]:
+        raise Failure(f"{', '.join(again)} of team-a got the room that train-b left, and made room for large-b again")
     stage.jobs.extend(["large-b", *await _running(stage, SIMS)])
     await stage.explain("large-b")
     say(
-        f"large-b runs {seconds:.1f} s later, in rack {rack}. The Jobs of team-a came first, but they would have to "
-        "borrow: a team's own quota comes before that.",
+        f"large-b runs {seconds:.1f} s later, in rack {rack}, and nobody was evicted for it. The Jobs of team-a came "
+        "first, but they would have to borrow: a team's own quota comes before that, also while the pods of train-b "
+        "end one by one.",
         "green",
     )
 
@@ -170,6 +174,17 @@ async def _workloads(stage: Stage) -> dict[str, Workload]:
 
 def _preempted(workload: Workload) -> bool:
     return is_true(workload.status.conditions, "Preempted") and workload.status.admission is None
+
+
+async def _evictions(stage: Stage) -> dict[str, str]:
+    """By Job of team-a since when it is evicted; the same as before where it neither ran nor was evicted meanwhile."""
+    return {
+        name: next(
+            (one.last_transition_time or "" for one in found.status.conditions or () if one.type == "Evicted"), ""
+        )
+        for name, found in (await _workloads(stage)).items()
+        if name in SIMS
+    }
 
 
 async def _waits(stage: Stage, count: int) -> bool:
