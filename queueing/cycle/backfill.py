@@ -55,6 +55,7 @@ def renew(state: ClusterState, queues: Queues, shield: Shield) -> list[Entry]:
     """End the claims of those who do not wait any more, let the next ones claim, and close what became free.
 
     Returns those who have waited long and were not looked at since the start: before anybody else is, in their order.
+    `look_again` has them back.
     """
     unseen: list[Entry] = []
     now = shield.now
@@ -69,7 +70,6 @@ def renew(state: ClusterState, queues: Queues, shield: Shield) -> list[Entry]:
             continue
         if entry.group is not None and entry.group.refusal is None:
             unseen.append(entry)
-            heapq.heappush(queues.aging, (now + queues.rules.patience, key))
         else:
             with shield(key):
                 _enlist(state, queues, entry, now)
@@ -87,6 +87,11 @@ def renew(state: ClusterState, queues: Queues, shield: Shield) -> list[Entry]:
             with shield(claim.key):
                 close(state, queues, claim)
     return sorted(unseen, key=lambda entry: entry.order)
+
+
+def look_again(queues: Queues, entry: Entry, now: float, *, soon: bool) -> None:
+    """One was looked at, or is to be: in the next cycle where that is to be ``soon``."""
+    heapq.heappush(queues.aging, (now if soon else now + queues.rules.patience, entry.workload.key))
 
 
 def refused(state: ClusterState, queues: Queues, entry: Entry, shield: Shield) -> None:
@@ -234,18 +239,20 @@ def yielding(queues: Queues, entry: Entry) -> list[BackfillReservation]:
 def open_to_growth(queues: Queues, entry: Entry) -> list[BackfillReservation]:
     """The claims of which one that is admitted may take for more pods: as above, but of nobody who may evict it."""
     return [
-        claim for claim in yielding(queues, entry) if claim.order >= entry.order or not _may_take(queues, claim, entry)
+        claim
+        for claim in yielding(queues, entry)
+        if claim.order >= entry.order or not may_take(queues, claim.entry, entry)
     ]
 
 
-def _may_take(queues: Queues, claim: BackfillReservation, entry: Entry) -> bool:
-    """Whether its queue's rules may let a claimant evict one that is admitted."""
-    quotas, rules = queues.quotas, queues.quotas.queues[claim.entry.queue].preemption
-    if not claim.entry.workload.preempts:
+def may_take(queues: Queues, taker: Entry, entry: Entry) -> bool:
+    """Whether its queue's rules may let one that waits evict one that is admitted."""
+    quotas, rules = queues.quotas, queues.quotas.queues[taker.queue].preemption
+    if not taker.workload.preempts:
         return False
-    if claim.entry.queue == entry.queue:
+    if taker.queue == entry.queue:
         return rules.within is not Within.NEVER
-    return rules.reclaim is not Reclaim.NEVER and quotas.pool(claim.entry.queue) == quotas.pool(entry.queue)
+    return rules.reclaim is not Reclaim.NEVER and quotas.pool(taker.queue) == quotas.pool(entry.queue)
 
 
 @contextmanager

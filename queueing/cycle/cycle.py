@@ -17,7 +17,7 @@ from queueing.cycle import backfill, elastic, growth, successors
 from queueing.cycle.nominate import COUNTED, Fits, Preempts, Waits, nominate
 from queueing.cycle.nominated import awaited_claims, obstacle
 from queueing.cycle.shield import Failed, Shield
-from queueing.cycle.turns import Growers, Turns, head_of
+from queueing.cycle.turns import Growers, Turns, head_of, looks_since
 from queueing.model import asks_of
 from queueing.preemption.plan import Victim
 from queueing.queues.entry import AssumedAdmission, Entry, Phase, base_of, is_growth
@@ -129,23 +129,32 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
                 _made_room(state, queues, now, key, made)
     # 4. Claims: who has waited too long keeps the room and the quota it needs from those behind it. After a restart,
     #    who has is looked at before anybody else that waits.
-    unseen = backfill.renew(state, queues, shield)
+    unseen, by_turns = backfill.renew(state, queues, shield), limit // 2
+    by_rank = limit - by_turns
     # 5. Who fits once those are gone that leave by themselves keeps what is free of that already.
     with successors.keep_room(state, queues, shield):
         growers = Growers(state, queues, shield, limit)
         for entry in unseen:
-            if (group := entry.group) is not None and group.head == entry.order and _may_be_next(group):
+            group, searches = entry.group, queues.searches
+            may = group is not None and group.head == entry.order and _may_be_next(group)
+            backfill.look_again(queues, entry, now, soon=may and by_rank <= 0)
+            if group is not None and may and by_rank > 0:
                 _look_in_order(state, queues, shield, group, growers, made)
+                by_rank -= looks_since(queues, searches)
         # 6. Turns: one queue after the other, the first of each, until nobody is left or the limit is reached. Who is
         #    admitted and wants more pods gets them in its place among them, or nominates victims for them.
         turns = Turns(state, queues, shield)
-        for group in turns.first(limit):
+        for group in turns.first(by_rank, by_turns):
             _look_in_order(state, queues, shield, group, growers, made)
         # 7. Growth of those who come after all that were looked at, and before all that are still to be.
-        _grow_before(state, queues, shield, turns.left(), growers, made)
+        #    Half of these looks too go to those who were looked at longest ago, whoever comes before them.
+        later = turns.left()
+        _grow_before(state, queues, shield, later, growers, made)
+        _grow(state, queues, shield, growers.in_turn(later), made)
     # 8. Admissions help few: who looks at other pods, who may take back what somebody borrows now, and who waits until
     #    those that were just admitted may be victims.
-    queues.pending.move_events_to_active(set(chain.from_iterable(queues.took(one.grant) for one in made.admitted)))
+    granted = [one.grant for one in made.admitted]
+    queues.pending.move_events_to_active(dict.fromkeys(chain.from_iterable(map(queues.took, granted))))
     # 9. Whoever joined those who wait and was not looked at hears why.
     made.waiting.extend(_take_news(queues, limit))
     made.more = bool(growers) or any(line.next() is not None for line in queues.lines.values())
@@ -223,7 +232,11 @@ def _grow_before(  # noqa: PLR0917  (the parts of a cycle)
     made: Decisions,
 ) -> None:
     """Give those that come before the first of all these groups more pods, or nominate victims for them."""
-    for key in growers.before(groups):
+    _grow(state, queues, shield, growers.before(groups), made)
+
+
+def _grow(state: ClusterState, queues: Queues, shield: Shield, keys: Iterator[str], made: Decisions) -> None:
+    for key in keys:
         entry = queues.entries[key]
         with (
             shield(key),

@@ -134,13 +134,12 @@ def may_grow(queues: Queues, key: str) -> bool:
 
 
 def eager(queues: Queues) -> list[str]:
-    """Those who want more pods than they hold, where something was freed since they were refused; in their order."""
-    keys = [
+    """Those who want more pods than they hold, where something was freed since they were refused."""
+    return [
         key
         for key, (_, seen) in queues.growing.items()
         if may_grow(queues, key) and growth_of(key) not in queues.entries and queues.freed_so_far(key) != seen
     ]
-    return sorted(keys, key=lambda key: queues.entries[key].order)
 
 
 def wished(queues: Queues, key: str) -> dict[str, int]:
@@ -172,10 +171,9 @@ def grow(state: ClusterState, queues: Queues, key: str) -> list[Resized]:
     wish = wished(queues, key)
     found = resize(state, queues, key, wish)
     refusal = found if isinstance(found, Refusal) else found.refusal if found is not None else None
-    if refusal is None:
-        del queues.growing[key]
-    else:
-        queues.growing[key] = wish, queues.freed_so_far(key)
+    del queues.growing[key]
+    if refusal is not None:
+        queues.growing[key] = wish, queues.freed_so_far(key)  # at the end: the first was looked at longest ago
         queues.entries[key].refuse(refusal)
     return [found] if isinstance(found, Resized) else []
 

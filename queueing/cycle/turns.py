@@ -1,21 +1,25 @@
 """Whose turn it is in a cycle: among those who wait, and among those that are admitted and want more pods.
 
 Rules
-- Every queue with somebody to look at has one turn a round. Within a round: who does not borrow first, then priority,
-  then time; who would borrow comes with those of the next round. With fair sharing the least share (with what its first
-  wants) comes before rounds. A queue that had nobody joins at the present round: it neither catches up nor falls
-  behind.
+- Half of a cycle's looks go by rank, the other half to whoever has waited longest for a look, one namespace after the
+  other (`queueing.queues.rotation`): events that help wake all whom they may help, so those at the front may be worth a
+  look again in each cycle. Where one half is enough for all, rank alone decides.
+- By rank every queue with somebody to look at has one turn a round. Within a round: who does not borrow first, then
+  priority, then time; who would borrow comes with those of the next round. With fair sharing the least share (with what
+  its first wants) comes before rounds. A queue that had nobody joins at the present round: it neither catches up nor
+  falls behind.
 - Who wants more pods takes the place that it would have if it waited for them: in its own queue by priority, then time,
   and between queues as above. So it gets nothing that somebody before it could use in the same cycle: that one might
-  evict it for that, with all that it has.
+  evict it for that, with all that it has. So the other half of their looks is for those alone who lose nothing by it.
 """
 
 import heapq
 from collections.abc import Collection, Iterator
+from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Final
 
 from engine.cluster.state import ClusterState
-from queueing.cycle import elastic
+from queueing.cycle import backfill, elastic
 from queueing.cycle.shield import Shield
 from queueing.model import Rank
 from queueing.queues.pending import EquivalenceClass, PendingQueue
@@ -53,19 +57,27 @@ class Turns:
         if line.active:
             line.rest()
 
-    def first(self, limit: int) -> Iterator[EquivalenceClass]:
-        """The groups whose first is to be looked at, one after the other."""
-        left = limit
-        while self.heap and left > 0:
+    def first(self, by_rank: int, by_turns: int) -> Iterator[EquivalenceClass]:
+        """The groups whose first is to be looked at, one after the other; so many looks by each of both, about."""
+        while self.heap and by_rank > 0:
             line = self.queues.lines[heapq.heappop(self.heap)[-1]]
             group = line.next()
             if group is None:
                 continue
-            searches = self.queues.searches
-            self.queues.pending.serve(line)
+            searches = self._serve(line)
             yield group
-            left -= 1 + SEARCH * (self.queues.searches - searches)
+            by_rank -= looks_since(self.queues, searches)
             self.enter_queue(line)
+        rotation = self.queues.pending.in_turn()
+        while self.heap and by_turns > 0 and (group := next(rotation, None)) is not None:
+            searches = self._serve(group.line)
+            yield group
+            by_turns -= looks_since(self.queues, searches)
+
+    def _serve(self, line: PendingQueue) -> int:
+        """A queue has its turn; returns how many searches there were before."""
+        self.queues.pending.serve(line)
+        return self.queues.searches
 
     def left(self) -> list[EquivalenceClass]:
         """The first groups of the queues that had no turn any more."""
@@ -80,9 +92,10 @@ class Growers:
         self.state = state
         self.queues = queues
         self.shield = shield
-        self.limit = limit
+        self.by_turns = limit // 2
+        self.by_rank = limit - self.by_turns
         self.lines: dict[str, list[str]] = {}  # by queue, the first at the end
-        for key in reversed(elastic.eager(queues)):
+        for key in sorted(elastic.eager(queues), key=lambda key: queues.entries[key].order, reverse=True):
             self.lines.setdefault(queues.entries[key].queue, []).append(key)
 
     def __bool__(self) -> bool:
@@ -91,7 +104,7 @@ class Growers:
 
     def before(self, groups: Collection[EquivalenceClass]) -> Iterator[str]:
         """Those who come before the first of each of these groups, one after the other."""
-        while self.lines and self.limit > 0:
+        while self.lines and self.by_rank > 0:
             firsts = [first for queue in list(self.lines) if (first := self._first(queue)) is not None]
             before = [one for one in firsts if all(self._precedes(one, group) for group in groups)]
             if not before:
@@ -99,7 +112,36 @@ class Growers:
             _, queue = min(before)
             key, searches = self._pop(queue), self.queues.searches
             yield key
-            self.limit -= 1 + SEARCH * (self.queues.searches - searches)
+            self.by_rank -= looks_since(self.queues, searches)
+
+    def in_turn(self, groups: Collection[EquivalenceClass]) -> Iterator[str]:
+        """Those who were looked at longest ago, one of each namespace after the other.
+
+        Nobody whom the first of one of these groups may evict: it would lose all that it has for what it gets here.
+        """
+        left = {key for line in self.lines.values() for key in line}
+        namespaces: dict[str, list[str]] = {}
+        for key in self.queues.growing:
+            if key in left:
+                namespaces.setdefault(key.partition("/")[0], []).append(key)
+        for key in chain.from_iterable(zip_longest(*namespaces.values())):
+            if self.by_turns <= 0:
+                return
+            if key not in self.queues.growing or not elastic.may_grow(self.queues, key) or self._may_lose(key, groups):
+                continue
+            queue, searches = self.queues.entries[key].queue, self.queues.searches
+            self._remove(queue, key)
+            yield key
+            self.by_turns -= looks_since(self.queues, searches)
+
+    def _may_lose(self, key: str, groups: Collection[EquivalenceClass]) -> bool:
+        entry = self.queues.entries[key]
+        firsts = (self.queues.entries[head_of(group)] for group in groups)
+        return any(
+            backfill.may_take(self.queues, first, entry)
+            for first in firsts
+            if first.queue != entry.queue or first.order < entry.order
+        )
 
     def _first(self, queue: str) -> tuple[Rank, str] | None:
         """The rank of the first of those of a queue, and the queue; who is to go for somebody now grows no more."""
@@ -113,10 +155,14 @@ class Growers:
         return None
 
     def _pop(self, queue: str) -> str:
-        key = self.lines[queue].pop()
+        key = self.lines[queue][-1]
+        self._remove(queue, key)
+        return key
+
+    def _remove(self, queue: str, key: str) -> None:
+        self.lines[queue].remove(key)
         if not self.lines[queue]:
             del self.lines[queue]
-        return key
 
     def _precedes(self, first: tuple[Rank, str], group: EquivalenceClass) -> bool:
         (rank, queue), head = first, group.head
@@ -127,6 +173,11 @@ class Growers:
         with self.shield(head[2]):
             return rank < _rank(self.state, self.queues, group)
         return True  # that one is put off
+
+
+def looks_since(queues: Queues, searches: int) -> int:
+    """For how many looks one look counts, by how many searches there were before it."""
+    return 1 + SEARCH * (queues.searches - searches)
 
 
 def _rank(state: ClusterState, queues: Queues, group: EquivalenceClass) -> Rank:

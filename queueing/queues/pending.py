@@ -6,15 +6,19 @@ Rules
   ever looked at, and the group as a whole is parked until an event that could help it.
 - BestEffortFIFO: the first of the groups that are not parked is next. StrictFIFO: the very first one is next, and while
   it is parked nobody is; one that cannot be admitted whatever ends (``aside``) holds up nobody.
+- Beside that the groups of all lines take turns (`queueing.queues.rotation`): those of one namespace, and those of one
+  StrictFIFO line.
 """
 
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from engine.results import Refusal
 from queueing.model import Order
 from queueing.queues.flavor_assigner import FlavorAssignments
+from queueing.queues.rotation import Rotation
 
 GroupKey = tuple[int, bytes]  # (priority, shape)
 
@@ -78,9 +82,10 @@ class EquivalenceClass:
 class PendingQueue:
     """The groups of one cluster queue."""
 
-    def __init__(self, queue: str, *, strict: bool = False) -> None:
+    def __init__(self, queue: str, rotation: Rotation[EquivalenceClass], *, strict: bool = False) -> None:
         self.queue = queue
         self.strict = strict
+        self._rotation = rotation
         self.turn = 0  # grows with every turn; see `queueing.cycle.cycle`
         self.active = False
         self.groups: dict[GroupKey, EquivalenceClass] = {}
@@ -93,6 +98,8 @@ class PendingQueue:
     def follow(self, *, strict: bool) -> None:
         """Go by the rules of the queue as they are now."""
         self.strict = strict
+        for group in self.groups.values():
+            self._take_turns(group)
 
     def join(self, turn: int) -> None:
         """It takes part in the turns: at the present one, however long it did not."""
@@ -123,6 +130,7 @@ class PendingQueue:
         group.members.pop(key, None)
         if not group.members:
             self.groups.pop(group.key, None)
+            self._rotation.leave_party(group)
         elif not group.inadmissible:
             self._push(group)
 
@@ -139,6 +147,13 @@ class PendingQueue:
         if head is not None:
             self._pushed += 1
             heapq.heappush(self._ready, (head, self._pushed, group))
+            self._take_turns(group)
+
+    def _take_turns(self, group: EquivalenceClass) -> None:
+        """A group that is worth a look takes turns, with those of the namespace of its first, or of a strict line."""
+        if not group.inadmissible and (head := group.head) is not None:
+            namespace = head[2].partition("/")[0]
+            self._rotation.join_party(group, ("queue", self.queue) if self.strict else ("namespace", namespace))
 
     def next(self) -> EquivalenceClass | None:
         """The group whose head is to be looked at; it stays where it is."""
@@ -152,6 +167,21 @@ class PendingQueue:
                 return None
             return group
         return None
+
+    def chosen(self, group: EquivalenceClass) -> EquivalenceClass | None:
+        """Who is looked at if it is the turn of one of its groups.
+
+        Of a StrictFIFO line the one that holds up all behind it, else the next one before that: those that hold up
+        nobody may be woken over and over.
+        """
+        if not self.strict:
+            return group
+        found = self.next()
+        if found is None or not found.aside:
+            return found
+        holding = ((head, each) for each in self.groups.values() if not each.aside and (head := each.head) is not None)
+        _, first = min(holding, key=itemgetter(0), default=(None, found))
+        return found if first.inadmissible else first
 
     def _held_up(self, order: Order) -> bool:
         """Whether one that is parked comes before; only parked groups are looked at, and few are."""

@@ -13,6 +13,7 @@ from queueing.model import ClusterQueue, Quantities
 from queueing.queues.config import QueueConfig
 from queueing.queues.entry import Entry, Phase
 from queueing.queues.pending import EquivalenceClass, PendingQueue
+from queueing.queues.rotation import Rotation
 
 # What parked groups wait for: ("room", flavor), ("quota", pool, flavor, resource), ("claim", key of its claimant),
 # ("borrow", cohort), ("placed",), ("gone",), ("counted",): devices were counted further. A change of queues or
@@ -25,6 +26,7 @@ class PendingWorkloads:
 
     def __init__(self, config: QueueConfig, patience: float) -> None:
         self.lines: dict[str, PendingQueue] = {}
+        self._rotation: Rotation[EquivalenceClass] = Rotation()
         self.news: dict[str, None] = {}  # whom nobody has told yet why they wait
         self.aging: list[tuple[float, str]] = []  # heap: (when its patience ends, key)
         self.rooms: dict[str, int] = {}  # by flavor: grows when room there may have become free
@@ -32,7 +34,7 @@ class PendingWorkloads:
         self.turn = 0  # of the queue that was served last
         self._config = config
         self._patience = patience
-        self._inadmissible: dict[Event, set[EquivalenceClass]] = {}
+        self._inadmissible: dict[Event, dict[EquivalenceClass, None]] = {}  # in order, as they take turns in it
         self._later: list[tuple[float, str]] = []
 
     # -- who waits where --------------------------------------------------------------------------------------
@@ -41,7 +43,7 @@ class PendingWorkloads:
         """There is a line for a cluster queue."""
         line = self.lines.get(queue.name)
         if line is None:
-            self.lines[queue.name] = PendingQueue(queue.name, strict=queue.strict)
+            self.lines[queue.name] = PendingQueue(queue.name, self._rotation, strict=queue.strict)
         else:
             line.follow(strict=queue.strict)
 
@@ -49,6 +51,10 @@ class PendingWorkloads:
         """A queue has its turn."""
         self.turn = max(self.turn, line.turn)
         line.take_turn()
+
+    def in_turn(self) -> Iterator[EquivalenceClass]:
+        """The groups whose turn it is, whatever their place, one after the other."""
+        return self._rotation.in_turn(lambda group: group.line.chosen(group))
 
     def route(self, entry: Entry) -> None:
         """Have one wait in the line of its cluster queue, or note why it can wait in none."""
@@ -132,13 +138,14 @@ class PendingWorkloads:
         """Nobody looks at a group until one of the events comes."""
         self._forget_events(group)
         group.mark_inadmissible(tuple(waits), aside=aside)
+        self._rotation.leave_party(group)
         for event in group.waits:
-            self._inadmissible.setdefault(event, set()).add(group)
+            self._inadmissible.setdefault(event, {})[group] = None
 
     def _forget_events(self, group: EquivalenceClass) -> None:
         for event in group.end_waits():
             waiting = self._inadmissible.get(event)
             if waiting is not None:
-                waiting.discard(group)
+                waiting.pop(group, None)
                 if not waiting:
                     del self._inadmissible[event]

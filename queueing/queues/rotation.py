@@ -1,0 +1,55 @@
+"""Parties that take turns, and within each of them its members: everybody's turn comes, whatever others bring.
+
+Rules
+- A party has its turn after all others had theirs. Within a party one has its turn after those who joined before it.
+- So each is served in bounded time. However many members one party has, and however often they leave and join again,
+  they cost a member of another party one turn at a time.
+"""
+
+from collections.abc import Callable, Hashable, Iterator
+from typing import Generic, TypeVar
+
+Party = tuple[str, ...]
+Member = TypeVar("Member", bound=Hashable)
+
+
+class Rotation(Generic[Member]):
+    """See the module's rules."""
+
+    def __init__(self) -> None:
+        self._parties: dict[Party, dict[Member, None]] = {}  # both in the order of turns
+        self._party_of: dict[Member, Party] = {}
+
+    def join_party(self, member: Member, party: Party) -> None:
+        """One takes turns with this party; it keeps the turn that it has there."""
+        if self._party_of.get(member) != party:
+            self.leave_party(member)
+            self._party_of[member] = party
+            self._parties.setdefault(party, {})[member] = None
+
+    def leave_party(self, member: Member) -> None:
+        """One takes no turns."""
+        party = self._party_of.pop(member, None)
+        if party is None:
+            return
+        members = self._parties[party]
+        del members[member]
+        if not members:
+            del self._parties[party]
+
+    def in_turn(self, chosen: Callable[[Member], Member | None]) -> Iterator[Member]:
+        """Whose turn it is, one after the other, until there is nobody; each may leave or join meanwhile.
+
+        ``chosen``: who of a party has its turn, given the one whose turn it is; None: nobody.
+        """
+        idle: set[Party] = set()
+        while (party := next((each for each in self._parties if each not in idle), None)) is not None:
+            members = self._parties[party]
+            member = chosen(next(iter(members)))
+            if member is None:
+                idle.add(party)
+                continue
+            del members[member], self._parties[party]
+            members[member] = None
+            self._parties[party] = members
+            yield member
