@@ -55,11 +55,25 @@ FIELD_MANAGER = "topogate"
 FINALIZER = f"{GROUP}/in-use"
 
 
+_READ = (
+    *(*RANK_LABELS, JOB_SET_ROLE, JOB_SET_INDEX, NUMA_POLICY, NUMA_RESOURCES, GPU_LINK, TOPOLOGY_QOS, EVICT_BY),
+    *(PREEMPTIBLE, PREEMPTION_POLICY, NUMA_PLACEMENT_PREDICTED, NUMA_PLACEMENT_OBSERVED, ADMITTED_QUOTA, GPU_STATES),
+    *(XPU_INDEXES, COPY_OF, OWNER, HELD, MOVE_TO),
+)
+
+
 @dataclass(frozen=True)
 class Keys:
     """The keys that live under the configurable ``domain`` (default ``kueue.x-k8s.io``)."""
 
     domain: str = DEFAULT_DOMAIN
+
+    @cached_property
+    def read(self) -> frozenset[str]:
+        """All labels and annotations that decide anything here, whoever writes them."""
+        names = [name for name, one in vars(Keys).items() if isinstance(one, cached_property) and name != "read"]
+        found = [getattr(self, name) for name in names]
+        return frozenset([key for one in found for key in ((one,) if isinstance(one, str) else one)]).union(_READ)
 
     @cached_property
     def gate(self) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from kube import resources
 from kube.connection.answers import Page, decode
 from kube.connection.session import Session
-from kube.errors import Gone
+from kube.errors import AnswerTooLarge, Gone
 from kube.patches import IDEMPOTENT, PatchType, encode
 from kube.resources import Resource
 
@@ -28,6 +28,7 @@ else:
     T = TypeVar("T")
 
 PAGE = 500
+PAGE_BYTES = 8 * 1024 * 1024  # of a page that may be smaller; one of 500 pods has 5 MB
 Propagation = Literal["Background", "Foreground", "Orphan"]
 
 
@@ -89,24 +90,30 @@ class Client(Session):
         """The pages of a consistent list, each with whether it is the first one.
 
         Where the continue token expires on the way the list starts again, unpaged: a second first page comes, and
-        what came before it is void. The resourceVersion is left unset: the newest state, which API servers since 1.31
-        answer from their watch cache.
+        what came before it is void. Where objects are so large that a page has more than `PAGE_BYTES`, there are fewer
+        on it. The resourceVersion is left unset: the newest state, which API servers since 1.31 answer from their watch
+        cache.
         """
         params: dict[str, Any] = {"labelSelector": label_selector, "fieldSelector": field_selector, "limit": limit}
-        fresh = True
+        fresh, large = True, False
         while True:
+            most = PAGE_BYTES if params["limit"] > 1 else None
             try:
-                page = decode(
-                    Page, await self._send("GET", resource, namespace, params=params, timeout=timeout), resource
-                )
+                answer = await self._send("GET", resource, namespace, params=params, timeout=timeout, most=most)
+                page = decode(Page, answer, resource)
             except Gone:
                 if "continue" not in params:
                     raise
-                params["limit"], fresh = 0, True
+                params["limit"], fresh = limit if large else 0, True
                 del params["continue"]
+                continue
+            except AnswerTooLarge:
+                params["limit"], large = max(1, params["limit"] // 4), True
                 continue
             yield page, fresh
             fresh = False
+            if len(answer) < PAGE_BYTES // 4:
+                params["limit"] = min(limit, params["limit"] * 2)
             if not page.metadata.continue_:
                 return
             params["continue"] = page.metadata.continue_

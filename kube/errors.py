@@ -7,6 +7,7 @@
     ├── ConnectionFailed            no connection, or it broke; whether the server acted is not known
     ├── KubeTimeout                 no answer by the call's deadline; whether the server acted is not known
     ├── BadAnswer                   an answer or a watch event is not what was asked for
+    ├── AnswerTooLarge              an answer has more bytes than the caller takes
     ├── Fenced                      a write that was not sent: this process may not write (any more)
     ├── RetriesExhausted            an object kept changing under a read-modify-write
     └── ApiError                    the server answered, with a status >= 400
@@ -34,6 +35,10 @@ import msgspec
 
 class KubeError(Exception):
     """Base of all errors of this package."""
+
+
+class AnswerTooLarge(KubeError):
+    """The answer has more bytes than are taken."""
 
 
 class Fenced(KubeError):

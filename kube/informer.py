@@ -106,7 +106,7 @@ class Informer(Generic[T]):
         on_event: called for each change, synchronously and in order; it must not block.
         observe: told of lists, watches, failures and lag (``kube.watch.Signal``), for metrics.
         going: nothing is taken in while this is not set; by default one of its own, which `pause` clears.
-        options: of ``kube.watch.Feed``: ``inactivity`` and ``watch_seconds``, ``page``, ``clock``.
+        options: of ``kube.watch.Feed``: ``inactivity`` and ``watch_seconds``, ``page``, ``clock``, ``kept``.
     """
 
     def __init__(
@@ -211,6 +211,7 @@ class Informer(Generic[T]):
         if page.last:
             for key in [key for key in self._store if key not in self._listed]:
                 self._remove(key, None)
+                self._feed.forget(key)
             self._listed.clear()
             self._synced.set()
 

@@ -35,7 +35,10 @@ class OwnerReference(Struct, frozen=True):
 
 
 class ObjectMeta(Struct, frozen=True):
-    """Metadata; timestamps are RFC 3339 text as sent, empty names mean absent."""
+    """Metadata; timestamps are RFC 3339 text as sent, empty names mean absent.
+
+    ``cut``: only a part of the object is kept (`kube.kept`); nothing on the wire is called so.
+    """
 
     name: str = ""
     namespace: str = ""
@@ -49,6 +52,7 @@ class ObjectMeta(Struct, frozen=True):
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     finalizers: tuple[str, ...] = ()
+    cut: bool = False
 
 
 class Object(Struct, frozen=True):

@@ -40,6 +40,7 @@ from kube.errors import (
     Unauthorized,
     from_status,
 )
+from kube.kept import KeptParts
 from kube.objects import Object, key, version_of
 from kube.resources import Resource
 
@@ -153,6 +154,7 @@ class Feed(Generic[T]):
         watch_seconds: tuple[int, int] = WATCH_SECONDS,
         page: int = PAGE,
         clock: Clock = SYSTEM,
+        kept: KeptParts[T] | None = None,
     ) -> None:
         self.last_error: KubeError | None = None
         self.heard = 0.0  # when the server last said anything, in seconds since the epoch; 0: never yet
@@ -165,6 +167,7 @@ class Feed(Generic[T]):
         self._inactivity = inactivity
         self._watch_seconds = watch_seconds
         self._page = page
+        self._kept = kept
         self._decode = msgspec.json.Decoder(type).decode
         self._decode_event = msgspec.json.Decoder(WatchEvent[type]).decode  # type: ignore[valid-type]
         self._version = ""
@@ -252,6 +255,11 @@ class Feed(Generic[T]):
                 if changes := self._changes(batch):
                     yield Changed(changes, received)
 
+    def forget(self, name: str) -> None:
+        """An object is gone, by its key."""
+        if self._kept is not None:
+            self._kept.forget(name)
+
     def tell(self, signal: Signal, value: float) -> None:
         """Tell the observer; one that raises is logged."""
         if self._observe is None:
@@ -293,7 +301,7 @@ class Feed(Generic[T]):
             except UNREADABLE as error:
                 objects[self._pass_over(_decode_partial(raw, Object), error)] = None
             else:
-                objects[key(obj)] = obj
+                objects[key(obj)] = self._kept.as_kept(obj, len(bytes(raw))) if self._kept is not None else obj
         return objects
 
     def _changes(self, batch: list[bytes]) -> list[tuple[str, T | None, T | None]]:
@@ -306,9 +314,12 @@ class Feed(Generic[T]):
                 continue
             kind, obj = event.type, event.object
             if kind == "MODIFIED" or kind == "ADDED":  # noqa: PLR1714 -- hot, and faster than a container
+                if self._kept is not None:
+                    obj = self._kept.as_kept(obj, len(line))
                 changes.append((key(obj), obj, None))
             elif kind == "DELETED":
-                changes.append((key(obj), None, obj))
+                changes.append((name := key(obj), None, obj))
+                self.forget(name)
             elif kind == "ERROR":
                 raise self._error(line)
             self._version = obj.metadata.resource_version or self._version
@@ -325,6 +336,7 @@ class Feed(Generic[T]):
         name = self._pass_over(event.object, error)
         if event.type == "DELETED":
             changes.append((name, None, None))
+            self.forget(name)
 
     def _pass_over(self, obj: Object, error: Exception) -> str:
         name = key(obj)

@@ -14,6 +14,7 @@ from crds.constants import Keys
 from kube.budgets import PodDisruptionBudget
 from kube.client import Client
 from kube.informer import Event, Informer
+from kube.kept import KeptParts
 from kube.objects import (
     Job,
     LimitRange,
@@ -71,6 +72,7 @@ from kube.watch import Observe
 from ungater.cache.cache import Cache
 from ungater.cache.pdb import BudgetWatch
 from ungater.cache.stores import Stores
+from ungater.jobs.leaderworkerset import LABELS as LEADER_SET_LABELS
 from ungater.jobs.leaderworkerset import NAME as LEADER_SET_NAME
 from ungater.jobs.pod_group import owner_key
 from ungater.model.job_view import JOB, JOB_API, JOB_SET, JOB_SET_API
@@ -98,11 +100,16 @@ class Informers:
     """One informer for each kind. Those of ``optional`` are of kinds that a cluster may not serve."""
 
     def __init__(self, client: Client, keys: Keys, clock: Clock, observe: Observe | None = None) -> None:
+        read = keys.read | LEADER_SET_LABELS
+
         def watch(resource: Resource, kind: Any, **options: Any) -> Any:
-            return Informer(client, resource, kind, observe=observe, clock=clock, **options)
+            kept: KeptParts[Any] | None = (
+                None if resource is WORKLOADS else KeptParts(resource.kind, read)
+            )  # ours: whole
+            return Informer(client, resource, kind, observe=observe, clock=clock, kept=kept, **options)
 
         def optional(resource: Resource, kind: Any, **options: Any) -> Any:
-            return OptionalInformer(self.discovery, resource, kind, observe=observe, clock=clock, **options)
+            return OptionalInformer(self.discovery, resource, kind, observe=observe, clock=clock, read=read, **options)
 
         self.discovery = Discovery(client, clock)
         self.nodes: Informer[Node] = watch(NODES, Node)

@@ -5,7 +5,7 @@ NodeResourceTopology is there only where somebody installed its CRD, and that ma
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Generic, NamedTuple, TypeVar
 
@@ -16,6 +16,7 @@ from clock import Clock
 from kube.client import Client
 from kube.errors import Forbidden, KubeError, KubeTimeout, NotFound
 from kube.informer import Event, EventKind, Informer, under_way
+from kube.kept import KeptParts
 from kube.objects import Object
 from kube.resources import Resource
 from kube.watch import Observe
@@ -117,7 +118,8 @@ class OptionalInformer(Generic[T]):
 
     ``older``: other versions of the resource, for servers that do not have it; the first one that is served is watched.
     ``asks``: look first whether it may be listed, and go on without it where that is forbidden. ``label_selector``:
-    only objects with these labels. ``first_seconds``: how long `first` waits for the first list.
+    only objects with these labels. ``first_seconds``: how long `first` waits for the first list. ``read``: as of
+    `kube.kept.KeptParts`; None: all of each object is kept, as no tenant writes them.
     """
 
     def __init__(
@@ -134,8 +136,10 @@ class OptionalInformer(Generic[T]):
         first_seconds: float = FIRST_SECONDS,
         asks: bool = False,
         observe: Observe | None = None,
+        read: Collection[str] | None = None,
     ) -> None:
         self._discovery = discovery
+        self._read = read
         self._client = discovery.client
         self._clock = clock
         self._versions = (resource, *older)
@@ -264,6 +268,7 @@ class OptionalInformer(Generic[T]):
                 observe=self._observe,
                 going=self._going,
                 clock=self._clock,
+                kept=KeptParts(there.kind, self._read) if self._read is not None else None,
             )
             self._task = asyncio.create_task(self._informer.run())
 

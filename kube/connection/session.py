@@ -120,6 +120,7 @@ class Session:
         content_type: str = JSON,
         idempotent: bool | None = None,
         timeout: float | None = None,
+        most: int | None = None,
     ) -> bytes:
         with self._behind_fence(method):
             return await self.transport.send(
@@ -131,6 +132,7 @@ class Session:
                 timeout=self.timeout if timeout is None else timeout,
                 idempotent=idempotent,
                 what=partial(resource.describe, namespace, name, subresource),
+                most=most,
             )
 
     def _behind_fence(self, method: str) -> AbstractContextManager[object]:

@@ -25,6 +25,7 @@ from yarl import URL
 from clock import SYSTEM, Clock
 from kube.connection.config import Connection
 from kube.errors import (
+    AnswerTooLarge,
     ApiError,
     ConnectionFailed,
     Fenced,
@@ -144,6 +145,7 @@ class Transport:
         timeout: float = TIMEOUT_SECONDS,  # noqa: ASYNC109 -- it becomes an error that says what was called
         idempotent: bool | None = None,
         what: Callable[[], str] | None = None,
+        most: int | None = None,
     ) -> bytes:
         """Send a call, return the body of its answer.
 
@@ -156,8 +158,10 @@ class Transport:
             timeout: seconds for all of it.
             idempotent: whether it may be sent again when it is not known if the server acted; by default by method.
             what: names the object, for errors; by default they show the path.
+            most: bytes of the answer that are taken; None: any number.
 
         Raises:
+            AnswerTooLarge: it has more.
             ApiError: the server refused.
             ConnectionFailed: no connection, or it broke.
             KubeTimeout: no answer by the deadline.
@@ -168,7 +172,7 @@ class Transport:
         name = what or (lambda: path)
         try:
             async with asyncio.timeout(timeout):
-                return await self._attempts(method, url, body, content_type, again, deadline, name)
+                return await self._attempts(method, url, body, content_type, again, deadline, name, most)
         except TimeoutError as error:
             self._tell(method, 0)
             raise KubeTimeout(f"{method} {name()}: no answer within {timeout:g} s") from error
@@ -182,12 +186,13 @@ class Transport:
         again: bool,
         deadline: float,
         name: Callable[[], str],
+        most: int | None,
     ) -> bytes:
         refreshed = False
         for attempt in range(MAX_RETRIES + 1):
             failure: ApiError | ConnectionFailed
             try:
-                status, headers, answer = await self._once(method, url, body, content_type)
+                status, headers, answer = await self._once(method, url, body, content_type, most)
             except (aiohttp.ClientError, OSError) as error:
                 self._tell(method, 0)
                 failure = ConnectionFailed(f"{method} {name()}: {_explain(error)}")
@@ -210,12 +215,12 @@ class Transport:
         raise AssertionError("the last attempt returns or raises")
 
     async def _once(
-        self, method: str, url: URL, body: bytes | None, content_type: str
+        self, method: str, url: URL, body: bytes | None, content_type: str, most: int | None
     ) -> tuple[int, Mapping[str, str], bytes]:
         headers = await self._headers_for(content_type if body is not None else None)
         async with self._session.request(method, url, data=body, headers=headers, **self._options) as response:
             self.date = response.headers.get("Date", "")
-            return response.status, response.headers, await response.read()
+            return response.status, response.headers, await _read(response, most)
 
     async def _headers_for(self, content_type: str | None) -> CIMultiDict[str]:
         authorization = self._credentials.current()
@@ -282,6 +287,19 @@ def _pause(failure: ApiError | ConnectionFailed, attempt: int, again: bool) -> f
         return None
     asked = failure.retry_after or 0.0 if isinstance(failure, ServerError) else 0.0
     return max(asked, backoff(attempt))
+
+
+async def _read(response: aiohttp.ClientResponse, most: int | None) -> bytes:
+    if most is None:
+        return await response.read()
+    parts, size = [], 0
+    while part := await response.content.readany():
+        parts.append(part)
+        size += len(part)
+        if size > most:
+            response.close()  # with its connection: the rest would have to be read else
+            raise AnswerTooLarge(f"{response.method} {response.url.path}: an answer of over {most} bytes")
+    return b"".join(parts)
 
 
 def _explain(error: Exception) -> str:

@@ -115,7 +115,8 @@ def reach_of(storage: Storage, namespace: str, name: str, available: Available |
     if not bound_to:
         selected = (claim.metadata.annotations or {}).get(SELECTED_NODE, "")
         available = available or Available(storage.available)
-        return _unbound(storage, available, claim.spec, claim.storage_class, key, selected=selected, alone=alone)
+        wish = claim.spec if not claim.metadata.cut else None
+        return _unbound(storage, available, wish, claim.storage_class, key, selected=selected, alone=alone)
     volume = storage.volume(bound_to)
     if volume is None or claim.status.phase == "Lost":
         return NotReady(f'persistentvolumeclaim "{name}" is bound to non-existent persistentvolume "{bound_to}"')
@@ -177,13 +178,14 @@ def _bound(volume: PersistentVolume, *, alone: bool) -> Reach | NotReady:
 def _unbound(
     storage: Storage,
     available: Available,
-    spec: ClaimSpec,
+    spec: ClaimSpec | None,
     class_name: str,
     key: str,
     *,
     selected: str = "",
     alone: bool = False,
 ) -> Reach | NotReady:
+    """``spec``: None where only a part of it is kept (`kube.kept`)."""
     name = key.partition("/")[2]
     claim = f'persistentvolumeclaim "{name}"' if name else "the claim of an ephemeral volume"
     found = storage.storage_class(class_name) if class_name else None
@@ -196,7 +198,7 @@ def _unbound(
     if selected:
         only = Requirement(key="metadata.name", operator="In", values=(selected,))
         return Reach(((NodeTerm(fields=(only,)),),), limit, alone)
-    if too_selective(spec):
+    if spec is None or too_selective(spec):
         return NotReady(f"{claim} is not bound, and it selects volumes by more than is taken into account")
     try:
         terms = available.nodes(found, spec, key)

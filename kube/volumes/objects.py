@@ -37,6 +37,7 @@ def trimmed(
         owner_references=references,
         creation_timestamp=meta.creation_timestamp,
         deletion_timestamp=meta.deletion_timestamp,
+        cut=meta.cut,
     )
 
 
@@ -57,6 +58,8 @@ class PersistentVolumeClaim(Object, frozen=True):
         msgspec.structs.force_setattr(
             self, "metadata", trimmed(self.metadata, (BIND_COMPLETED, SELECTED_NODE, OLD_CLASS), references=controlling)
         )
+        if self.spec.volume_name and self.spec.selector is not None:  # it selects nothing any more
+            msgspec.structs.force_setattr(self, "spec", msgspec.structs.replace(self.spec, selector=None))
 
     @property
     def storage_class(self) -> str:

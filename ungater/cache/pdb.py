@@ -7,18 +7,18 @@ Rules
 - Nothing is looked at where a namespace has no budget. Else a pod is compared with all budgets of its namespace when it
   or its labels are new, and with one when that budget's selector changed.
 - Of a namespace `MOST_BUDGETS` budgets are compared, with `MOST_TERMS` keys and values together. Where there are more,
-  all its pods are taken for such as nobody can evict.
+  or one is kept in part (`kube.kept`), all its pods are taken for such as nobody can evict: the Eviction API, which
+  reads budgets of any length, may refuse each of them.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
-from engine.model import Requirement
 from kube.budgets import PodDisruptionBudget
 from kube.informer import Event
-from kube.objects import Pod
+from kube.objects import LabelSelector, Pod
 from kube.pods import convert
 from queueing.queues.pdb import Takes
 from ungater.cache.cache import Cache
@@ -29,7 +29,8 @@ TWICE = "(two budgets of one pod)"  # no legal name; nothing is ever allowed of 
 MOST_BUDGETS = 128
 MOST_TERMS = 1024
 
-Selector = tuple[Requirement, ...] | None
+Selector = LabelSelector | None
+_ALL = LabelSelector()
 Counted = tuple[Mapping[str, str], set[str]]  # the labels of a pod, and the budgets that select it
 
 
@@ -44,11 +45,11 @@ class _Matcher:
     terms: int
 
     @classmethod
-    def of(cls, selector: Sequence[Requirement]) -> Self:
+    def of(cls, selector: LabelSelector) -> Self:
         needs: set[str] = set()
         allowed: dict[str, frozenset[str]] = {}
         forbidden: dict[str, frozenset[str] | None] = {}
-        for one in selector:
+        for one in convert.label_selector(selector) or ():
             values = frozenset(one.values)
             match one.operator:
                 case "NotIn":
@@ -82,17 +83,21 @@ class _Namespace:
 
     selectors: dict[str, Selector] = field(default_factory=dict)
     matchers: dict[str, _Matcher] = field(default_factory=dict)  # of those that are compared
-    waiting: dict[str, _Matcher] = field(default_factory=dict)  # of those that are too many
+    waiting: dict[str, LabelSelector | None] = field(default_factory=dict)  # too many, or (None) kept in part
     changed: dict[str, None] = field(default_factory=dict)
     terms: int = 0  # of those that are compared
 
-    def set(self, budget: str, selector: Selector) -> None:
-        """A budget came, or selects others now."""
+    def set(self, budget: str, selector: Selector, *, cut: bool) -> None:
+        """A budget came, or selects others now; ``cut``: nobody knows whom."""
         self._drop(budget)
         self.selectors[budget] = selector
-        if selector is not None:
-            self.waiting[budget] = _Matcher.of(selector)
+        if cut or selector is not None:
+            self.waiting[budget] = None if cut else selector
         self._fill()
+
+    def is_cut(self, budget: str) -> bool:
+        """Whether nobody knows whom a budget selects."""
+        return self.waiting.get(budget, _ALL) is None
 
     def forget(self, budget: str) -> None:
         """A budget is gone."""
@@ -108,12 +113,12 @@ class _Namespace:
 
     def _fill(self) -> None:
         while self.waiting and len(self.matchers) < MOST_BUDGETS:
-            budget, matcher = next(iter(self.waiting.items()))
-            if self.terms + matcher.terms > MOST_TERMS:
+            budget, selector = next(iter(self.waiting.items()))
+            if selector is None or self.terms + (terms := _terms(selector)) > MOST_TERMS:
                 return
             del self.waiting[budget]
-            self.terms += matcher.terms
-            self.matchers[budget] = matcher
+            self.terms += terms
+            self.matchers[budget] = _Matcher.of(selector)
             self.changed[budget] = None
 
 
@@ -138,9 +143,10 @@ class BudgetWatch:
             budgets.forget(event.key)
             helped = True
         else:
-            selector = convert.label_selector(event.new.spec.selector)
-            if event.key not in namespace.selectors or namespace.selectors[event.key] != selector:
-                namespace.set(event.key, selector)
+            selector, cut = event.new.spec.selector, event.new.metadata.cut
+            known = event.key in namespace.selectors and namespace.selectors[event.key] == selector
+            if not known or cut != namespace.is_cut(event.key):
+                namespace.set(event.key, selector, cut=cut)
             helped = budgets.allow(event.key, event.new.allowed)
         if new or not namespace.selectors or bool(namespace.waiting) != unclear:
             self._turned.add(name)
@@ -233,8 +239,9 @@ class BudgetWatch:
             self._cache.queue_inadmissible()
 
 
-def _terms(selector: Sequence[Requirement]) -> int:
-    return sum(1 + len(one.values) for one in selector)
+def _terms(selector: LabelSelector) -> int:
+    needs = selector.match_expressions or ()
+    return 2 * len(selector.match_labels or ()) + sum(1 + len(one.values or ()) for one in needs)
 
 
 def _counts(pod: Pod) -> bool:

@@ -19,7 +19,7 @@ from crds.request import (
     wishes_of,
 )
 from engine.reasons import Reason
-from kube.objects import Condition, Job, PodTemplate, condition, version_of
+from kube.objects import Condition, Job, ObjectMeta, PodTemplate, condition, version_of
 from kube.pods.requests import pod_requests
 from kube.pods.templates import template_of
 from ungater.model.conditions import moment
@@ -35,8 +35,9 @@ MOST_POD_SETS = 8  # of a Workload
 def owner_of(job: Job, keys: Keys, before: JobView | None = None) -> JobView:
     """The neutral view of a Job. ``before``: the view of an earlier version, so that its template is not read again."""
     raw = bytes(job.spec.template)
-    template = before.pod_sets[0].template if before and before.pod_sets[0].raw == raw else template_of(job)
     meta = job.metadata
+    same = before is not None and before.pod_sets[0].raw == raw
+    template = before.pod_sets[0].template if before is not None and same else as_kept(template_of(job), meta, keys)
     wrong: RequestError | None = None
     request: ParsedRequest | None = None
     wishes: Mapping[str, str] = {}
@@ -145,6 +146,13 @@ def one_queue(labels: Iterable[Mapping[str, str]], keys: Keys) -> RequestError |
     field = f"metadata.labels[{keys.queue_name}]"
     text = f"{field}: the pods of one workload name queues {' and '.join(names)}: give them one"
     return RequestError(Reason.INVALID_REQUEST, field, names[1], text)
+
+
+def as_kept(template: PodTemplate, meta: ObjectMeta, keys: Keys) -> PodTemplate:
+    """A template of ours of an object that is kept in part is known as such a one: nothing is placed by it."""
+    if not meta.cut or not (is_gated(template, keys.gate) or keys.queue_name in (meta.labels or {})):
+        return template
+    return msgspec.structs.replace(template, metadata=msgspec.structs.replace(template.metadata, cut=True))
 
 
 def readable(template: PodTemplate, field: str) -> tuple[PodTemplate, RequestError | None]:

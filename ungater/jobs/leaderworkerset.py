@@ -33,6 +33,7 @@ KIND, API_VERSION = "LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1"
 PREFIX = ":lws/"  # as `GROUPS`, no id of another owner begins so
 NAME, GROUP = "leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/group-index"
 REVISION = "leaderworkerset.sigs.k8s.io/template-revision-hash"
+LABELS = frozenset({NAME, GROUP, REVISION, GROUP_KEY})  # that are read of its pods
 LEADER, WORKERS = "leader", "workers"
 RevisionOf = Callable[[str, str], ControllerRevision | None]  # by ``namespace/name`` of the set, and hash
 _decode = msgspec.json.Decoder(PodTemplate).decode

@@ -392,7 +392,7 @@ def _template(
     spec = msgspec.structs.replace(pod.spec, node_name="", scheduling_gates=None, volumes=None)  # those differ
     if not is_gated(pod, keys.gate):
         spec = msgspec.structs.replace(spec, node_selector=None, affinity=_anywhere(spec.affinity))
-    template = PodTemplate(metadata=ObjectMeta(labels=meta.labels, annotations=annotations), spec=spec)
+    template = PodTemplate(metadata=ObjectMeta(labels=meta.labels, annotations=annotations, cut=meta.cut), spec=spec)
     if before is not None and before.template == template:
         return before.template, before.raw
     return template, msgspec.json.encode(template)

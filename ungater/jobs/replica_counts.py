@@ -85,7 +85,7 @@ class ReplicaCounts:
 
     @classmethod
     def _of_kinds(cls, one: Replicated, kind: str, api_version: str, keys: Keys) -> "ReplicaCounts | None":
-        read = replicas_of(one, api_version)
+        read = replicas_of(one, api_version) if not one.metadata.cut else None
         rule = next((rule for rule in RULES if rule.group == api_version.partition("/")[0]), None)
         if read is None or rule is None:
             return None

@@ -15,6 +15,7 @@ from crds.names import owner_digest
 from crds.request import WISHES, NumaWish, ParsedRequest, RequestError, parse_wish
 from engine.kubelet.machine import PodShape
 from engine.reasons import Reason
+from kube.kept import CUT
 from kube.objects import (
     Container,
     GroupTerms,
@@ -107,7 +108,12 @@ class PodSetView:
 
     @cached_property
     def excess(self) -> RequestError | None:
-        """Which limit its template does not keep (`kube.pods.limits`): it would cost all others more than its share."""
+        """Which limit its template does not keep (`kube.pods.limits`): it would cost all others more than its share.
+
+        What is kept in part (`kube.kept`) is no better known.
+        """
+        if self.template.metadata.cut:
+            return RequestError(Reason.TOO_LARGE, "metadata", "", f"only a part of it is kept: {CUT}")
         found = next(over_limits(self.template, f"podSets[{self.name}].template."), None)
         if found is None:
             return None

@@ -171,6 +171,14 @@ class Answer:
     async def read(self) -> bytes:
         return self._body
 
+    @property
+    def content(self) -> Self:
+        return self
+
+    async def readany(self) -> bytes:
+        body, self._body = self._body, b""
+        return body
+
 
 class Stream:
     """One watch, as aiohttp's context manager and as the reader of its content."""

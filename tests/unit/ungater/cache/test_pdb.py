@@ -234,7 +234,7 @@ REQUIREMENTS = [
 
 def test_a_selector_selects_as_kubernetes_has_it():
     for some in (*itertools.combinations(REQUIREMENTS, 1), *itertools.combinations(REQUIREMENTS, 3), ()):
-        matcher = pdb._Matcher.of(some)
+        matcher = pdb._Matcher.of(LabelSelector(match_expressions=some))
         for job, tier in itertools.product((None, "one", "two", "four"), repeat=2):
             labels = {key: value for key, value in (("job", job), ("tier", tier)) if value is not None}
             assert matcher.selects(labels) == selects(some, labels), (some, labels)
