@@ -35,6 +35,7 @@ ORDINAL = "apps.kubernetes.io/pod-index"
 POD_INDEX = "kueue.x-k8s.io/pod-group-pod-index"
 TOTAL = "kueue.x-k8s.io/pod-group-total-count"
 RANK = "batch.kubernetes.io/job-completion-index"
+ENDS = "simulated/ends"  # on pods of a group each of which ends by itself
 UNKNOWN = "MadeUp"  # a kind that no API has
 RUNNING = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
 
@@ -89,7 +90,10 @@ class Cluster:
             return False
         status = dict(job.get("status") or {})
         pods = [pod for pod in self.server.all("pods") if parent_of(pod) == uid]
-        done = [pod for pod in pods if TRACKING in pod["metadata"].get("finalizers", ()) and _counts(pod)]
+        failed_only = spec.get("podReplacementPolicy") == "Failed"
+        counted = ended if failed_only else _counts
+        done = [pod for pod in pods if TRACKING in pod["metadata"].get("finalizers", ()) and counted(pod)]
+        leaving = [pod for pod in pods if failed_only and not ended(pod) and pod["metadata"].get("deletionTimestamp")]
         live = [pod for pod in pods if not ended(pod) and not pod["metadata"].get("deletionTimestamp")]
         indexed = spec.get("completionMode") == "Indexed"
         if done:
@@ -123,7 +127,8 @@ class Cluster:
         excess = live[wanted:] if not indexed else _not_needed(live, spec["completions"])
         if self._remove(excess):
             return True
-        if len(live) < wanted and self._make_pod(job, live, status, indexed=indexed):
+        there = live + leaving
+        if len(there) < wanted and self._make_pod(job, there, status, indexed=indexed):
             return True
         return self._set_status(job, self._counted(status, pods))
 
@@ -168,9 +173,10 @@ class Cluster:
         return True
 
     def _counted(self, status: Json, pods: list[Json]) -> Json:
-        live = [pod for pod in pods if not ended(pod) and not pod["metadata"].get("deletionTimestamp")]
+        there = [pod for pod in pods if not ended(pod)]
+        live = [pod for pod in there if not pod["metadata"].get("deletionTimestamp")]
         ready = sum(pod["status"]["phase"] == "Running" for pod in live)
-        return {**status, "active": len(live), "ready": ready}
+        return {**status, "active": len(live), "ready": ready, "terminating": len(there) - len(live)}
 
     def _set_status(self, job: Json, status: Json) -> bool:
         job = self.server.get("jobs", job["metadata"]["name"], job["metadata"]["namespace"])
@@ -190,14 +196,21 @@ class Cluster:
         return self._leaders.step(all_end=self.everything_ends)
 
     def _set(self, owner: Json) -> bool:
-        """podManagementPolicy Parallel: pods that are missing are made, and those that ended made again."""
+        """podManagementPolicy Parallel: pods that are missing are made, and those that ended made again.
+
+        Of a pod group whose pods end by themselves, those that failed.
+        """
         pods = {pod["metadata"]["name"]: pod for pod in self.pods_of(owner["metadata"]["uid"])}
         names = [f"{owner['metadata']['name']}-{ordinal}" for ordinal in range(owner["spec"]["replicas"])]
-        if self.everything_ends and any(pod["status"] == RUNNING for pod in pods.values()):
+        ends = bool(owner["spec"].get("ends"))
+        if self.everything_ends and not ends and any(pod["status"] == RUNNING for pod in pods.values()):
             self.server.delete(owner, "user")
             return True
+        if ends and self._count_succeeded(owner, list(pods.values())):
+            return True
         there = [pod for pod in pods.values() if not pod["metadata"].get("deletionTimestamp")]
-        unwanted = [pod for pod in there if ended(pod) or pod["metadata"]["name"] not in names]
+        again = {"Failed"} if ends else {"Failed", "Succeeded"}
+        unwanted = [pod for pod in there if pod["status"]["phase"] in again or pod["metadata"]["name"] not in names]
         if unwanted:
             self.server.delete(self.rng.choice(unwanted), "set controller")
             return True
@@ -205,6 +218,17 @@ class Cluster:
         if missing:
             return self._make_replica(owner, missing[0])
         return not is_group(owner) and self._roll(owner, there)
+
+    def _count_succeeded(self, owner: Json, pods: list[Json]) -> bool:
+        """Note how many pods of a group are done; True where that changed."""
+        done = sum(pod["status"]["phase"] == "Succeeded" for pod in pods)
+        status = {**(owner.get("status") or {}), "succeeded": done}
+        if done >= owner["spec"]["replicas"]:
+            status = self.server.with_condition(status, "Complete", "True")
+        if over(owner) or status == owner.get("status", {"succeeded": 0}):
+            return False
+        self.server.store(owner, {**owner, "status": status}, "user")
+        return True
 
     def _roll(self, owner: Json, pods: list[Json]) -> bool:
         """A rolling update: from the highest ordinal down, pods of an older template go; each waits for the last."""
@@ -224,6 +248,7 @@ class Cluster:
         if is_group(owner):
             labels = {**template["metadata"]["labels"], GROUP: meta["name"], POD_INDEX: ordinal}
             annotations, references = {**annotations, TOTAL: str(owner["spec"]["replicas"])}, []
+            annotations |= {ENDS: "yes"} if owner["spec"].get("ends") else {}
         pod = {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -309,7 +334,7 @@ class Cluster:
         if node is None:
             if meta.get("deletionGracePeriodSeconds") == 0 and meta.get("deletionTimestamp"):
                 return False
-            self._end(pod, "Failed")  # the pod garbage collector
+            self._end(pod, phase if ended(pod) else "Failed")  # the pod garbage collector
             return True
         if not ready(node):
             return False
@@ -323,7 +348,7 @@ class Cluster:
         if phase == "Pending":
             self.server.store(pod, {**pod, "status": RUNNING}, "kubelet", "status")
             return True
-        runs_on = {ORDINAL, POD_INDEX, WORKER_INDEX} & meta.get("labels", {}).keys()
+        runs_on = {ORDINAL, POD_INDEX, WORKER_INDEX} & meta.get("labels", {}).keys() and ENDS not in meta["annotations"]
         all_end = self.everything_ends and not runs_on
         ends = owner_of(pod) and (all_end or owner_of(pod) in self.finishing)
         if phase == "Running" and ends and (all_end or self.rng.random() < 0.05):
@@ -346,7 +371,21 @@ class Cluster:
         uid = owner_of(obj)
         return [uid] if obj["kind"] == "Pod" and uid.startswith(f"group-{NAMESPACE}/") else []
 
+    def _fail_unscheduled(self) -> bool:
+        """A pod that is deleted and is on no node never ends by itself: the pod garbage collector says that it failed.
+
+        So `podReplacementPolicy: Failed` does not wait for it for ever.
+        """
+        for pod in self.server.all("pods"):
+            meta = pod["metadata"]
+            if meta.get("deletionTimestamp") and not pod["spec"].get("nodeName") and not ended(pod):
+                self.server.store(pod, {**pod, "status": {"phase": "Failed"}}, "pod garbage collector", "status")
+                return True
+        return False
+
     def _collect(self) -> bool:
+        if self._fail_unscheduled():
+            return True
         leaving = {
             job["metadata"]["uid"]: job
             for job in self.server.all("jobs")

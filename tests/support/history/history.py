@@ -19,6 +19,7 @@ from support.history import loop as loops
 from support.history.actors import Cluster
 from support.history.filters import HiddenFilter
 from support.history.judge import Judge
+from support.history.needless import judged_plans
 from support.history.server import (
     HOSTILE,
     NAMESPACE,
@@ -146,7 +147,7 @@ class History:
             self.users.saw(key, who),
         )
         try:
-            with fewer_tasks():
+            with fewer_tasks(), judged_plans(self.judge.wrong.append):
                 asyncio.set_event_loop(self.loop)
                 self.loop.run_until_complete(self._live())
         except RuntimeError as error:

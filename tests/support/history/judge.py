@@ -591,7 +591,7 @@ def _wanted(job: Json) -> int:
     """Pods of a Job or a set at once, of a JobSet's Job template too."""
     status, spec = job.get("status") or {}, job["spec"]
     if "replicas" in spec:
-        return spec["replicas"]
+        return 0 if over(job) else max(0, spec["replicas"] - status.get("succeeded", 0))
     return 0 if over(job) else max(0, min(spec["parallelism"], spec["completions"] - status.get("succeeded", 0)))
 
 

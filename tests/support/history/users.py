@@ -11,6 +11,7 @@ from support.history.server import (
     CLASS,
     CONTROLLER,
     GATE,
+    GROUP,
     HOSTILE,
     LEADER_GROUP,
     MARK,
@@ -73,6 +74,7 @@ class Users:
         self.sets = rng.choice((0.0, 0.0, 0.3, 0.8))  # share of what is submitted that is no Job
         self.jobsets = rng.choice((0.0, 0.0, 0.3, 0.8))  # share of JobSets in what is; the others are Jobs
         self.kinds = rng.choice(KINDS)  # of those
+        self.replaces_failed = rng.choice((0.0, 0.5))  # share of Jobs whose pods are replaced once they have ended
         self.meddles = rng.choice((0.0, 0.1, 0.4))  # share of the controller's writes after which somebody acts at once
         if self.tenant.share:  # most ways to ask for more, or to be another's, are those of pods that no Job makes
             self.sets, self.meddles = rng.choice((self.sets, 0.5)), max(self.meddles, 0.1)
@@ -264,7 +266,8 @@ class Users:
 
     def _job_spec(self, count: int, template: Json) -> Json:
         mode = self.rng.choice(("Indexed", "NonIndexed"))
-        return {"parallelism": count, "completions": count, "completionMode": mode, "template": template}
+        spec = {"parallelism": count, "completions": count, "completionMode": mode, "template": template}
+        return spec | ({"podReplacementPolicy": "Failed"} if self.rng.random() < self.replaces_failed else {})
 
     def _replicated(self) -> Json:
         """A JobSet's: one to three replicated jobs, of which some go anywhere."""
@@ -292,9 +295,13 @@ class Users:
         spec: Json = {"replicas": count, "template": template}
         if resource == resources.LEADER_WORKER_SETS:
             spec = self._led(min(count, 3), template)
-        owner = make_object(resource, name, spec)
+        ends = resource == POD_GROUPS and self.rng.random() < 0.5
+        owner = make_object(resource, name, spec | ({"ends": True} if ends else {}))
         owner["metadata"]["namespace"] = namespace
-        return self.server.create(resource.plural, owner, "user")
+        made = self.server.create(resource.plural, owner, "user")
+        if ends and self.rng.random() < 0.5:
+            self.cluster.finishing.add(made["metadata"]["uid"])
+        return made
 
     def _led(self, size: int, template: Json) -> Json:
         """The spec of a LeaderWorkerSet, whose leader may be another pod than its workers."""
@@ -456,9 +463,7 @@ class Users:
     def delete_pod(self, owner: Json | None = None) -> None:
         """A pod is deleted, of this owner or of any."""
         uid = owner["metadata"]["uid"] if owner is not None else ""
-        pod = self._any(
-            "pods", lambda pod: "always" not in pod["metadata"].get("labels", {}) and owner_of(pod).startswith(uid)
-        )
+        pod = self._any("pods", lambda pod: _may_go(pod) and owner_of(pod).startswith(uid))
         if pod is not None:
             self.server.delete(pod, "user")
 
@@ -485,6 +490,12 @@ class Users:
         self._numbers += 1
         metadata = {"annotations": {MARK: workload["metadata"]["name"]}, "labels": {"forged": "yes"}}
         self._pod(f"forged-{self._numbers}", metadata, name, {"nodeSelector": {key: labels[key] for key in LEVELS}})
+
+
+def _may_go(pod: Json) -> bool:
+    """Whether somebody deletes a pod: not one that was always there, nor one of a group that did its work."""
+    labels = pod["metadata"].get("labels") or {}
+    return "always" not in labels and not (ended(pod) and GROUP in labels)
 
 
 def _quota(cpu: int) -> Json:
