@@ -68,6 +68,7 @@ SELDOM = {
             for verb in ("list", "watch")
         },
         ("patch", "events.events.k8s.io"): "an event that comes again is counted: test_kube_events",
+        ("list", "events.events.k8s.io"): "of a pod that does not start: test_pod_warnings",
         ("patch", "jobs/status.batch"): "before Kubernetes 1.36 a start time has to go first",
         ("patch", "workloads.topogate.dev"): "a Job that was scaled: test_ungater_jobs",
         ("update", "jobs/finalizers.batch"): "asked by admission plugin OwnerReferencesPermissionEnforcement",

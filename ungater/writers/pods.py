@@ -20,6 +20,7 @@ from crds.constants import Keys
 from engine.kubelet.machine import NumaPlacement
 from engine.reasons import Reason
 from kube.client import Client
+from kube.connection.answers import decode
 from kube.errors import ApiError, Forbidden, Invalid, KubeError, NotFound
 from kube.events import EventRecorder, reference
 from kube.objects import Pod, key
@@ -38,6 +39,7 @@ from ungater.workqueue import backoff
 from ungater.writers.evictor import count, tracked
 
 READ_SECONDS = 5.0  # for events that a message is better with
+MOST_EVENTS = 100
 
 log = structlog.get_logger()
 _NOTHING: Mapping[str, str] = {}
@@ -220,9 +222,12 @@ class PodWriter:
         meta = pod.metadata
         about = f"regarding.kind=Pod,regarding.name={meta.name}"
         try:
-            found = await self._client.list(
-                EVENTS, meta.namespace, type=ToldEvent, field_selector=about, timeout=READ_SECONDS
+            # One page alone: whoever may write events of his namespace may write as many as he likes.
+            pages = self._client.pages(
+                EVENTS, meta.namespace, field_selector=about, limit=MOST_EVENTS, timeout=READ_SECONDS
             )
+            page, _ = await anext(pages)
+            found = [decode(ToldEvent, item, EVENTS) for item in page.items or ()]
         except KubeError as error:
             log.info("events of a pod cannot be read", pod=key(pod), error=str(error))
             return ""
