@@ -1,7 +1,7 @@
 """Which devices are taken, and in which order: what surprises in Kubernetes' allocator, one test each."""
 
 import pytest
-from support.dra import DRIVER, ask, claim, device, device_class, first, fitting, given, resource_slice, taken
+from support.dra import DRIVER, ask, claim, counters, device, device_class, first, fitting, given, resource_slice, taken
 
 from engine.claims.budget import Budget
 from engine.claims.features import Features
@@ -145,6 +145,23 @@ def test_who_only_looks_takes_nothing_and_sees_what_is_taken():
     assert given(PLAIN, admin, in_use=taken("d0", "d1")) == "r=d0 r=d1"
     assert fitting(PLAIN, admin, limit=5) == 5
     assert "admin access is requested, but the feature is disabled" in given(PLAIN, admin, features=Features.of([]))
+
+
+def test_who_only_looks_at_partitions_takes_of_their_counters_all_the_same():
+    """Kubernetes 1.37 with NVIDIA's driver: for adminAccess "in use" alone does not count; counters do."""
+    parts = resource_slice(device("whole", size=2, uses={"c": "2"}), device("half", size=1, uses={"c": "1"}), slices=2)
+    slices, admin = [counters(c="2"), parts], claim(ask("r", 1, f"{MINE}.size == 1", adminAccess=True))
+    assert given(slices, admin, in_use=taken("half")) == "r=half"
+    assert given(slices, admin, in_use=taken("whole")).startswith("unallocatable")
+    assert given(slices, claim(ask("r", 1, f"{MINE}.size == 2")), in_use=taken("half")).startswith("unallocatable")
+
+
+def test_devices_may_be_published_in_another_order_and_with_a_counter_of_none():
+    """NVIDIA's driver v0.4.1 publishes in the order of a map of Go, and some partitions have no encoder."""
+    assert given([resource_slice(device("d1"), device("d0"))], claim(ask())) == "r=d1"
+    assert given([resource_slice(device("d0"), device("d1"))], claim(ask())) == "r=d0"
+    part = resource_slice(device("part", uses={"memory": "1", "encoders": "0"}), slices=2)
+    assert given([counters(memory="1", encoders="0"), part], claim(ask())) == "r=part"
 
 
 def test_taints_keep_those_away_who_do_not_tolerate_them():
