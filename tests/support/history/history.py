@@ -17,6 +17,7 @@ from unittest.mock import patch
 import structlog
 from support.history import loop as loops
 from support.history.actors import Cluster
+from support.history.admission import AdmissionPlugins
 from support.history.filters import HiddenFilter
 from support.history.judge import Judge
 from support.history.needless import judged_plans
@@ -122,6 +123,7 @@ class History:
             moves_per_hour=random.Random(f"moves {seed}").choice((0, 1000)),
             move_rest_seconds=5,
         )
+        self.plugins = AdmissionPlugins(self.server, seed, self.note)
         self.users = Users(self.server, self.cluster, self.rng, self.note)
         self.term: Term | None = None
         self.terms = 0
@@ -177,6 +179,7 @@ class History:
     async def _live(self) -> None:
         self.server.wake = self._wake
         self.users.begin()
+        self.plugins.begin()
         self.term = Term(self, self.faults)
         background = asyncio.create_task(self._others())
         background.add_done_callback(self._ended)
@@ -190,6 +193,7 @@ class History:
         # Part 2.
         _calm(self.faults)
         self.users.rest()
+        self.plugins.rest()
         if self.cluster.hidden.on:
             await self._until(HANGING + QUIET)
             self._hanging()

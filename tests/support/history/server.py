@@ -104,6 +104,7 @@ class Server:
         self.policies = False  # whether the admission policies are installed
         self.most_pods: dict[str, int] = {}  # ResourceQuotas, by namespace
         self.events: dict[str, list[Json]] = {}  # by uid of what they regard
+        self.admit: Callable[[str, Json, str], Json] = lambda _plural, obj, _who: obj  # as what is made is stored
         self.judge: Callable[[Key, Json | None, Json | None, str], None] = lambda *_: None
         self.wake: Callable[[str], None] = lambda _: None
         self.commits = 0  # of anything but Events
@@ -143,6 +144,7 @@ class Server:
 
     def create(self, plural: str, obj: Json, who: str) -> Json:
         """A new object. Raises Refused."""
+        obj = self.admit(plural, obj, who)
         meta = obj["metadata"]
         key = plural, meta.get("namespace", ""), meta["name"]
         if key in self.objects:
