@@ -6,7 +6,7 @@ suspends it, waits for its pods to be ready, or ends it after a time. It is evic
 pods of lost nodes have no other place; pods that are made anew stay behind the gate.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from math import inf
 
 from crds.constants import Keys
@@ -272,9 +272,27 @@ def _carried(
         case lifecycle.Start():
             # A controller that has not seen yet that its job was suspended would delete pods of the new run for it.
             left = (seen.admitted_at or 0.0) + SEEN_WITHIN - wall if entry.job.resumed_at is not None else 0.0
-            yield RequeueAfter(left) if left > 0 else Start()
+            if left > 0:
+                yield RequeueAfter(left)
+            elif old := [pod for pod in _bound(entry, rules) if _ends_on_its_node(pod)]:
+                yield _waits_for(old)
+            else:
+                yield Start()
         case lifecycle.LookAgain(at=at):
             yield RequeueAfter(max(0.0, at - wall))
+
+
+def _ends_on_its_node(pod: Pod) -> bool:
+    return bool(pod.spec.node_name) and pod.metadata.deletion_timestamp is not None
+
+
+def _waits_for(old: Sequence[Pod]) -> Instruction:
+    """Say that its job is not resumed yet: its controller makes new pods beside those that end (Kubernetes 1.37)."""
+    first = min(pod.metadata.name for pod in old)
+    message = f"pod {first} and {len(old) - 1} more" if len(old) > 1 else f"pod {first}"
+    message += " of an earlier run still end on their nodes: the job is resumed once they are gone"
+    wanted = WantedCondition(names.PODS_READY, False, Reason.SLOT_OCCUPIED, message)
+    return WriteConditions((wanted,), delay=SOON)
 
 
 def _evict(reason: Reason, message: str, detail: Reason | None) -> Iterator[Instruction]:

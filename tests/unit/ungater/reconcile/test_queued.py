@@ -83,6 +83,17 @@ def test_it_waits_suspended_and_is_started_once_it_is_admitted():
     assert [step for step in run(held(pods=[waiting])) if isinstance(step, i.Ungate)]
 
 
+def test_it_is_not_started_beside_pods_of_an_earlier_run_that_end_on_their_nodes():
+    """The Job controller of Kubernetes 1.37 makes new pods of a resumed Job while old ones terminate."""
+    ending = bound(terminating=True)
+    (said,) = run(held(suspend=True, pods=[ending]))
+    assert wanted([said])[PODS_READY].reason == Reason.SLOT_OCCUPIED
+    assert "pod p of an earlier run still end" in wanted([said])[PODS_READY].message
+    assert run(held(suspend=True, pods=[ending]), dead=lambda node: node == "n1") == [i.Start()], "nobody ends it there"
+    gone = make_pod("q", at=("b", "r", "n1"), terminating=True)
+    assert run(held(suspend=True, pods=[gone])) == [i.Start()], "one without a node takes nothing"
+
+
 def test_who_is_not_suspended_and_not_admitted_is_suspended():
     assert run(make_record(owner_of(suspend=False))) == [i.Suspend()]
 
