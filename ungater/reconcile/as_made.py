@@ -32,10 +32,14 @@ FEW = 8  # kinds of pods that are told apart; whoever makes pods could make each
 
 @dataclass(frozen=True)
 class Comparison:
-    """``taken``: what pod sets' pods turned out to be; ``mixed``: uids of pods that others of their pod set are not."""
+    """``taken``: what pod sets' pods turned out to be; ``mixed``: uids of pods that others of their pod set are not.
+
+    ``kinds``: by uid, a number that pods of one pod set share which are equal in all that is read of their specs.
+    """
 
     taken: TakePods | None = None
-    mixed: Mapping[str, str] = field(default_factory=dict)  # with their pod sets
+    mixed: frozenset[str] = frozenset()
+    kinds: Mapping[str, int] = field(default_factory=dict)
 
 
 NOTHING = Comparison()
@@ -47,7 +51,8 @@ def compared(entry: WorkloadEntry, rules: ReconcileContext) -> Comparison:
     if not (owner.suspendable or owner.foretold):
         return NOTHING
     specs: dict[str, PodSpec] = {}
-    mixed: dict[str, str] = {}
+    mixed: set[str] = set()
+    numbers: dict[str, int] = {}
     undecided = False
     for pod_set in owner.pod_sets:
         kinds = (
@@ -55,6 +60,8 @@ def compared(entry: WorkloadEntry, rules: ReconcileContext) -> Comparison:
             if _foreseen(pod_set)
             else _kinds(_gated(entry, pod_set, rules.keys.gate), own_volumes=not owner.suspendable)
         )
+        for at, kind in enumerate(kinds[:FEW]):
+            numbers |= dict.fromkeys(kind.uids, at)
         if not kinds:
             continue
         template = pod_set.template.spec if owner.suspendable else _without_volumes(pod_set.template.spec)
@@ -65,9 +72,9 @@ def compared(entry: WorkloadEntry, rules: ReconcileContext) -> Comparison:
             specs[pod_set.name] = kinds[0].spec
             undecided = undecided or gang_fields(kinds[0].spec) != gang_fields(template)
         else:
-            mixed |= {uid: pod_set.name for at in others for uid in kinds[at].uids}
+            mixed.update(uid for at in others for uid in kinds[at].uids)
     taken = TakePods(specs, undecided=undecided and entry.admission is not None) if specs else None
-    return Comparison(taken, mixed) if taken is not None or mixed else NOTHING
+    return Comparison(taken, frozenset(mixed), numbers)
 
 
 def _foreseen(pod_set: PodSetView) -> bool:

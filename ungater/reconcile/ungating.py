@@ -3,7 +3,7 @@
 Plain functions of what was seen, like `ungater.reconcile.reconcile`.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from crds.constants import Keys
@@ -93,7 +93,7 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
     for name, count in counted.items():
         _keep_places(entry.slots_in[name], count, [*entry.left_of(name), *count.ending])
     looks = [
-        _PodSetUngating.of(entry, pod_set, counted[pod_set.name], late, rules, now)
+        _PodSetUngating.of(entry, pod_set, counted[pod_set.name], late, rules, now, made.kinds)
         for pod_set in pod_sets
         if pod_set.name in counted
     ]
@@ -282,6 +282,7 @@ class _PodSetUngating:
         late: let_go.Late,
         rules: ReconcileContext,
         now: float,
+        kinds: Mapping[str, int],
     ) -> "_PodSetUngating":
         slots = entry.slots_in[pod_set.name]
         taken = None if pod_set.ranks is None else counted.ranks
@@ -295,21 +296,34 @@ class _PodSetUngating:
         stuck = let_go.moves_of(entry, slots, counted, late)
         volumes = VolumeSlots.of(slots, counted, placed, choices)
         moves = tuple(sorted({**volumes.moves, **refused, **stuck, **lost}.items()))
-        held_back = {
-            *refused,
-            *stuck,
-            *lost,
-        }  # of slots that others of their slice leave for their volumes, the rest stays
-        more = granted.to_come(entry, rules)
-        bars = {pod.metadata.uid: Barred.of(entry, pod_set.name, pod, rules, more) for pod, _ in placed}
-        barred = tuple([one for one in bars.values() if one is not None])
-        free = ((pod, at) for pod, at in placed if at not in held_back and bars[pod.metadata.uid] is None)
+        # Of slots that others of their slice leave for their volumes, the rest stays.
+        held_back = {*refused, *stuck, *lost}
+        bars = _bars(entry, pod_set, [pod for pod, _ in placed], rules, kinds)
+        barred = tuple(bars.values())
+        free = ((pod, at) for pod, at in placed if at not in held_back and pod.metadata.uid not in bars)
         going = tuple([(pod, at) for pod, at in free if not granted.awaits_claims(entry, pod)])
         unplaced = len(counted.waiting) - len(placed)
         only_refused = tuple(sorted(refused.keys() - lost.keys()))
         only_stuck = tuple(sorted(stuck.keys() - lost.keys()))
         of_all = going, tuple(sorted(lost)), only_refused, only_stuck, moves, unplaced, barred, volumes
         return cls(pod_set.name, slots, counted, *of_all)
+
+
+def _bars(
+    entry: WorkloadEntry, pod_set: PodSetView, pods: Sequence[Pod], rules: ReconcileContext, kinds: Mapping[str, int]
+) -> dict[str, Barred]:
+    """By uid, those of these pods that do not go. Pods that are equal and have no claims are judged by one of them."""
+    more, found = granted.to_come(entry, rules), {}
+    free: set[int] = set()
+    for pod in pods:
+        kind = kinds.get(pod.metadata.uid)
+        if kind in free:
+            continue
+        if (bar := Barred.of(entry, pod_set.name, pod, rules, more)) is not None:
+            found[pod.metadata.uid] = bar
+        elif kind is not None and not pod.spec.resource_claims:
+            free.add(kind)
+    return found
 
 
 def _urgent(look: _PodSetUngating) -> bool:
