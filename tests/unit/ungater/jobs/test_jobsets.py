@@ -1,10 +1,12 @@
 """JobSets: several pod sets in one workload, placed by one decision, rebuilt from lists."""
 
+import json
 from dataclasses import replace
 
 import msgspec
 import pytest
-from support.owned import KEYS, make_job, make_known
+from support import jobsets
+from support.owned import KEYS, context, make_job, make_known, make_record
 from support.world import FLAVOR, NODES, World, stored_workload
 
 from clock import SYSTEM, Clock
@@ -14,7 +16,7 @@ from engine.model import Policy
 from engine.reasons import Reason
 from kube.budgets import BudgetSpec, BudgetStatus, PodDisruptionBudget
 from kube.informer import Event, EventKind
-from kube.objects import Job, LabelSelector, ObjectMeta, OwnerReference, Pod, ResourceFlavor, key
+from kube.objects import Condition, Job, LabelSelector, ObjectMeta, OwnerReference, Pod, ResourceFlavor, key
 from kube.parents import JobSet
 from queueing.cycle.cycle import cycle
 from queueing.cycle.elastic import eager, grow
@@ -23,7 +25,7 @@ from ungater.cache.pdb import BudgetWatch
 from ungater.jobs import pod_template
 from ungater.jobs.jobset import made_by, owner_of_jobset
 from ungater.model import workload_object, workload_spec
-from ungater.model.actions import Enqueue, Shrink, ShrinkLater, Ungate
+from ungater.model.actions import ANYWHERE, Enqueue, Shrink, ShrinkLater, Ungate
 from ungater.model.admission import PodSetAssignment
 from ungater.model.job_view import JOB_SET, JOB_SET_API
 from ungater.model.pod_slots import Expectation
@@ -578,3 +580,63 @@ def test_of_a_job_that_gets_another_owner_and_goes_nothing_is_kept():
         assert list(world.memory.entries.owners._children) == ([f"ns/{uid}"] if uid else [])
     world.drop("job", job)
     assert (world.memory.entries.owners._children, world.memory.entries) == ({}, {})
+
+
+# --- what admissions add ---------------------------------------------------------------------------------
+
+
+def plain_flavor(name):
+    body = {"metadata": {"name": name}, "spec": {"nodeLabels": {name: "yes"}, "tolerations": [{"key": name}]}}
+    return msgspec.convert(body, ResourceFlavor)
+
+
+def patched(spec, body):
+    """The JobSet's pod template of its workers after a JSON Patch of ours."""
+    found = json.loads(json.dumps(spec))
+    at = "/spec/replicatedJobs/1/template/spec/template/spec/"
+    for one in body:
+        if one["path"].startswith(at):
+            name = one["path"].removeprefix(at)
+            found.pop(name, None)
+            if one["op"] != "remove":
+                found[name] = one["value"]
+    return found
+
+
+@pytest.mark.parametrize("gated", [True, False])
+def test_a_jobset_that_returns_in_another_flavor_keeps_nothing_of_the_first(gated):
+    """JobSet 0.12.0 merges its templates into the Jobs that are there, and takes nothing out of them."""
+    flavors = {name: plain_flavor(name) for name in ("a", "b")}
+    before = template(schedulingGates=GATE if gated else None)
+    child, sent = before, []
+    for name in ("a", "b"):
+        owner = owner_of(suspend=True, workers=before)
+        parts = tuple(PodSetAssignment(one.name, one.count, {"cpu": name}, {}, None) for one in owner.pod_sets)
+        admission = workload_object.Admission("cq", parts)
+        started = patched(before["spec"], pod_template.start(owner, admission, flavors, KEYS))
+        child = jobsets.merged(child, {**before, "spec": started})
+        record = make_record(owner, admission=admission)
+        sent.append(pod_template.to_pods(record, "workers", flavors, KEYS, ()))
+    assert (child["spec"]["nodeSelector"], child["spec"]["tolerations"]) == ({}, [])
+    assert child["spec"]["schedulingGates"] == GATE, "its pods get it when their gate is removed"
+    assert [one.node_selector for one in sent] == [{"a": "yes"}, {"b": "yes"}]
+    assert [[each.key for each in one.tolerations] for one in sent] == [["a"], ["b"]]
+
+
+def test_pods_of_a_jobset_that_have_quota_alone_are_let_go_anywhere():
+    owner = owner_of(labels={KEYS.queue_name: "team"})
+    parts = tuple(PodSetAssignment(one.name, one.count, {"cpu": "a"}, {}, None) for one in owner.pod_sets)
+    admission = workload_object.Admission("cq", parts)
+    known = make_known(
+        owner,
+        admission=admission,
+        conditions=[
+            Condition(type=type_, status="True", reason="x", last_transition_time="2026-11-21T00:00:00Z")
+            for type_ in ("QuotaReserved", "Admitted")
+        ],
+    )
+    pods = [pod for pod in PODS if pod.metadata.labels]
+    record = make_record(owner, admission=admission, observed=known, pods=pods, started=True)
+    going = [one for one in reconcile(record, context(), 100.0, 100.0) if isinstance(one, Ungate)]
+    assert [one.pod.metadata.name for one in going] == [pod.metadata.name for pod in pods]
+    assert {one.index for one in going} == {ANYWHERE}
