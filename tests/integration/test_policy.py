@@ -84,6 +84,22 @@ async def test_pods_of_others_and_gated_pods_pass(users, namespace):
         await user.create(PODS, passing, namespace, dry_run=True)
 
 
+async def test_lists_that_the_policies_look_through_have_a_bound(users, namespace):
+    """Kubernetes 1.37 estimates what an expression costs when a policy is made: a long list is slow all the same."""
+    user = await users("user")
+    gates = [{"name": f"example.com/wait-{number}"} for number in range(65)]
+    await refused(user.create(PODS, pod("p", gates=gates), namespace), "spec.schedulingGates: Too many", "at most 64")
+    gated = pod("p", annotations=REQUEST, gates=[*GATE, *gates[:63]])
+    gated["metadata"]["finalizers"] = [f"example.com/keep-{number}" for number in range(64)]
+    await user.create(PODS, gated, namespace, dry_run=True)
+    gated["metadata"]["finalizers"].append("example.com/one-more")
+    await refused(user.create(PODS, gated, namespace), "metadata.finalizers: Too many", "at most 64")
+    gated["metadata"]["finalizers"].clear()
+    await user.create(PODS, gated, namespace)
+    more = {"metadata": {"finalizers": [f"example.com/keep-{number}" for number in range(65)]}}
+    await refused(user.patch(PODS, "p", namespace, body=more), "metadata.finalizers: Too many", "at most 64")
+
+
 async def test_a_mirror_pod_passes_only_from_a_node(users, client, namespace, kubectl):
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"mirror-{namespace}"}}
     made = await client.create(NODES, node)

@@ -387,6 +387,7 @@ async def test_a_tenant_may_change_nothing_else_of_a_workload(made, user, namesp
         annotate({constants.COPY_OF: None}),
         annotate({constants.HELD: '{"podSetAssignments":[{"name":"main","count":2}]}'}),
         annotate({f"{K.domain}/x": "1"}),
+        annotate({f"mine-{number}": "" for number in range(513)}),  # the policy looks through them
         metadata(ownerReferences=None),
         metadata(ownerReferences=[*made["metadata"]["ownerReferences"], {**OTHER}]),
         metadata(finalizers=["example.com/forever"]),

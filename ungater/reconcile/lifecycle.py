@@ -270,16 +270,18 @@ def _carried(
         case lifecycle.Deactivate(reason=reason, message=message):
             yield Deactivate(reason, message)
         case lifecycle.Start():
-            # A controller that has not seen yet that its job was suspended would delete pods of the new run for it.
-            left = (seen.admitted_at or 0.0) + SEEN_WITHIN - wall if entry.job.resumed_at is not None else 0.0
-            if left > 0:
-                yield RequeueAfter(left)
-            elif old := [pod for pod in _bound(entry, rules) if _ends_on_its_node(pod)]:
-                yield _waits_for(old)
-            else:
-                yield Start()
+            yield _start(entry, seen, rules, wall)
         case lifecycle.LookAgain(at=at):
             yield RequeueAfter(max(0.0, at - wall))
+
+
+def _start(entry: WorkloadEntry, seen: lifecycle.Life, rules: ReconcileContext, wall: float) -> Instruction:
+    # A controller that has not seen yet that its job was suspended would delete pods of the new run for it.
+    left = (seen.admitted_at or 0.0) + SEEN_WITHIN - wall if entry.job.resumed_at is not None else 0.0
+    if left > 0:
+        return RequeueAfter(left)
+    old = [pod for pod in _bound(entry, rules) if _ends_on_its_node(pod)]
+    return _waits_for(old) if old else Start()
 
 
 def _ends_on_its_node(pod: Pod) -> bool:
