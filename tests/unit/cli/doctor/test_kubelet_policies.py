@@ -1,7 +1,8 @@
 """How the doctor has a kubelet's policy changed.
 
 Fact of Kubernetes 1.37: with a stricter ``topologyManagerPolicy`` a kubelet that restarts admits all that runs again,
-and fails what is not aligned; with another ``cpuManagerPolicy`` it ends at every start until ``cpu_manager_state`` is gone.
+and fails what is not aligned; with another
+``cpuManagerPolicy`` it ends at every start until ``cpu_manager_state`` is gone.
 """
 
 import re
