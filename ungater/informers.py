@@ -37,7 +37,9 @@ from kube.resources import (
     CLAIM_TEMPLATES,
     CLUSTER_QUEUES,
     CONTROLLER_REVISIONS,
+    CSI_DRIVERS,
     CSI_NODES,
+    CSI_STORAGE_CAPACITIES,
     DEVICE_CLASSES,
     DEVICE_TAINT_RULES,
     FLEX_TOPOS,
@@ -67,7 +69,14 @@ from kube.resources import (
 from kube.topologies import FlexTopo, NodeResourceTopology
 from kube.volumes.available import host_of, is_available
 from kube.volumes.binding import Storage
-from kube.volumes.objects import CsiNode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from kube.volumes.objects import (
+    CsiDriver,
+    CsiNode,
+    CsiStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
 from kube.watch import Observe
 from ungater.cache.cache import Cache
 from ungater.cache.pdb import BudgetWatch
@@ -142,6 +151,11 @@ class Informers:
         # Servers before 1.34 have no class that stands for an extended resource, and none of this version.
         first = {"asks": True, "first_seconds": SYNC_SECONDS}
         self.device_classes: OptionalInformer[DeviceClass] = optional(DEVICE_CLASSES, DeviceClass, **first)
+        # Where these are not read, a driver is taken to have storage everywhere.
+        self.csi_drivers: OptionalInformer[CsiDriver] = optional(CSI_DRIVERS, CsiDriver, **first)
+        self.capacities: OptionalInformer[CsiStorageCapacity] = optional(
+            CSI_STORAGE_CAPACITIES, CsiStorageCapacity, **first
+        )
         # No device is promised before all of these are listed.
         self.taint_rules: OptionalInformer[DeviceTaintRule] = optional(DEVICE_TAINT_RULES, DeviceTaintRule, **first)
         self.resource_slices: OptionalInformer[ResourceSlice] = optional(RESOURCE_SLICES, ResourceSlice, **first)
@@ -181,7 +195,9 @@ class Informers:
         """Those of kinds that a cluster may serve or not, in the order in which they are first listed."""
         return (
             *(self.topologies, self.flexes, self.workload_classes, self.budgets, self.jobsets, self.leader_sets),
-            *(self.revisions, *self._devices),
+            self.revisions,
+            *(self.csi_drivers, self.capacities),
+            *self._devices,
             self.native_groups,
             *(one for _, one in self.replicated),
             *self._foreign,
@@ -222,6 +238,8 @@ class Informers:
                 available=lambda name: self.volumes.by_index("available", name),
                 local=lambda host: self.volumes.by_index("host", host),
                 csi_node=self.csi_nodes.store.get,
+                csi_driver=self.csi_drivers.get,
+                capacities=self._capacities,
             ),
             pods_in_group=lambda key: self.pods.by_index("group", key),
             native_group=self.native_groups.get,
@@ -231,6 +249,12 @@ class Informers:
             reads_devices=lambda: self.reads_devices,
             workloads_reached=lambda: self.workloads.reached,
         )
+
+    def _capacities(self, name: str) -> list[CsiStorageCapacity] | None:
+        """What drivers have left for a class; None where that is not read."""
+        if not self.capacities.listed:
+            return None
+        return [one for one in self.capacities.store.values() if one.storage_class_name == name]
 
     def node(self, name: str) -> Node | None:
         """A node by its name."""
@@ -262,6 +286,8 @@ class Informers:
         self.volumes.subscribe(guarded("volume", cache.volumes.on_volume))
         self.storage_classes.subscribe(guarded("storage class", cache.volumes.on_class))
         self.csi_nodes.subscribe(guarded("csi node", cache.volumes.on_csi_node))
+        self.csi_drivers.subscribe(guarded("csi driver", cache.volumes.on_csi_driver))
+        self.capacities.subscribe(guarded("storage capacity", cache.volumes.on_capacity))
         self.topologies.subscribe(guarded("topology", cache.nodes.on_topology))
         self.flexes.subscribe(guarded("topology", cache.nodes.on_flex))
         self.workload_classes.subscribe(guarded("class", cache.classes.on_workload_class))

@@ -32,7 +32,9 @@ from kube.resources import (
     CLAIM_TEMPLATES,
     CLUSTER_QUEUES,
     CONTROLLER_REVISIONS,
+    CSI_DRIVERS,
     CSI_NODES,
+    CSI_STORAGE_CAPACITIES,
     DEVICE_CLASSES,
     DEVICE_TAINT_RULES,
     FLEX_TOPOS,
@@ -62,7 +64,14 @@ from kube.topologies import FlexTopo, NodeResourceTopology
 from kube.versions import SchedulerRules, newest, scheduler_rules
 from kube.volumes.available import host_of, is_available
 from kube.volumes.binding import Storage
-from kube.volumes.objects import CsiNode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from kube.volumes.objects import (
+    CsiDriver,
+    CsiNode,
+    CsiStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
 from ungater.cache.cache import Cache
 from ungater.cache.rules import device_resources, queue_rules
 from ungater.cache.stores import Stores
@@ -106,6 +115,8 @@ async def read(client: Client) -> Dump:
             volumes = group.create_task(client.list(PERSISTENT_VOLUMES, type=PersistentVolume))
             storage_classes = group.create_task(client.list(STORAGE_CLASSES, type=StorageClass))
             csi_nodes = group.create_task(client.list(CSI_NODES, type=CsiNode))
+            csi_drivers = group.create_task(client.list(CSI_DRIVERS, type=CsiDriver))
+            capacities = group.create_task(client.list(CSI_STORAGE_CAPACITIES, type=CsiStorageCapacity))
             devices = group.create_task(_devices(client))
             native = group.create_task(_groups(client))
     except ExceptionGroup as errors:
@@ -138,6 +149,8 @@ async def read(client: Client) -> Dump:
         volumes=volumes.result(),
         storage_classes=storage_classes.result(),
         csi_nodes=csi_nodes.result(),
+        csi_drivers=csi_drivers.result(),
+        capacities=capacities.result(),
         native_groups=native.result() or [],
         reads_groups=native.result() is not None,
         **devices.result(),
@@ -290,6 +303,8 @@ def storage_of(found: Dump) -> Storage:
         available=lambda name: available.get(name, ()),
         local=lambda host: local.get(host, ()),
         csi_node={one.metadata.name: one for one in found.csi_nodes}.get,
+        csi_driver={one.metadata.name: one for one in found.csi_drivers}.get,
+        capacities=lambda name: [one for one in found.capacities if one.storage_class_name == name],
     )
 
 

@@ -27,7 +27,14 @@ from kube.queues import ClusterQueue, LocalQueue
 from kube.replicas import REPLICATED, Counted, read_as
 from kube.resources import Resource
 from kube.topologies import FlexTopo, NodeResourceTopology
-from kube.volumes.objects import CsiNode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from kube.volumes.objects import (
+    CsiDriver,
+    CsiNode,
+    CsiStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
 from ungater.model import kueue_objects
 from ungater.model.workload_object import Workload
 
@@ -45,6 +52,8 @@ KINDS: Final[dict[tuple[str, str], tuple[str, type[objects.Object]]]] = {  # (gr
     ("", "PersistentVolume"): ("volumes", PersistentVolume),
     ("storage.k8s.io", "StorageClass"): ("storage_classes", StorageClass),
     ("storage.k8s.io", "CSINode"): ("csi_nodes", CsiNode),
+    ("storage.k8s.io", "CSIDriver"): ("csi_drivers", CsiDriver),
+    ("storage.k8s.io", "CSIStorageCapacity"): ("capacities", CsiStorageCapacity),
     ("resource.k8s.io", "DeviceClass"): ("device_classes", DeviceClass),
     ("resource.k8s.io", "DeviceTaintRule"): ("taint_rules", DeviceTaintRule),
     ("resource.k8s.io", "ResourceSlice"): ("resource_slices", ResourceSlice),
@@ -102,6 +111,8 @@ class Dump:
     volumes: list[PersistentVolume] = field(default_factory=list)
     storage_classes: list[StorageClass] = field(default_factory=list)
     csi_nodes: list[CsiNode] = field(default_factory=list)
+    csi_drivers: list[CsiDriver] = field(default_factory=list)
+    capacities: list[CsiStorageCapacity] = field(default_factory=list)
     device_classes: list[DeviceClass] = field(default_factory=list)
     taint_rules: list[DeviceTaintRule] = field(default_factory=list)
     reads_devices: bool = True  # whether all is read that tells of devices, where there are any

@@ -191,6 +191,8 @@ def _reading(live: Live) -> tuple[Dump, Sequence[WholeWorkload]]:
         volumes=list(found.volumes.store.values()),
         storage_classes=list(found.storage_classes.store.values()),
         csi_nodes=list(found.csi_nodes.store.values()),
+        csi_drivers=list(found.csi_drivers.store.values()),
+        capacities=list(found.capacities.store.values()),
         device_classes=list(found.device_classes.store.values()),
         taint_rules=list(found.taint_rules.store.values()),
         reads_devices=found.reads_devices,

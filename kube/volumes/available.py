@@ -6,8 +6,8 @@ so what it selects volumes by is bounded (`too_selective`), and so are the ways 
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from engine.cluster.filters import selects
@@ -17,14 +17,12 @@ from kube import objects
 from kube.objects import ClaimSpec
 from kube.pods import limits
 from kube.pods.convert import label_selector, node_terms
-from kube.volumes.objects import NO_PROVISIONER, PersistentVolume, StorageClass
+from kube.volumes.capacity import StorageLeft
+from kube.volumes.objects import NO_PROVISIONER, CsiStorageCapacity, PersistentVolume, StorageClass
+from kube.volumes.terms import MOST_REQUIREMENTS, MOST_VALUES, Terms, both, merged, size_of
 
-MOST_REQUIREMENTS: Final = 256  # of the node affinity of one volume, or of all that one claim may be bound to
-MOST_VALUES: Final = 16_384  # of one requirement: volumes of one host each are merged
 MOST_WISHES: Final = 8  # different ones of one question that are answered, whatever they take
 MOST_COMPARED: Final = 1 << 17  # volumes that the wishes of one question are compared with beyond that, some 0.1 s
-
-Terms = tuple[NodeTerm, ...]  # ORed
 
 
 class _Kind(NamedTuple):
@@ -36,25 +34,31 @@ class _Kind(NamedTuple):
 
 
 class _Wish(NamedTuple):
-    """What claims of a class are alike in. ``least``: the smallest size of a volume that will do."""
+    """What claims of a class are alike in. ``least``: the smallest size of a volume that will do.
+
+    ``left``: what tells apart where a driver has as much storage left.
+    """
 
     mode: str
     access_modes: frozenset[str]
     selector: tuple[Requirement, ...] | None
     least: int
+    left: int = 0
 
 
 @dataclass(frozen=True)
 class _Class:
     """The available volumes of a class: those that are kept for a claim, by its key, and those for anybody.
 
-    ``sizes`` has the different ones, ascending; ``found`` the nodes of what was wished for; None: all nodes.
+    ``sizes`` has the different ones, ascending; ``found`` the nodes of what was wished for; None: all nodes. ``left``:
+    where its driver has storage left; None where that is not told, or its class makes no volumes.
     """
 
     kept: dict[str, list[tuple[str, Terms | None]]] = field(default_factory=dict)
     free: dict[_Kind, list[tuple[int, Terms | None]]] = field(default_factory=dict)
     sizes: list[int] = field(default_factory=list)
     found: dict[_Wish, Terms | None] = field(default_factory=dict)
+    left: StorageLeft | None = None
 
     @property
     def number(self) -> int:
@@ -67,10 +71,18 @@ class TooManyWishes(Exception):  # noqa: N818 - it is an answer
 
 
 class Available:
-    """The available volumes of classes, for one question: they are not to change meanwhile."""
+    """The available volumes of classes, for one question: they are not to change meanwhile.
 
-    def __init__(self, of_class: Callable[[str], Iterable[PersistentVolume]]) -> None:
+    ``left``: what the driver of a class has left; None where it does not tell.
+    """
+
+    def __init__(
+        self,
+        of_class: Callable[[str], Iterable[PersistentVolume]],
+        left: Callable[[StorageClass], Iterable[CsiStorageCapacity] | None],
+    ) -> None:
         self._of_class = of_class
+        self._left = left
         self._classes: dict[str, _Class] = {}
         self._wishes = self._compared = 0
 
@@ -81,7 +93,9 @@ class Available:
         """
         known = self._classes.get(of.metadata.name)
         if known is None:
-            known = self._classes[of.metadata.name] = _read(self._of_class(of.metadata.name))
+            made = None if of.provisioner in {"", NO_PROVISIONER} else self._left(of)
+            left = None if made is None else StorageLeft(made)
+            known = self._classes[of.metadata.name] = replace(_read(self._of_class(of.metadata.name)), left=left)
         size = _storage(spec.resources.requests if spec.resources else None)
         at = bisect_left(known.sizes, size)
         wish = _Wish(
@@ -89,22 +103,34 @@ class Available:
             access_modes=frozenset(spec.access_modes or ()),
             selector=label_selector(spec.selector),
             least=known.sizes[at] if at < len(known.sizes) else size,
+            left=known.left.at(size) if known.left is not None else 0,
         )
         if at == len(known.sizes):
-            found = _made(of, ())  # none is that large
+            found = self._made(of, known, (), size)  # none is that large
         elif wish in known.found:
             found = known.found[wish]
         else:
-            self._count(known)
-            found = known.found[wish] = _made(of, _united(_matching(known, wish)))
+            self._count(known.number)
+            found = known.found[wish] = self._made(of, known, _united(_matching(known, wish)), size)
         mine = [terms for mode, terms in known.kept.get(key, ()) if mode == wish.mode]
         return _united([*mine, found]) if mine else found
 
-    def _count(self, known: _Class) -> None:
+    def _made(self, of: StorageClass, known: _Class, terms: Terms | None, size: int) -> Terms | None:
+        """The same, and where the class has volumes of this size made: where its driver has storage left for them."""
+        if terms is None or of.provisioner in {"", NO_PROVISIONER}:
+            return terms
+        made, left = _topologies(of), known.left
+        if left is not None and size:  # kube-scheduler looks for no storage for a claim that asks for none
+            if not left.knows(size):
+                self._count(len(left))
+            made = both(made, left.nodes(size))
+        return _united([terms, made])
+
+    def _count(self, number: int) -> None:
         """Every claim may select in another way, and each way is compared with every volume."""
         if self._wishes >= MOST_WISHES and self._compared >= MOST_COMPARED:
             raise TooManyWishes
-        self._wishes, self._compared = self._wishes + 1, self._compared + known.number
+        self._wishes, self._compared = self._wishes + 1, self._compared + number
 
 
 def too_selective(spec: ClaimSpec) -> bool:
@@ -143,12 +169,6 @@ def terms_of(volume: PersistentVolume) -> Terms | None:
     return node_terms(required)
 
 
-def size_of(terms: Terms) -> int:
-    """How much it takes to compare a node with the terms."""
-    needs = [need for term in terms for need in (*term.labels, *term.fields)]
-    return len(terms) + len(needs) + sum(len(need.values) for need in needs) // (MOST_VALUES // MOST_REQUIREMENTS)
-
-
 def _read(volumes: Iterable[PersistentVolume]) -> _Class:
     found = _Class()
     for volume in volumes:
@@ -179,17 +199,10 @@ def _matching(known: _Class, wish: _Wish) -> list[Terms | None]:
     ]
 
 
-def _made(of: StorageClass, terms: Terms | None) -> Terms | None:
-    """The same, and where the class has volumes made."""
-    if terms is None or of.provisioner in {"", NO_PROVISIONER}:
-        return terms
-    return _united([terms, _topologies(of)])
-
-
 def _united(found: Iterable[Terms | None]) -> Terms | None:
     """Where any of these is."""
     different = dict.fromkeys(found)
-    return None if None in different else _merged([term for terms in different for term in terms or ()])
+    return None if None in different else merged([term for terms in different for term in terms or ()])
 
 
 def _storage(amounts: objects.Quantities | None) -> int:
@@ -216,20 +229,3 @@ def _topologies(found: StorageClass) -> Terms | None:
             for term in found.allowed_topologies[:MOST_REQUIREMENTS]
         ]
     )
-
-
-def _merged(terms: Sequence[NodeTerm]) -> Terms:
-    """The same, each once; those that name one value of one label, like volumes of one host each, are one term."""
-    values: dict[str, dict[str, None]] = {}
-    others: dict[NodeTerm, None] = {}
-    for term in terms:
-        match term.labels, term.fields:
-            case (Requirement(key=key, operator="In", values=several),), ():
-                values.setdefault(key, {}).update(dict.fromkeys(several))
-            case _:
-                others[term] = None
-    single = (
-        NodeTerm(labels=(Requirement(key=key, operator="In", values=tuple(sorted(several))[:MOST_VALUES]),))
-        for key, several in sorted(values.items())
-    )
-    return (*single, *others)

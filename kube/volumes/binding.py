@@ -5,12 +5,13 @@ Source: the plugins VolumeBinding, VolumeZone and NodeVolumeLimits of Kubernetes
 - A bound claim: the nodes that the node affinity of its volume lets in, and those in the zones and regions of the
   volume's labels (several in one label are divided by ``__``); nodes without any such label are in all of them.
 - An unbound claim whose class waits for a pod: the nodes of the available volumes that match it, and where the class
-  has a provisioner those of its ``allowedTopologies``, or all. Once kube-scheduler chose a node for it, that one.
+  has a provisioner those of its ``allowedTopologies``, or all; of these the ones where its driver has storage left, if
+  it tells that (`kube.volumes.capacity`). Once kube-scheduler chose a node for it, that one.
 - Any other unbound claim, and one that is not there, lost or on its way out: none. No pod with it can be scheduled.
 - What is attached counts for the CSI driver of the volume, or of the class as long as there is none. Volumes of the
   plugins that Kubernetes had once count for the driver that serves them now.
 - Of a class without a provisioner, each unbound claim takes one of the available volumes of its node, where those are
-  of one node each. Whether each is large enough is not counted, and neither is what storage a driver has left.
+  of one node each. Whether each is large enough is not counted.
 """
 
 from collections import Counter
@@ -21,25 +22,20 @@ from typing import Final
 from engine.model import HOSTNAME_LABEL, NodeTerm, Requirement, local_volumes_of, volumes_of
 from kube import objects
 from kube.objects import ClaimSpec
-from kube.volumes.available import (
-    MOST_REQUIREMENTS,
-    Available,
-    Terms,
-    TooManyWishes,
-    size_of,
-    terms_of,
-    too_selective,
-)
+from kube.volumes.available import Available, TooManyWishes, terms_of, too_selective
 from kube.volumes.objects import (
     BIND_COMPLETED,
     NO_PROVISIONER,
     SELECTED_NODE,
+    CsiDriver,
     CsiNode,
+    CsiStorageCapacity,
     InTreeSource,
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
 )
+from kube.volumes.terms import MOST_REQUIREMENTS, Terms, size_of
 
 MOST_LENGTH: Final = 256  # of the name of a driver
 ALONE: Final = "ReadWriteOncePod"
@@ -65,6 +61,7 @@ class Storage:
 
     ``claim`` by ``namespace/name``; ``available``: by class, volumes that a claim may be bound to; ``local``: by host
     name, those of one host alone that any claim may be bound to (`host_of`); ``csi_node`` by the name of its node.
+    ``capacities``: what drivers have left for a class; None where that may not be read.
     """
 
     claim: Callable[[str], PersistentVolumeClaim | None]
@@ -74,6 +71,18 @@ class Storage:
     available: Callable[[str], Iterable[PersistentVolume]]
     local: Callable[[str], Iterable[PersistentVolume]]
     csi_node: Callable[[str], CsiNode | None]
+    csi_driver: Callable[[str], CsiDriver | None]
+    capacities: Callable[[str], Iterable[CsiStorageCapacity] | None]
+
+    def left(self, of: StorageClass) -> Iterable[CsiStorageCapacity] | None:
+        """What the driver of a class has left for it; None where it does not tell."""
+        driver = self.csi_driver(of.provisioner)
+        return self.capacities(of.metadata.name) if driver is not None and driver.spec.storage_capacity else None
+
+    @property
+    def read_available(self) -> Available:
+        """The volumes that there are, for one question."""
+        return Available(self.available, self.left)
 
     @property
     def default_class(self) -> str:
@@ -114,7 +123,7 @@ def reach_of(storage: Storage, namespace: str, name: str, available: Available |
     alone, bound_to = ALONE in (claim.spec.access_modes or ()), claim.spec.volume_name
     if not bound_to:
         selected = (claim.metadata.annotations or {}).get(SELECTED_NODE, "")
-        available = available or Available(storage.available)
+        available = available or storage.read_available
         wish = claim.spec if not claim.metadata.cut else None
         return _unbound(storage, available, wish, claim.storage_class, key, selected=selected, alone=alone)
     volume = storage.volume(bound_to)
@@ -136,7 +145,7 @@ def reach_of_template(storage: Storage, spec: ClaimSpec, available: Available | 
         return NotReady(f'storageclass "{name}" not found')
     if found is None or not found.waits:
         return Reach(limit=_limit_of_class(found) if found is not None else "")
-    return _unbound(storage, available or Available(storage.available), spec, name, "")
+    return _unbound(storage, available or storage.read_available, spec, name, "")
 
 
 def limit_of(storage: Storage, namespace: str, name: str) -> str:
@@ -206,6 +215,8 @@ def _unbound(
         return NotReady(f"{claim} is not bound, and its job's claims want volumes in more ways than are looked at")
     if terms == ():
         text = f'no available persistentvolume of storageclass "{class_name}" matches it'
+        if storage.left(found) is not None:
+            text = f"{text}, and driver {found.provisioner} has storage left for it nowhere (CSIStorageCapacity)"
         return NotReady(f"{claim} is not bound, and {text}")
     return Reach(() if terms is None else (terms[:MOST_REQUIREMENTS],), limit, alone)
 

@@ -1,4 +1,4 @@
-"""Wire shapes of claims, volumes, storage classes and CSINodes, with what decides placement and no more.
+"""Wire shapes of claims, volumes, storage classes and what CSI drivers say, with what decides placement and no more.
 
 There may be tens of thousands of claims and volumes: of their metadata only what is read is kept.
 """
@@ -8,7 +8,17 @@ from typing import Final
 
 import msgspec
 
-from kube.objects import ClaimSpec, NodeSelector, Object, ObjectMeta, OwnerReference, Quantities, StrMap, Struct
+from kube.objects import (
+    ClaimSpec,
+    LabelSelector,
+    NodeSelector,
+    Object,
+    ObjectMeta,
+    OwnerReference,
+    Quantities,
+    StrMap,
+    Struct,
+)
 
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
@@ -182,6 +192,33 @@ class CsiNode(Object, frozen=True):
     """What the kubelet says of the CSI drivers on its node, which it is named after."""
 
     spec: CsiNodeSpec = CsiNodeSpec()
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "metadata", trimmed(self.metadata))
+
+
+class CsiDriverSpec(Struct, frozen=True):
+    """Spec of a CSI driver."""
+
+    storage_capacity: bool | None = None
+
+
+class CsiDriver(Object, frozen=True):
+    """A CSI driver, by its name; it may tell where it has storage left."""
+
+    spec: CsiDriverSpec = CsiDriverSpec()
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "metadata", trimmed(self.metadata))
+
+
+class CsiStorageCapacity(Object, frozen=True):
+    """What storage a driver has left for a class, on the nodes with some labels; on none without ``node_topology``."""
+
+    storage_class_name: str = ""
+    node_topology: LabelSelector | None = None
+    capacity: str | int | float | None = None
+    maximum_volume_size: str | int | float | None = None
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "metadata", trimmed(self.metadata))

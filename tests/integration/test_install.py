@@ -415,7 +415,7 @@ RIGHTS = {
         spread(WATCH, "persistentvolumeclaims"),
         spread(WATCH, "persistentvolumes"),
         spread(WATCH, "storageclasses.storage.k8s.io"),
-        spread(WATCH, "csinodes.storage.k8s.io"),
+        *(spread(WATCH, f"{kind}.storage.k8s.io") for kind in ("csinodes", "csidrivers", "csistoragecapacities")),
         *(spread(WATCH, f"{kind}.resource.k8s.io") for kind in DEVICES),
         spread("create patch", "events.events.k8s.io"),
     ),

@@ -36,7 +36,7 @@ from ungater.numa.node_topologies import Sources
 DEVICES = ("device_class", "taint_rule", "resource_slice", "claim_template", "resource_claim")
 GROUPS = ("native_group",)
 DEFAULTS = ("limit_range", "runtime_class")
-VOLUMES = ("claim", "volume", "storage_class", "csi_node")
+VOLUMES = ("claim", "volume", "storage_class", "csi_node", "csi_driver", "capacity")
 FLAVOR = ResourceFlavor(
     metadata=ObjectMeta(name="gpu"),
     spec=ResourceFlavorSpec(node_labels={"pool": "gpu"}, topology=FlavorTopology(levels=LEVELS)),
@@ -107,6 +107,8 @@ class World:
                 available=self.available,
                 local=lambda host: [one for one in self.stores["volume"].values() if host and host_of(one) == host],
                 csi_node=self.stores["csi_node"].get,
+                csi_driver=self.stores["csi_driver"].get,
+                capacities=self.capacities,
             ),
             pods_in_group=self.pods_in_group,
             native_group=self.native_group,
@@ -133,6 +135,9 @@ class World:
     def available(self, name):
         volumes = self.stores["volume"].values()
         return [one for one in volumes if one.spec.storage_class_name == name and is_available(one)]
+
+    def capacities(self, name):
+        return [one for one in self.stores["capacity"].values() if one.storage_class_name == name]
 
     def workload(self, name):
         return self.stores["workload"].get(name)
@@ -230,6 +235,8 @@ def told_of(memory, kind):
         "claim_template": memory.devices.on_template,
         "resource_claim": memory.devices.on_claim,
         "csi_node": memory.volumes.on_csi_node,
+        "csi_driver": memory.volumes.on_csi_driver,
+        "capacity": memory.volumes.on_capacity,
         "native_group": memory.pod_groups.on_native,
     }[kind]
 

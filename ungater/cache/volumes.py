@@ -1,4 +1,4 @@
-"""What the event of a claim, a volume, a class or a CSINode changes: whom that concerns is looked at again."""
+"""What the event of a claim, a volume, a class, or of what CSI drivers say, changes: whom it concerns is looked at."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,15 @@ from kube.objects import Pod
 from kube.pods.volumes import claims_of
 from kube.volumes.available import host_of, is_available
 from kube.volumes.binding import ALONE, limit_of_volume
-from kube.volumes.objects import CsiNode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from kube.volumes.capacity import limit_of
+from kube.volumes.objects import (
+    CsiDriver,
+    CsiNode,
+    CsiStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
 from ungater.cache.core import Core
 from ungater.cache.held.charges import Charges
 from ungater.cache.held.pod_volumes import PodVolumes
@@ -67,6 +75,24 @@ class VolumeEvents:
         """How many volumes a node attaches changed."""
         if self._core.live:
             self._nodes.attaches(event.key)
+
+    def on_csi_driver(self, event: Event[CsiDriver]) -> None:
+        """A driver tells where it has storage left from now on, or no more."""
+        old, new = event.old, event.new
+        if not self._core.live or (old is not None and new is not None and old.spec == new.spec):
+            return
+        for one in self._stores.storage.classes():
+            if one.provisioner == event.key:
+                self._requeue_users(one.metadata.name)
+
+    def on_capacity(self, event: Event[CsiStorageCapacity]) -> None:
+        """A driver has more or less left; it tells so at each volume that it makes, and who waits is helped by more."""
+        old, new = event.old, event.new
+        if not self._core.live or new is None:
+            return
+        same = old is not None and old.node_topology == new.node_topology
+        if not same or old is None or limit_of(new) > limit_of(old):
+            self._requeue_users(new.storage_class_name)
 
     def on_pod(self, event: Event[Pod]) -> None:
         """A pod ended or went: who waits for a claim of it alone is looked at."""

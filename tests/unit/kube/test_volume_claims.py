@@ -9,15 +9,7 @@ from kube.objects import ClaimSpec, Node, Pod, PodTemplate
 from kube.pods.limits import over_limits
 from kube.pods.volumes import MOST_CLAIMS, claims_in, claims_of
 from kube.volumes import available as volumes_available
-from kube.volumes.available import (
-    MOST_REQUIREMENTS,
-    MOST_VALUES,
-    MOST_WISHES,
-    Available,
-    TooManyWishes,
-    host_of,
-    is_available,
-)
+from kube.volumes.available import MOST_WISHES, Available, TooManyWishes, host_of, is_available
 from kube.volumes.binding import (
     NotReady,
     Storage,
@@ -26,8 +18,17 @@ from kube.volumes.binding import (
     reach_of,
     reach_of_template,
 )
-from kube.volumes.objects import BIND_COMPLETED, SELECTED_NODE, CsiNode, PersistentVolume, PersistentVolumeClaim
+from kube.volumes.objects import (
+    BIND_COMPLETED,
+    SELECTED_NODE,
+    CsiDriver,
+    CsiNode,
+    CsiStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+)
 from kube.volumes.objects import StorageClass as Class
+from kube.volumes.terms import MOST_REQUIREMENTS, MOST_VALUES
 
 ZONE, OLD_ZONE = "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"
 BOUND = {BIND_COMPLETED: "yes"}
@@ -78,7 +79,14 @@ def storage(*found):
         ],
         local=lambda host: [one for one in volumes.values() if host_of(one) == host],
         csi_node=of(CsiNode).get,
+        csi_driver=of(CsiDriver).get,
+        capacities=lambda name: [one for one in of(CsiStorageCapacity).values() if one.storage_class_name == name],
     )
+
+
+def told_nothing(_):
+    """What a driver has left that does not tell."""
+    return
 
 
 def reach(*found, name="data"):
@@ -398,7 +406,7 @@ def test_many_claims_have_each_volume_looked_at_once():
         asked.append(name)
         yield from volumes
 
-    available, of = Available(of_class), storage_class(provisioner="kubernetes.io/no-provisioner")
+    available, of = Available(of_class, told_nothing), storage_class(provisioner="kubernetes.io/no-provisioner")
     sizes = [(number, number * 10**8) for number in range(1, 100)]
     answers = {
         number: available.nodes(of, claim(spec={"resources": {"requests": {"storage": str(size)}}}).spec, "ns/data")
@@ -413,7 +421,7 @@ def test_many_claims_have_each_volume_looked_at_once():
 
 def test_a_volume_that_is_kept_is_for_its_claim_alone_and_others_have_the_rest():
     kept = volume("mine", zones=["z1"], claimRef={"namespace": "ns", "name": "data"})
-    available = Available(lambda _: [kept, volume("free", zones=["z2"])])
+    available = Available(lambda _: [kept, volume("free", zones=["z2"])], told_nothing)
     of = storage_class(provisioner="kubernetes.io/no-provisioner")
     found = {key: available.nodes(of, claim().spec, key) for key in ("ns/data", "ns/other")}
     assert {key: terms[0].labels[0].values for key, terms in found.items()} == {
@@ -445,7 +453,7 @@ def test_claims_that_all_select_in_another_way_are_answered_up_to_a_limit(monkey
     """Each way is compared with every volume: of 100 claims and 10,000 volumes that took a second."""
     monkeypatch.setattr(volumes_available, "MOST_COMPARED", 200)
     of, many = storage_class(provisioner=""), [volume(f"v{i}", zones=["z1"]) for i in range(50)]
-    available = Available(lambda _: many)
+    available = Available(lambda _: many, told_nothing)
     for number in range(MOST_WISHES):
         assert available.nodes(of, selecting(number).spec, "ns/data")
     with pytest.raises(TooManyWishes):
@@ -455,5 +463,95 @@ def test_claims_that_all_select_in_another_way_are_answered_up_to_a_limit(monkey
     assert found == NotReady(
         'persistentvolumeclaim "data" is not bound, and its job\'s claims want volumes in more ways than are looked at'
     )
-    few = Available(lambda _: many[:3])
+    few = Available(lambda _: many[:3], told_nothing)
     assert all(few.nodes(of, selecting(number).spec, "ns/data") for number in range(40))
+
+
+# -- what storage a driver has left --------------------------------------------------------------------------------
+# As ``hasEnoughCapacity`` of kube-scheduler 1.37 (plugin VolumeBinding) has it.
+
+EBS = "ebs.csi.aws.com"
+
+
+def driver(*, tells=True):
+    return read(CsiDriver, {"metadata": {"name": EBS}, "spec": {"storageCapacity": tells}})
+
+
+def left(zone, size, *, largest=None, storage_class="slow"):
+    """What the driver has left in a zone; "" for all nodes, None for none."""
+    labels = {"matchLabels": {ZONE: zone}} if zone else {}
+    body = {"metadata": {"name": f"{storage_class}-{zone}", "namespace": "kube-system"}, "capacity": size}
+    body |= {"storageClassName": storage_class, "nodeTopology": labels if zone is not None else None}
+    return read(CsiStorageCapacity, body | ({"maximumVolumeSize": largest} if largest else {}))
+
+
+def zones_of(*found, zones=("z1", "z2", "z3")):
+    """The zones to whose nodes the claim, of 1 GiB, lets pods go."""
+    said = reach(claim(), *found)
+    return said if isinstance(said, NotReady) else [zone for zone in zones if lets_in(said, {ZONE: zone})]
+
+
+def test_pods_go_where_the_driver_has_storage_left():
+    assert zones_of(storage_class(), driver(), left("z1", "500Mi"), left("z2", "1Gi"), left("z3", "9Gi")) == [
+        "z2",
+        "z3",
+    ]
+
+
+def test_the_largest_volume_counts_before_what_is_left_in_all():
+    found = [left("z1", "9Gi", largest="1Mi"), left("z2", "9Gi", largest="2Gi"), left("z3", "1Mi", largest="2Gi")]
+    assert zones_of(storage_class(), driver(), *found) == ["z2", "z3"]
+
+
+@pytest.mark.parametrize("found", [(), (left("z1", "1Gi"),)])
+def test_a_driver_that_does_not_tell_has_storage_everywhere(found):
+    assert zones_of(storage_class(), *found) == ["z1", "z2", "z3"]
+    assert zones_of(storage_class(), driver(tells=False), *found) == ["z1", "z2", "z3"]
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        (),
+        (left("z1", "1Mi"),),
+        (left("z1", None),),
+        (left("z1", "much"),),
+        (left(None, "9Gi"),),
+        (left("z1", "9Gi", storage_class="fast"),),
+    ],
+)
+def test_a_claim_waits_while_its_driver_has_storage_left_nowhere(found):
+    said = reach(claim(), storage_class(), driver(), *found)
+    assert said == NotReady(
+        'persistentvolumeclaim "data" is not bound, and no available persistentvolume of storageclass "slow" matches '
+        f"it, and driver {EBS} has storage left for it nowhere (CSIStorageCapacity)"
+    )
+
+
+def test_a_selector_without_requirements_is_that_of_all_nodes():
+    assert zones_of(storage_class(), driver(), left("", "9Gi")) == ["z1", "z2", "z3"]
+
+
+def test_both_the_class_and_the_driver_have_to_let_a_node_in():
+    assert zones_of(storage_class(zones=["z1", "z2"]), driver(), left("z2", "9Gi"), left("z3", "9Gi")) == ["z2"]
+
+
+def test_a_volume_that_is_there_needs_no_storage_that_is_left():
+    assert zones_of(storage_class(), driver(), left("z2", "9Gi"), volume(zones=["z1"])) == ["z1", "z2"]
+
+
+def test_claims_of_different_sizes_are_answered_by_what_is_left_for_each():
+    of, found = storage_class(), [left("z1", "1Gi"), left("z2", "5Gi")]
+    available = Available(lambda _: [], lambda _: found)
+    sized = {
+        size: claim(spec={"resources": {"requests": {"storage": size}}}).spec for size in ("1Gi", "2Gi", "3Gi", "6Gi")
+    }
+    answers = {size: available.nodes(of, spec, "ns/data") for size, spec in sized.items()}
+    values = {size: [need.values for term in terms for need in term.labels] for size, terms in answers.items()}
+    assert values == {"1Gi": [("z1", "z2")], "2Gi": [("z2",)], "3Gi": [("z2",)], "6Gi": []}
+
+
+def test_thousands_of_nodes_with_storage_of_their_own_are_one_term():
+    of, found = storage_class(), [left(f"z{at}", "9Gi") for at in range(3000)]
+    (term,) = Available(lambda _: [], lambda _: found).nodes(of, claim().spec, "ns/data")
+    assert len(term.labels[0].values) == 3000

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from crds.constants import Keys
 from kube import objects
 from kube.pods.volumes import PodClaim, claims_of
-from kube.volumes.available import Available, Terms
 from kube.volumes.binding import NotReady, Reach, Storage, reach_of, reach_of_template
+from kube.volumes.terms import Terms
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
 
@@ -46,7 +46,7 @@ class JobClaims:
         self._known = known
         self._storage = known.storage
         self._entry = entry
-        self._available = Available(known.storage.available)
+        self._available = known.storage.read_available
         self._said: dict[str, Reach | NotReady] = {}
         self._holders: dict[str, tuple[list[objects.Pod], objects.Pod | None]] = {}
 

@@ -16,7 +16,9 @@ from kube.pods.limits import MOST_CLAIMS
 from kube.volumes.objects import (
     BIND_COMPLETED,
     SELECTED_NODE,
+    CsiDriver,
     CsiNode,
+    CsiStorageCapacity,
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
@@ -647,3 +649,40 @@ def test_for_so_many_classes_and_no_more_a_job_is_looked_at_again(world):
     ]
     volumes.forget("u")
     assert (volumes._named, volumes._concerned) == ({}, {})
+
+
+def capacity(rack, size):
+    body = {"metadata": {"name": f"slow-{rack}", "namespace": "kube-system"}, "storageClassName": "slow"}
+    return read(CsiStorageCapacity, body | {"capacity": size, "nodeTopology": {"matchLabels": {"rack": rack}}})
+
+
+def waiting_for_storage(world):
+    """A pod with a claim of 1 GiB of a driver that tells what it has left."""
+    world.put("csi_driver", read(CsiDriver, {"metadata": {"name": "ebs"}, "spec": {"storageCapacity": True}}))
+    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "slow", "resources": {"requests": {"storage": "1Gi"}}}
+    world.put("claim", read(PersistentVolumeClaim, {"metadata": {"name": "data", "namespace": "ns"}, "spec": spec}))
+    world.put("pod", member("db-0", 0, claim="data"))
+    (record,) = world.memory.entries.values()
+    return record
+
+
+def test_who_waits_for_storage_of_a_driver_is_looked_at_when_there_is_more(world):
+    record = waiting_for_storage(world)
+    assert "has storage left for it nowhere" in world.memory.pod_volumes.hindrance(record)
+    world.put("capacity", capacity("r2", "100Mi"))
+    world.asked.clear()
+    world.put("capacity", capacity("r2", "2Gi"))
+    assert world.asked == [record.id]
+    assert world.memory.pod_volumes.hindrance(record) is None
+    world.asked.clear()
+    world.put("capacity", capacity("r2", "1Gi"))
+    assert world.asked == [], "less than before helps nobody"
+    world.put("csi_driver", read(CsiDriver, {"metadata": {"name": "ebs"}, "spec": {"storageCapacity": False}}))
+    assert world.asked == [record.id]
+
+
+def test_pods_go_to_the_rack_in_which_their_driver_has_storage_left(world):
+    world.put("capacity", capacity("r2", "2Gi"))
+    record = waiting_for_storage(world)
+    slots = world.admit_entry(record)
+    assert [slot.values[1] for slot in slots.slots] == ["r2"]
