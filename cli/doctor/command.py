@@ -24,6 +24,7 @@ from kube.resources import EVENTS
 from kube.told_events import ToldEvent
 from ungater.jobs.pod_group import mark_of
 from ungater.model.pod_slots import finished
+from ungater.numa.sources import SourceRules
 
 STYLES = {Weight.ERROR: "bold red", Weight.WARNING: "yellow", Weight.UNKNOWN: "dim"}
 
@@ -72,6 +73,7 @@ async def _examine(kubeconfig: str | None, context: str | None, namespace: str, 
         about = Seen(
             *(dump.nodes, dump.flavors, dump.topologies, dump.flexes, asked),
             *(seen.agent, seen.install_command, placed),
+            SourceRules(seen.settings.numa_ignored_resources, seen.settings.xpu_resources),
         )
         held = Held(tuple(cache.entries.values()), dump.workloads, await _events(client), clock.now())
         return [*found, *nodes.findings(about), *hanging.findings(held)]

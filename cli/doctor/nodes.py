@@ -16,6 +16,7 @@ from engine.model import UNKNOWN_VALUES
 from kube.objects import Node, Pod, ResourceFlavor
 from kube.topologies import FlexTopo, NodeResourceTopology
 from localcluster.nodes import FAKE
+from ungater.numa.sources import SourceRules, describe
 
 ALIGNED = frozenset({"single-numa-node", "restricted", "socket"})  # wishes that a kubelet without a policy cannot keep
 NO_POLICY = "none"
@@ -27,7 +28,7 @@ class Seen:
     """What is looked at. ``asked``: annotations of templates and pods that are there, with whose they are.
 
     ``install``: the command that brings this installation up to date. ``placed``: pods on nodes, with the names of the
-    workloads that they were let go for.
+    workloads that they were let go for. ``rules``: how the inside of nodes is read.
     """
 
     nodes: Sequence[Node]
@@ -38,6 +39,7 @@ class Seen:
     agent: bool
     install: str = "topogate install"
     placed: Sequence[tuple[str, Pod]] = ()
+    rules: SourceRules | None = None
 
 
 def findings(seen: Seen) -> Iterator[Finding]:
@@ -54,6 +56,7 @@ def findings(seen: Seen) -> Iterator[Finding]:
     yield from _outside(flavors, nodes)
     yield from shared_host_names(nodes)
     yield from _insides(seen, flavors, nodes)
+    yield from _published(seen)
 
 
 def _selected(flavor: ResourceFlavor, nodes: Sequence[Labelled]) -> list[Labelled]:
@@ -155,6 +158,22 @@ def _insides(seen: Seen, flavors: Sequence[ResourceFlavor], nodes: Sequence[Labe
     elif blind:
         yield warning("agents", f"nothing is known of the inside of {listed(blind)}", f"{seen.install} --agent")
     yield from _kubelets(seen, inside, wishes)
+
+
+def _published(seen: Seen) -> Iterator[Finding]:
+    """What exporters publish of nodes' insides and cannot be so, the same of several nodes together."""
+    found: dict[str, list[str]] = {}
+    for node in seen.nodes:
+        name = node.metadata.name
+        if (topology := seen.topologies.get(name)) is None:
+            continue
+        described = describe(node, topology=topology, flex=seen.flexes.get(name), rules=seen.rules)
+        for text in (*described.problems, *described.disagreements):
+            found.setdefault(text.replace(f" {name}: ", ": ", 1), []).append(name)
+    for text, names in found.items():
+        look = f"kubectl get noderesourcetopology,flextopo {names[0]} -o yaml"
+        mend = f"mend or restart the exporter that writes it: {look}"
+        yield warning("zones", f"{listed(names)}: {text}", mend if seen.agent else f"{seen.install} --agent; or {mend}")
 
 
 def _kubelets(seen: Seen, inside: Iterable[str], wishes: Sequence[tuple[str, Mapping[str, str]]]) -> Iterator[Finding]:

@@ -20,7 +20,7 @@ from cli.whatif.forms import KubeletForm, MachineForm, NrtForm, PodForm, StateFo
 from cli.whatif.links import LinksForm, chosen, with_links
 from cli.whatif.machines import from_state, kubelet_of
 from cli.whatif.machines import pod_shape as shape_of
-from cli.whatif.nrt import from_nrt
+from cli.whatif.nrt import doubt, from_nrt
 from cli.whatif.output import ErrorAnswer, LinesFormat, with_progress, write
 from engine.kubelet.admission import Admission
 from engine.kubelet.admit import admit, hangs
@@ -89,6 +89,7 @@ class AdmitCase(msgspec.Struct, frozen=True):
     expected: Expected | None
     tags: tuple[str, ...]
     device_ids: dict[str, tuple[str, ...]] = {}
+    doubt: str = ""  # why the zones are not believed
 
 
 class StepAnswer(msgspec.Struct, frozen=True):
@@ -101,7 +102,9 @@ class StepAnswer(msgspec.Struct, frozen=True):
 
 
 class AdmitAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The kubelet's answer as predicted; ``message`` where it refuses, ``warning`` where it would take its time.
+    """The kubelet's answer as predicted; ``message`` where it refuses.
+
+    ``warning``: where it would take its time, or where zones contradict each other and so decide nothing.
 
     ``devices``: ids by resource, of those that are chosen by their links or by the rules of XPUs.
     """
@@ -141,11 +144,16 @@ def decode_admit(line: bytes, source: Source, options: bool = False) -> AdmitCas
         {name: tuple([each.id for each in some]) for name, some in form.machine.devices.items()} if form.machine else {}
     )
     layout = with_links(layout, form.links)
-    return AdmitCase(form.id, layout, state, shape_of(form.pod), form.expected, form.tags, ids)
+    why = doubt(layout) if source is Source.NRT else ""
+    return AdmitCase(form.id, layout, state, shape_of(form.pod), form.expected, form.tags, ids, why)
 
 
 def answer(case: AdmitCase, source: Source) -> AdmitAnswer:
-    """The prediction for a case."""
+    """The prediction for a case; where its zones are not believed, no zone refuses the pod."""
+    if case.doubt:
+        return AdmitAnswer(
+            id=case.id, admitted=True, reason="", steps=(), numa_nodes=(), from_=source, warning=f"nrt: {case.doubt}"
+        )
     admission = admit(case.layout, case.state, case.pod)
     ids = [zone.id for zone in case.layout.zones]
 
@@ -277,5 +285,6 @@ def _answers(
 
 def _row(given: AdmitAnswer) -> tuple[str, ...]:
     if given.admitted:
-        return given.id, "[green]yes", ", ".join(map(str, given.numa_nodes)) or "any"
+        zones = ", ".join(map(str, given.numa_nodes)) or "any"
+        return given.id, "[green]yes", f"{zones} ({given.warning})" if given.warning else zones
     return given.id, "[yellow]no", f"{given.reason}: {given.message}"

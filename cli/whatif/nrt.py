@@ -17,6 +17,7 @@ from engine.kubelet.machine import (
     Zone,
 )
 from engine.kubelet.resource_requests import is_memory
+from ungater.numa.sources.contradictions import contradictions
 
 _ZONE_NAME = re.compile(r"node-(\d+)")
 
@@ -62,6 +63,11 @@ def from_nrt(nrt: NrtForm, options: Kubelet | None = None, threads: int = 2) -> 
         threads=threads,
     )
     return layout, State(free=rows(lambda amounts: amounts.available))
+
+
+def doubt(layout: Layout) -> str:
+    """Why the controller would not believe these zones, and count the node by its amounts; "" where it would."""
+    return next(contradictions(layout, {}), "")
 
 
 def _id(zone: NrtZoneForm) -> re.Match[str] | None:

@@ -277,7 +277,7 @@ async def test_one_pod_that_no_scheduler_takes_wishes_zones_on_each_node(claims,
     await install_nrt(claims.admin)
     try:
         for host in hosts:
-            told = [nrt_zone(zone, {"cpu": 8, "memory": 64 * GI}) for zone in (0, 1)]
+            told = [nrt_zone(zone, {"cpu": 48, "memory": 64 * GI}) for zone in (0, 1)]
             body = nrt_body(told, name=host, policy="single-numa-node")
             await claims.admin.apply(NODE_RESOURCE_TOPOLOGIES, body, field_manager="test")
         await siege.controller.knows("NodeResourceTopology", len(hosts))

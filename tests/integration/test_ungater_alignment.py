@@ -142,8 +142,8 @@ async def fleet(client, namespace, nodes):
     names = []
 
     @contextlib.asynccontextmanager
-    async def make(hosts, **settings):
-        names.extend(await nodes(blocks=1, racks=1, hosts=hosts, prefix=f"{namespace}-", group=namespace, cpu="32"))
+    async def make(hosts, cpu="32", **settings):
+        names.extend(await nodes(blocks=1, racks=1, hosts=hosts, prefix=f"{namespace}-", group=namespace, cpu=cpu))
         found = Fleet(client, namespace, names, **settings)
         async with found.controller:
             yield found
@@ -278,7 +278,7 @@ async def test_zones_are_guaranteed_and_one_socket_is_wished(fleet):
 @FULLER
 async def test_pods_without_a_record_hold_what_the_exporter_says_is_in_use(fleet, fuller):
     """Of 4 CPUs a zone each of two foreign pods holds 3: a pod of 2 CPUs in one zone goes to the other node."""
-    async with fleet(2) as jobs:
+    async with fleet(2, cpu="8") as jobs:
         used, other = jobs.names[fuller], jobs.names[-1 - fuller]
         memory = 64 * GI
         for number in range(2):

@@ -19,11 +19,11 @@ AMOUNTS = {"cpu": "4", "memory": "4Gi", GPU: "2"}
 POD = {"containers": [{"name": "c", "resources": {"requests": AMOUNTS, "limits": AMOUNTS}}]}
 
 
-def machine_node(host):
+def machine_node(host, cpu="16"):
     name = f"r1-{host}"
     labels = {"pool": "gpu", "block": "b", "rack": "r1", HOSTNAME_LABEL: name}
     status = NodeStatus(
-        allocatable={"cpu": "16", "memory": "128Gi", GPU: "8", "pods": "20"},
+        allocatable={"cpu": cpu, "memory": "128Gi", GPU: "8", "pods": "20"},
         conditions=(Condition(type="Ready", status="True"),),
         node_info=NodeInfo(kubelet_version="v1.36.0"),
     )

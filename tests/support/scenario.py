@@ -71,17 +71,20 @@ def is_idle(node: dict[str, Any], per_pod: dict[str, int]) -> bool:
 
 def scenario(case: dict[str, Any]) -> Scenario:
     levels, request = tuple(case["levels"]), case["request"]
+    level = request.get("level")
+    # A level that no node has stops nobody but those who require it; it is one domain without a name.
+    carried = {key for node in case["nodes"] for key in node["labels"]} | {HOSTNAME}
+    asked = () if request["mode"] == "required" and level not in carried else case["nodes"]
     hosts = [
         Host(
             name=node["name"],
-            path=tuple(node["labels"][level] for level in levels),
+            path=tuple(node["labels"].get(key, "") for key in levels),
             capacity=pods_on(node, request["perPod"], request["count"]),
             idle=is_idle(node, request["perPod"]),
         )
-        for node in case["nodes"]
-        if all(level in node["labels"] for level in levels)
+        for node in asked
+        if all(key in node["labels"] for key in levels if key in carried)
     ]
-    level = request.get("level")
     return Scenario(
         id=case["id"],
         levels=levels,

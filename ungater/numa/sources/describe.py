@@ -1,9 +1,13 @@
 """Choosing among the sources of one node, and what to do where they disagree.
 
-Where FlexTopo and NodeResourceTopology are both whole and differ in zones, policy, scope or what is allocatable, one of
-them is not this machine as it is. Then the safer picture counts until they agree: amounts alone, of the zones that both
-name, the smaller of each amount, the stricter policy, scope ``pod`` where one of them says so. Where they name no zone
-in common, the node counts as one that publishes nothing. Of which zones PCIe roots are is then not known either.
+A NodeResourceTopology whose zones cannot be those of its node (`contradictions`) is not believed: without another
+source the node counts as one that publishes nothing.
+
+Where FlexTopo and NodeResourceTopology are both whole and differ in policy, scope or what is allocatable, one of them
+is not this machine as it is. Then the safer picture counts until they agree: amounts alone, the smaller of each, the
+stricter policy, scope ``pod`` where one of them says so. Of which zones PCIe roots are is then not known either. Where
+they name different zones, no picture is safer: of zones that both name pods would wait for ever, if those are a part
+of the machine. The node then counts as one that publishes nothing.
 """
 
 from collections.abc import Iterator
@@ -16,9 +20,11 @@ from engine.kubelet.devices.xpu import XpuBoard
 from engine.kubelet.machine import HUGEPAGES, MEMORY, Layout, Machine, Scope, State, TopologyPolicy
 from kube import objects
 from kube.links import XPU_RESOURCE
+from kube.pods.requests import parsed
 from kube.topologies import FlexTopo, NodeResourceTopology
 from ungater.numa.sources import annotated, flex_topo, nrt
 from ungater.numa.sources.checked import MOST, Problems
+from ungater.numa.sources.contradictions import contradictions
 from ungater.numa.sources.flex_hardware import roots_of
 
 BOTH = "FlexTopo and NodeResourceTopology"
@@ -87,6 +93,9 @@ def _chosen(
         part = nrt.machine_of(
             topology, of_nrt, version=version, ignored=ignored, spec=spec, annotations=annotations, xpus=xpus
         )
+        if part is not None and (wrong := [*contradictions(part.layout, parsed(status.allocatable))]):
+            of_nrt.add_problems(wrong)
+            part = None
     problems = (*of_flex.texts, *of_nrt.texts)
     if full is not None and part is not None and full.layout.exact:
         different = tuple(_differences(full.layout, part.layout))
@@ -162,8 +171,8 @@ def _rows(layout: Layout, table: tuple[tuple[int, ...], ...]) -> dict[int, dict[
 def _safer(full: Machine, part: Machine) -> Machine | None:
     """See the module."""
     ours, theirs = full.layout, part.layout
-    zones = [zone for zone in ours.zones if any(zone.id == other.id for other in theirs.zones)]
-    if not zones:
+    zones = ours.zones
+    if [zone.id for zone in zones] != [zone.id for zone in theirs.zones]:
         return None
     resources = tuple(sorted({*ours.resources, *theirs.resources}))
 
@@ -184,33 +193,22 @@ def _safer(full: Machine, part: Machine) -> Machine | None:
         static_cpu=ours.kubelet.static_cpu or theirs.kubelet.static_cpu,
         static_memory=ours.kubelet.static_memory or theirs.kubelet.static_memory,
     )
-    kept = [ours.zones.index(zone) for zone in zones]
     layout = Layout(
-        zones=tuple(
-            msgspec.structs.replace(
-                zone, distances=tuple(zone.distances[at] for at in kept) if zone.distances else (), cores=(), uncore=()
-            )
-            for zone in zones
-        ),
+        zones=tuple(msgspec.structs.replace(zone, cores=(), uncore=()) for zone in zones),
         resources=resources,
         capacity=least(ours.capacity, theirs.capacity),
         allocatable=least(ours.allocatable, theirs.allocatable),
         kubelet=kubelet,
         threads=ours.threads,
-        links=_links(theirs, resources, tuple(zone.id for zone in zones)),
+        links=_links(theirs, resources),
         ignored=ours.ignored,
     )
     return Machine(node=full.node, layout=layout, state=State(free=least(full.state.free, part.state.free)))
 
 
-def _links(
-    layout: Layout, resources: tuple[str, ...], zones: tuple[int, ...]
-) -> tuple[LinkGraph | XpuBoard | None, ...]:
-    """How devices are chosen, for other resources and zones; () where nothing is known of any."""
+def _links(layout: Layout, resources: tuple[str, ...]) -> tuple[LinkGraph | XpuBoard | None, ...]:
+    """How devices are chosen, for other resources; () where nothing is known of any."""
     known = dict(zip(layout.resources, layout.links, strict=False))
-    if zones != tuple(zone.id for zone in layout.zones):  # masks of zones mean others now
-        bare = {name: msgspec.structs.replace(e, zones=()) for name, e in known.items() if isinstance(e, LinkGraph)}
-        known = {**known, **bare}
     found = tuple(known.get(name) for name in resources)
     return found if any(each is not None for each in found) else ()
 

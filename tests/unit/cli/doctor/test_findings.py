@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from support.published import nrt, nrt_zone
 
 from certs.authority import Lifetimes, create
 from certs.store import data_of
@@ -27,7 +28,14 @@ from kube.objects import (
     ResourceFlavorSpec,
     Struct,
 )
-from kube.topologies import FlexTopo, FlexTopoStatus, KubeletConfig, NamedValue, NodeResourceTopology
+from kube.topologies import (
+    FlexTopo,
+    FlexTopoStatus,
+    KubeletConfig,
+    NamedValue,
+    NodeResourceTopology,
+    TopologyZone,
+)
 from manifests import render
 
 DATA = Path(__file__).resolve().parents[4] / "tests/data/labels"
@@ -273,10 +281,28 @@ def test_kubelets_that_cannot_keep_what_is_asked():
 
 def test_kubelets_as_an_exporter_tells_them():
     exported = {
-        one.metadata.name: NodeResourceTopology(attributes=(NamedValue("topologyManagerPolicy", "none"),))
+        one.metadata.name: NodeResourceTopology(
+            metadata=one.metadata,
+            attributes=(NamedValue("topologyManagerPolicy", "none"),),
+            zones=(TopologyZone(name="node-0", type="Node"),),
+        )
         for one in NODES
     }
     assert "have topologyManagerPolicy none" in only(look(known={}, topologies=exported, asked=WISH))[2]
+
+
+def test_zones_that_contradict_their_node():
+    """Node Feature Discovery 0.19.0 on NUMA nodes 0 and 2: an empty zone, and 15 CPUs of the node's 31."""
+    zones = [nrt_zone(0, {"cpu": (16, 15, 1)}, {0: 10, 1: 20}), nrt_zone(1, {"cpu": 0})]
+    where = [msgspec.structs.replace(one, status=NodeStatus(allocatable={"cpu": "31"})) for one in NODES[:2]]
+    published = {one.metadata.name: nrt(zones, name=one.metadata.name) for one in where}
+    found = [one for one in look(where, topologies=published, known={}) if one[1] == "zones"]
+    first, second = (message for _, _, message, _ in found)
+    assert first.startswith(
+        "nodes n0, n1: NodeResourceTopology: zone node-1 has no capacity and no costs: the zones are"
+    )
+    assert "the zones have 15 cpu allocatable in all, and the node has 31" in second
+    assert all(mend.startswith("topogate install --agent; or mend or restart the exporter") for *_, mend in found)
 
 
 # --- the installation -------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from support.numa_world import NumaWorld, sent
+from support.numa_world import NumaWorld, machine_node, sent
 from support.owned import make_job, make_pod
 from support.published import GI, nrt, nrt_zone
 
@@ -25,6 +25,7 @@ class PlainWorld(NumaWorld):
     def __init__(self):
         super().__init__()
         self.drop("node", self.stores["node"]["r1-h2"])
+        self.put("node", machine_node("h1", cpu=str(2 * FOUR)))
 
     def publish(self, name, available=(FOUR, FOUR), **options):
         zones = [

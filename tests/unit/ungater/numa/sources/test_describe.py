@@ -45,7 +45,6 @@ def test_a_little_less_memory_is_no_disagreement():
 @pytest.mark.parametrize(
     ("topology", "said"),
     [
-        (nrt([nrt_zone(0, ZONE0), nrt_zone(2, ZONE1)]), "zones: FlexTopo has 0, 1, NodeResourceTopology has 0, 2"),
         (agreeing(policy="single-numa-node"), "Topology Manager policy: FlexTopo has restricted"),
         (agreeing(scope="pod"), "Topology Manager scope: FlexTopo has container, NodeResourceTopology has pod"),
         (
@@ -64,19 +63,19 @@ def test_a_disagreement_is_named_and_the_machine_is_amounts_alone(topology, said
     assert all(zone.cores == () for zone in found.machine.layout.zones)
 
 
-def test_the_safer_picture_is_the_stricter_policy_and_the_smaller_amounts_of_common_zones():
+def test_the_safer_picture_is_the_stricter_policy_and_the_smaller_amounts():
     topology = nrt(
         [
             nrt_zone(0, ZONE0 | {GPU: (4, 4, 1), "example.com/nic": 2}),
-            nrt_zone(2, ZONE1),
+            nrt_zone(1, ZONE1),
         ],
         policy="single-numa-node",
         scope="pod",
     )
     layout = describe(node(), topology=topology, flex=flex(policy="best-effort")).machine.layout
     state = describe(node(), topology=topology, flex=flex(policy="best-effort")).machine.state
-    assert [zone.id for zone in layout.zones] == [0]
-    assert layout.zones[0].distances == (10,)
+    assert [zone.id for zone in layout.zones] == [0, 1]
+    assert layout.zones[0].distances == (10, 20)
     assert layout.kubelet.policy is TopologyPolicy.SINGLE
     assert layout.kubelet.scope is Scope.POD
     assert dict(zip(layout.resources, layout.allocatable[0], strict=True)) == {
@@ -93,14 +92,13 @@ def test_the_safer_picture_keeps_what_decides_about_devices():
     near = [{"source": f"gpu-GPU-{gpu}", "target": f"numa-{gpu // 2}", "type": "nearby"} for gpu in range(4)]
     body["spec"]["edges"] += near
     xpus = {"kunlunxin.com/xpu": 4}
-    for zone, kept in ((1, (1, 1, 2, 2)), (2, ())):
-        topology = nrt([nrt_zone(0, ZONE0 | xpus), nrt_zone(zone, ZONE1)], policy="single-numa-node")
-        found = describe(node(), topology=topology, flex=flex(body))
-        links = dict(zip(found.machine.layout.resources, found.machine.layout.links, strict=True))
-        assert found.disagreements
-        assert links["kunlunxin.com/xpu"] == XpuBoard()
-        assert links[GPU].neighbours == (0b10, 0b01, 0b1000, 0b0100)
-        assert links[GPU].zones == kept
+    topology = nrt([nrt_zone(0, ZONE0 | xpus), nrt_zone(1, ZONE1)], policy="single-numa-node")
+    found = describe(node(), topology=topology, flex=flex(body))
+    links = dict(zip(found.machine.layout.resources, found.machine.layout.links, strict=True))
+    assert found.disagreements
+    assert links["kunlunxin.com/xpu"] == XpuBoard()
+    assert links[GPU].neighbours == (0b10, 0b01, 0b1000, 0b0100)
+    assert links[GPU].zones == (1, 1, 2, 2)
 
 
 def test_which_resources_are_xpus_is_a_rule():
@@ -110,10 +108,70 @@ def test_which_resources_are_xpus_is_a_rule():
     assert links["example.com/xpu"] == XpuBoard()
 
 
-def test_no_zone_in_common_is_no_machine():
-    found = describe(node(), topology=nrt([nrt_zone(6, ZONE0), nrt_zone(7, ZONE1)]), flex=flex())
+@pytest.mark.parametrize("zones", [(6, 7), (0, 2)])
+def test_where_sources_name_different_zones_amounts_of_the_node_decide(zones):
+    """Of the zones that both name pods would wait for ever, if those are a part of the machine."""
+    first, second = zones
+    found = describe(node(), topology=nrt([nrt_zone(first, ZONE0), nrt_zone(second, ZONE1)]), flex=flex())
     assert found.machine is None
-    assert found.disagreements
+    assert f"zones: FlexTopo has 0, 1, NodeResourceTopology has {first}, {second}" in found.disagreements
+
+
+# -- zones that contradict their node -------------------------------------------------------------------------
+
+# Node Feature Discovery 0.19.0 on a machine with NUMA nodes 0 and 2: zones by their place, amounts by their number.
+OF_NFD = [
+    nrt_zone(0, {"cpu": (16, 15, 1)}, {0: 10, 1: 20}),
+    nrt_zone(1, {"cpu": 0}),
+]
+BELIEVED = [
+    nrt_zone(0, {"cpu": (16, 15, 1)}, {0: 10, 2: 20}),
+    nrt_zone(2, {"cpu": 16}, {0: 20, 2: 10}),
+]
+EMPTY, FEW = "zone node-1 has no capacity and no costs", "the zones have 15 cpu allocatable in all, and the node has 31"
+
+
+def test_zones_that_contradict_their_node_are_not_believed():
+    found = describe(node(cpu="31", memory="512Gi"), topology=nrt(OF_NFD))
+    assert found.machine is None
+    assert any(EMPTY in text for text in found.problems)
+    assert any(FEW in text for text in found.problems)
+    assert describe(node(cpu="31", memory="512Gi"), topology=nrt(BELIEVED)).problems == ()
+    assert any(EMPTY in text for text in describe(node(), topology=nrt(OF_NFD)).problems), "whatever the node has"
+
+
+def test_the_agent_beside_such_an_exporter_counts_whole():
+    found = describe(node(cpu="15"), topology=nrt(OF_NFD), flex=flex(flex_body(zones=(0, 2))))
+    assert (found.source, found.disagreements) == ("FlexTopo", ())
+    assert [zone.id for zone in found.machine.layout.zones] == [0, 2]
+    assert found.problems
+
+
+@pytest.mark.parametrize(
+    ("zones", "allocatable", "believed"),
+    [
+        ([{"cpu": 8}, {"cpu": 8}], {"cpu": "15500m"}, True),
+        ([{"cpu": (4, 2, 2)}], {"cpu": "3900m"}, True),
+        ([{"cpu": 8}, {"cpu": 8}], {"cpu": "12"}, True),
+        ([{"cpu": 8}, {"cpu": 8}], {"cpu": "32"}, False),
+        ([{"cpu": 8}, {"cpu": 8}], {"cpu": "8"}, False),
+        ([{"memory": 64 * GI}, {"memory": 64 * GI}], {"cpu": "32", "memory": "126Gi"}, True),
+        ([{"memory": 64 * GI}], {"memory": "126Gi"}, True),
+        ([{"memory": 64 * GI}, {"memory": 64 * GI}], {"memory": "64Gi"}, True),
+        ([{GPU: 8}, {GPU: 8}], {"cpu": "32", GPU: "8"}, True),
+        ([{"cpu": 0}, {"cpu": 0}], {"cpu": "32"}, True),
+    ],
+)
+def test_how_far_sums_may_be_off(zones, allocatable, believed):
+    """Reservations and hugepages are counted in several ways, and a device near to two zones counts in both."""
+    topology = nrt([nrt_zone(at, amounts) for at, amounts in enumerate(zones)])
+    assert (describe(node(**allocatable), topology=topology).machine is not None) is believed
+
+
+def test_a_zone_of_memory_alone_is_believed():
+    """A memory expander: no CPUs, but costs."""
+    zones = [nrt_zone(0, {"cpu": 16}, {0: 10, 1: 24}), nrt_zone(1, {"cpu": 0}, {0: 24, 1: 10})]
+    assert describe(node(cpu="16"), topology=nrt(zones)).machine is not None
 
 
 def test_a_matrix_alone_tells_links_and_what_is_free():
