@@ -1,10 +1,14 @@
-"""A queue of keys for an asyncio shell: each key once, never two workers at one key, later where asked."""
+"""A queue of keys for an asyncio shell: each key once, never two workers at one key, later where asked.
+
+Keys are ids of jobs (`ungater.model.job_view.JobView.id`) or keys of objects; namespaces have turns (`ungater.turns`).
+"""
 
 import asyncio
 import random
-from collections import deque
 
 from clock import Clock
+from ungater.model.job_view import namespace_of
+from ungater.turns import InTurn
 
 FIRST_DELAY = 0.1  # seconds
 SHORTEST_DELAY = 0.001  # seconds: after less the clock may show no difference, and who waits for it asks again for ever
@@ -17,7 +21,7 @@ class WorkQueue:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._ready: deque[str] = deque()
+        self._ready: InTurn[str] = InTurn()
         self._waiting: set[str] = set()  # in _ready
         self._working: set[str] = set()
         self._requeued: dict[str, float] = {}  # added while being worked on: the smallest delay asked for
@@ -44,7 +48,7 @@ class WorkQueue:
         else:
             self._cancel(key)
             self._waiting.add(key)
-            self._ready.append(key)
+            self._ready.append(namespace_of(key), key)
             self._wake.set()
 
     async def get(self) -> str:

@@ -143,6 +143,11 @@ def is_job(controller: OwnerReference | None) -> bool:
     return controller is not None and (controller.kind, controller.api_version) == (JOB, JOB_API)
 
 
+def namespace_of(owner: str) -> str:
+    """The namespace of a job, by its id: ``NAMESPACE/...``, or ``:KIND/NAMESPACE/...`` of groups of pods."""
+    return owner.split("/", 2)[1 if owner.startswith(":") and "/" in owner else 0]
+
+
 def id_of(owner: Object) -> str:
     """The id of a Job or JobSet."""
     return identity(owner.metadata.namespace, owner.metadata.uid)

@@ -37,6 +37,7 @@ from ungater.jobs.failures import counts_by_its_end
 from ungater.metrics import Metrics
 from ungater.model.conditions import moment
 from ungater.model.job_view import is_job
+from ungater.turns import TurnQueue
 from ungater.workqueue import backoff
 
 TRACKING: Final = "batch.kubernetes.io/job-tracking"  # the Job controller's finalizer on the pods that it counts
@@ -125,7 +126,7 @@ class Evictor:
         self._ending: set[str] = set()  # uids of pods that keep the finalizer of their Job until they have ended
         self._tries: dict[str, _Try] = {}  # by pod uid
         self._of: dict[str, set[str]] = {}  # workload -> its pods here
-        self._queue: asyncio.Queue[_Try | Pod] = asyncio.Queue()
+        self._queue: TurnQueue[_Try | Pod] = TurnQueue(lambda one: _pod_of(one).metadata.namespace)
 
     async def run(self) -> None:
         """Evict what is asked for, for ever."""
@@ -298,6 +299,10 @@ class Evictor:
         self._metrics.evictor.labels("blocked" if budget else "failed").inc()
         log.warning("pod was not evicted", pod=meta.name, namespace=meta.namespace, again=delay, error=str(error))
         self._requeue(one.uid, delay)
+
+
+def _pod_of(one: _Try | Pod) -> Pod:
+    return one if isinstance(one, Pod) else one.pod
 
 
 def tracked(pod: Pod) -> bool:

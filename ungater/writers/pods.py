@@ -10,6 +10,7 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -35,6 +36,7 @@ from ungater.model.pod_slots import Expectation, Slot
 from ungater.model.ungate_patch import UngatePatches
 from ungater.model.unscheduled import MOST_WORDS
 from ungater.model.workload_entry import WorkloadEntry
+from ungater.turns import TurnQueue
 from ungater.workqueue import backoff
 from ungater.writers.evictor import count, tracked
 
@@ -43,6 +45,13 @@ MOST_EVENTS = 100
 
 log = structlog.get_logger()
 _NOTHING: Mapping[str, str] = {}
+
+
+class _Write(NamedTuple):
+    """A patch or a deletion that is to be sent."""
+
+    namespace: str
+    send: Callable[[], Awaitable[None]]
 
 
 class PodWriter:
@@ -78,7 +87,7 @@ class PodWriter:
         self._guard = guard
         self._clock = clock
         self._ungated = metrics.patches.labels("ungated")
-        self._queue: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
+        self._queue: TurnQueue[_Write] = TurnQueue(lambda write: write.namespace)
         self._under_way = 0
         self._answered = -math.inf  # the last of them, monotonic
 
@@ -109,7 +118,7 @@ class PodWriter:
         self._later(entry, pod, partial(self._delete, entry, pod, 0 if at_once else None))
 
     def _later(self, entry: WorkloadEntry, pod: Pod, send: Callable[[], Awaitable[None]]) -> None:
-        self._queue.put_nowait(partial(self._guarded, entry, pod, send))
+        self._queue.put_nowait(_Write(pod.metadata.namespace, partial(self._guarded, entry, pod, send)))
 
     async def _guarded(self, entry: WorkloadEntry, pod: Pod, send: Callable[[], Awaitable[None]]) -> None:
         """Send; an error that nobody foresaw is this pod's alone, which is looked at again when its time is over."""
@@ -122,10 +131,10 @@ class PodWriter:
 
     async def _work(self) -> None:
         while True:
-            send = await self._queue.get()
+            write = await self._queue.get()
             self._under_way += 1
             try:
-                await send()  # never raises what is not the end of all
+                await write.send()  # never raises what is not the end of all
             finally:
                 self._under_way -= 1
                 self._answered = self._clock.monotonic()
