@@ -49,6 +49,7 @@ from ungater.model.actions import (
     WriteConditions,
 )
 from ungater.model.conditions import WantedCondition
+from ungater.model.job_view import namespace_of
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.numa.node_topologies import Options
 from ungater.numa.predictions import Predictions
@@ -109,7 +110,7 @@ class Controller:
         scheduler: SchedulerRules = NEWEST,
     ) -> None:
         self._clock, self.client, self.metrics, self.recorder = clock, client, metrics, recorder
-        self.queue = WorkQueue(clock)
+        self.queue = WorkQueue(clock, namespace_of)
         self.guard = Guard(clock, metrics.failed)
         self.informers = informers = Informers(client, settings.keys, clock, metrics.signal)
         standings = Standings()

@@ -30,7 +30,7 @@ from ungater.kueue.decide import KueueObjects, Standing
 from ungater.kueue.retries import HOPELESS, Limits, RetryAnswer
 from ungater.kueue.standings import Standings, strayed
 from ungater.model import conditions, kueue_objects
-from ungater.model.job_view import controlled_by
+from ungater.model.job_view import controlled_by, namespace_of
 from ungater.model.kueue_objects import CONTROLLER, PENDING, RETRY, KueueCheckState
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.optional import Discovery, OptionalInformer
@@ -71,7 +71,7 @@ class AdmissionCheckController:
             0.0,
             retries.ContestedQueues(),
         )  # when that was looked at
-        self._queue = WorkQueue(clock)
+        self._queue = WorkQueue(clock, namespace_of)
         self._standings = standings
         self._written: dict[str, tuple[float, int]] = {}  # by key of a Workload: when, and the version that came of it
         self._failures: dict[str, int] = {}

@@ -37,8 +37,7 @@ from ungater.jobs.failures import counts_by_its_end
 from ungater.metrics import Metrics
 from ungater.model.conditions import moment
 from ungater.model.job_view import is_job
-from ungater.turns import TurnQueue
-from ungater.workqueue import backoff
+from ungater.workqueue import TurnQueue, backoff
 
 TRACKING: Final = "batch.kubernetes.io/job-tracking"  # the Job controller's finalizer on the pods that it counts
 FIRST_DELAY: Final = 1.0  # seconds after the first refusal

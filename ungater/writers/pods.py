@@ -36,8 +36,7 @@ from ungater.model.pod_slots import Expectation, Slot
 from ungater.model.ungate_patch import UngatePatches
 from ungater.model.unscheduled import MOST_WORDS
 from ungater.model.workload_entry import WorkloadEntry
-from ungater.turns import TurnQueue
-from ungater.workqueue import backoff
+from ungater.workqueue import TurnQueue, backoff
 from ungater.writers.evictor import count, tracked
 
 READ_SECONDS = 5.0  # for events that a message is better with

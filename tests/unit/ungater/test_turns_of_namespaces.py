@@ -11,8 +11,7 @@ from ungater.guard import Guard
 from ungater.jobs.pod_group import owner_key
 from ungater.metrics import Metrics
 from ungater.model.job_view import namespace_of
-from ungater.turns import InTurn, TurnQueue
-from ungater.workqueue import WorkQueue
+from ungater.workqueue import InTurn, TurnQueue, WorkQueue
 from ungater.writers.evictor import Evictor
 from ungater.writers.pods import PodWriter
 
@@ -33,7 +32,7 @@ def rest(queue):
 
 async def test_a_job_is_looked_at_next_however_many_of_another_namespace_wait():
     """4,000 pods, or 2,000 groups, made and deleted at once."""
-    queue = WorkQueue(SYSTEM)
+    queue = WorkQueue(SYSTEM, namespace_of)
     for number in range(MANY):
         queue.add(f"mallory/{number}")
         queue.add(f":group/mallory/{number}")
@@ -44,7 +43,7 @@ async def test_a_job_is_looked_at_next_however_many_of_another_namespace_wait():
 
 
 async def test_within_a_namespace_the_first_that_came_is_first():
-    queue = WorkQueue(SYSTEM)
+    queue = WorkQueue(SYSTEM, namespace_of)
     for key in ("a/1", "a/2", "b/1", "a/3", "b/2", "c/1"):
         queue.add(key)
     assert [await queue.get() for _ in range(6)] == ["a/1", "b/1", "c/1", "a/2", "b/2", "a/3"]
