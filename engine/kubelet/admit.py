@@ -263,6 +263,7 @@ class Trial:
         resources = self.layout.resources
         for row, counts in self.counts.items():
             scale = 1000 if resources[row] == CPU else 1
+            counts.keep_others()
             free[row] = [left * scale for left in counts.free]
             _add(held, resources[row], [count * scale for count in counts.held])
         for row, room in self.devices.items():

@@ -180,7 +180,7 @@ def _whole_cores(count: int, threads: int, free: int) -> AllocationFailure | Non
 class CountRoom:
     """Units by zone, of a resource of which only amounts are known: CPUs or devices."""
 
-    __slots__ = ("free", "held", "layout", "row", "spare")
+    __slots__ = ("free", "held", "layout", "others", "row", "spare")
 
     def __init__(self, layout: Layout, row: int, free: Sequence[int]) -> None:
         self.layout = layout
@@ -188,6 +188,7 @@ class CountRoom:
         self.free = [max(count, 0) for count in free]
         self.spare = [0] * len(self.free)
         self.held = [0] * len(self.free)
+        self.others = [0] * len(self.free)  # taken of what is lent, or others in their place
 
     def hints(self, count: int, *, narrow: bool = False) -> Hints:
         """Hints of one container, or of the whole pod; ``narrow``: single zones suffice (`of_sums`)."""
@@ -221,7 +222,7 @@ class CountRoom:
         return self._take_units(count, order, inside, kind)
 
     def _take_units(self, count: int, order: Sequence[int], inside: int, kind: ContainerKind) -> Share:
-        got, rest = [0] * len(self.free), count
+        got, rest, uneven = [0] * len(self.free), count, self._is_uneven(count)
         aligned = sum(self.free[zone] + self.spare[zone] for zone in range(len(got)) if inside >> zone & 1)
         reach = sum(
             1 << zone
@@ -237,9 +238,27 @@ class CountRoom:
                     source[zone] -= part
                     if source is self.free:
                         self.held[zone] += part
+                    elif uneven:
+                        self.others[zone] += part
         if kind is ContainerKind.INIT:
             self.spare = [spare + part for spare, part in zip(self.spare, got, strict=True)]
         return Share(tuple(got), reach if count else 0)
+
+    def _is_uneven(self, count: int) -> bool:
+        """Whether CPUs are asked for, or lent, that are not whole cores."""
+        threads = max(self.layout.threads, 1)
+        return self.layout.resources[self.row] == CPU and any(part % threads for part in (count, *self.spare))
+
+    def keep_others(self) -> None:
+        """Hold as many as the pod may: its containers may have got other CPUs than its init containers keep.
+
+        A kubelet picks them by cores (an init container has the last thread of one, the container after it a whole
+        one: three are held of two that are asked for, seen on 1.37.1), and amounts do not tell which.
+        """
+        for zone, others in enumerate(self.others):
+            more = min(others, self.free[zone])
+            self.free[zone] -= more
+            self.held[zone] += more
 
     def take_split(self, split: Sequence[int], kind: ContainerKind) -> Share:
         """Take exactly so many of each zone."""

@@ -18,7 +18,7 @@ class Traits(msgspec.Struct, frozen=True):
     ``plain``: the closed forms know everything that this layout has; not so where a device belongs to several zones or
     to none, or where a kubelet option looks at more than zones. ``distances`` are kept only where the kubelet breaks
     ties by them. ``threads``: CPUs are given out in so many; ``siblings``: as many a core
-    has, where CPUs are known. Resources: ``absent``, those that no zone has; ``cards``,
+    has. Resources: ``absent``, those that no zone has; ``cards``,
     handed out by rules of their own (`engine.kubelet.devices.xpu`); ``cliques`` and ``graphs``, devices with links, of
     each to each or not.
     """
@@ -56,7 +56,7 @@ def traits_of(layout: Layout) -> Traits:
         graphs=tuple([name for name, graph in graphs.items() if not graph.is_clique(graph.all)]),
         cliques=tuple([name for name, graph in graphs.items() if graph.is_clique(graph.all)]),
         threads=_threads(layout) if kubelet.full_pcpus_only else 1,
-        siblings=_threads(layout) if layout.exact else 1,
+        siblings=_threads(layout),
         distances=tuple([z.distances for z in layout.zones]) if kubelet.prefer_closest_numa_nodes else (),
         cards=tuple([name for name, board in rules.items() if isinstance(board, XpuBoard)]),
         absent=tuple([name for row, name in enumerate(layout.resources) if _is_absent(layout, row)]),

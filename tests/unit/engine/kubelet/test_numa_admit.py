@@ -1,5 +1,6 @@
 """What one kubelet says to one pod: the acceptance cases, scopes, init containers, options, versions."""
 
+import msgspec
 import pytest
 from support.numa_factories import (
     BEST_EFFORT,
@@ -273,6 +274,43 @@ def test_a_sidecar_keeps_what_it_has_and_runs_beside_init_containers(exact):
     assert answer(layout, pod(("sidecar", {"cpu": 2}), ("init", {"cpu": 6}), {"cpu": 6})) == {0}
     assert answer(layout, pod(("sidecar", {"cpu": 3}), ("init", {"cpu": 6}), {"cpu": 5})) == REFUSED
     assert answer(layout, pod(("init", {"cpu": 6}), ("sidecar", {"cpu": 3}), {"cpu": 5})) == {0}
+
+
+def test_an_init_container_may_hold_other_cpus_than_the_container_after_it():
+    """Seen on kubelet 1.37.1: it has the last thread of a core, the container gets a whole one; two are asked for."""
+    two = make_layout({"cpu": 6}, exact=True)
+    cores = msgspec.structs.replace(two.zones[0], cores=((0, 3), (1, 4), (2, 5)))
+    layout = msgspec.structs.replace(two, zones=(cores,))
+    state = msgspec.structs.replace(full_state(layout), cpus=0b100110)  # of core 1 one thread, and core 2
+    known = admit(layout, state, pod(("init", {"cpu": 1}), {"cpu": 2}))
+    assert (known.admitted, known.cpus.bit_count()) == (True, 3)
+
+
+@pytest.mark.parametrize(
+    ("threads", "wanted", "held"),
+    [
+        (2, (("init", {"cpu": 1}), {"cpu": 2}), 3),
+        (2, (("init", {"cpu": 2}), {"cpu": 3}), 5),
+        (2, (("init", {"cpu": 1}), ("init", {"cpu": 1}), {"cpu": 1}), 3),
+        (2, (("init", {"cpu": 2}), {"cpu": 4}), 4),  # whole cores are picked in the same order
+        (1, (("init", {"cpu": 1}), {"cpu": 2}), 2),
+        (2, (("sidecar", {"cpu": 1}), {"cpu": 2}), 3),
+    ],
+)
+def test_by_amounts_a_pod_holds_as_many_cpus_as_its_containers_may_have_beside_its_init_containers(
+    threads, wanted, held
+):
+    """Else one pod more is predicted than the kubelet has CPUs for; what the pod itself needs is not more."""
+    layout = msgspec.structs.replace(make_layout({"cpu": 8}), threads=threads)
+    admission = ask(layout, pod(*wanted))
+    assert amounts(admission) == {0: {"cpu": held * 1000}}
+    assert admission.after.free == ((8000 - held * 1000,),)
+
+
+def test_by_amounts_a_pod_is_admitted_where_its_init_containers_leave_just_enough():
+    layout = msgspec.structs.replace(make_layout({"cpu": 8}), threads=2)
+    admission = ask(layout, pod(("init", {"cpu": 1}), {"cpu": 2}), {"cpu": 2})
+    assert (admission.admitted, amounts(admission)) == (True, {0: {"cpu": 2000}})
 
 
 @BOTH
