@@ -81,7 +81,8 @@ class Seen:
 def made(number: int, filters: Extender, *, known: bool):
     """One Job of a kind; where the filter is known, its pods keep off the nodes that are refused to it."""
     dice = random.Random(f"job {number}")
-    kind, pods, gpus = f"k{dice.randrange(KINDS)}", dice.choice((1, 2, 2, 4)), dice.choice((4, 8))
+    kind, pods = f"k{dice.randrange(KINDS)}", dice.choice((1, 2, 2, 4))
+    gpus = dice.choice((4, 8)) if pods < 4 else 4  # half a rack at most: no rack has all nodes of one that refuses some
     spec = {}
     if known and (out := filters.refused_nodes(kind, FLEET.names())):
         wish = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": out}
