@@ -7,7 +7,7 @@ describes, and raises the errors of ``kube.errors``.
 # ruff: noqa: A002 -- `type` is the word that reads right at the call
 # ruff: noqa: ASYNC109 -- a deadline that passes becomes an error that says what was called
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from kube import resources
@@ -86,8 +86,8 @@ class Client(Session):
         field_selector: str = "",
         limit: int = PAGE,
         timeout: float | None = None,
-    ) -> AsyncIterator[tuple[Page, bool]]:
-        """The pages of a consistent list, each with whether it is the first one.
+    ) -> AsyncGenerator[tuple[Page, bool], None]:
+        """The pages of a consistent list, each with whether it is the first one. Close it where not all are read.
 
         Where the continue token expires on the way the list starts again, unpaged: a second first page comes, and
         what came before it is void. Where objects are so large that a page has more than `PAGE_BYTES`, there are fewer

@@ -13,6 +13,7 @@ import asyncio
 import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import aclosing
 from typing import Final
 
 import msgspec
@@ -156,12 +157,13 @@ class Events:
         """As many events as that, page by page, and whether these are all."""
         found: list[ToldEvent] = []
         pages = self._client.pages(EVENTS, namespace, field_selector=selector, limit=PAGE, timeout=READ_SECONDS)
-        async for page, fresh in pages:
-            if fresh:
-                found.clear()
-            found += [decode(ToldEvent, item, EVENTS) for item in page.items or ()]
-            if len(found) >= most:
-                return found[:most], not page.metadata.continue_
+        async with aclosing(pages):
+            async for page, fresh in pages:
+                if fresh:
+                    found.clear()
+                found += [decode(ToldEvent, item, EVENTS) for item in page.items or ()]
+                if len(found) >= most:
+                    return found[:most], not page.metadata.continue_
         return found, True
 
 

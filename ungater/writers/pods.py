@@ -8,6 +8,7 @@ put two pods into one slot.
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
 from datetime import datetime
 from functools import partial
 from typing import NamedTuple
@@ -234,7 +235,8 @@ class PodWriter:
             pages = self._client.pages(
                 EVENTS, meta.namespace, field_selector=about, limit=MOST_EVENTS, timeout=READ_SECONDS
             )
-            page, _ = await anext(pages)
+            async with aclosing(pages):
+                page, _ = await anext(pages)
             found = [decode(ToldEvent, item, EVENTS) for item in page.items or ()]
         except KubeError as error:
             log.info("events of a pod cannot be read", pod=key(pod), error=str(error))
