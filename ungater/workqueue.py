@@ -1,7 +1,7 @@
 """A queue of keys for an asyncio shell: each key once, never two workers at one key, later where asked.
 
-Namespaces have turns: of each of them the first that waits for a worker is served. Whoever makes 4,000 pods at once, and
-deletes them, has as many looks and writes to be made: another namespace waits for one of them, and not for all.
+Namespaces have turns: of each of them the first that waits for a worker is served. Whoever makes 4,000 pods at once,
+and deletes them, has as many looks and writes to be made: another namespace waits for one of them, and not for all.
 """
 
 import asyncio
