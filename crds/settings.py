@@ -189,6 +189,8 @@ class Settings(BaseModel):
     workload_retention_seconds: float | None = Field(default=None, ge=0)
     """The Workload of a finished job is kept for so long; absent: as long as the job."""
 
+    uncounted_resources: Names = ()
+    """Resources that nodes do not publish and no scheduler counts, as HAMi's nvidia.com/gpumem: any node takes them."""
     numa_ignored_resources: Names = ()
     """Resources that are not aligned to NUMA zones, whatever the nodes' zones report."""
     reconstruct_available: bool = True

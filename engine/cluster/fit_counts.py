@@ -142,7 +142,8 @@ class Shape:
         needs = [(rows[resource], amount) for resource, amount in amounts.items() if amount > 0 and resource in rows]
         which = NodeFilter.of(pod_set, tree.flavor.tolerations)
         lacking = table.lacking(amounts) if len(needs) < len(amounts) else ()
-        by_plugin = tuple([name for name in amounts if "/" in name and name not in given])
+        counted = amounts.keys() - given - table.uncounted
+        by_plugin = tuple([name for name in amounts if "/" in name and name in counted])
         if pod_set.devices is None and volumes is NOTHING_ATTACHED:
             return cls(needs, which, inside, seen_only, 1, lacking, by_plugin=by_plugin)
         unpublished = tuple(given - rows.keys())

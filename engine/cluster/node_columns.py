@@ -79,6 +79,7 @@ class Table:
         self.rows: dict[str, int] = {PODS: 0}
         self.limits: Amounts = {}  # rows that say how many volumes, each with what a node has that does not say
         self.delegated: set[str] = set()
+        self.uncounted: set[str] = set()  # of these: those that nobody gives, and that nobody counts
         self.alloc: Ints = np.zeros((1, self.capacity), np.int64)
         self.free: Ints = np.zeros((1, self.capacity), np.int64)
         self.alloc_version = self.labels_version = 0  # grow when what is allocatable, or labels or statuses, change
@@ -146,6 +147,12 @@ class Table:
         self.alloc_version += 1
         for index in np.flatnonzero(more).tolist():
             self.touch(index)
+
+    def leave_uncounted(self, resource: str) -> None:
+        """Nodes that publish none of a resource take as many pods with it as anybody asks for."""
+        self.uncounted.add(resource)
+        self.delegate(resource)
+        self._add_rows([resource] if resource not in self.rows else [])
 
     def set_status(self, index: int, node: Node) -> None:
         """Set taints, unschedulable and readiness."""

@@ -36,6 +36,7 @@ class ClusterState:
     ``reconstruct_available``: False takes what NodeResourceTopology says is available as it is, less what was decided
     since. ``numa_score``: how full zones should become. What may be given up: ``alignment_over_packing`` to align pods,
     ``nodes_per_opened_domain`` more nodes to leave a domain whole. ``xpus``: resources given out by the rules of XPUs.
+    ``uncounted``: resources that nodes need not publish.
     """
 
     def __init__(
@@ -46,11 +47,14 @@ class ClusterState:
         alignment_over_packing: AlignmentOverPacking = ALIGNMENT_OVER_PACKING,
         nodes_per_opened_domain: int = NODES_PER_OPENED_DOMAIN,
         xpus: Collection[str] = (RESOURCE,),
+        uncounted: Collection[str] = (),
     ) -> None:
         self.version = 0
         self.alignment_over_packing, self.nodes_per_opened_domain = alignment_over_packing, nodes_per_opened_domain
         held = HeldSlots()
         self.cluster = Nodes(held, xpus=xpus, reconstruct=reconstruct_available, score=numa_score)
+        for resource in uncounted:
+            self.cluster.table.leave_uncounted(resource)
         self.ledger = Ledger(self.cluster, held)
         self.affinity_index = AffinityIndex()
         self._pods: dict[str, Pod] = {}

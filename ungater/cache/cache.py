@@ -386,4 +386,5 @@ def _engine_state(options: Options) -> ClusterState:
         alignment_over_packing=AlignmentOverPacking(options.alignment_over_packing),
         nodes_per_opened_domain=options.nodes_per_opened_domain,
         xpus=options.xpu_resources,
+        uncounted=options.uncounted_resources,
     )

@@ -36,7 +36,7 @@ NO_CLAIMS: Final[Mapping[int, tuple[str, ...]]] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Options:
-    """Settings of how the inside of nodes counts (`crds.settings`)."""
+    """Settings of how nodes and their inside count (`crds.settings`)."""
 
     numa_ignored_resources: tuple[str, ...] = ()
     reconstruct_available: bool = True
@@ -45,6 +45,7 @@ class Options:
     nodes_per_opened_domain: int = NODES_PER_OPENED_DOMAIN
     device_annotations: tuple[AnnotationRule, ...] = DEVICE_ANNOTATIONS
     xpu_resources: tuple[str, ...] = (XPU_RESOURCE,)
+    uncounted_resources: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, settings: "Settings") -> "Options":
@@ -57,6 +58,7 @@ class Options:
             settings.nodes_per_opened_domain,
             settings.device_annotations,
             settings.xpu_resources,
+            settings.uncounted_resources,
         )
 
 
