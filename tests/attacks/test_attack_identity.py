@@ -230,3 +230,22 @@ async def test_a_mark_names_the_honest_workload(siege):
     await siege.create(body)
     await siege.stands()
     assert await siege.run_gpus() == 0
+
+
+async def test_two_owners_have_workloads_of_one_name(siege):
+    """Whoever makes pods finds two uids that share the 40 bits of the name in a second. What runs stays charged."""
+    owners = [owner("Foo", MADE_UP, name="x", uid=uid) for uid in ("u18cec8", "u19e4fb")]
+    for which, whose in enumerate(owners):
+        for number in range(4):
+            await siege.create(pod(f"evil-{which}-{number}", labels={KEYS.queue_name: "team"}, owner=whose))
+        await siege.paid(4 * GPUS)
+    await siege.reason("x", "InsufficientQuota")
+    names = {one["metadata"]["name"] for one in await siege.admin.list(WORKLOADS, siege.namespace)}
+    assert len([name for name in names if name.startswith("foo-x-")]) == 2, names
+    await outlast(siege)
+    await siege.paid(4 * GPUS)
+    for number in range(4):
+        await siege.tenant.delete(PODS, f"evil-1-{number}", siege.namespace, grace_period=0)
+    await siege.submit("more", 4)
+    await siege.reason("more", "InsufficientQuota")
+    await siege.paid(4 * GPUS)
