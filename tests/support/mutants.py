@@ -43,6 +43,8 @@ KINDS = {
     CLASSES: 1,
     resources.POD_DISRUPTION_BUDGETS: 1,
     resources.NAMESPACES: 1,
+    resources.LIMIT_RANGES: 1,
+    resources.RUNTIME_CLASSES: 1,
     resources.PERSISTENT_VOLUME_CLAIMS: 6,
     resources.PERSISTENT_VOLUMES: 5,
     resources.STORAGE_CLASSES: 2,
@@ -318,6 +320,8 @@ class _Maker:
             CLASSES: self.priority_class,
             resources.POD_DISRUPTION_BUDGETS: self.budget,
             resources.NAMESPACES: dict,
+            resources.LIMIT_RANGES: self.limit_range,
+            resources.RUNTIME_CLASSES: self.runtime_class,
             resources.PERSISTENT_VOLUME_CLAIMS: self.claim,
             resources.PERSISTENT_VOLUMES: self.volume,
             resources.STORAGE_CLASSES: self.storage_class,
@@ -464,6 +468,7 @@ class _Maker:
     def spec(self):
         dice = self.dice
         spec = {"containers": [self.container(f"c{each}") for each in range(1 + dice.many(1))]}
+        spec |= {"runtimeClassName": self.near(resources.RUNTIME_CLASSES)} if dice.maybe(0.05) else {}
         if dice.maybe(0.1):
             spec["initContainers"] = [self.container(f"i{each}") for each in range(dice.many(3))]
         if dice.maybe(0.05):
@@ -1242,6 +1247,29 @@ class _Maker:
             "globalDefault": dice.maybe(0.1),
             "preemptionPolicy": dice.one("Never", "PreemptLowerPriority"),
         }
+
+    def limit_range(self):
+        dice = self.dice
+        items = [
+            {
+                "type": dice.one("Container", "Container", "Pod", "PersistentVolumeClaim"),
+                **({"default": self.amounts()} if dice.maybe(0.5) else {}),
+                **({"defaultRequest": self.amounts()} if dice.maybe(0.8) else {}),
+            }
+            for _ in range(dice.many(2, 1000))
+        ]
+        return {"spec": {"limits": dice.one(items, items, None)}}
+
+    def runtime_class(self):
+        dice = self.dice
+        found = {"handler": "runsc"}
+        if dice.maybe(0.5):
+            found["overhead"] = {"podFixed": self.amounts()} if dice.maybe(0.8) else {}
+        if dice.maybe(0.5):
+            selector = {dice.one(POOL, RACK, f"key-{each}"): dice.label() for each in range(dice.many(3))}
+            tolerations = [{"key": "gone", "operator": "Exists"} for _ in range(dice.many(2, 1000))]
+            found["scheduling"] = {"nodeSelector": selector, "tolerations": tolerations} if dice.maybe(0.8) else {}
+        return found
 
     def budget(self):
         dice = self.dice

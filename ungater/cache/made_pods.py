@@ -2,27 +2,17 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import NamedTuple
 
 from msgspec import structs
 
 from kube import objects
 from kube.informer import Event
-from kube.objects import LimitRange, PodTemplate, RuntimeClass
+from kube.objects import LimitRange
 from kube.pods.defaults import with_defaults
 from kube.pods.placement_fields import kept_tolerations
 from ungater.cache.core import Core
 from ungater.model.job_view import JobView, PodSetView
-from ungater.model.workload_entry import WorkloadEntry
-
-
-class _Filled(NamedTuple):
-    """A template with what the API server adds, and what that was made of."""
-
-    own: PodTemplate
-    ranges: tuple[LimitRange, ...]
-    runtime: RuntimeClass | None
-    template: PodTemplate
+from ungater.model.workload_entry import FilledTemplate, WorkloadEntry
 
 
 class MadePods:
@@ -31,7 +21,6 @@ class MadePods:
     def __init__(self, core: Core) -> None:
         self._stores = core.stores
         self._entries = core.entries
-        self._filled: dict[tuple[str, str], _Filled] = {}  # by job and pod set: a template is not filled at each event
 
     def seen(self, own: JobView) -> JobView:
         """A job with its templates as its pods are made."""
@@ -39,14 +28,16 @@ class MadePods:
             return own
         entry, ranges = self._entries.get(own.id), tuple(self._stores.limit_ranges(own.namespace))
         per_pod = not own.suspendable  # pods of StatefulSets have volumes of their own
-        pod_sets = tuple([self._pod_set(own.id, one, entry, ranges, per_pod=per_pod) for one in own.pod_sets])
+        pod_sets = tuple(
+            [self._pod_set(at, one, entry, ranges, per_pod=per_pod) for at, one in enumerate(own.pod_sets)]
+        )
         if all(now is was for now, was in zip(pod_sets, own.pod_sets, strict=True)):
             return own
         return replace(own, pod_sets=pod_sets, priority_class=pod_sets[0].template.spec.priority_class_name)
 
     def _pod_set(
         self,
-        job: str,
+        at: int,
         own: PodSetView,
         entry: WorkloadEntry | None,
         ranges: tuple[LimitRange, ...],
@@ -65,16 +56,13 @@ class MadePods:
         runtime = self._stores.runtime_class(spec.runtime_class_name) if spec.runtime_class_name else None
         if not ranges and runtime is None:
             return own
-        known = self._filled.get((job, own.name))
+        known = entry.filled.get(at) if entry is not None else None
         if known is None or known.own is not template or (known.ranges, known.runtime) != (ranges, runtime):
             filled = structs.replace(template, spec=with_defaults(spec, ranges, runtime))
-            known = self._filled[job, own.name] = _Filled(template, ranges, runtime, filled)
+            known = FilledTemplate(template, ranges, runtime, filled)
+            if entry is not None:
+                entry.filled[at] = known  # a template is not filled anew at each event
         return replace(own, template=known.template)
-
-    def forget(self, job: JobView) -> None:
-        """A job is gone."""
-        for one in job.pod_sets:
-            self._filled.pop((job.id, one.name), None)
 
 
 class PodDefaults:

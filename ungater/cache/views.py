@@ -194,8 +194,6 @@ class JobViews:
     def drop(self, uid: str) -> None:
         """A job is gone, or is no workload of its own: all that is held for it is given back."""
         entry = self._entries.drop(uid)
-        if entry is not None:
-            self._pods.forget(entry.job)
         self._volumes.forget(uid)
         self._groups.forget(uid)
         self._left(uid)

@@ -3,13 +3,14 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from math import inf
+from typing import NamedTuple
 
 from msgspec import structs
 
 from engine.kubelet.machine import NumaPlacement, PodShape
 from engine.model import Amounts
 from engine.reasons import Reason
-from kube.objects import Condition, Pod, PodSpec, condition, version_of
+from kube.objects import Condition, LimitRange, Pod, PodSpec, PodTemplate, RuntimeClass, condition, version_of
 from queueing import lifecycle
 from queueing.queues.entry import AssumedAdmission
 from ungater.model.admission import Admission, Nomination
@@ -119,6 +120,15 @@ class PodsAsMade:
     changes: int = 0
 
 
+class FilledTemplate(NamedTuple):
+    """A template with what the API server adds to pods that are made from it, and what that was made of."""
+
+    own: PodTemplate
+    ranges: tuple[LimitRange, ...]
+    runtime: RuntimeClass | None
+    template: PodTemplate
+
+
 @dataclass
 class WorkloadEntry:
     """One job: what was seen, what is held for it, and what was started for it.
@@ -142,6 +152,7 @@ class WorkloadEntry:
     lost: Moves = field(default_factory=dict)  # slots that need another place
     asked: Mapping[str, Amounts] = field(default_factory=dict)  # by pod set: what pods ask for that get no place for it
     made: dict[str, PodsAsMade] = field(default_factory=dict)  # by pod set, where pods are not what their owner says
+    filled: dict[int, FilledTemplate] = field(default_factory=dict)  # by place of the pod set
     undecided: bool = False  # its pods turned out to be others than those that what it holds was decided for
     came: dict[str, PodsSeen] | None = None  # by pod set; None where they were not counted since the start
     late: dict[str, int] = field(default_factory=dict)  # pod sets whose pods did not come in time: as many as it gets
