@@ -2,7 +2,8 @@
 
 Facts of Kubernetes 1.37: a pod that names a RuntimeClass gets its node selector (plugin RuntimeClass); a container that
 says no limit gets the default of its namespace (LimitRanger); webhooks come after that and change what they like. None
-of it keeps pods off nodes here, or has them ask for more: who fits whom is judged by templates.
+of it keeps pods off nodes here, or has them ask for more: who fits whom is judged by templates. Only pods of Jobs are
+changed: others that are one workload have to be alike, which has nothing to do with this.
 
 In a third of the histories it is there, and changes a few times. When users rest, somebody deletes the gated pods that
 are not made like others any more: nobody could tell for which of them their job is to be placed.
@@ -86,7 +87,7 @@ class AdmissionPlugins:
             template = obj["spec"]["template"]
             spec = {**template["spec"], "runtimeClassName": SANDBOX}
             return {**obj, "spec": {**obj["spec"], "template": {**template, "spec": spec}}}
-        return obj if plural != "pods" or who in {"admin", "user"} else self._pod(obj)
+        return self._pod(obj) if plural == "pods" and who == "job controller" else obj
 
     def _pod(self, pod: Json) -> Json:
         spec: dict[str, Any] = dict(pod["spec"])
