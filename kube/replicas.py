@@ -20,6 +20,7 @@ import msgspec
 
 from kube.objects import Object, ObjectMeta, Struct, controller_of
 from kube.resources import REPLICA_SETS, STATEFUL_SETS, Resource
+from kube.volumes.objects import trimmed
 
 KUBEFLOW: Final = "kubeflow.org"
 RAY: Final = "ray.io"
@@ -76,9 +77,14 @@ class ServiceSpec(Struct, frozen=True):
 
 
 class Service(Object, frozen=True):
-    """A StatefulSet or ReplicaSet."""
+    """A StatefulSet or ReplicaSet: what is read of it, for there may be tens of thousands, most of them old revisions."""
 
     spec: ServiceSpec = ServiceSpec()
+
+    def __post_init__(self) -> None:
+        controlling = tuple([one for one in self.metadata.owner_references if one.controller])
+        kept = trimmed(self.metadata, (DESIRED, REVISION), references=controlling)
+        msgspec.structs.force_setattr(self, "metadata", kept)
 
 
 Counted = Replicated | Service

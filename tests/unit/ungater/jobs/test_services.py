@@ -246,3 +246,10 @@ def test_what_annotations_say_of_a_revision_may_be_anything(number):
     assert (
         replicas_of_service(msgspec.structs.replace(one, metadata=meta), "ReplicaSet", "main", newest=True).total == 2
     )
+
+
+def test_of_a_service_only_what_is_read_is_kept():
+    body = revision("web-1", 1, 2, 2)
+    body["metadata"] |= {"labels": {"app": "x" * 1000}}
+    body["metadata"]["annotations"] |= {"notes": "x" * 1000}
+    assert len(msgspec.json.encode(read(body, Service))) < 1000
