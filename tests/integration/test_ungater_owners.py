@@ -134,6 +134,16 @@ async def test_a_deployment_stays_in_its_rack_as_it_grows(pods, client, namespac
     owner = workload["metadata"]["ownerReferences"][0]
     assert owner["kind"] == "ReplicaSet"
     await pods.event(owner["name"], "PartlyPlaced")
+    # A rollout gives the new revision a pod at a time: the first one goes where there is room for all.
+    change = {"spec": {"replicas": 4, "template": {"metadata": {"labels": {"revision": "2"}}}}}
+    await client.patch(DEPLOYMENTS, "web", namespace, body=change)
+
+    async def rolled_out():
+        found = await client.list(PODS, namespace)
+        new = [pod for pod in found if pod["metadata"]["labels"].get("revision") == "2"]
+        return new if len(found) == len(new) == 4 and all(pod["status"]["phase"] == "Running" for pod in new) else None
+
+    assert len(racks_of(await until(rolled_out, "the new revision to run alone"))) == 1
 
 
 async def test_a_group_of_pods_is_placed_as_one_before_all_are_there(pods, client, namespace):

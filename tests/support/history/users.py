@@ -292,7 +292,7 @@ class Users:
         name = f"{resource.kind[0].lower()}{self._numbers}"
         if like is not None:
             name = self.whole(like)["metadata"]["name"]
-        spec: Json = {"replicas": count, "template": template}
+        spec: Json = {"replicas": count, "podManagementPolicy": "Parallel", "template": template}
         if resource == resources.LEADER_WORKER_SETS:
             spec = self._led(min(count, 3), template)
         ends = resource == POD_GROUPS and self.rng.random() < 0.5
