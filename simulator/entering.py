@@ -39,7 +39,8 @@ def waiting(job: Job, policy: Policy) -> Workload:
 def queues_of(cluster: Cluster, policy: Policy, options: Options, jobs: Iterable[Job]) -> Queues:
     """The queues of a cluster as a policy has them, empty."""
     patience = options.patience if policy.claiming else inf
-    made = Queues(Rules(patience=patience, hold=options.hold, fair=policy.fair))
+    rules = Rules(patience=patience, hold=options.hold, fair=policy.fair)
+    made = Queues(rules if policy.leaving else msgspec.structs.replace(rules, leaving=0.0))
     jobs = list(jobs)
     for namespace in sorted({job.namespace for job in jobs} | cluster.namespaces.keys()):
         made.set_namespace(namespace, cluster.namespaces.get(namespace, {}))

@@ -89,6 +89,7 @@ class Policy:
     """One way to run the cluster. ``preemption``, ``strict``, ``strategy`` (of preemption): None as each queue says.
 
     ``moves``: whether jobs that run may be moved (docs/moves.md); with topology only.
+    ``leaving``: whether what comes free bit by bit is kept for the first who fits all of it (docs/queues.md).
     ``alignment``: what may be given up to align pods. ``opening``: `ClusterState.nodes_per_opened_domain`.
 
     ``claims``: whether who waits for long keeps room from those behind it (docs/queues.md). None: with topology only.
@@ -102,6 +103,7 @@ class Policy:
     strict: bool | None = None
     fair: bool = False
     claims: bool | None = None
+    leaving: bool = True
     strategy: Strategy | None = None
     alignment: AlignmentOverPacking = ALIGNMENT_OVER_PACKING
     opening: int = NODES_PER_OPENED_DOMAIN
@@ -126,7 +128,8 @@ class Options:
     not matter). ``checkpoint``: seconds of work between checkpoints; 0: an evicted job begins anew. ``grace``: seconds
     until the pods of a victim are gone. ``retries``: how often pods that a kubelet refused are made again before their
     job fails (a Job's backoffLimit). ``patience``, ``hold``: see docs/queues.md. ``seed``: breaks ties of count-only
-    placing. ``moves_per_hour``, ``make_room_max_priority``: where jobs are moved, as the settings of the controller.
+    placing. ``apart``: seconds between the ends of a job's pods, one after the other; 0: they end together.
+    ``moves_per_hour``, ``make_room_max_priority``: where jobs are moved, as the settings of the controller.
     """
 
     slowdown: float = 1.0
@@ -135,6 +138,7 @@ class Options:
     retries: int = 6
     patience: float = 300.0
     hold: float = 604_800.0
+    apart: float = 0.0
     seed: int = 0
     moves_per_hour: int = 6
     make_room_max_priority: int | None = None

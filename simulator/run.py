@@ -131,10 +131,30 @@ class Simulation:
         self.queues.submit(waiting(track.job, self.policy), self.now)
 
     def _end(self, track: Track) -> None:
+        """Its work is done: its pods end, all at once or one after the other."""
+        where = track.where
+        if self.options.apart and where is not None and len(where.pods) > 1 and self._end_one(track, where):
+            self._later(self.options.apart, Kind.END, track)
+            return
         self._leave_nodes(track)
         track.finish(self.now)
         self.done += 1
         self.queues.forget(self.site.state, track.job.key)
+
+    def _end_one(self, track: Track, where: Where) -> bool:
+        """The last of its pods ends, and none is made in its place; False where its grant cannot be less."""
+        key, pod_set = track.job.key, where.pods[-1][1].name
+        wanted = sum(each.count for each in track.job.pod_sets if each.name == pod_set)
+        left = sum(each.name == pod_set for _, each, _ in where.pods) - 1
+        if not isinstance(
+            elastic.reclaim(self.site.state, self.queues, key, {pod_set: wanted - left}), elastic.Resized
+        ):
+            return False
+        gone = where.ended(self.site.state.assignments(key).values(), pod_set)
+        self.tally.takes(gone, -1)
+        self.site.clear(gone, self.queues)
+        self.queues.leaving.pod_ended(key)
+        return True
 
     def _gone(self, track: Track) -> None:
         self._leave_nodes(track)

@@ -18,6 +18,7 @@ WORDS: Final[dict[str, dict[str, Any]]] = {
     "fair": {"fair": True},
     "claims": {"claims": True},
     "no-claims": {"claims": False},
+    "no-leaving": {"leaving": False},
     "moves": {"moves": True},
     "hosts-first": {"opening": 0},
     "align-never": {"alignment": AlignmentOverPacking.NEVER},

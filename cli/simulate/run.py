@@ -83,6 +83,10 @@ Checkpoint = Annotated[
     ),
 ]
 Grace = Annotated[str, typer.Option(metavar="TIME", help="Until the pods of a victim are gone.", rich_help_panel=WORLD)]
+Apart = Annotated[
+    str,
+    typer.Option(metavar="TIME", help="Between the ends of a job's pods, one after the other.", rich_help_panel=WORLD),
+]
 Retries = Annotated[
     int,
     typer.Option(
@@ -173,6 +177,7 @@ def command(
     slowdown: Slowdown = 1.0,
     checkpoint: Checkpoint = "0",
     grace: Grace = "30s",
+    apart: Apart = "0",
     retries: Retries = 6,
     patience: Patience = "5m",
     hold: Hold = "7d",
@@ -193,7 +198,7 @@ def command(
     """
     chosen = policies(policy or DEFAULT)
     _check_folders(out, picture)
-    options = _options(slowdown, checkpoint, grace, retries, patience, hold, seed, moves_per_hour, room_priority)
+    options = _options(slowdown, checkpoint, grace, apart, retries, patience, hold, seed, moves_per_hour, room_priority)
     made, files = given.Made(blocks, racks, hosts, gpus, cpu, memory, machine, kubelet), _files(jobs)
     found = _known(cluster, Keys(domain), files, made)
     place = _place(found, made, level or [], queues, empty=empty)
@@ -230,6 +235,7 @@ def _options(
     slowdown: float,
     checkpoint: str,
     grace: str,
+    apart: str,
     retries: int,
     patience: str,
     hold: str,
@@ -241,6 +247,7 @@ def _options(
         slowdown=slowdown,
         checkpoint=given.time_of("--checkpoint", checkpoint),
         grace=given.time_of("--grace", grace),
+        apart=given.time_of("--apart", apart),
         retries=retries,
         patience=given.time_of("--patience", patience),
         hold=given.time_of("--hold", hold),

@@ -55,6 +55,16 @@ class Where:
         """These pods are told to go."""
         self.going.update(keys)
 
+    def ended(self, kept: Iterable[Assignment], pod_set: str) -> "Where":
+        """One of a pod set leaves it whose slot is not kept; returns it."""
+        left = Counter(node for part in kept if part.pod_set == pod_set for node in _nodes(part))
+        mine = [pod for pod in self.pods if pod[1].name == pod_set]
+        spare = Counter(node for _, _, node in mine) - left
+        one = next((pod for pod in reversed(mine) if spare[pod[2]]), mine[-1])
+        self.pods = [pod for pod in self.pods if pod is not one]
+        self.taken.discard(one[0])
+        return Where(self.job, [one], {one[0]})
+
     def parted(self) -> "Where":
         """Those that were told to go leave it; returns them."""
         gone = Where(self.job, [pod for pod in self.pods if pod[0] in self.going])
