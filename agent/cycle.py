@@ -29,7 +29,7 @@ from agent.machine.hardware import Hardware
 from agent.metrics import Metrics
 from agent.node import Node, capacity, owner, version
 from agent.observe import Observer
-from agent.pods import NodePod, Roster, pod
+from agent.pods import MOST_KEPT, READ, NodePod, Roster, pod
 from agent.publish import FlexTopoWriter, TopologyWriter
 from agent.settings import AgentSettings
 from clock import Clock
@@ -39,6 +39,7 @@ from kube.connection.transport import backoff
 from kube.errors import KubeError
 from kube.events import EventRecorder, reference
 from kube.informer import Event, Informer
+from kube.kept import KeptParts
 from kube.resources import NODES, PODS
 
 log = structlog.get_logger()
@@ -85,6 +86,7 @@ class Agent:
             field_selector=f"spec.nodeName={node}",
             on_event=self._on_pod,
             clock=clock,
+            kept=KeptParts(PODS.kind, READ, most=MOST_KEPT),
         )
         self._wake = asyncio.Event()
         self._hardware = NO_HARDWARE

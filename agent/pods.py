@@ -9,12 +9,15 @@ list, but the watch told of it.
 from collections.abc import Callable, Collection, Iterable
 
 from agent.kubelet.held import Pod
+from crds.constants import NUMA_PLACEMENT_OBSERVED
 from kube.objects import Object, Struct
 
 GRACE_SECONDS = 30.0
 FINISHED = frozenset({"Succeeded", "Failed"})
 MIRROR = "kubernetes.io/config.mirror"
 STATIC_UID = "kubernetes.io/config.hash"
+READ = (MIRROR, STATIC_UID, NUMA_PLACEMENT_OBSERVED)  # annotations, here and where placements are written
+MOST_KEPT = 10_000  # parts of the pods of one namespace beyond those that are free (`kube.kept`): some 1 MB
 
 
 class PodStatus(Struct, frozen=True):

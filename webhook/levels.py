@@ -12,6 +12,7 @@ from engine.reasons import Reason
 from kube.client import Client
 from kube.errors import KubeTimeout
 from kube.informer import Event, Informer
+from kube.kept import KeptParts
 from kube.objects import Condition, FlavorTopology, Object, ResourceFlavor, Struct, condition
 from kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, Resource
 from webhook.checks import Flavors, Route, Routes
@@ -105,7 +106,10 @@ class FlavorLevels:
         )
 
     def _queues(self, client: Client, kind: Resource, seen: dict[str, _Seen], clock: Clock) -> Informer[_Queue]:
-        return Informer(client, kind, _Queue, on_event=lambda event: self._on_queue(seen, event), clock=clock)
+        kept: KeptParts[_Queue] = KeptParts(kind.kind)
+        return Informer(
+            client, kind, _Queue, on_event=lambda event: self._on_queue(seen, event), clock=clock, kept=kept
+        )
 
     def current(self) -> Offer | None:
         """What is offered now; None before everything is listed."""

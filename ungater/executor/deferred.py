@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable, Collection
 
 from clock import Clock
+from ungater.model.job_view import namespace_of
+from ungater.workqueue import InTurn
 
 TICK = 0.5  # seconds
 BATCH = 64  # at a tick
@@ -53,8 +55,11 @@ class DeferredWrites:
             now = self._clock.monotonic()
             self._now &= set(self._known())
             idle = self._idle()
-            due = [job for job, at in self._due.items() if at <= now and (idle or now - at > AT_MOST)]
-            for job in due[:BATCH]:
+            due: InTurn[str] = InTurn()
+            for job, at in self._due.items():
+                if at <= now and (idle or now - at > AT_MOST):
+                    due.append(namespace_of(job), job)
+            for job in [due.popleft() for _ in range(min(BATCH, len(due)))]:
                 del self._due[job]
                 self._now.add(job)
                 self._requeue(job)

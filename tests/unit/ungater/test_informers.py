@@ -9,10 +9,11 @@ from support.owned import KEYS, make_job, make_pod
 from support.world import FLAVOR, NODES, World
 
 from clock import SYSTEM
+from crds.constants import ADMITTED_QUOTA
 from crds.settings import Settings
 from kube.objects import key
 from kube.parents import JobSet
-from kube.resources import JOB_SETS
+from kube.resources import JOB_SETS, WORKLOADS
 from kube.watch import Changed
 from ungater.cache.cache import SLICE
 from ungater.controller import Controller
@@ -160,3 +161,14 @@ async def test_a_start_that_ends_in_the_middle_leaves_nobody_paused(controller):
         await asyncio.gather(loading, return_exceptions=True)
     assert not controller.cache.live
     assert informers.pods._going.is_set()
+
+
+def test_of_all_kinds_that_tenants_write_only_so_much_is_kept():
+    """Nodes and such are of no namespace; Workloads are written by Topogate, and those of Kueue by Kueue."""
+    informers = Controller(Settings(), None, Metrics(), None, SYSTEM).informers
+    whole = {str(one.resource) for one in informers.every if one._feed._kept is None}
+    assert whole == {str(WORKLOADS)}
+    ours = {one._versions[0].group for one in informers.optional if one._read is None}
+    assert ours == {"kueue.x-k8s.io"}
+    pods = informers.pods._feed._kept
+    assert {KEYS.workload, KEYS.queue_name, ADMITTED_QUOTA} <= pods._read

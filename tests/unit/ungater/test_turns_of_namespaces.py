@@ -7,6 +7,8 @@ import pytest
 from support.owned import KEYS, make_owner, make_pod, make_record, slot_map
 
 from clock import SYSTEM
+from ungater.executor import deferred
+from ungater.executor.deferred import DeferredWrites
 from ungater.guard import Guard
 from ungater.jobs.pod_group import owner_key
 from ungater.metrics import Metrics
@@ -116,3 +118,17 @@ async def test_a_queue_that_is_waited_at_hands_out_what_comes():
     queue.put_nowait("a1")
     assert await waiting == "a1"
     assert queue.empty()
+
+
+async def test_a_write_that_can_wait_is_made_next_however_many_of_another_namespace_wait(monkeypatch):
+    monkeypatch.setattr(deferred, "TICK", 0.0)
+    asked: list[str] = []
+    writes = DeferredWrites(lambda: True, asked.append, list, SYSTEM)
+    for number in range(MANY):
+        writes.put_off(f"mallory/{number}", 1e-9)
+    writes.put_off("alice/honest", 1e-9)
+    task = asyncio.create_task(writes.run())
+    while not asked:
+        await asyncio.sleep(0)
+    task.cancel()
+    assert asked[:2] == ["mallory/0", "alice/honest"]

@@ -14,9 +14,10 @@ from support.queued_world import entry_of, filled, queued
 from support.world import World, stored_workload
 
 from clock import SYSTEM
+from crds.names import longer_name
 from crds.settings import Settings
 from engine.reasons import Reason
-from kube.errors import Conflict, NotFound
+from kube.errors import AlreadyExists, Conflict, NotFound
 from queueing import lifecycle
 from queueing.cycle.cycle import Preempting, cycle
 from queueing.queues.entry import Phase
@@ -181,6 +182,36 @@ async def test_what_changes_while_its_workload_is_made_is_not_lost(world, contro
     controller.writer._client = Client(edited, made)
     await controller.reconcile(record.id)
     assert (record.observed.resource_version, record.observed.active) == ("9", False)
+
+
+class Taken:
+    """In place of a client: somebody has a Workload of this name, which no watch told of."""
+
+    def __init__(self, other):
+        self.other, self.made = other, []
+
+    async def create(self, _resource, body, *_args, **_options):
+        self.made.append(body["metadata"]["name"])
+        if body["metadata"]["name"] == self.other.metadata.name:
+            raise AlreadyExists(409, "AlreadyExists", "taken")
+        raise Conflict(409, "Conflict", "enough")
+
+    async def get(self, *_args, **_options):
+        return self.other
+
+
+async def test_a_workload_whose_name_is_found_taken_is_made_under_the_longer_one(world, controller):
+    job = make_job("train", parallelism=2)
+    world.put("job", job)
+    record = told(controller, world, job)
+    made = stored_workload(record.job, slot_map(("b/r1/r1-h1", 2)))
+    meta = msgspec.structs.replace(made.metadata, owner_references=(), annotations={})
+    controller.writer._client = client = Taken(msgspec.structs.replace(made, metadata=meta))
+    usual = record.job.workload
+    for _ in range(2):
+        await controller.reconcile(record.id)
+    assert client.made == [usual, longer_name(usual, record.job.owner)]
+    assert record.observed is None, "what it found is another's"
 
 
 async def test_a_look_that_comes_while_a_write_is_on_its_way_is_made_after_it(world, controller):
