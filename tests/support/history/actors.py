@@ -36,6 +36,7 @@ POD_INDEX = "kueue.x-k8s.io/pod-group-pod-index"
 TOTAL = "kueue.x-k8s.io/pod-group-total-count"
 RANK = "batch.kubernetes.io/job-completion-index"
 ENDS = "simulated/ends"  # on pods of a group each of which ends by itself
+RESIZED = "simulated/asked-first"  # on pods that were resized in place
 UNKNOWN = "MadeUp"  # a kind that no API has
 RUNNING = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
 
@@ -203,7 +204,7 @@ class Cluster:
         pods = {pod["metadata"]["name"]: pod for pod in self.pods_of(owner["metadata"]["uid"])}
         names = [f"{owner['metadata']['name']}-{ordinal}" for ordinal in range(owner["spec"]["replicas"])]
         ends = bool(owner["spec"].get("ends"))
-        if self.everything_ends and not ends and any(pod["status"] == RUNNING for pod in pods.values()):
+        if self.everything_ends and not ends and any(pod["status"]["phase"] == "Running" for pod in pods.values()):
             self.server.delete(owner, "user")
             return True
         if ends and self._count_succeeded(owner, list(pods.values())):
@@ -279,7 +280,7 @@ class Cluster:
 
     def _bind(self, pod: Json) -> bool:
         used = self.used()
-        wanted = requests(pod["spec"])
+        wanted = takes(pod)
         fitting = [
             node["metadata"]["name"]
             for node in self.server.all("nodes")
@@ -317,7 +318,7 @@ class Cluster:
         used: Counter = Counter()
         for pod in self.server.all("pods"):
             if pod["spec"].get("nodeName") and not ended(pod):
-                for name, amount in requests(pod["spec"]).items():
+                for name, amount in takes(pod).items():
                     used[pod["spec"]["nodeName"], name] += amount
         return used
 
@@ -348,7 +349,9 @@ class Cluster:
         if phase == "Pending":
             self.server.store(pod, {**pod, "status": RUNNING}, "kubelet", "status")
             return True
-        runs_on = {ORDINAL, POD_INDEX, WORKER_INDEX} & meta.get("labels", {}).keys() and ENDS not in meta["annotations"]
+        runs_on = {ORDINAL, POD_INDEX, WORKER_INDEX} & meta.get("labels", {}).keys() and ENDS not in (
+            meta.get("annotations") or {}
+        )
         all_end = self.everything_ends and not runs_on
         ends = owner_of(pod) and (all_end or owner_of(pod) in self.finishing)
         if phase == "Running" and ends and (all_end or self.rng.random() < 0.05):
@@ -356,8 +359,33 @@ class Cluster:
             self.server.store(
                 pod, {**pod, "status": {"phase": "Failed" if fails else "Succeeded"}}, "kubelet", "status"
             )
+            owner = self.server.get(POD_GROUPS.plural, (meta.get("labels") or {}).get(GROUP, ""), meta["namespace"])
+            if owner is not None and owner["spec"].get("ends"):  # at once, or it would want a pod that is done
+                self._count_succeeded(owner, self.pods_of(owner["metadata"]["uid"]))
             return True
-        return False
+        return phase == "Running" and resized(pod) and self._resize(pod, node)
+
+    def _resize(self, pod: Json, node: Json) -> bool:
+        """Give a pod what it asks for now, where its node has that much; say why not where it has not."""
+        wanted, has, name = requests(pod["spec"])["cpu"], given(pod), node["metadata"]["name"]
+        why, rest = "", [one for one in pod["status"]["conditions"] if one["type"] != "PodResizePending"]
+        if wanted > allocatable(node)["cpu"]:
+            why = "Infeasible"
+        elif wanted - has > allocatable(node)["cpu"] - self._given_on(name):
+            why = "Deferred"
+        status = {**pod["status"], "conditions": rest}
+        if why:
+            status["conditions"] = [*rest, {"type": "PodResizePending", "status": "True", "reason": why}]
+        amounts = {"cpu": str(has if why else wanted)}
+        status["containerStatuses"] = [{"name": "c", "allocatedResources": amounts, "resources": {"requests": amounts}}]
+        if status == pod["status"]:
+            return False
+        self.server.store(pod, {**pod, "status": status}, "kubelet", "status")
+        return True
+
+    def _given_on(self, node: str) -> int:
+        on = (pod for pod in self.server.all("pods") if pod["spec"].get("nodeName") == node and not ended(pod))
+        return sum(given(pod) for pod in on)
 
     def _end(self, pod: Json, phase: str) -> None:
         pod = self.server.store(pod, {**pod, "status": {"phase": phase}}, "kubelet", "status")
@@ -418,7 +446,32 @@ def make(server: Server, pod: Json, who: str) -> bool:
 
 def stale(pod: Json, template: Json) -> bool:
     """Whether a pod asks for something else than the template that it was made from does by now."""
-    return requests(pod["spec"]) != requests(template["spec"])
+    return asked_first(pod) != requests(template["spec"])["cpu"]
+
+
+def asked_first(pod: Json) -> int:
+    """The cpu that a pod asked for when it was made: it may have been resized in place since."""
+    first = (pod["metadata"].get("annotations") or {}).get(RESIZED)
+    return int(first) if first is not None else requests(pod["spec"])["cpu"]
+
+
+def given(pod: Json) -> int:
+    """The cpu that its kubelet gave a pod."""
+    found = pod["status"].get("containerStatuses")
+    return int(found[0]["allocatedResources"]["cpu"]) if found else asked_first(pod)
+
+
+def takes(pod: Json) -> dict[str, int]:
+    """What a pod takes of its node, as kube-scheduler counts it while a resize is under way."""
+    wanted, has = requests(pod["spec"])["cpu"], given(pod)
+    pending = [one for one in pod["status"].get("conditions") or () if one["type"] == "PodResizePending"]
+    infeasible = any(one["reason"] == "Infeasible" for one in pending)
+    return {"cpu": has if infeasible else max(wanted, has), "pods": 1}
+
+
+def resized(pod: Json) -> bool:
+    """Whether somebody resized a pod where it runs."""
+    return RESIZED in (pod["metadata"].get("annotations") or {})
 
 
 def requests(spec: Json) -> dict[str, int]:

@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 import structlog
 from support.history import loop as loops
-from support.history.actors import Cluster
+from support.history.actors import Cluster, takes
 from support.history.admission import AdmissionPlugins
 from support.history.filters import HiddenFilter
 from support.history.judge import Judge
@@ -323,8 +323,10 @@ class History:
                 if "\0" not in key  # what a claimant keeps from others is no holding
             },
             "quota": {key: (each.queue, dict(each.amounts)) for key, each in memory.queues.quotas.held.items()},
-            "pods": sorted(  # on nodes that are there
-                key for key, pod in memory.state.pods.items() if self.server.get("nodes", pod.node)
+            "pods": sorted(  # on nodes that are there, with the cpu that they take
+                (key, pod.requests.get("cpu", 0) // 1000)
+                for key, pod in memory.state.pods.items()
+                if self.server.get("nodes", pod.node)
             ),
             "phases": {
                 key: str(entry.phase) for key, entry in memory.queues.entries.items() if entry.grant is not None
@@ -373,12 +375,12 @@ class History:
         if stored != honest:
             self.judge.wrong.append(f"stored are\n  {stored}\nand held\n  {honest}")
         bound = sorted(
-            f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+            (name_of(pod), takes(pod)["cpu"])
             for pod in self.server.all("pods")
             if pod["spec"].get("nodeName") and pod["status"]["phase"] not in {"Succeeded", "Failed"}
         )
         coming = {name_of(pod) for pod in self.server.all("pods") if not gated(pod) and not pod["spec"].get("nodeName")}
-        if bound != [key for key in held["pods"] if key not in coming]:
+        if bound != [one for one in held["pods"] if one[0] not in coming]:
             self.judge.wrong.append(f"on nodes are\n  {bound}\nand charged\n  {held['pods']}")
 
     def _unsettled(self) -> list[str]:
@@ -429,10 +431,7 @@ class History:
     def _unpaid(self) -> list[str]:
         """What runs by a queue, and is not counted there."""
         quotas, wrong = self.term.controller.cache.queues.quotas, []
-        running: Counter = Counter()
-        for (_, queue), cpu in self.judge.payers.running().items():
-            running[queue] += cpu
-        for queue, cpu in running.items():
+        for queue, cpu in self.judge.payers.running_now().items():
             counted = quotas.used(queue, ("gpu", "cpu")) // 1000
             if queue and counted < cpu:
                 wrong.append(f"pods that take {cpu} cpu run by {queue}, and {counted} are counted")
@@ -458,7 +457,7 @@ class History:
     def _left(self) -> list[str]:
         """What is held by nobody."""
         memory, held = self.term.controller.cache, self._held()
-        held["pods"] = [key for key in held["pods"] if "always" not in key]
+        held["pods"] = [one for one in held["pods"] if "always" not in one[0]]
         things = {
             **held,
             "records": memory.entries,

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from support.history import losses, paid
-from support.history.actors import allocatable, ready, requests, usable
+from support.history.actors import allocatable, asked_first, ready, requests, resized, takes, usable
 from support.history.server import (
     CONTROLLER,
     HOSTILE,
@@ -193,7 +193,8 @@ class Judge:
                 given[node].update(amounts)
         for pod in self.server.all("pods"):
             if "always" in pod["metadata"].get("labels", {}):
-                given[pod["spec"]["nodeName"]].update(requests(pod["spec"]))
+                cpu = min(asked_first(pod), takes(pod)["cpu"])
+                given[pod["spec"]["nodeName"]].update({"cpu": cpu, "pods": 1})
         for host in {each.labels[HOSTNAME]: None for each in slices}:
             node = self.server.get("nodes", host)
             room = allocatable(node) if node is not None else {}
@@ -208,10 +209,13 @@ class Judge:
         takes what it asks for, and an empty slot the least of what was granted, was asked for and is asked for now. A
         slot whose pod waits because it asks for more than that is free: the pod is placed anew, and never goes there.
         """
+        slices = slices_of(workload)
         if not is_set(job):
             yield from taken(workload)
+            for pod in self._holders(workload):  # what it was made to take less is free for others
+                if resized(pod) and (index := slice_of(pod, slices)) is not None:
+                    yield slices[index].labels[HOSTNAME], {"cpu": min(0, takes(pod)["cpu"] - asked_first(pod))}
             return
-        slices = slices_of(workload)
         least = {each["name"]: requests(each["template"]["spec"]) for each in workload["spec"]["podSets"]}
         for part in self.parts(job):
             asked = requests(part.template["spec"])
@@ -222,7 +226,7 @@ class Judge:
                 least[name] = {**least[name], "cpu": min(least[name]["cpu"], cpu)}
         inside: dict[int | None, list[dict[str, int]]] = defaultdict(list)
         for pod in self._holders(workload):
-            inside[slice_of(pod, slices)].append(requests(pod["spec"]))
+            inside[slice_of(pod, slices)].append({"cpu": min(asked_first(pod), takes(pod)["cpu"]), "pods": 1})
         larger = Counter(
             name
             for pod in self._named(workload)
@@ -471,8 +475,15 @@ class Judge:
             yield f"set {name_of(job)} waits with {wanted - total} pods, and they would fit"
 
     def _has_lost(self, slices: Slices) -> bool:
-        nodes = (self.server.get("nodes", each.labels[HOSTNAME]) for each in slices)
-        return any(node is None or not usable(node) for node in nodes)
+        """Whether a node takes no pods, or one there was given more than it came with: of that nobody was told."""
+        hosts = {each.labels[HOSTNAME] for each in slices}
+        grown = any(
+            takes(pod)["cpu"] > asked_first(pod)
+            for pod in self.server.all("pods")
+            if pod["spec"].get("nodeName") in hosts
+        )
+        nodes = (self.server.get("nodes", host) for host in hosts)
+        return grown or any(node is None or not usable(node) for node in nodes)
 
     def _held_up(self, job: Json, workload: Json) -> bool:
         """By somebody's wish: nobody has to let it in."""

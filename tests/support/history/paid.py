@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from support.history.actors import requests
+from support.history.actors import requests, takes
 from support.history.policies import ADMITTED_QUOTA, WRITTEN
 from support.history.server import (
     CONTROLLER,
@@ -142,10 +142,20 @@ class Payers:
         return False
 
     def running(self) -> Counter:
-        """What pods take that run, by the Workload for which they were let go, and its queue."""
+        """What pods take that run, by the Workload for which they were let go, and its queue.
+
+        Of one that was resized the less of both: what it was let go with, and what it takes now.
+        """
         found: Counter = Counter()
-        for _, let in self._going():
-            found[let.workload, let.queue] += let.cpu
+        for pod, let in self._going():
+            found[let.workload, let.queue] += min(let.cpu, takes(pod)["cpu"])
+        return found
+
+    def running_now(self) -> Counter:
+        """What pods take that run, with all that they were given since, by queue."""
+        found: Counter = Counter()
+        for pod, let in self._going():
+            found[let.queue] += takes(pod)["cpu"]
         return found
 
     def used(self) -> Counter:
@@ -183,7 +193,7 @@ def _whose(pod: Json) -> tuple[str, ...]:
 
 def believed(pod: Json, queue: str) -> int:
     """What a pod takes that says that it runs by a queue; 0 where it does not."""
-    return requests(pod["spec"])["cpu"] if f'"{queue}"' in (_said(pod, ADMITTED_QUOTA) or "") else 0
+    return takes(pod)["cpu"] if f'"{queue}"' in (_said(pod, ADMITTED_QUOTA) or "") else 0
 
 
 def _said(pod: Json, name: str) -> str | None:

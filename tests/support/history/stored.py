@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from support.history.actors import requests
+from support.history.actors import requests, takes
 from support.history.server import ROLE, Json, gated
 
 from crds.constants import WORKER_INDEX
@@ -71,7 +71,7 @@ def beyond_slots(pod: Json, workload: Json | None) -> dict[str, int]:
 
     A Workload keeps the templates that it was admitted with: a rolling update has pods ask for more in the same slots.
     """
-    slices, asked = slices_of(workload or {}), requests(pod["spec"])
+    slices, asked = slices_of(workload or {}), takes(pod)
     index = slice_of(pod, slices)
     if workload is None or index is None:
         return asked

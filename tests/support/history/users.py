@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from support.history.actors import Cluster
+from support.history.actors import RESIZED, Cluster, asked_first
 from support.history.hostile import Tenant
 from support.history.jobsets import drop
 from support.history.server import (
@@ -101,6 +101,7 @@ class Users:
             self._forge,
             self._fail,
             self._drop_job,
+            *(self._resize,) * 2,
         )
 
     def begin(self) -> None:
@@ -466,6 +467,20 @@ class Users:
         pod = self._any("pods", lambda pod: _may_go(pod) and owner_of(pod).startswith(uid))
         if pod is not None:
             self.server.delete(pod, "user")
+
+    def _resize(self) -> None:
+        """A pod that runs is to have more where it runs, less, or more than any node has."""
+
+        def mutate(new: Json) -> None:
+            new["metadata"]["annotations"] = {RESIZED: str(first), **(new["metadata"].get("annotations") or {})}
+            new["spec"]["containers"] = [container(cpu)]
+
+        ours = self.server.within("pods", NAMESPACE)
+        running = [pod for pod in ours if pod["status"]["phase"] == "Running" and pod["status"].get("conditions")]
+        if running:
+            pod = self.rng.choice(running)
+            first, cpu = asked_first(pod), self.rng.choice((1, 1, 2, 3, 100))
+            self.server.change(pod, mutate, "user")
 
     def _protect(self) -> None:
         if owner := self._any_owner():
