@@ -77,7 +77,7 @@ class ServiceSpec(Struct, frozen=True):
 
 
 class Service(Object, frozen=True):
-    """A StatefulSet or ReplicaSet: what is read of it, for there may be tens of thousands, most of them old revisions."""
+    """A StatefulSet or ReplicaSet, with what is read of it: there may be tens of thousands, most of them old ones."""
 
     spec: ServiceSpec = ServiceSpec()
 
