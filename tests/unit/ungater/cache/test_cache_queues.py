@@ -9,6 +9,7 @@ from support.queued_world import cluster_queue, entry_of, filled, queued
 from support.world import FLAVOR, NODES, World, stored_workload
 
 from engine.cluster.assignment import Assignment, Slice
+from engine.model import HOSTNAME_LABEL
 from engine.reasons import Reason
 from kube.objects import Namespace, ObjectMeta, PriorityClass, ResourceFlavor, ResourceFlavorSpec
 from queueing import lifecycle
@@ -176,7 +177,8 @@ def test_what_a_job_gives_back_helps_those_who_wait(world):
 def test_a_pod_that_goes_has_only_those_looked_at_who_wait_for_nodes_like_its_own(world):
     spec = ResourceFlavorSpec(node_labels={"pool": "other"}, topology=FLAVOR.spec.topology)
     world.put("flavor", ResourceFlavor(metadata=ObjectMeta(name="other"), spec=spec))
-    away = msgspec.structs.replace(NODES[0].metadata, name="away", labels={**NODES[0].metadata.labels, "pool": "other"})
+    labels = {**NODES[0].metadata.labels, "pool": "other", HOSTNAME_LABEL: "away"}
+    away = msgspec.structs.replace(NODES[0].metadata, name="away", labels=labels)
     world.put("node", msgspec.structs.replace(NODES[0], metadata=away))
     world.put("cluster_queue", cluster_queue(99))
     jobs = [queued(world, f"j{size}", size) for size in range(9, 19)]
