@@ -120,6 +120,10 @@ class Sweeper:
     def _end_refusals(self) -> None:
         cache = self._cache
         again = [cache.mismatches.ended(), cache.refusals.ended(cache.entries.values()), cache.node_refusals.ended()]
+        if again[-1]:  # of everybody's pods
+            for uid, entry in cache.entries.items():
+                if entry.refused is not None:
+                    self._requeue(uid)
         if any(again):
             cache.queue_inadmissible()
 

@@ -81,6 +81,8 @@ class NodeRefusals:
         self._until = min((one.until for one in found), default=float("inf"))
 
     def ended(self) -> bool:
-        """Whether a node may be tried again since this was asked last."""
+        """Whether a node may be tried again since this was asked last; what is old is forgotten."""
         since, self._looked = self._looked, self._clock()
+        latest = {node: max(seen.values()) for node, seen in self._seen.items()}
+        self._seen = {node: self._seen[node] for node, at in latest.items() if self._looked - at < WINDOW}
         return bool(self._left_out) and self._left_out.ended(since, self._looked)

@@ -79,7 +79,7 @@ class PlaceRefusals:
         namespaces = {name for name, found in self._refusals.items() if found.changed(node)}
         if namespaces:
             for entry in entries:
-                if entry.job.namespace in namespaces and entry.refusals and entry.admission is None:
+                if entry.job.namespace in namespaces and _waits(entry):
                     self._enqueue(entry.id, SHORT)
 
     def forget(self, node: str) -> None:
@@ -108,9 +108,14 @@ class PlaceRefusals:
         again = {name for name, found in self._refusals.items() if found.ended(since, self._looked)}
         self._refusals = {name: found for name, found in self._refusals.items() if found}
         for entry in entries if again else ():
-            if entry.job.namespace in again and entry.admission is None:
+            if entry.job.namespace in again and _waits(entry):
                 self._enqueue(entry.id, 0.0)
         return bool(again)
+
+
+def _waits(entry: WorkloadEntry) -> bool:
+    """Whether one waits for a place, or for more or other ones: it asked for them without the nodes left out then."""
+    return entry.admission is None or entry.refused is not None
 
 
 def _said(entry: WorkloadEntry, pod: Pod) -> tuple[str, str]:

@@ -78,6 +78,14 @@ def test_a_node_that_is_gone_is_forgotten(heard):
     assert heard.refusals.avoided() == frozenset()
 
 
+def test_nothing_is_kept_of_a_node_that_refused_nobody_for_long(heard):
+    """Nor of one that is not there: whoever writes pods may name any."""
+    heard.refuse("made-up", workloads=1)
+    heard.now += WINDOW
+    heard.refusals.ended()
+    assert heard.refusals._seen == {}
+
+
 def test_of_one_node_no_more_workloads_are_kept_than_count(heard):
     heard.refuse(workloads=500)
     assert len(heard.refusals._seen["n1"]) == SEVERAL
