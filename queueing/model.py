@@ -7,11 +7,12 @@ seconds on one clock, the one that `now` is read from; creation times must be on
 from dataclasses import replace
 from enum import StrEnum
 from hashlib import blake2b
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from engine.cluster.filters import selects
+from engine.cluster.natural_order import NaturalKey, natural
 from engine.model import Amounts, PodSet, Requirement, Taint, Toleration
 from engine.preemption.model import Rules as VictimRules
 from engine.preemption.model import Strategy
@@ -172,6 +173,7 @@ class Workload(_Struct, frozen=True):
     (`queueing.queues.eviction_units`). ``one_by_one``: where it grows, each pod (each slice) more is of use by itself.
     ``pod_priority``: that of its pods in Kubernetes, where it is not ``priority``.
     ``preempts``: whether it may have others evicted. ``non_preemptible``: who says that it is nobody's victim.
+    ``row``: orders those that were created at one time, before their keys (a trace's rows).
     ``charged``: by pod set, what one of its pods takes of quota, where that is not what it takes of its node: devices
     of resource claims count for quota alone. ``follows``: the keys of those that it replaces bit by bit, the older
     revisions of its Deployment.
@@ -192,6 +194,7 @@ class Workload(_Struct, frozen=True):
     non_preemptible: NonPreemptible = NonPreemptible.NEVER
     charged: dict[str, Amounts] = {}
     follows: tuple[str, ...] = ()
+    row: int = 0
 
     @property
     def outranks(self) -> int:
@@ -230,13 +233,26 @@ class Rules(_Struct, frozen=True):
     override: bool = False
 
 
-Order = tuple[int, float, str]
+class Order(NamedTuple):
+    """A place in a queue.
+
+    The API server's times are whole seconds, so many are created at one time: then ``row`` decides, then names, with
+    their numbers read as numbers (job-2 comes before job-10).
+    """
+
+    later: int  # high priority first
+    created: float
+    row: int
+    name: NaturalKey
+    key: str
+
+
 Rank = tuple[float, bool, Order]  # the share of a queue, whether it borrows, the place of its workload
 
 
 def order(workload: Workload) -> Order:
-    """Who goes first in a queue: high priority, then early, then by key."""
-    return -workload.priority, workload.created, workload.key
+    """Who goes first in a queue: high priority, then early, then by row and key."""
+    return Order(-workload.priority, workload.created, workload.row, natural(workload.key), workload.key)
 
 
 _OF_ONE_JOB: Final = ("job-name", "controller-uid", "jobset-name", "jobset-uid", "job-key", "group-key")

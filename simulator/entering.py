@@ -28,6 +28,7 @@ def waiting(job: Job, policy: Policy) -> Workload:
         pod_sets=pod_sets,
         priority=job.priority,
         created=job.arrival,
+        row=job.row,
         at_least=job.at_least,
         by_slices=job.by_slices,
         one_by_one=job.one_by_one,

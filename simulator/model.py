@@ -27,7 +27,7 @@ class Job(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     ``queue`` is a LocalQueue of ``namespace``. ``preempts``, ``non_preemptible``, ``at_least``, ``by_slices``,
     ``one_by_one``: as in `queueing.model.Workload`; with fewer pods it runs longer by as much. ``hindered``: why the
     controller gives it nothing, whatever room there is; "" where it may be placed. ``stays``: it is never moved while
-    it runs.
+    it runs. ``row``: its place among those that arrive at one time, before their names.
     """
 
     name: str
@@ -44,6 +44,7 @@ class Job(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     one_by_one: bool = False
     hindered: str = ""
     stays: bool = False
+    row: int = 0
 
     @property
     def key(self) -> str:

@@ -16,6 +16,7 @@ from crds.constants import GROUP
 from crds.levels import check_level
 from crds.request import RequestError, resolve
 from engine.claims.asks import OWN
+from engine.cluster.natural_order import natural
 from engine.model import PodSet, Policy, TopologyRequest
 from engine.reasons import Reason
 from kube import objects
@@ -48,7 +49,7 @@ def jobs_in(files: Sequence[str], cluster: Cluster, known: SimulationInput, *, d
     for job in found:
         if names.setdefault(job.key, job) is not job:
             raise Failure(f"{', '.join(files)}: job {job.key} is there twice")
-    return tuple(sorted(found, key=lambda job: (job.arrival, job.name)))
+    return tuple(sorted(found, key=lambda job: (job.arrival, job.row, natural(job.name))))
 
 
 def is_trace(file: str) -> bool:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, TextIO
 
+import msgspec
+
 from cli.output import Failure
 from crds.levels import NO_NAMES, LevelNames
 from engine import quantity
@@ -209,7 +211,7 @@ def read(
         raise Failure(f"{file}: line {rows.line_num}: {error}") from None
     if not jobs:
         raise Failure(f"{file}: there is no job in it, only a header")
-    return tuple(sorted(jobs, key=lambda job: (job.arrival, job.name))), unknown
+    return tuple(sorted(jobs, key=lambda job: (job.arrival, job.row))), unknown
 
 
 def _jobs(reader: _Reader, rows: "Iterator[list[str]]", width: int) -> Iterator[Job]:
@@ -232,8 +234,8 @@ def _jobs(reader: _Reader, rows: "Iterator[list[str]]", width: int) -> Iterator[
         names[job.key] = reader.line
         made.append(job)
     start = min((job.arrival for job in made), default=0.0) if dated else 0.0
-    for job in made:
-        yield Job(**{name: getattr(job, name) for name in job.__struct_fields__} | {"arrival": job.arrival - start})
+    for at, job in enumerate(made):
+        yield msgspec.structs.replace(job, arrival=job.arrival - start, row=at)
 
 
 def _job(reader: _Reader, row: Sequence[str], arrival: float, name: str) -> Job:

@@ -271,7 +271,7 @@ def _decide(state: ClusterState, queues: Queues, shield: Shield, group: Equivale
     """Look at the first of a group, hold what it gets, or park the group."""
     head = group.head
     assert head is not None  # noqa: S101  (``Turns`` gives groups that have one)
-    entry = queues.entries[head[2]]
+    entry = queues.entries[head.key]
     found = queues.options_of(state, group).found
     with (
         backfill.opened(state, queues, shield, backfill.behind(queues, entry)),
@@ -350,7 +350,7 @@ def _behind(queues: Queues, entry: Entry) -> Refusal | None:
     group = entry.group
     if group is None:
         return None
-    first = queues.entries[group.head[2]] if group.head else entry
+    first = queues.entries[group.head.key] if group.head else entry
     if group.inadmissible and group.refusal is not None:
         text = f"{first.workload.key}, which wants the same, comes before it in cluster queue {entry.queue} and waits: "
         return Refusal(group.refusal.reason, text + group.refusal.message, flavor=group.refusal.flavor)

@@ -170,7 +170,7 @@ class Growers:
             return True
         if queue == group.line.queue:
             return rank[-1] < head
-        with self.shield(head[2]):
+        with self.shield(head.key):
             return rank < _rank(self.state, self.queues, group)
         return True  # that one is put off
 
@@ -185,9 +185,9 @@ def _rank(state: ClusterState, queues: Queues, group: EquivalenceClass) -> Rank:
     head = group.head
     assert head is not None  # noqa: S101  (``next`` gives groups that have one)
     found = queues.options_of(state, group).found if queues.quotas.shares(group.line.queue) else ()
-    return queues.rank(queues.entries[head[2]], found[0].amounts if found else {})
+    return queues.rank(queues.entries[head.key], found[0].amounts if found else {})
 
 
 def head_of(group: EquivalenceClass) -> str:
     """The key of the first of a group."""
-    return group.head[2] if group.head is not None else ""
+    return group.head.key if group.head is not None else ""

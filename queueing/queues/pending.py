@@ -1,7 +1,7 @@
 """Who waits in one cluster queue, and who is next.
 
 Rules
-- Order: priority (high first), then time, then key.
+- Order: priority (high first), then time, then name (`queueing.model.Order`).
 - Workloads of equal priority and shape form a *group*: what refuses its first refuses all of it, so only the first is
   ever looked at, and the group as a whole is parked until an event that could help it.
 - BestEffortFIFO: the first of the groups that are not parked is next. StrictFIFO: the very first one is next, and while
@@ -46,14 +46,14 @@ class EquivalenceClass:
     def head(self) -> Order | None:
         """The first of its members."""
         heap = self.heap
-        while heap and self.members.get(heap[0][2]) != heap[0]:
+        while heap and self.members.get(heap[0].key) != heap[0]:
             heapq.heappop(heap)
         return heap[0] if heap else None
 
     def add(self, order: Order) -> None:
         """One more member."""
-        if self.members.get(order[2]) != order:
-            self.members[order[2]] = order
+        if self.members.get(order.key) != order:
+            self.members[order.key] = order
             heapq.heappush(self.heap, order)
 
     def mark_inadmissible(self, waits: tuple[tuple[str, ...], ...], *, aside: bool) -> None:
@@ -115,7 +115,7 @@ class PendingQueue:
 
     def add(self, order: Order, shape: bytes) -> EquivalenceClass:
         """A workload joins; returns its group."""
-        key = (-order[0], shape)
+        key = (-order.later, shape)
         group = self.groups.get(key)
         if group is None:
             group = self.groups[key] = EquivalenceClass(key, self)
@@ -152,7 +152,7 @@ class PendingQueue:
     def _take_turns(self, group: EquivalenceClass) -> None:
         """A group that is worth a look takes turns, with those of the namespace of its first, or of a strict line."""
         if not group.inadmissible and (head := group.head) is not None:
-            namespace = head[2].partition("/")[0]
+            namespace = head.key.partition("/")[0]
             self._rotation.join_party(group, ("queue", self.queue) if self.strict else ("namespace", namespace))
 
     def next(self) -> EquivalenceClass | None:
@@ -192,4 +192,4 @@ class PendingQueue:
 
     def names(self) -> Iterator[str]:
         """All who wait, in order."""
-        return (order[2] for order in sorted(o for group in self.groups.values() for o in group.members.values()))
+        return (order.key for order in sorted(o for group in self.groups.values() for o in group.members.values()))

@@ -49,6 +49,23 @@ def test_priority_then_time_then_key():
     assert list(queues.waiting("q")) == ["b", "c"]
 
 
+def test_of_one_second_names_decide_with_numbers_read_as_numbers():
+    """The API server keeps whole seconds: whatever is made in a loop has one time."""
+    names = [f"ns/job-job-{at}-{hash_}" for at, hash_ in ((10, "0a"), (1, "9f"), (2, "5c"), (21, "11"), (3, "77"))]
+    state, queues = make_state(4, 4), make_queues(make_queue("q", 0))
+    submit(queues, *(make_workload(name, created=7.0) for name in names))
+    assert [name.split("-")[2] for name in queues.waiting("q")] == ["1", "2", "3", "10", "21"]
+    one_by_one = make_queues(make_queue("q", 128))
+    submit(one_by_one, *(make_workload(name, created=7.0) for name in names))
+    assert [name.split("-")[2] for name in keys(cycle(state, one_by_one, 8.0))] == ["1", "2", "3", "10", "21"]
+
+
+def test_a_row_goes_before_a_name():
+    state, queues = make_state(4, 4), make_queues(make_queue("q", 128))
+    submit(queues, *(make_workload(name, created=7.0, row=at) for at, name in enumerate("cab")))
+    assert keys(cycle(state, queues, 8.0)) == ["c", "a", "b"]
+
+
 def test_many_of_one_queue_in_one_cycle():
     state, queues = make_state(4, 4), make_queues(make_queue("q", 128))
     submit(queues, *(make_workload(f"w{i:02}", created=float(i)) for i in range(16)))
