@@ -1,13 +1,16 @@
 """How the components log: one JSON object a line, or coloured text on a terminal, always to standard error.
 
-A line that cannot be written is lost, and nothing else: where a log is told of, something is being decided.
+A line that cannot be written is lost, and nothing else: where a log is told of, something is being decided. So nothing
+waits for whoever reads: what a full pipe does not take is kept, so much of it, and written before the next line.
 """
 
 import json
 import logging
+import os
+import select
 import sys
+from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import msgspec
@@ -35,22 +38,74 @@ class LogSettings(Protocol):
 _tracebacks = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
 
 
-@dataclass(frozen=True)
-class LossyStream:
-    """A stream that loses what it cannot write: its reader is gone, its disk is full, somebody closed it."""
+KEPT = 1 << 20  # bytes of lines that wait for a reader
+ATOMIC = select.PIPE_BUF  # bytes that a pipe with room for anything takes at once
 
-    stream: TextIO
+
+class LossyStream:
+    """A stream that loses what it cannot write: its reader is gone or does not read, its disk is full, it is closed."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.lost = 0  # lines for which there was no room
+        self._stream = stream
+        self._begun = ""
+        self._kept: deque[bytes] = deque()
+        self._bytes = 0
 
     def write(self, text: str) -> int:
-        """The length of ``text``, written or not."""
-        with suppress(OSError, ValueError):
-            self.stream.write(text)
+        """The length of ``text``, written or not; a line is written, or lost, as a whole."""
+        self._begun += text
+        if text.endswith("\n"):
+            line, self._begun = self._begun.encode("utf-8", "backslashreplace"), ""
+            if self._bytes + len(line) > KEPT:
+                self.lost += 1
+            else:
+                self._keep(line)
+            self.flush()
         return len(text)
 
     def flush(self) -> None:
-        """As far as it can be flushed."""
+        """Write what is kept, as far as that waits for nobody."""
         with suppress(OSError, ValueError):
-            self.stream.flush()
+            self._write_kept()
+            return
+        self._kept.clear()  # nobody will ever read it
+        self._bytes = 0
+
+    def _keep(self, line: bytes) -> None:
+        self._kept.append(line)
+        self._bytes += len(line)
+
+    def _write_kept(self) -> None:
+        number = self._number()
+        if number is None:
+            while self._kept:
+                self._stream.write(self._next(len(self._kept[0])).decode("utf-8", "replace"))
+            self._stream.flush()
+            return
+        ready = select.poll()
+        ready.register(number, select.POLLOUT)
+        while self._kept and ready.poll(0):
+            part = self._kept[0][:ATOMIC]
+            self._next(os.write(number, part))
+            if self.lost and not self._kept:
+                self._keep(f"{self.lost} lines of the log were lost: nobody read them in time\n".encode())
+                self.lost = 0
+
+    def _next(self, size: int) -> bytes:
+        """So many bytes of the oldest line are written."""
+        line = self._kept.popleft()
+        self._bytes -= size
+        if size < len(line):
+            self._kept.appendleft(line[size:])
+        return line[:size]
+
+    def _number(self) -> int | None:
+        """The file that it writes to; None where it is no file."""
+        try:
+            return self._stream.fileno()
+        except OSError:  # also of a stream in memory
+            return None
 
 
 def configure(settings: LogSettings, clock: Clock = SYSTEM) -> None:

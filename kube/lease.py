@@ -7,6 +7,8 @@ Rules:
 - A leader counts its lease from the moment it *sent* the renewal that succeeded, and stops leading after two thirds of
   ``lease_seconds`` without another. A challenger waits the whole of it from the moment it *saw* the renewal. So one has
   stopped before another begins, as long as their clocks run at about the same speed.
+- What the record says is somebody's word: a holder that is silent is waited for `BELIEVED` times our own lease at most,
+  whatever duration it names, and the count of transitions stays within what the API server takes.
 - Every call has a deadline, so an API server that hangs costs the lease but never keeps it.
 - Writes carry the resourceVersion: of two challengers one gets a Conflict.
 """
@@ -29,6 +31,8 @@ log = structlog.get_logger()
 
 RENEW_DEADLINE = 2 / 3
 RELEASE_SECONDS = 2.0
+BELIEVED = 10  # replicas of an upgrade may have another setting, and none has one so far off
+_MOST_TRANSITIONS = (1 << 31) - 1
 
 
 class LeaseSpec(Struct, frozen=True):
@@ -168,7 +172,8 @@ class LeaderElector:
         self._observe(lease)
         if self.holder != self.identity:
             self._lead_until = float("-inf")
-            if self.holder and self._clock.monotonic() < self._observed_at + (lease.spec.lease_duration_seconds or 0):
+            silent = min(lease.spec.lease_duration_seconds or 0, BELIEVED * self._lease_seconds)
+            if self.holder and self._clock.monotonic() < self._observed_at + silent:
                 return False
         sent = self._clock.monotonic()
         self._hold_lease(await self._client.replace(LEASES, self._body(lease), self._namespace, type=Lease), sent)
@@ -194,12 +199,13 @@ class LeaderElector:
     def _body(self, lease: Lease | None, *, release: bool = False) -> dict[str, Any]:
         now = self._clock.utc().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         ours = lease is not None and lease.spec.holder_identity == self.identity
+        transitions = (lease.spec.lease_transitions or 0) if lease is not None else 0
         spec = {
             "holderIdentity": "" if release else self.identity,
             "leaseDurationSeconds": 1 if release else int(-(-self._lease_seconds // 1)),
             "acquireTime": lease.spec.acquire_time if lease and ours else now,
             "renewTime": now,
-            "leaseTransitions": ((lease.spec.lease_transitions or 0) + (not ours)) if lease else 0,
+            "leaseTransitions": min(transitions + (lease is not None and not ours), _MOST_TRANSITIONS),
         }
         metadata = {"name": self._name, "namespace": self._namespace}
         if lease is not None:

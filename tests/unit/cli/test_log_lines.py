@@ -64,3 +64,37 @@ def test_half_of_a_surrogate_pair_is_written_as_an_escape():
     program = PROGRAM.split("def fail", maxsplit=1)[0] + 'structlog.get_logger().warning("odd", pod="a\\ud800")'
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert json.loads(done.stderr)["pod"] == "a\ud800"
+
+
+UNREAD = """
+import os, sys
+import structlog
+from cli import logs
+from crds.settings import Settings
+
+read, write = os.pipe()
+os.dup2(write, 2)
+logs.configure(Settings(log_format="json"))
+log = structlog.get_logger()
+for number in range(20_000):
+    log.warning("nobody reads this", number=number, long="x" * 200)
+print("goes on")
+sys.stdout.flush()
+seen = b""
+os.set_blocking(read, False)
+for _ in range(1_000):
+    try:
+        seen += os.read(read, 1 << 16)
+    except BlockingIOError:
+        break
+    log.warning("now somebody does")
+lines = seen.decode().splitlines()
+print(lines[0].count('"number":0'), any("lines of the log were lost" in line for line in lines))
+print(all(line.startswith("{") or "were lost" in line for line in lines[:-1]))
+"""
+
+
+def test_a_pipe_that_nobody_reads_stops_nothing_and_says_later_what_was_lost():
+    """A full pipe takes no byte more, and a write to it waits for ever."""
+    done = subprocess.run([sys.executable, "-c", UNREAD], capture_output=True, text=True, check=False, timeout=120)
+    assert done.stdout == "goes on\n1 True\nTrue\n", done.stderr
