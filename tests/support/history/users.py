@@ -80,6 +80,7 @@ class Users:
             self.sets, self.meddles = rng.choice((self.sets, 0.5)), max(self.meddles, 0.1)
         self.busy = True
         self._numbers = 0
+        self._class = ""  # the PriorityClass of what is being submitted
         self._gone: list[Json] = []  # nodes that were deleted
         self._actions = (
             *(self._submit,) * 7,
@@ -102,6 +103,7 @@ class Users:
             self._fail,
             self._drop_job,
             *(self._resize,) * 2,
+            *(self._outrank,) * (6 if self.preempts else 1),
         )
 
     def begin(self) -> None:
@@ -241,6 +243,7 @@ class Users:
         labels = {QUEUE: queue} if queue else {}
         if queue and rng.random() < 0.5:
             labels[CLASS] = rng.choice(("low", "high"))
+        self._class = labels.get(CLASS, "")
         if is_set(like) if like is not None else rng.random() < self.sets:
             return self._submit_set(namespace, like, count, labels, self.template(REQUESTS))
         jobset = is_jobset(like) if like is not None else rng.random() < self.jobsets
@@ -254,11 +257,31 @@ class Users:
             self.cluster.finishing.add(made["metadata"]["uid"])
         return made
 
+    def _outrank(self) -> None:
+        """A Job as large as another one in its queue, and more important."""
+
+        def lower(job: Json) -> bool:
+            labels = job["metadata"].get("labels") or {}
+            return QUEUE in labels and labels.get(CLASS) != "high" and not parent_of(job) and not over(job)
+
+        found = [job for job in self.server.within("jobs", NAMESPACE) if lower(job)]
+        if not found:
+            return
+        job = self.rng.choice(found)
+        self._numbers += 1
+        self._class = "high"
+        spec = {**self._job_spec(job["spec"]["parallelism"], self.template(REQUESTS)), "suspend": True}
+        labels = {QUEUE: job["metadata"]["labels"][QUEUE], CLASS: "high"}
+        other = make_object(resources.JOBS, f"h{self._numbers}", spec, labels=labels, annotations={})
+        other["metadata"]["namespace"] = NAMESPACE
+        self.server.create("jobs", other, "user")
+
     def template(self, requests: Sequence[Json]) -> Json:
-        """Of pods that ask for something of ``requests``."""
+        """Of pods that ask for something of ``requests``, of the class of what is submitted: a label alone is none."""
         return {
             "metadata": {"annotations": dict(self.rng.choice(requests))},
             "spec": {
+                **({"priorityClassName": self._class} if self._class else {}),
                 "containers": [container(self.rng.choice((1, 1, 2)))],
                 "schedulingGates": [{"name": GATE}],
                 "restartPolicy": "Never",
