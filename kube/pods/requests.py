@@ -64,7 +64,7 @@ def charged_requests(pod: Pod, allocatable: Mapping[str, int], rules: SchedulerR
         ValueError: a quantity cannot be parsed.
     """
     asked = pod_requests(pod.spec)
-    if not _is_resized(pod):
+    if not is_resized(pod):
         return asked
     counted = pod_requests(pod.spec, pod.status, rules)
     for name in OVERCOMMITTED:
@@ -74,7 +74,7 @@ def charged_requests(pod: Pod, allocatable: Mapping[str, int], rules: SchedulerR
     return asked
 
 
-def _is_resized(pod: Pod) -> bool:
+def is_resized(pod: Pod) -> bool:
     """Whether a resize is under way, or was asked for and the kubelet has not seen it yet."""
     conditions, seen = pod.status.conditions, pod.status.observed_generation
     if any(condition(conditions, kind) is not None for kind in ("PodResizePending", "PodResizeInProgress")):

@@ -7,6 +7,7 @@ A resize ends in the pod's status alone (``containerStatuses[].resources`` and `
 from collections.abc import Iterable, Iterator
 
 from kube.objects import Container, ContainerStatus, Pod, Quantities, condition
+from kube.pods.requests import is_resized
 
 _Given = tuple[str, Quantities | None, Quantities | None]
 
@@ -19,6 +20,7 @@ def given_otherwise(pod: Pod) -> tuple[object, ...]:
     spec, status = pod.spec, pod.status
     pending = condition(status.conditions, "PodResizePending")
     found: list[object] = [pending.reason] if pending is not None else []
+    found += [True] if is_resized(pod) else []  # quota counts what the status says only then
     if (spec.overhead or spec.resources) and status.resources is not None:
         found += [status.resources, status.allocated_resources]
     found += _otherwise(spec.containers, status.container_statuses)

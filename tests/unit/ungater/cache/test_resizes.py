@@ -78,3 +78,10 @@ def test_a_resize_that_is_refused_changes_what_counts(world, reason):
 @pytest.mark.parametrize("told", [{"phase": "Running"}, status(), status("30"), status("30", conditions=[])])
 def test_what_every_kubelet_reports_of_a_pod_that_runs_changes_nothing(told):
     assert given_otherwise(foreign("30", told)) == ()
+
+
+def test_the_end_of_a_resize_is_a_change_whatever_else_the_status_says():
+    under_way = [{"type": "PodResizeInProgress", "status": "True"}]
+    assert given_otherwise(foreign("30", status("31", conditions=under_way))) != given_otherwise(
+        foreign("30", status("31"))
+    )
