@@ -20,7 +20,7 @@ is counted by it, as kube-scheduler does; quota is charged by what a spec says (
 from collections.abc import Callable, Iterable, Mapping
 
 from engine.model import Amounts
-from engine.quantity import bounded, parse
+from engine.quantity import LARGEST, bounded, parse
 from kube.objects import (
     Container,
     ContainerStatus,
@@ -107,11 +107,11 @@ def pod_level(spec: PodSpec) -> tuple[Amounts, Amounts]:
 
 
 def asked_for(spec: PodSpec, resources: Iterable[str]) -> Amounts:
-    """What the containers of a pod ask for of these resources, or its largest init container, without a bound."""
+    """What the containers of a pod ask for of these resources, or its largest init container, within `LARGEST`."""
     found: Amounts = {}
     for name in resources:
         asks = [[_asks(one, name) for one in several or ()] for several in (spec.containers, spec.init_containers)]
-        found[name] = max([sum(asks[0]), *asks[1]])
+        found[name] = min(max([sum(asks[0]), *asks[1]]), LARGEST)  # as the API server has a sum that is larger
     return found
 
 

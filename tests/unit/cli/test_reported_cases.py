@@ -56,6 +56,19 @@ def test_amounts_that_no_node_has_are_told_as_they_were_asked_for():
     assert "short of memory (14Ei more)" in case("huge-amount-message")
 
 
+def test_sums_of_amounts_beyond_64_bits_are_told_too(tmp_path):
+    body = json.loads((CASES / "huge-amount-message" / "job.json").read_text())
+    spec = body["items"][0]["spec"]
+    spec |= {"parallelism": 9, "completions": 9}
+    containers = spec["template"]["spec"]["containers"]
+    containers.append(containers[0] | {"name": "other"})
+    (tmp_path / "job.json").write_text(json.dumps(body))
+    command = ["place", "--dry-run", "--cluster", str(CASES / "huge-amount-message" / "cluster.json"), "-o", "json"]
+    result = CliRunner().invoke(app, [*command, "-f", str(tmp_path / "job.json")])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    assert "short of memory" in result.output
+
+
 @pytest.mark.parametrize(("memory", "placed"), [("64Ti", True), ("70368744177665", False)])
 def test_a_machine_of_64_tebibytes_takes_what_asks_for_all_of_it(tmp_path, memory, placed):
     (tmp_path / "cluster.json").write_text(json.dumps({"kind": "List", "items": [NODE, FLAVOR]}))
