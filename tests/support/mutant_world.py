@@ -69,6 +69,7 @@ CACHES = {
     "_Series.key": 5 * 4096,
     "Transport._headers": 8,  # one for each type of body
     "FlavorStatus._made": 2,  # the flavors of who does nothing wrong
+    "StaleReasons._told": 8,  # queues that are there, by when those in them were told last
     "Table._vectors": 4096 * 16,
     "Table.log": 4 * 4096,  # entries, some of which name a range of leaves
     "Table.labels": 5,  # columns of labels that nodes have, made where a selector names one

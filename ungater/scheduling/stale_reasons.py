@@ -52,11 +52,11 @@ class StaleReasons:
         for key in [key for key, at in self._heads.items() if at <= now]:
             del self._heads[key]
             self.queues.look_again(key)
+        for table in (self._lines, self._told):
+            for name in table.keys() - self.queues.quotas.queues.keys():
+                del table[name]
         for name in [name for name, at in self._lines.items() if at <= now]:
             del self._lines[name]
-            if name not in self.queues.lines:
-                self._told.pop(name, None)
-                continue
             self._told[name] = now
             for key in self.queues.waiting(name):
                 self.queues.renew_message(key)
