@@ -41,8 +41,8 @@ def place_once_gone(
 ) -> tuple[Assignment, ...] | None:
     """Where one goes once those are gone that leave by themselves; None where that does not help it."""
     queue = queues.quotas.queues[entry.queue]
-    if not queues.leaving or not queue.claims:
-        return None
+    if not queues.leaving or not queue.claims or entry.workload.key in queues.leaving.spent:
+        return None  # two that give way to each other would be looked at for ever
     if len(queues.leaving.pods) > FEW:
         queues.count_search()
     with queues.leaving.without_leaving(state):
@@ -102,6 +102,7 @@ def add_successor(queues: Queues, entry: Entry, option: FlavorAssignment, assign
 def remove_successor(queues: Queues, key: str) -> None:
     """One was looked at and is nobody's successor (any more): who was kept out by it is looked at."""
     if queues.successors.pop(key, None) is not None:
+        queues.leaving.spent.add(key)
         queues.pending.move_events_to_active([("claim", key)])
 
 

@@ -56,6 +56,7 @@ class Leaving:
     pods: list[str] = field(default_factory=list)
     workloads: list[str] = field(default_factory=list)
     amounts: dict[str, Quantities] = field(default_factory=dict)
+    spent: set[str] = field(default_factory=set)  # who was a successor of these, and was given up: not another time
     next_time: float = inf  # when somebody is not believed any more
     _pods: dict[str, _Departure] = field(default_factory=dict)
     _ending: dict[str, _Departure] = field(default_factory=dict)
@@ -95,6 +96,8 @@ class Leaving:
         self.pods = [key for key, until in stops.items() if until > now]
         self.workloads = [key for key, until in ends.items() if until > now and key in self.entries]
         self.next_time = min((until for until in (*stops.values(), *ends.values()) if until > now), default=inf)
+        if before != ({*self.pods}, {*self.workloads}):
+            self.spent.clear()
         self._count()
         late = before[0].difference(self.pods) & state.pods.keys()
         stuck = [

@@ -303,3 +303,15 @@ def test_who_need_not_borrow_has_its_turn_before_one_that_would_though_it_had_mo
     assert keys(made) == ["large"]
     assert teams.queues.entries["x0"].phase is Phase.WAITING
     assert orphan("g-0") not in teams.queues.quotas.held
+
+
+def test_one_that_was_given_up_does_not_follow_the_same_leavers_again():
+    """Else two that give way to each other would be looked at for ever, in one moment."""
+    teams = Teams()
+    teams.delete("g")
+    teams.decide(1.0)
+    assert list(teams.queues.successors) == ["large"]
+    submit(teams.queues, make_workload("urgent", "b", HOSTS, priority=5, created=20.0), now=teams.now)
+    teams.decide()
+    assert list(teams.queues.successors) == ["urgent"]
+    assert not teams.decide().more
