@@ -168,7 +168,8 @@ def no_room_for_more(state: ClusterState, growth: Growth, held: Assignment) -> s
     containers = [*growth.containers(held)]
     if not containers:
         depth = held.levels.index(level) + 1 if level in held.levels else len(held.levels)
-        return f"{head}: {'/'.join(held.slices[0].values[:depth])} has no nodes any more that take its pods"
+        where = "/".join(held.slices[0].values[:depth]) if held.slices else f"flavor {held.flavor}"
+        return f"{head}: {where} has no nodes any more that take its pods"
     rank, domain = containers[-1]
     tree, room = fit.tree, int(growth.room(rank, domain).sum())
     nodes = f"the {tree.size} nodes of flavor {tree.flavor.name} take"

@@ -45,8 +45,12 @@ def _emptied(state: ClusterState, queues: Queues) -> Iterator[None]:
     checkpoint = state.begin()
     try:
         keys = list(queues.holders.keys())
-        for pod in [pod for key in keys for pod in queues.entries[key].pods if pod in state.pods]:
-            state.remove_pod(pod, deallocated=True)
+        bound = {pod for key in keys for pod in queues.entries[key].pods if pod in state.pods}
+        # Pods of a workload without a queue, which nobody evicts, are known by their slot alone.
+        held = set(keys)
+        bound |= {name for name, pod in state.pods.items() if pod.claim is not None and pod.claim[0] in held}
+        for name in sorted(bound):
+            state.remove_pod(name, deallocated=True)
         state.release_all([*keys, *(claim.holder for claim in queues.claims.values())])
         yield
     finally:

@@ -96,6 +96,10 @@ class Entry:
         """It does not get what it wishes."""
         self.refusal = why
 
+    def forget_refusal(self) -> None:
+        """What it was told counts no more."""
+        self.refusal = None
+
     def count_error(self) -> int:
         """It led to one more error; returns to how many."""
         self.errors += 1

@@ -188,10 +188,17 @@ class Queues:
             self.room_freed(flavors_of(entry.grant if entry is not None else None))
 
     def renew_message(self, key: str) -> None:
-        """Have it told again why it waits, if it does."""
+        """Have it told why it waits, if it does, and for another reason than it was told."""
         entry = self.entries.get(key)
         if entry is not None and entry.phase in {Phase.STUCK, Phase.WAITING}:
             self.news[key] = None
+
+    def repeat_message(self, key: str) -> None:
+        """Have it told why it waits, if it does, whatever it was told."""
+        entry = self.entries.get(key)
+        if entry is not None and entry.phase is Phase.WAITING:
+            entry.forget_refusal()
+        self.renew_message(key)
 
     def look_again(self, key: str) -> None:
         """Have the group of one that was refused be looked at, though nothing helped it."""

@@ -104,6 +104,7 @@ async def test_a_pod_is_evicted_next_however_many_of_another_namespace_are_to_go
         metrics=Metrics(),
         guard=Guard(SYSTEM, [].append),
         clock=SYSTEM,
+        job=lambda _: None,
     )
     for number in range(MANY):
         evictor.evict("mallory/evil", evil(number), "makes room")

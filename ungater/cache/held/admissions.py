@@ -59,7 +59,7 @@ class Admissions:
     def renew_message(self, entry: WorkloadEntry) -> None:
         """What was said of why it waits counts no more: have it said anew, should it still wait."""
         entry.forget_refusal()
-        self._queues.renew_message(entry.key)
+        self._queues.repeat_message(entry.key)
         self._signal()
 
     def dequeue_entry(self, entry: WorkloadEntry) -> None:

@@ -7,6 +7,7 @@ from support.queue_factories import GPU, make_pod_set, make_queue, make_queues, 
 from engine.model import Pod
 from engine.reasons import Reason
 from queueing.cycle.cycle import cycle
+from queueing.cycle.turns import SEARCH
 from queueing.model import ClusterQueue, LocalQueue, Preemption, Rules, Within
 
 SHAPES, LIMIT = 1500, 64
@@ -154,6 +155,7 @@ def test_after_a_restart_a_cycle_is_no_longer_where_many_have_waited_for_long(qu
     assert len(first.waiting) <= LIMIT
     assert [one.key for one in first.admitted] == (["good/job"] if queue is ONE else [])
     told = {one.key for one in first.waiting}
-    for at in range(SHAPES // (LIMIT // 2)):
+    # Each of them would claim once it was refused, and is asked first whether it would fit an emptied cluster.
+    for at in range(SHAPES * (1 + SEARCH) // LIMIT + 1):
         told |= {one.key for one in cycle(state, queues, 1001.0 + at, LIMIT).waiting}
     assert len(told) == SHAPES, "each of them was looked at"

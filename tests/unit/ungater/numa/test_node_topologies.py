@@ -108,7 +108,7 @@ def test_a_pod_holds_what_was_observed_else_what_is_in_flight_else_what_was_pred
     zero, nine = HERE.replace("node-1", "node-0"), HERE.replace("node-1", "node-9")
     shape, placement = world.inside.of_pod(pod(**{NUMA_PLACEMENT_OBSERVED: HERE, NUMA_PLACEMENT_PREDICTED: zero}))
     assert placement == decode(HERE)
-    assert shape.qos is Qos.BEST_EFFORT
+    assert shape.qos is Qos.BURSTABLE
     assert world.inside.of_pod(pod(**{NUMA_PLACEMENT_PREDICTED: zero}))[1] == decode(zero)
     assert world.inside.of_pod(pod(**{NUMA_PLACEMENT_PREDICTED: zero}), decode(HERE))[1] == decode(HERE)
     assert world.inside.of_pod(pod(**{NUMA_PLACEMENT_OBSERVED: nine, NUMA_PLACEMENT_PREDICTED: zero}))[1] == decode(
