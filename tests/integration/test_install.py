@@ -408,6 +408,8 @@ RIGHTS = {
         spread(WATCH, "poddisruptionbudgets.policy"),
         spread(WATCH, "nodes"),
         spread(WATCH, "namespaces"),
+        spread(WATCH, "limitranges"),
+        spread(WATCH, "runtimeclasses.node.k8s.io"),
         spread(WATCH, "flextopos.topogate.dev"),
         spread(WATCH, "noderesourcetopologies.topology.node.k8s.io"),
         spread(WATCH, "priorityclasses.scheduling.k8s.io"),
@@ -417,7 +419,7 @@ RIGHTS = {
         spread(WATCH, "storageclasses.storage.k8s.io"),
         *(spread(WATCH, f"{kind}.storage.k8s.io") for kind in ("csinodes", "csidrivers", "csistoragecapacities")),
         *(spread(WATCH, f"{kind}.resource.k8s.io") for kind in DEVICES),
-        spread("create patch", "events.events.k8s.io"),
+        spread("list create patch", "events.events.k8s.io"),
     ),
     "agent": spread("get create patch", "flextopos.topogate.dev").union(
         spread("patch", "flextopos/status.topogate.dev"),

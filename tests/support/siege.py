@@ -166,9 +166,13 @@ class Siege:
             task.result()
         url = f"http://127.0.0.1:{self.controller.port}"
         async with aiohttp.ClientSession() as session:
-            for path in ("healthz", "readyz"):
+
+            async def answers(path: str) -> bool:
                 async with session.get(f"{url}/{path}") as answer:
-                    assert answer.status == 200, f"{path}: {answer.status}"
+                    return answer.status == 200
+
+            for path in ("healthz", "readyz"):  # one that was just started lists all kinds first
+                await until(lambda path=path: answers(path), f"/{path} to answer 200")
             async with session.get(f"{url}/metrics") as answer:
                 lines = (await answer.text()).splitlines()
         assert _memory() < MEMORY, f"{_memory() >> 20} MiB"
