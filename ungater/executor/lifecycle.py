@@ -161,7 +161,7 @@ class Lifecycle:
         if isinstance(found, AssumedAdmission):
             self._admitter.replace(entry, found)
             return False  # it is looked at again when that is stored
-        selectors = {f"{key}={value}" for _, added in more.values() for key, value in added.node_selector.items()}
+        selectors = {f"{key}={value}" for _, one in updates for key, value in (one.node_selector or {}).items()}
         names = ", ".join(dict.fromkeys(check for check, update in updates if update.node_selector))
         wanted = ", ".join(sorted(selectors))
         return f"admission check {names} wants nodes with {wanted}, where it has no place: {found.message}"
