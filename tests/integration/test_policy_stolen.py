@@ -126,10 +126,12 @@ async def test_the_ungater_touches_no_pod_without_gate_and_mark(pods, ungater, n
 
 
 async def test_the_ungater_changes_no_more_of_its_pods_than_it_must(pods, ungater, namespace):
+    tolerated = [{"op": "add", "path": "/spec/tolerations/-", "value": {"operator": "Exists"}}]
     for name in ("gated", "placed"):
         for change, said in (
             (strategic({"spec": {"containers": [{"name": "c", "image": "evil"}]}}), "spec.containers"),
             (strategic({"spec": {"activeDeadlineSeconds": 1}}), "spec.activeDeadlineSeconds"),
+            ({"body": tolerated, "content_type": PatchType.JSON}, "spec.tolerations"),
             (label({"app": "y"}), "metadata"),
             (label({"a": "b"}), "metadata"),
             (metadata(finalizers=["example.com/x"]), "metadata"),
