@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from msgspec import structs
 
 from engine.cluster.assignment import Assignment
+from engine.cluster.levels import domain_labels
 from engine.cluster.state import ClusterState
 from engine.model import PodSet
 from engine.results import Refusal
@@ -64,5 +65,5 @@ def _inside(state: ClusterState, option: FlavorAssignment, within: Mapping[str, 
 
 
 def _in(state: ClusterState, flavor: str, pod_set: PodSet, within: Mapping[str, Path]) -> PodSet:
-    levels = zip(state.flavors[flavor].levels, within.get(flavor, ()), strict=False)
-    return structs.replace(pod_set, node_selector={**pod_set.node_selector, **dict(levels)})
+    inside = domain_labels(state.flavors[flavor].levels, within.get(flavor, ()))
+    return structs.replace(pod_set, node_selector={**pod_set.node_selector, **inside})

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from engine.cluster.assignment import Assignment
+from engine.cluster.levels import domain_labels
 from engine.cluster.state import ClusterState
 from engine.model import Policy
 from engine.results import Refusal
@@ -57,5 +58,5 @@ def _domain(placed: Iterable[Assignment], level: str) -> Mapping[str, str]:
     """The labels of the nodes of the domain of this level that pods were placed in."""
     for one in placed:
         upto = one.levels.index(level) + 1
-        return dict(zip(one.levels[:upto], one.slices[0].values[:upto], strict=True))
+        return domain_labels(one.levels[:upto], one.slices[0].values[:upto])
     return {}

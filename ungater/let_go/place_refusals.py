@@ -8,6 +8,7 @@ same template, in the same namespace: nobody keeps others' pods off a node by po
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from engine.cluster.levels import domain_labels
 from engine.model import Node
 from kube.objects import Pod
 from ungater.model.job_view import PodSetView
@@ -71,7 +72,7 @@ class PlaceRefusals:
         slot = slots.slots[index]
         if slot.node:
             return [slot.node]
-        wanted = dict(zip(slots.levels, slot.values, strict=True)).items()
+        wanted = domain_labels(slots.levels, slot.values).items()
         return [node.name for node in self._nodes() if wanted <= node.labels.items()]
 
     def changed(self, node: str, entries: Iterable[WorkloadEntry]) -> None:

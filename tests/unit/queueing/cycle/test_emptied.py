@@ -1,6 +1,7 @@
 """Who waits for something other than room keeps none of it, and holds up nobody."""
 
 import pytest
+from msgspec import structs
 from support.queue_factories import (
     GPU,
     HOST,
@@ -17,7 +18,10 @@ from support.queue_factories import (
 
 from engine.model import NodeTerm, Pod, PodTerm, Requirement
 from queueing.cycle.cycle import cycle
+from queueing.cycle.emptied import fits_emptied
+from queueing.cycle.rollout import narrowed
 from queueing.model import Rules
+from queueing.queues.flavor_assigner import options
 
 RULES = Rules(patience=100.0, hold=200.0)
 NOBODY = PodTerm(topology_key=RACK, selector=(Requirement("there-is", "In", ("nobody",)),), namespaces=("ns",))
@@ -158,3 +162,15 @@ def test_the_state_is_as_it_was_after_each_look():
     assert state.depth == 0
     assert GPU in before["main"].requests
     assert HOST in before["main"].levels
+
+
+def test_a_domain_of_a_level_that_no_node_has_is_of_no_name():
+    """A level that all nodes lost has one domain, whose value is ""; no node has such a label."""
+    state, queues = make_state(1, 2), make_queues(make_queue("m", 64))
+    for node in list(state.nodes.values()):
+        state.set_node(structs.replace(node, labels={key: value for key, value in node.labels.items() if key != RACK}))
+    wide = make_workload("wide", "m", count=1, level=HOST)
+    (option,) = options(state, queues.quotas.queues["m"], queues.plain, wide).found
+    assert fits_emptied(state, queues, "wide", option, {"tas": ("",)}) is not None
+    (within,) = narrowed(state, queues, wide, [option])
+    assert within.pod_sets[0].node_selector.keys() == {HOST}, "where a rollout begins"
