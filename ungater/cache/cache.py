@@ -111,10 +111,16 @@ class Cache:
         nodes, monotonic = self.state.nodes, clock.monotonic
         self.refusals = PlaceRefusals(nodes.values, enqueue=enqueue, tell=notices.unscheduled, clock=monotonic)
         self.node_refusals = NodeRefusals(lambda: len(self.state.nodes), notices.node_left_out, monotonic)
-        started, refused = self.node_refusals.started, self.node_refusals.note
-        self.mismatches = PlacementMismatches(enqueue, broken, unreported, notices.mismatch, monotonic, refused=refused)
+        left_out = self.node_refusals
+        self.mismatches = PlacementMismatches(
+            enqueue, broken, unreported, notices.mismatch, monotonic, refused=left_out.note_refused
+        )
         self.coming = ComingPods(
-            keys.gate, patience, enqueue=enqueue, started=started, unstarted=refused, clock=monotonic
+            *(keys.gate, patience),
+            enqueue=enqueue,
+            started=left_out.started,
+            unstarted=left_out.note_unready,
+            clock=monotonic,
         )
         self.in_flight = InFlightPods(self.state, self.topologies, enqueue, self.entries.of_workload, clock=clock)
         self.priorities = priorities = PriorityClasses(classes := ClassRules())

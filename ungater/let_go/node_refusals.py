@@ -4,11 +4,13 @@ Rules
 - A refusal of a kubelet counts, and a pod whose volumes or devices do not get ready: of one workload once.
 - After `SEVERAL` workloads within `WINDOW`, without a pod that started there meanwhile, the node is left out, for twice
   as long with each refusal after that (`ungater.numa.node_backoff`). A pod that starts there ends it.
-- No more than a share of the nodes is left out at a time: pods that nobody could start say nothing of a node, and
-  whoever makes such is not to close a cluster with them.
+- Pods that do not get ready say nothing of a node where they are of one namespace alone: they may name a volume or a
+  ConfigMap that is not there, and whoever makes such pods is not to close nodes to others. Only kubelets' refusals do.
+- No more than a share of the nodes is left out at a time, and never the only one.
 """
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from ungater.numa.node_backoff import Avoided, Refusals, listed
@@ -28,23 +30,34 @@ class NodeRefusals:
         self._count = count
         self._tell = tell
         self._clock = clock
-        self._seen: dict[str, dict[str, float]] = {}  # by node and workload: when it was refused there last
+        # By node and workload: when it was refused there last, and whether its kubelet did that.
+        self._seen: dict[str, dict[str, tuple[float, bool]]] = {}
         self._left_out: Refusals[str] = Refusals()
         self._now: frozenset[str] = frozenset()
         self._until = 0.0
         self._looked = clock()
 
-    def note(self, node: str, workload: str, words: str) -> None:
-        """A pod of a workload was not taken by a node that it was bound to."""
+    def note_refused(self, node: str, workload: str, words: str) -> None:
+        """The kubelet of a node did not admit a pod of a workload (``namespace/name``)."""
+        self._note(node, workload, words, refused=True)
+
+    def note_unready(self, node: str, workload: str, words: str) -> None:
+        """The volumes or devices of a pod of a workload do not get ready on its node."""
+        self._note(node, workload, words, refused=False)
+
+    def _note(self, node: str, workload: str, words: str, *, refused: bool) -> None:
         now = self._clock()
         seen = self._seen.setdefault(node, {})
-        seen[workload] = now
-        for name in [name for name, at in seen.items() if now - at >= WINDOW]:
+        seen[workload] = now, refused
+        for name in [name for name, (at, _) in seen.items() if now - at >= WINDOW]:
             del seen[name]
         if len(seen) > SEVERAL:
-            del seen[min(seen, key=lambda name: seen[name])]
-        others = {one.node for one in self.left_out(now)} - {node}
-        if len(seen) >= SEVERAL and len(others) < max(1, self._count() // SHARE):
+            # Of the namespace that has most: others' say more, and are not to be pushed out by it.
+            many = Counter(map(_namespace, seen))
+            del seen[min(seen, key=lambda name: (-many[_namespace(name)], seen[name]))]
+        others, count = {one.node for one in self.left_out(now)} - {node}, self._count()
+        may = len(others) < max(1, count // SHARE) and count > 1
+        if may and len(seen) >= SEVERAL and _tells_of_its_node(seen):
             seconds = self._left_out.note(ANY, node, words, now)
             self._renew(now)
             self._tell(node, words, seconds)
@@ -83,6 +96,14 @@ class NodeRefusals:
     def ended(self) -> bool:
         """Whether a node may be tried again since this was asked last; what is old is forgotten."""
         since, self._looked = self._looked, self._clock()
-        latest = {node: max(seen.values()) for node, seen in self._seen.items()}
+        latest = {node: max(at for at, _ in seen.values()) for node, seen in self._seen.items()}
         self._seen = {node: self._seen[node] for node, at in latest.items() if self._looked - at < WINDOW}
         return bool(self._left_out) and self._left_out.ended(since, self._looked)
+
+
+def _tells_of_its_node(seen: Mapping[str, tuple[float, bool]]) -> bool:
+    return len({*map(_namespace, seen)}) > 1 or all(refused for _, refused in seen.values())
+
+
+def _namespace(workload: str) -> str:
+    return workload.partition("/")[0]

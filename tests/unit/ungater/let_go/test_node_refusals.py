@@ -17,7 +17,7 @@ class Heard:
 
     def refuse(self, node="n1", workloads=SEVERAL):
         for number in range(workloads):
-            self.refusals.note(node, f"ns/{number}", "FailedMount: no path")
+            self.refusals.note_unready(node, f"ns-{number}/job", "FailedMount: no path")
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_a_pod_that_starts_there_ends_it(heard):
 
 def test_refusals_that_lie_far_apart_are_no_row(heard):
     for number in range(SEVERAL):
-        heard.refusals.note("n1", f"ns/{number}", "x")
+        heard.refusals.note_unready("n1", f"ns-{number}/job", "x")
         heard.now += WINDOW / 2
     assert heard.refusals.avoided() == frozenset()
 
@@ -89,3 +89,25 @@ def test_nothing_is_kept_of_a_node_that_refused_nobody_for_long(heard):
 def test_of_one_node_no_more_workloads_are_kept_than_count(heard):
     heard.refuse(workloads=500)
     assert len(heard.refusals._seen["n1"]) == SEVERAL
+
+
+def test_pods_of_one_namespace_that_do_not_get_ready_close_no_node(heard):
+    """They may name a ConfigMap that is not there."""
+    for number in range(10):
+        heard.refusals.note_unready("n1", f"mallory/{number}", 'configmap "x" not found')
+    assert heard.refusals.avoided() == frozenset()
+    assert len(heard.refusals._seen["n1"]) == SEVERAL
+    heard.refusals.note_unready("n1", "alice/train", "FailedMount: no path")
+    assert heard.refusals.avoided() == {"n1"}
+
+
+def test_kubelets_refusals_close_a_node_whoevers_pods_they_are(heard):
+    for number in range(SEVERAL):
+        heard.refusals.note_refused("n1", f"ns/{number}", "UnexpectedAdmissionError")
+    assert heard.refusals.avoided() == {"n1"}
+
+
+def test_the_only_node_is_never_left_out():
+    alone = Heard(nodes=1)
+    alone.refuse()
+    assert alone.refusals.avoided() == frozenset()
