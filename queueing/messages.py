@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from engine.cluster.levels import domain_in_words
 from engine.placement import refusals
 from engine.quantity import format_quantity
 from engine.reasons import Reason
@@ -154,7 +155,7 @@ def deallocating(claims: Sequence[str]) -> str:
 
 def named(domains: "Iterable[Path]") -> str:
     """Domains, for a person."""
-    return ", ".join("/".join(filter(None, domain)) for domain in domains)
+    return ", ".join(domain_in_words(domain) for domain in domains)
 
 
 def preempted(by: str, queue: str, reason: Reason) -> str:

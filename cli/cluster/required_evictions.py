@@ -17,6 +17,7 @@ from rich.text import Text
 from cli.cluster.holders import Holder, holders
 from cli.cluster.room_report import Room
 from engine.cluster.assignment import Assignment
+from engine.cluster.levels import domain_in_words
 from engine.cluster.state import ClusterState
 from engine.quantity import format_quantity
 from engine.reasons import Reason
@@ -290,11 +291,11 @@ def _queue_of(cache: Cache, workload: Workload) -> str:
 def render(found: Relief) -> Iterator[RenderableType]:
     """What would help, as a person reads it."""
     if found.domain:
-        yield Text(f"Closest: {'/'.join(found.domain)}")
+        yield Text(f"Closest: {domain_in_words(found.domain)}")
     if found.held_by:
         yield _table("HELD THERE BY", found.held_by)
     if found.enough:
-        where = f" in {'/'.join(found.enough_in)}" if found.enough_in else ""
+        where = f" in {domain_in_words(found.enough_in)}" if found.enough_in else ""
         yield Text(f"It would fit{where} if these were gone, and not with any of them left")
         yield _table("WOULD HAVE TO GO", found.enough)
     if found.preemption:

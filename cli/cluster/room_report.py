@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from crds.request import ParsedRequest, resolve
+from engine.cluster.levels import domain_in_words
 from engine.cluster.state import ClusterState
 from engine.cluster.unlabeled import Unlabeled, helpful
 from engine.model import Amounts, PodSet
@@ -122,7 +123,7 @@ def table(found: Sequence[Room], count: int, most: int = CLOSEST) -> Table:
     for room in shown:
         missing = ", ".join(f"{amount} {name}" for name, amount in room.missing.items())
         out = ", ".join(f"{nodes} {reason}" for reason, nodes in room.excluded.items())
-        cells = ["/".join(filter(None, room.values)), str(room.fits), str(room.nodes), room.limit, missing, out]
+        cells = [domain_in_words(room.values), str(room.fits), str(room.nodes), room.limit, missing, out]
         if numa:
             cells.append(f"{room.misaligned} nodes refuse more: {room.refusal}" if room.misaligned else "")
         if devices:

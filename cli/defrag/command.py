@@ -23,6 +23,7 @@ from crds.constants import DEFAULT_DOMAIN
 from crds.request import resolve
 from crds.settings import Settings
 from engine.cluster.filters import selects
+from engine.cluster.levels import domain_in_words
 from engine.cluster.state import ClusterState
 from engine.model import Flavor, Policy, TopologyRequest
 from kube import objects
@@ -268,7 +269,7 @@ def _fixed(state: ClusterState, foreign: dict[str, objects.Pod]) -> Iterator[str
 def _view(flavor: str, plan: Plan, found: Tenants) -> DefragReport:
     steps = tuple(
         StepView(
-            tuple("/".join(filter(None, path)) for path in step.freed),
+            tuple(domain_in_words(path) for path in step.freed),
             step.pods,
             tuple(
                 MoveView(m.workload, found.jobs.get(m.workload, ""), m.pods, m.priority, m.before, m.after, m.nodes)

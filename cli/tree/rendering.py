@@ -10,6 +10,7 @@ from rich.text import Text
 from cli.explain.rendering import short
 from cli.output import stdout
 from cli.tree.report import DomainView, FlavorView, Tenant, TreeReport
+from engine.cluster.levels import domain_in_words
 from engine.model import HOSTNAME_LABEL
 from engine.quantity import format_quantity, parse
 
@@ -70,7 +71,7 @@ def _amounts(domain: DomainView, times: int) -> Iterator[tuple[str, str, str]]:
 
 def _rows(top: DomainView, *, fold: bool, utf: bool) -> Iterator[tuple[str, DomainView, int]]:
     """(label, domain, how many follow each other that are alike)."""
-    yield "/".join(filter(None, top.values)) or "all", top, 1
+    yield domain_in_words(top.values) or "all", top, 1
     yield from _rows_below(top, "", fold=fold, utf=utf)
 
 

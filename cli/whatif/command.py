@@ -14,6 +14,7 @@ from cli.whatif import admit, claims, preempt
 from cli.whatif.cases import Case, CaseError, Slice, decide, opened, read_cases
 from cli.whatif.compare import Comparison
 from cli.whatif.output import ErrorAnswer, LinesFormat, with_progress, write
+from engine.cluster.levels import domain_in_words
 from engine.results import Placement, Refusal
 
 HEADINGS = ("Case", "Fits", "Where, or why not")
@@ -140,6 +141,6 @@ def _where(given: CaseAnswer) -> str:
     parts = given.pod_sets or (PodSetAnswer(name="", slices=given.slices),)
     return "\n".join(
         (f"{part.name}: " if part.name else "")
-        + ", ".join(f"{piece.count} in {'/'.join(piece.values)}" for piece in part.slices)
+        + ", ".join(f"{piece.count} in {domain_in_words(piece.values)}" for piece in part.slices)
         for part in parts
     )

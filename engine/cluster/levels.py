@@ -6,7 +6,7 @@ stops nobody who does not ask for it. Who requires it is refused (`engine.placem
 (`domain_labels`), and where it is back, nodes have their domains again. The host name is never lost.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from engine.cluster.tree import Path
 from engine.model import HOSTNAME_LABEL, Flavor, Node
@@ -20,6 +20,11 @@ def selected(flavor: Flavor, node: Node) -> bool:
 def domain_labels(levels: Sequence[str], values: Sequence[str]) -> dict[str, str]:
     """The node labels of a domain, whose values may be those of the widest levels alone; without lost levels."""
     return {level: value for level, value in zip(levels, values, strict=False) if value}
+
+
+def domain_in_words(values: Iterable[str]) -> str:
+    """A domain for messages: ``b1/r2``; without lost levels."""
+    return "/".join(filter(None, values))
 
 
 def path_of(flavor: Flavor, node: Node, lost: Sequence[str] = ()) -> Path | None:

@@ -10,6 +10,7 @@ from msgspec import structs
 from engine.cluster.affinity import ONE_A_VALUE, ConstrainedCounts, device_caps, room
 from engine.cluster.assignment import Assignment
 from engine.cluster.fit_counts import Counts
+from engine.cluster.levels import domain_in_words
 from engine.cluster.state import ClusterState
 from engine.model import PodSet, Policy
 from engine.placement.explain import domain_fit
@@ -154,7 +155,7 @@ def message(state: ClusterState, fit: Fit) -> str:
     best = int(fits.argmax())
     level = fit.tree.flavor.levels[container] if container <= fit.tree.last else "node"
     path = fit.tree.path(min(container, fit.tree.last), best if container <= fit.tree.last else 0)
-    where = "/".join(filter(None, path))
+    where = domain_in_words(path)
     text = f"{need} pods do not fit one {level}: the best of {len(fits)}, {where}, takes {int(fits[best])}{sliced}"
     return text + _short(state, fit, container, best)
 
@@ -168,12 +169,12 @@ def no_room_for_more(state: ClusterState, growth: Growth, held: Assignment) -> s
     containers = [*growth.containers(held)]
     if not containers:
         depth = held.levels.index(level) + 1 if level in held.levels else len(held.levels)
-        where = "/".join(held.slices[0].values[:depth]) if held.slices else f"flavor {held.flavor}"
+        where = domain_in_words(held.slices[0].values[:depth]) if held.slices else f"flavor {held.flavor}"
         return f"{head}: {where} has no nodes any more that take its pods"
     rank, domain = containers[-1]
     tree, room = fit.tree, int(growth.room(rank, domain).sum())
     nodes = f"the {tree.size} nodes of flavor {tree.flavor.name} take"
-    has = nodes if rank == ANYWHERE else f"{'/'.join(tree.path(rank, domain))} takes"
+    has = nodes if rank == ANYWHERE else f"{domain_in_words(tree.path(rank, domain))} takes"
     alone = replace(fit, pod_set=structs.replace(fit.pod_set, count=by))
     return f"{head}: {has} {room} more{_short(state, alone, rank, domain)}"
 

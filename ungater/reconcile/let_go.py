@@ -21,6 +21,7 @@ Rules
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from engine.cluster.levels import domain_in_words
 from engine.reasons import Reason
 from kube.objects import Pod, controller_of
 from ungater.model import conditions as names
@@ -215,7 +216,7 @@ def _place(entry: WorkloadEntry, pod: Pod) -> str:
     index = _index(slots, pod)
     if slots is None or index is None:
         return ""
-    return slots.slots[index].node or "/".join(slots.slots[index].values)
+    return slots.slots[index].node or domain_in_words(slots.slots[index].values)
 
 
 def consequence(entry: WorkloadEntry, late: Late, moving: bool) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from engine.cluster.levels import domain_in_words
 from engine.model import HOSTNAME_LABEL, PodSet, Policy
 from engine.placement.explain import DomainFit
 from engine.quantity import format_quantity
@@ -19,7 +20,7 @@ def admitted(slots: PodSetSlots, pod_set: PodSet) -> str:
     domains = by_domain(slots, depth)
     pods = f"{slots.total} pod{'s' * (slots.total != 1)}"
     if len(domains) == 1:
-        where = f"in {'/'.join(next(iter(domains)))} ({slots.levels[depth - 1]})"
+        where = f"in {domain_in_words(next(iter(domains)))} ({slots.levels[depth - 1]})"
     else:
         where = f"over {len(domains)} domains of {slots.levels[depth - 1]}: {_listed(domains)}"
     narrower = f", on {_counted(slots)}" if depth < len(slots.levels) else ""
@@ -54,7 +55,7 @@ def waiting(refusal: Refusal, pod_set: PodSet, fits: Sequence[DomainFit]) -> str
 def _close(fit: DomainFit, count: int) -> str:
     why = ", ".join(f"{name} short by {format_quantity(name, amount)}" for name, amount in sorted(fit.missing.items()))
     detail = why or str(fit.limit)
-    return f"{'/'.join(fit.values)} could take {min(fit.fits, count)} of {count} pods" + (
+    return f"{domain_in_words(fit.values)} could take {min(fit.fits, count)} of {count} pods" + (
         f" ({detail})" if detail else ""
     )
 
@@ -64,6 +65,6 @@ def _spilled(pod_set: PodSet, domains: Mapping[Values, int]) -> bool:
 
 
 def _listed(domains: Mapping[Values, int]) -> str:
-    shown = [f"{'/'.join(values)} ({count})" for values, count in list(domains.items())[: 2 * SHOWN]]
+    shown = [f"{domain_in_words(values)} ({count})" for values, count in list(domains.items())[: 2 * SHOWN]]
     more = len(domains) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")

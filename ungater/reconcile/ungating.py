@@ -72,7 +72,7 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
         return _put_back(entry, again)
     late = let_go.late_pods(entry, rules, now)
     if not entry.slots_in:
-        return _by_quota_alone(entry, made, late, elsewhere, rules, now)
+        return _by_quota_alone(entry, made, late, _let_go(entry, rules, now, others), elsewhere, rules, now)
     pod_sets, keys, moving = entry.job.pod_sets, rules.keys, moves.under_way(entry)
     counted = {
         pod_set.name: tally(
@@ -178,13 +178,13 @@ def _by_quota_alone(  # noqa: PLR0917  (the parts of a look)
     entry: WorkloadEntry,
     made: as_made.Comparison,
     late: let_go.Late,
+    going: tuple[list[Instruction], list[Barred]],
     elsewhere: Sequence[Barred],
     rules: ReconcileContext,
     now: float,
 ) -> list[Instruction]:
-    """As `running`, of a workload that has quota and no slots."""
-    others = {*(one.pod.metadata.uid for one in elsewhere), *made.mixed}
-    gone, barred = _let_go(entry, rules, now, others)
+    """As `running`, of a workload that has quota and no slots; ``going``: as `_let_go`."""
+    gone, barred = going
     barred += elsewhere
     asked = granted.asked(entry, barred, rules)
     if anew := granted.given_back(entry, barred, rules.keys.gate) or granted.anew(entry, asked, rules.keys.gate):

@@ -19,7 +19,7 @@ from support.engine_factories import (
     nodes_of,
 )
 
-from engine.cluster.levels import domain_labels
+from engine.cluster.levels import domain_in_words, domain_labels
 from engine.cluster.unlabeled import in_words, unlabeled
 from engine.cluster.unusable_slots import closed
 from engine.model import Policy, SliceLayer, TopologyRequest
@@ -154,3 +154,8 @@ def test_explain_shows_no_domain_of_a_lost_level():
     (entry,) = explain(make_state(lost()), "tas", make_pod_set(1), BLOCK)
     assert (entry.values, entry.excluded) == ((), {Reason.MISSING_LEVEL_LABEL: 6})
     assert [one.values for one in explain(make_state(lost()), "tas", make_pod_set(1), RACK)] == [("", "r1"), ("", "r2")]
+
+
+def test_a_lost_level_leaves_no_gap_in_the_name_of_a_domain():
+    assert domain_in_words(("", "r1", "n1")) == "r1/n1"
+    assert domain_in_words(("b1", "r1")) == "b1/r1"
