@@ -17,6 +17,7 @@ from ungater.model.actions import (
     Instruction,
     LoseTurns,
     Release,
+    RemakePods,
     TakePods,
     Ungate,
     UpdateSpec,
@@ -115,6 +116,10 @@ class LookedAt(World):
                 self._store(record, record.admission, instruction.wanted)
             case Delete(pod):
                 self.drop("pod", pod)
+            case RemakePods(pods):
+                record.count_remake(self.now)
+                for pod in pods:
+                    self.drop("pod", pod)
 
     def _store(self, record: WorkloadEntry, admission, wanted=()) -> None:
         observed = record.observed

@@ -236,6 +236,12 @@ class Delete(_Instruction, frozen=True):
     at_once: bool = False
 
 
+class RemakePods(_Instruction, frozen=True):
+    """Delete these gated pods, which were made before others, and otherwise; their owner makes them again."""
+
+    pods: tuple[Pod, ...]
+
+
 class EmitEvent(_Instruction, frozen=True):
     """An event on the job, or on ``pod``; ``once`` names what is not to be said twice."""
 
@@ -277,6 +283,7 @@ Instruction = (
     | Ungate
     | LoseTurns
     | LeaveOut
+    | RemakePods
     | NotStarted
     | Delete
     | EmitEvent

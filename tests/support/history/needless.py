@@ -57,11 +57,12 @@ def _room(state: ClusterState, flavor: str, part: PodSet) -> int:
     required = part.topology.policy is Policy.REQUIRED and level is not None
     upper = has.levels[: has.levels.index(level) + 1] if required else ()
     wanted = {PODS: 1, **part.requests}
+    refused = {node for term in part.node_affinity or () for need in term.fields for node in need.values}
     room: Counter = Counter()
     for name, node in state.nodes.items():
         labels = [*has.node_labels.items(), *part.node_selector.items()]
         fits = node.ready and not node.unschedulable and all(node.labels.get(key) == value for key, value in labels)
-        if fits and flavor in state.flavors_on(name):
+        if fits and name not in refused and flavor in state.flavors_on(name):
             free = state.free(name)
             takes = min(free.get(resource, 0) // amount for resource, amount in wanted.items() if amount)
             room[tuple(node.labels[key] for key in upper)] += max(0, takes)
