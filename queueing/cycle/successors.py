@@ -167,9 +167,12 @@ def _settle(state: ClusterState, queues: Queues, shield: Shield, successors: lis
 
 def _still(state: ClusterState, queues: Queues, one: Successor) -> tuple[Assignment, ...] | None:
     """Where a successor goes now; where it was to go, as long as there is room."""
+    group = one.entry.group
     waits = one.entry.phase is Phase.WAITING and queues.entries.get(one.key) is one.entry
-    if not waits or one.entry.queue not in queues.quotas.queues:
+    if not waits or group is None or one.entry.queue not in queues.quotas.queues:
         return None
+    if group.head != one.entry.order or group.line.holds_up(one.entry.order):
+        return None  # somebody came before it, so it would not be looked at once there is room
     if not queues.limits(one.entry).fits(one.option.amounts):
         return None
     names = {name for part in one.assignments for piece in part.slices for name, _ in piece.nodes}

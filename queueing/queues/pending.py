@@ -163,7 +163,7 @@ class PendingQueue:
             if group.inadmissible or group.head != order or self.groups.get(group.key) is not group:
                 heapq.heappop(ready)
                 continue
-            if self.strict and self._held_up(order):
+            if self.holds_up(order):
                 return None
             return group
         return None
@@ -183,9 +183,9 @@ class PendingQueue:
         _, first = min(holding, key=itemgetter(0), default=(None, found))
         return found if first.inadmissible else first
 
-    def _held_up(self, order: Order) -> bool:
-        """Whether one that is parked comes before; only parked groups are looked at, and few are."""
-        return any(
+    def holds_up(self, order: Order) -> bool:
+        """Whether it is StrictFIFO, and one that is parked comes before; only parked groups are looked at, few are."""
+        return self.strict and any(
             group.inadmissible and not group.aside and (head := group.head) is not None and head < order
             for group in self.groups.values()
         )

@@ -371,8 +371,10 @@ def _asked(pod: Pod, keys: Keys) -> tuple[object, ...]:
     """What must be the same in all pods of a workload."""
     annotations, spec = pod.metadata.annotations or {}, pod.spec
     said = {key: annotations[key] for key in (*keys.requests, *WISHES) if key in annotations}
-    containers = [(one.name, one.resources) for one in (*(spec.init_containers or ()), *(spec.containers or ()))]
-    return said, containers, spec.resources, spec.overhead, spec.pod_group
+    containers = [one.name for one in (*(spec.init_containers or ()), *(spec.containers or ()))]
+    if not is_gated(pod, keys.gate):  # one that was let go may have been resized since
+        return said, containers, spec.overhead, spec.pod_group
+    return said, containers, _resources(spec), spec.resources, spec.overhead, spec.pod_group
 
 
 def _template(

@@ -204,13 +204,14 @@ class History:
         held, written, claimed = self._held(), self.server.ours, self._claimed()
         memory = self.term.controller.cache
         doubts = any(memory.doubts.about(namespace, self.loop.now) for namespace in (NAMESPACE, HOSTILE))
+        otherwise = any(entry.made or entry.asked_for_more for entry in memory.entries.values())
         self._match_store(held)
         await self._end_term()
         self.term = Term(self, self.faults)
         await self._settle(self._unsettled, SHORT)
         # With claims, the first of those who have waited long by now claims, and not who was the first to. A namespace
-        # whose pods did not come is believed anew.
-        if not claimed and not self._claimed() and not doubts:
+        # whose pods did not come is believed anew, and so is a template that pods are not made like.
+        if not claimed and not self._claimed() and not doubts and not otherwise:
             self._match_restart(held, written)
         self._check()
         # Part 3.

@@ -30,8 +30,9 @@ RECLAIMS = Preemption(reclaim=Reclaim.ANY)
 class Teams:
     """Two teams share two racks. Team a runs on one, gang g of team b on the other; borrowers and `large` wait."""
 
-    def __init__(self, *, rules=None, preemption=RECLAIMS, large="b", **of_large):
-        teams = [make_queue(name, RACK, cohort="all", preemption=preemption) for name in "ab"]
+    def __init__(self, *, rules=None, preemption=RECLAIMS, large="b", strict=False, **of_large):
+        more = {"cohort": "all", "preemption": preemption, "strict": strict}
+        teams = [make_queue(name, RACK, **more) for name in "ab"]
         self.state, self.queues = make_state(2, HOSTS), make_queues(*teams, rules=rules)
         self.now = 1.0
         self.comes("g", "b", HOSTS, created=1.0)
@@ -315,3 +316,15 @@ def test_one_that_was_given_up_does_not_follow_the_same_leavers_again():
     teams.decide()
     assert list(teams.queues.successors) == ["urgent"]
     assert not teams.decide().more
+
+
+def test_one_that_somebody_else_holds_up_in_its_queue_by_now_keeps_nothing():
+    """Else what it would have is kept for it for ever, since it is not looked at while the one before it waits."""
+    teams = Teams(strict=True)
+    teams.decide(20.0)
+    teams.delete("g")
+    teams.decide(1.0)
+    assert list(teams.queues.successors) == ["large"]
+    submit(teams.queues, make_workload("huge", "b", HOSTS + 1, created=5.0), now=teams.now)
+    teams.decide(1.0)
+    assert not teams.queues.successors

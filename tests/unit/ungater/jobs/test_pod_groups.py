@@ -160,6 +160,13 @@ def test_pods_of_one_workload_are_alike():
         assert "pods a and b are one workload and differ" in str(request)
 
 
+def test_pods_of_one_workload_may_be_resized_where_they_run():
+    """Else nobody would answer for a group that runs, once its Workload is gone (Kubernetes 1.35 resizes in place)."""
+    runs = [grouped(name, cpu=cpu, spec={"schedulingGates": []}) for name, cpu in (("a", "1"), ("b", "2"))]
+    assert owner_of(*runs).wrong is None
+    assert "pods c and d" in str(owner_of(*runs, grouped("c"), grouped("d", cpu="3")).wrong)
+
+
 @pytest.mark.parametrize("make", [make_pod, grouped])
 def test_pods_that_ask_for_what_is_no_request_are_refused(make):
     pod = make("a", phase="Pending")
