@@ -347,7 +347,8 @@ class Cluster:
             self._end(pod, phase if ended(pod) else "Failed")
             return True
         if phase == "Pending":
-            self.server.store(pod, {**pod, "status": RUNNING}, "kubelet", "status")
+            started = {**RUNNING, "containerStatuses": _allocated(asked_first(pod))}
+            self.server.store(pod, {**pod, "status": started}, "kubelet", "status")
             return True
         runs_on = {ORDINAL, POD_INDEX, WORKER_INDEX} & meta.get("labels", {}).keys() and ENDS not in (
             meta.get("annotations") or {}
@@ -376,8 +377,7 @@ class Cluster:
         status = {**pod["status"], "conditions": rest}
         if why:
             status["conditions"] = [*rest, {"type": "PodResizePending", "status": "True", "reason": why}]
-        amounts = {"cpu": str(has if why else wanted)}
-        status["containerStatuses"] = [{"name": "c", "allocatedResources": amounts, "resources": {"requests": amounts}}]
+        status["containerStatuses"] = _allocated(has if why else wanted)
         if status == pod["status"]:
             return False
         self.server.store(pod, {**pod, "status": status}, "kubelet", "status")
@@ -453,6 +453,12 @@ def asked_first(pod: Json) -> int:
     """The cpu that a pod asked for when it was made: it may have been resized in place since."""
     first = (pod["metadata"].get("annotations") or {}).get(RESIZED)
     return int(first) if first is not None else requests(pod["spec"])["cpu"]
+
+
+def _allocated(cpu: int) -> list[Json]:
+    """What a kubelet says of a container that it gave so much (1.33 and later; of each, resized or not)."""
+    amounts = {"cpu": str(cpu)}
+    return [{"name": "c", "allocatedResources": amounts, "resources": {"requests": amounts}}]
 
 
 def given(pod: Json) -> int:
