@@ -93,6 +93,7 @@ class Judge:
         self.payers = paid.Payers(server, self)
         self.losses = losses.Losses(server, self)
         self._asked: dict[tuple[str, str | None], float] = {}  # domains that pods of an owner asked for: when last
+        self._lent: set[str] = set()  # nodes of pods that were resized to less: others have the rest, whoever follows
         self._renewed: dict[str, float] = {}  # when a LeaderWorkerSet of that name was deleted
         server.judge = self.changed
 
@@ -101,6 +102,8 @@ class Judge:
         kind = key[0]
         if kind in {"nodes", "pods"}:
             self._note_lost()
+        if kind == "pods" and new is not None and resized(new) and takes(new)["cpu"] < asked_first(new):
+            self._lent.add(new["spec"].get("nodeName", ""))
         if kind == "pods" and old is not None and key[1] == HOSTILE:
             self._asked |= {(uid, _asks(old)): self.server.loop.now for uid in {owner_of(old), *named_by(old)}}
         self.wrong += self.losses.changed(key, old, new, who)
@@ -195,7 +198,7 @@ class Judge:
             if "always" in pod["metadata"].get("labels", {}):
                 cpu = min(asked_first(pod), takes(pod)["cpu"])
                 given[pod["spec"]["nodeName"]].update({"cpu": cpu, "pods": 1})
-        for host in {each.labels[HOSTNAME]: None for each in slices}:
+        for host in {each.labels[HOSTNAME]: None for each in slices if each.labels[HOSTNAME] not in self._lent}:
             node = self.server.get("nodes", host)
             room = allocatable(node) if node is not None else {}
             for resource, amount in given[host].items():
@@ -212,9 +215,6 @@ class Judge:
         slices = slices_of(workload)
         if not is_set(job):
             yield from taken(workload)
-            for pod in self._holders(workload):  # what it was made to take less is free for others
-                if resized(pod) and (index := slice_of(pod, slices)) is not None:
-                    yield slices[index].labels[HOSTNAME], {"cpu": min(0, takes(pod)["cpu"] - asked_first(pod))}
             return
         least = {each["name"]: requests(each["template"]["spec"]) for each in workload["spec"]["podSets"]}
         for part in self.parts(job):
