@@ -17,7 +17,6 @@ from ungater.model.actions import (
     Instruction,
     LoseTurns,
     Release,
-    RemakePods,
     TakePods,
     Ungate,
     UpdateSpec,
@@ -116,10 +115,6 @@ class LookedAt(World):
                 self._store(record, record.admission, instruction.wanted)
             case Delete(pod):
                 self.drop("pod", pod)
-            case RemakePods(pods):
-                record.count_remake(self.now)
-                for pod in pods:
-                    self.drop("pod", pod)
 
     def _store(self, record: WorkloadEntry, admission, wanted=()) -> None:
         observed = record.observed

@@ -37,7 +37,6 @@ from ungater.model.actions import (
     LoseTurns,
     NotStarted,
     Release,
-    RemakePods,
     Remove,
     RequeueAfter,
     RestoreAdmission,
@@ -117,7 +116,6 @@ class Executor:
             EvictSome: lifecycle.evict_some,
             EvictMoved: self._evict_moved,
             LeaveOut: self._leave_out,
-            RemakePods: self._remake,
             NotStarted: self._not_started,
             GiveUpMove: self._give_up_move,
             ClearAdmission: lifecycle.give_back,
@@ -291,17 +289,6 @@ class Executor:
             entry, [pod for pod, _ in evict.pods], blocked.message, evict.ending
         ):
             self._evictor.forget(entry.id)
-        return False
-
-    async def _remake(self, entry: WorkloadEntry, old: RemakePods) -> bool:
-        entry.count_remake(self._clock.monotonic())
-        for pod in old.pods:
-            text = (
-                f"pod {pod.metadata.name} was made otherwise than those that were made after it, in what decides where "
-                "pods may run: it is deleted, to be made again as they are"
-            )
-            self._recorder.event(reference(PODS, pod), "Warning", Reason.PODS_CHANGE, "Replace", text)
-            self._pods.delete(entry, pod)
         return False
 
     async def _leave_out(self, entry: WorkloadEntry, out: LeaveOut) -> bool:

@@ -236,12 +236,6 @@ class Delete(_Instruction, frozen=True):
     at_once: bool = False
 
 
-class RemakePods(_Instruction, frozen=True):
-    """Delete these gated pods, which were made before others, and otherwise; their owner makes them again."""
-
-    pods: tuple[Pod, ...]
-
-
 class EmitEvent(_Instruction, frozen=True):
     """An event on the job, or on ``pod``; ``once`` names what is not to be said twice."""
 
@@ -283,7 +277,6 @@ Instruction = (
     | Ungate
     | LoseTurns
     | LeaveOut
-    | RemakePods
     | NotStarted
     | Delete
     | EmitEvent

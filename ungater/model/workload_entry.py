@@ -27,7 +27,6 @@ from ungater.model.unstarted import Unstarted
 from ungater.model.write_state import WriteState
 
 REFUSALS_END = 3600.0  # seconds after which another refusal by kube-scheduler counts as the first
-REMAKES, FIRST_REMAKE = 5, 10.0  # how often pods are made again in a row; seconds after the first time, then doubled
 Moves = Mapping[str, tuple[tuple[int, int], ...]]  # by pod set: (slice, how many of its slots), slices ascending
 Exchange = tuple[NumaPlacement, NumaPlacement]  # (what was promised, what the pod will get instead)
 
@@ -163,8 +162,6 @@ class WorkloadEntry:
     unstarted: dict[str, Unstarted] = field(default_factory=dict)  # by uid: those that have one, and do not run yet
     refusals: int = 0  # by kube-scheduler, of some of its pods, in a row
     refusal_at: float = 0.0  # when the last one was counted, on the monotonic clock
-    remakes: int = 0  # how often pods were to be made again that others of their pod set were not like
-    remade_at: float = 0.0  # the last time, on the monotonic clock
     swaps: dict[str, NumaPlacement] = field(default_factory=dict)  # by pod uid: what came to it by an exchange
     exchanges: dict[tuple[str, str], list[Exchange]] = field(default_factory=dict)  # by pod set and node: on their way
     last_event: LastEvent | None = None
@@ -288,17 +285,6 @@ class WorkloadEntry:
         """kube-scheduler refuses pods of it where they were let go to; ``now``: on the monotonic clock."""
         self.refusals = self.refusals + 1 if now - self.refusal_at < REFUSALS_END else 1
         self.refusal_at = now
-
-    def count_remake(self, now: float) -> None:
-        """Pods of it are to be made again; ``now``: on the monotonic clock."""
-        self.remakes = self.remakes + 1 if now - self.remade_at < REFUSALS_END else 1
-        self.remade_at = now
-
-    def remake_in(self, now: float) -> float | None:
-        """In how many seconds pods may be made again, <= 0 for now; None where that did not help."""
-        if not self.remakes or now - self.remade_at >= REFUSALS_END:
-            return 0.0
-        return None if self.remakes >= REMAKES else self.remade_at + FIRST_REMAKE * 2 ** (self.remakes - 1) - now
 
     def count_failure(self) -> int:
         """Something for it failed; returns how often in a row."""

@@ -7,23 +7,22 @@ Rules
   may narrow its node selector while it is gated. What is decided and what runs would be two things. So where all gated
   pods of a pod set are made otherwise than the job's view says, they are what counts (`TakePods`): for what its queue
   is asked for, for where they may go, and for whether the slots that it has still do.
-- Where they differ from each other too, nobody knows what is to come: those that are not what was decided stay gated.
-  What changes pods may have changed itself meanwhile. So where nothing is held for them, those that were made before
-  others are made again, a few times (`RemakePods`); those that are made otherwise each time are left to a person.
+- Where they differ from each other too, none is like the others, and nobody knows what is to come: those that are not
+  what was decided stay gated.
 - Pods that were let go are not looked at: they run as they are. Nor are pods that JobSet changes for exclusive
   placement, which is foreseen (`kube.pods.exclusive`).
 - What counts as a difference is `kube.pods.placement_fields`. Comparing it is slow; pods of one template are equal in
   all that is read of them, which is compared first.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from kube.objects import Pod, PodSpec, controller_of
+from kube.objects import Pod, PodSpec
 from kube.pods.placement_fields import gang_fields, placement_fields
-from ungater.model.actions import Instruction, ReconcileContext, RemakePods, RequeueAfter, TakePods
+from ungater.model.actions import ReconcileContext, TakePods
 from ungater.model.job_view import PodSetView
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
@@ -33,17 +32,13 @@ FEW = 8  # kinds of pods that are told apart; whoever makes pods could make each
 
 @dataclass(frozen=True)
 class Comparison:
-    """What was found.
-
-    ``taken``: what pod sets' pods turned out to be; ``mixed``: uids of pods that others of their pod set are not;
-    ``old``: pods that their controller would make otherwise now, as those that it made later are.
+    """``taken``: what pod sets' pods turned out to be; ``mixed``: uids of pods that others of their pod set are not.
 
     ``kinds``: by uid, a number that pods of one pod set share which are equal in all that is read of their specs.
     """
 
     taken: TakePods | None = None
     mixed: frozenset[str] = frozenset()
-    old: tuple[Pod, ...] = ()
     kinds: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -59,7 +54,6 @@ def compared(entry: WorkloadEntry, rules: ReconcileContext) -> Comparison:
     mixed: set[str] = set()
     numbers: dict[str, int] = {}
     undecided = False
-    old: list[Pod] = []
     for pod_set in owner.pod_sets:
         kinds = (
             []
@@ -67,7 +61,7 @@ def compared(entry: WorkloadEntry, rules: ReconcileContext) -> Comparison:
             else _kinds(_gated(entry, pod_set, rules.keys.gate), own_volumes=not owner.suspendable)
         )
         for at, kind in enumerate(kinds[:FEW]):
-            numbers |= dict.fromkeys((pod.metadata.uid for pod in kind.pods), at)
+            numbers |= dict.fromkeys(kind.uids, at)
         if not kinds:
             continue
         template = pod_set.template.spec if owner.suspendable else _without_volumes(pod_set.template.spec)
@@ -78,10 +72,9 @@ def compared(entry: WorkloadEntry, rules: ReconcileContext) -> Comparison:
             specs[pod_set.name] = kinds[0].spec
             undecided = undecided or gang_fields(kinds[0].spec) != gang_fields(template)
         else:
-            mixed.update(pod.metadata.uid for at in others for pod in kinds[at].pods)
-            old += _old(kinds)
+            mixed.update(uid for at in others for uid in kinds[at].uids)
     taken = TakePods(specs, undecided=undecided and entry.admission is not None) if specs else None
-    return Comparison(taken, frozenset(mixed), tuple(old), numbers)
+    return Comparison(taken, frozenset(mixed), numbers)
 
 
 def _foreseen(pod_set: PodSetView) -> bool:
@@ -103,7 +96,7 @@ class _Kind:
     """Pods that are equal in all that is read of them."""
 
     spec: PodSpec
-    pods: list[Pod]
+    uids: list[str]
 
 
 def _without_volumes(spec: PodSpec) -> PodSpec:
@@ -121,24 +114,8 @@ def _kinds(pods: Iterator[Pod], *, own_volumes: bool) -> list[_Kind]:
         kind = next((one for one in found[:FEW] if one.spec == spec), None)
         if kind is None and len(found) <= FEW:
             found.append(kind := _Kind(spec, []))
-        (kind or found[-1]).pods.append(pod)
+        (kind or found[-1]).uids.append(pod.metadata.uid)
     return found
-
-
-def _old(kinds: Sequence[_Kind]) -> list[Pod]:
-    """The pods that are not of the kind that was made last, all from one template; [] where nobody makes others."""
-    made = [(pod, at) for at, kind in enumerate(kinds) for pod in kind.pods if controller_of(pod.metadata) is not None]
-    _, last = max(((pod.metadata.creation_timestamp or "", at) for pod, at in made), default=("", FEW))
-    return [pod for pod, at in made if last not in {FEW, at}]
-
-
-def remade(entry: WorkloadEntry, made: Comparison, now: float) -> list[Instruction]:
-    """Have pods made again that their controller would make otherwise now; each time later, and not for ever."""
-    old = tuple(pod for pod in made.old if entry.deleting.get(pod.metadata.uid, 0.0) <= now)
-    left = entry.remake_in(now)
-    if entry.job.suspended or not old or left is None:
-        return []
-    return [RequeueAfter(left)] if left > 0 else [RemakePods(old)]
 
 
 def mixed_message(entry: WorkloadEntry, uids: Collection[str]) -> str:

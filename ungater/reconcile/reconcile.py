@@ -96,8 +96,7 @@ def _held_up(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: fl
     if made.taken is not None:
         return [made.taken]
     if made.mixed:
-        message = as_made.mixed_message(entry, made.mixed)
-        return [Dequeue(), *waits(entry, Reason.PODS_CHANGE, message, now), *as_made.remade(entry, made, now)]
+        return [Dequeue(), *waits(entry, Reason.PODS_CHANGE, as_made.mixed_message(entry, made.mixed), now)]
     if (why := hindered(entry, rules)) is not None:
         return [Dequeue(), *waits(entry, *why, now)]
     missing = awaited(entry, doubted=rules.doubted(entry.job.namespace, now), wall=wall)

@@ -36,10 +36,10 @@ def placed(world, name="train", **more):
     return record
 
 
-def made(world, record, *names, at=1, **spec):
-    """Its pods, as somebody changed them, made in some second."""
+def made(world, record, *names, **spec):
+    """Its pods, as somebody changed them."""
     for name in names:
-        world.put("pod", make_pod(name, owner=record.own, spec=spec, created=f"2026-11-21T00:00:{at:02}Z"))
+        world.put("pod", make_pod(name, owner=record.own, spec=spec))
 
 
 def racks(record):
@@ -172,35 +172,18 @@ def test_pods_that_run_are_not_compared_and_one_that_is_made_otherwise_beside_th
 # --- pods that differ from each other -------------------------------------------------------------------------------
 
 
-def test_pods_that_were_made_before_something_changed_are_made_again_as_they_would_be_now(world):
-    job = make_job("train", parallelism=3)
-    world.put("job", job)
-    record = record_of(world, job)
-    made(world, record, "a", "b")
-    made(world, record, "c", at=2, nodeSelector=RACK_2)
-    world.settle()
-    assert world.gated() == ["c"], "their controller makes others instead"
-    made(world, record, "d", "e", at=3, nodeSelector=RACK_2)
-    world.settle()
-    assert world.let_go(record) == ["c", "d", "e"]
-    assert racks(record) == {"r2"}
-
-
-def test_pods_that_are_made_otherwise_each_time_are_made_again_later_each_time_and_then_left_to_a_person(world):
-    job = make_job("train", parallelism=2)
-    world.put("job", job)
-    record = record_of(world, job)
-    began, at = world.now, []
-    for number in range(12):
-        made(world, record, "a", at=2 * number, nodeSelector={"rack": f"r{number}"})
-        made(world, record, "b", at=2 * number + 1)
+def test_pods_that_differ_from_each_other_wait_with_the_reason_and_hold_nothing(world):
+    record = placed(world)
+    made(world, record, "a", nodeSelector=RACK_2)
+    made(world, record, "b", nodeSelector={"rack": "r1"})
+    for _ in range(3):
         world.settle()
-        while world.gated() == ["a", "b"] and world.now < began + 1000:
-            world.now += 5.0
-            world.settle()
-        at.append(world.now - began)
-    assert at[:6] == [0.0, 10.0, 30.0, 70.0, 150.0, 1000.0]
-    assert world.said(record).startswith("PodsChange")
+        assert record.admission is None
+        assert world.said(record).startswith("PodsChange: pod a (and 1 more) was made otherwise")
+    world.drop("pod", world.stores["pod"]["ns/b"])
+    made(world, record, "c", nodeSelector=RACK_2)
+    world.settle()
+    assert world.let_go(record) == ["a", "c"]
 
 
 def test_each_of_any_number_of_pods_that_differ_costs_no_more_than_a_look(world):
