@@ -13,6 +13,7 @@ from ungater.model.actions import (
     Create,
     Delete,
     Dequeue,
+    Differ,
     Enqueue,
     Instruction,
     LoseTurns,
@@ -104,6 +105,8 @@ class LookedAt(World):
             case TakePods(specs, undecided):
                 record.take_pods(specs, undecided=undecided)
                 self.memory.views.review(record.id)
+            case Differ(uids, again):
+                record.see_differing(uids, self.now, again=again)
             case LoseTurns(pods):
                 self.memory.in_flight.lose_turns(record, pods)
             case Dequeue():

@@ -22,6 +22,7 @@ from ungater.model.actions import (
     Deactivate,
     Delete,
     Dequeue,
+    Differ,
     DoubtNamespace,
     EmitEvent,
     Enqueue,
@@ -104,6 +105,7 @@ class Executor:
             Create: self._create,
             UpdateSpec: self._update_spec,
             TakePods: self._take_pods,
+            Differ: self._see_differing,
             UpdateOwners: self._adopt,
             Release: self._release,
             RestoreAdmission: self._restore_admission,
@@ -228,6 +230,10 @@ class Executor:
         entry.take_pods(take.specs, undecided=take.undecided)
         self._cache.views.review(entry.id)
         return True
+
+    async def _see_differing(self, entry: WorkloadEntry, differ: Differ) -> bool:
+        entry.see_differing(differ.uids, self._clock.monotonic(), again=differ.again)
+        return False
 
     async def _adopt(self, entry: WorkloadEntry, _: UpdateOwners) -> bool:
         owner = entry.job

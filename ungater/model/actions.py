@@ -71,6 +71,13 @@ class TakePods(_Instruction, frozen=True):
     undecided: bool = False
 
 
+class Differ(_Instruction, frozen=True):
+    """These gated pods differ from others of their pod set; ``again``: they are deleted, to be made alike."""
+
+    uids: frozenset[str]
+    again: bool = False
+
+
 class DoubtNamespace(_Instruction, frozen=True):
     """Pods of a workload without a queue never came: others of its namespace wait for theirs before they are placed."""
 
@@ -256,6 +263,7 @@ Instruction = (
     | Free
     | Shorten
     | TakePods
+    | Differ
     | DoubtNamespace
     | Release
     | ClearAdmission

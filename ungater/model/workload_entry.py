@@ -26,6 +26,7 @@ from ungater.model.unscheduled import Unscheduled
 from ungater.model.unstarted import Unstarted
 from ungater.model.write_state import WriteState
 
+DIFFERING_END = 3600.0  # seconds after which pods that are made again once more count as the first
 REFUSALS_END = 3600.0  # seconds after which another refusal by kube-scheduler counts as the first
 Moves = Mapping[str, tuple[tuple[int, int], ...]]  # by pod set: (slice, how many of its slots), slices ascending
 Exchange = tuple[NumaPlacement, NumaPlacement]  # (what was promised, what the pod will get instead)
@@ -120,6 +121,16 @@ class PodsAsMade:
     changes: int = 0
 
 
+@dataclass(frozen=True)
+class Differing:
+    """Gated pods that differ from others, since when these do, and how often in a row such were made again."""
+
+    uids: frozenset[str] = frozenset()
+    since: float = 0.0
+    again: int = 0
+    again_at: float = 0.0
+
+
 class FilledTemplate(NamedTuple):
     """A template with what the API server adds to pods that are made from it, and what that was made of."""
 
@@ -153,6 +164,7 @@ class WorkloadEntry:
     asked: Mapping[str, Amounts] = field(default_factory=dict)  # by pod set: what pods ask for that get no place for it
     made: dict[str, PodsAsMade] = field(default_factory=dict)  # by pod set, where pods are not what their owner says
     filled: dict[int, FilledTemplate] = field(default_factory=dict)  # by place of the pod set
+    differing: Differing = Differing()  # of its gated pods
     undecided: bool = False  # its pods turned out to be others than those that what it holds was decided for
     came: dict[str, PodsSeen] | None = None  # by pod set; None where they were not counted since the start
     late: dict[str, int] = field(default_factory=dict)  # pod sets whose pods did not come in time: as many as it gets
@@ -217,6 +229,12 @@ class WorkloadEntry:
             again = before is not None and before.made_of == made_of
             self.made[name] = PodsAsMade(made_of, spec, before.changes + 1 if again and before is not None else 0)
         self.undecided = self.undecided or undecided
+
+    def see_differing(self, uids: frozenset[str], now: float, *, again: bool) -> None:
+        """These gated pods differ from others; ``again``: they are made again. ``now``: on the monotonic clock."""
+        before = self.differing
+        count = before.again if now - before.again_at < DIFFERING_END else 0
+        self.differing = Differing(uids, now, count + again, now if again else before.again_at)
 
     def forget_pods(self) -> None:
         """What its pods turned out to be counts no more: others would be made now."""

@@ -8,7 +8,10 @@ Rules
   pods of a pod set are made otherwise than the job's view says, they are what counts (`TakePods`): for what its queue
   is asked for, for where they may go, and for whether the slots that it has still do.
 - Where they differ from each other too, none is like the others, and nobody knows what is to come: those that are not
-  what was decided stay gated.
+  what was decided stay gated. A webhook may have changed its mind amid a gang, and nobody tells which of them are like
+  those to come. So once they had time to become alike, they are deleted, and their owner makes them again: all gated
+  ones of their pod set, or, where others run, only those that differ. The next time takes twice as long. That is no
+  failure of a Job, and ends nothing that runs.
 - Pods that were let go are not looked at: they run as they are. Nor are pods that JobSet changes for exclusive
   placement, which is foreseen (`kube.pods.exclusive`).
 - What counts as a difference is `kube.pods.placement_fields`. Comparing it is slow; pods of one template are equal in
@@ -17,16 +20,21 @@ Rules
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from msgspec.structs import replace
 
-from kube.objects import Pod, PodSpec
+from engine.reasons import Reason
+from kube.objects import Pod, PodSpec, controller_of
 from kube.pods.placement_fields import gang_fields, placement_fields
-from ungater.model.actions import ReconcileContext, TakePods
+from ungater.model.actions import Delete, Differ, Instruction, ReconcileContext, RequeueAfter, TakePods
 from ungater.model.job_view import PodSetView
 from ungater.model.pod_slots import finished, is_gated
-from ungater.model.workload_entry import WorkloadEntry
+from ungater.model.workload_entry import Differing, WorkloadEntry
+from ungater.reconcile import granted
 
+FIRST_PATIENCE: Final = 10.0  # seconds for which pods that differ are left as they are
+LONGEST_PATIENCE: Final = 600.0
 FEW = 8  # kinds of pods that are told apart; whoever makes pods could make each otherwise
 
 
@@ -118,12 +126,48 @@ def _kinds(pods: Iterator[Pod], *, own_volumes: bool) -> list[_Kind]:
     return found
 
 
+def made_again(entry: WorkloadEntry, mixed: frozenset[str], rules: ReconcileContext, now: float) -> list[Instruction]:
+    """What becomes of pods that differ from others of their pod set (``mixed``: their uids)."""
+    if not mixed:
+        return []
+    known = entry.differing
+    if known.uids != mixed:
+        return [Differ(mixed), RequeueAfter(_patience(known))]
+    if (left := known.since + _patience(known) - now) > 0:
+        return [RequeueAfter(left)]
+    pods = [
+        pod for pod in _not_alike(entry, mixed, rules.keys.gate) if entry.deleting.get(pod.metadata.uid, 0.0) <= now
+    ]
+    if not pods:
+        return []
+    text = (
+        f"pods of workload {entry.job.workload} were made otherwise than others of it, in what decides where pods may "
+        "run: this one is deleted, so that it is made again like the others"
+    )
+    return [*(Delete(pod, Reason.PODS_CHANGE, text) for pod in pods), Differ(mixed, again=True)]
+
+
+def _patience(known: Differing) -> float:
+    return min(LONGEST_PATIENCE, FIRST_PATIENCE * 2.0 ** min(known.again, 16))
+
+
+def _not_alike(entry: WorkloadEntry, mixed: frozenset[str], gate: str) -> Iterator[Pod]:
+    """The gated pods that are to be made again; without those that nobody would make again."""
+    none_runs = granted.none_runs(entry, gate)
+    for pod_set in entry.job.pod_sets:
+        pods = sorted(_gated(entry, pod_set, gate), key=lambda pod: pod.metadata.name)
+        if any(pod.metadata.uid in mixed for pod in pods):
+            for pod in pods:
+                if (none_runs or pod.metadata.uid in mixed) and controller_of(pod.metadata) is not None:
+                    yield pod
+
+
 def mixed_message(entry: WorkloadEntry, uids: Collection[str]) -> str:
     """Why pods wait that are not made like others of their pod set, or not like what was decided."""
     names = sorted(pod.metadata.name for uid, pod in entry.pods.items() if uid in uids)
     more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
     return (
         f"pod {names[0]}{more} was made otherwise than other pods of workload {entry.job.workload}, in what decides "
-        "where pods may run: look at what changes pods as they are made (webhooks, admission policies), and delete the "
-        "pods that are to be made again"
+        "where pods may run: look at what changes pods as they are made (webhooks, admission policies). Pods that stay "
+        "different are deleted after a while, and their owner makes them again"
     )

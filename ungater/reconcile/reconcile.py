@@ -96,7 +96,8 @@ def _held_up(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: fl
     if made.taken is not None:
         return [made.taken]
     if made.mixed:
-        return [Dequeue(), *waits(entry, Reason.PODS_CHANGE, as_made.mixed_message(entry, made.mixed), now)]
+        told = waits(entry, Reason.PODS_CHANGE, as_made.mixed_message(entry, made.mixed), now)
+        return [Dequeue(), *told, *as_made.made_again(entry, made.mixed, rules, now)]
     if (why := hindered(entry, rules)) is not None:
         return [Dequeue(), *waits(entry, *why, now)]
     missing = awaited(entry, doubted=rules.doubted(entry.job.namespace, now), wall=wall)

@@ -98,6 +98,7 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
         if pod_set.name in counted
     ]
     gone, barred = _let_go(entry, rules, now, others)
+    gone += as_made.made_again(entry, made.mixed, rules, now)
     barred += (*elsewhere, *(one for look in looks for one in look.barred))
     asked = granted.asked(entry, barred, rules)
     anew = granted.given_back(entry, barred, keys.gate) or granted.anew(entry, asked, keys.gate)
@@ -192,6 +193,7 @@ def _by_quota_alone(  # noqa: PLR0917  (the parts of a look)
     told = _say_mixed(entry, made, now) or _say_why(entry, barred, rules, now)
     told = told or _say_let_go(entry, late, now, moving=False) or pods_ready.ready(entry)
     gone += [*let_go.left_out(entry, late, {}, rules, now), *let_go.not_started(entry, now)]
+    gone += as_made.made_again(entry, made.mixed, rules, now)
     return [*gone, *resize(entry, {}, asked, now, rules), *told]
 
 

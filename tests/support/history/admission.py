@@ -5,15 +5,14 @@ says no limit gets the default of its namespace (LimitRanger); webhooks come aft
 of it keeps pods off nodes here, or has them ask for more: who fits whom is judged by templates. Only pods of Jobs are
 changed: others that are one workload have to be alike, which has nothing to do with this.
 
-In a third of the histories it is there, and changes a few times. When users rest, somebody deletes the gated pods that
-are not made like others any more: nobody could tell for which of them their job is to be placed.
+In a third of the histories it is there, and changes a few times, until users rest.
 """
 
 import random
 from collections.abc import Callable
 from typing import Any
 
-from support.history.server import HOSTILE, NAMESPACE, Json, Server, gated, parent_of
+from support.history.server import HOSTILE, NAMESPACE, Json, Server
 
 from kube import resources
 
@@ -48,14 +47,6 @@ class AdmissionPlugins:
         if not self.there:
             return
         self.there, self.webhook = False, False
-        waiting: dict[str, list[Json]] = {}
-        for pod in self.server.all("pods"):
-            if gated(pod) and parent_of(pod):
-                waiting.setdefault(parent_of(pod), []).append(pod)
-        for pods in waiting.values():
-            if any(_added(pod) != _added(pods[0]) for pod in pods):
-                for pod in pods:
-                    self.server.delete(pod, "admin", grace=0)
 
     def _change(self) -> None:
         if not self.there:
@@ -105,10 +96,6 @@ class AdmissionPlugins:
 def _limited(container: Json) -> Json:
     resources_ = container.get("resources", {})
     return {**container, "resources": {**resources_, "limits": {"cpu": "9", **resources_.get("limits", {})}}}
-
-
-def _added(pod: Json) -> tuple[Json | None, list[Json]]:
-    return pod["spec"].get("nodeSelector"), pod["spec"]["containers"]
 
 
 def _names(pod: Json, runtime_class: str) -> bool:

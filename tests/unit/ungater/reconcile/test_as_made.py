@@ -8,8 +8,10 @@ from support.queued_world import filled, queued
 
 from engine.reasons import Reason
 from kube.objects import LimitRange, RuntimeClass
-from ungater.model.actions import Evict, TakePods, Ungate
+from ungater.model.actions import Delete, Evict, TakePods, Ungate
 from ungater.model.job_view import id_of
+from ungater.model.workload_entry import DIFFERING_END
+from ungater.reconcile.as_made import FIRST_PATIENCE, LONGEST_PATIENCE
 from ungater.reconcile.reconcile import hindered
 
 CPU = [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]
@@ -26,9 +28,9 @@ def record_of(world, job):
     return world.memory.entries[id_of(job)]
 
 
-def placed(world, name="train", **more):
+def placed(world, name="train", *, parallelism=2, **more):
     """A job without a queue that was admitted before its pods were made."""
-    job = make_job(name, parallelism=2, **more)
+    job = make_job(name, parallelism=parallelism, **more)
     world.put("job", job)
     world.settle()
     record = record_of(world, job)
@@ -184,6 +186,84 @@ def test_pods_that_differ_from_each_other_wait_with_the_reason_and_hold_nothing(
     made(world, record, "c", nodeSelector=RACK_2)
     world.settle()
     assert world.let_go(record) == ["a", "c"]
+
+
+def differing(world, record, *names):
+    """Pods of a workload, of which each second one is made otherwise; they are looked at."""
+    made(world, record, *names[::2])
+    made(world, record, *names[1::2], nodeSelector=RACK_2)
+    world.settle()
+
+
+def deleted(world, record):
+    return sorted(one.pod.metadata.name for one in world.look(record) if isinstance(one, Delete))
+
+
+def test_pods_that_stay_different_are_made_again_all_of_them_as_nobody_knows_what_the_next_are_like(world):
+    record = placed(world)
+    differing(world, record, "a", "b")
+    world.now += FIRST_PATIENCE - 1
+    assert deleted(world, record) == []
+    world.now += 1
+    assert deleted(world, record) == ["a", "b"]
+    world.settle()
+    made(world, record, "c", "d", nodeSelector=RACK_2)
+    world.settle()
+    assert world.let_go(record) == ["c", "d"]
+
+
+def test_pods_that_somebody_changes_one_after_the_other_have_their_time_from_the_last_change_on(world):
+    record = placed(world, parallelism=3)
+    differing(world, record, "a", "b", "c")
+    world.now += FIRST_PATIENCE - 1
+    made(world, record, "c", nodeSelector=RACK_2)
+    world.settle()
+    world.now += FIRST_PATIENCE - 1
+    assert deleted(world, record) == []
+
+
+def test_each_time_that_pods_are_made_different_they_are_left_for_longer(world):
+    record = placed(world)
+    for at in range(9):
+        differing(world, record, f"a{at}", f"b{at}")
+        patience = min(FIRST_PATIENCE * 2**at, LONGEST_PATIENCE)
+        world.now += patience - 1
+        assert deleted(world, record) == []
+        world.now += 1
+        assert deleted(world, record) == [f"a{at}", f"b{at}"]
+        world.settle()
+    world.now += DIFFERING_END
+    differing(world, record, "a", "b")
+    world.now += FIRST_PATIENCE
+    assert deleted(world, record) == ["a", "b"]
+
+
+def test_pods_that_nobody_would_make_again_are_left_as_they_are(world):
+    record = placed(world)
+    for name, spec in (("a", {}), ("b", {"nodeSelector": RACK_2})):
+        pod = make_pod(name, owner=record.own, spec=spec)
+        owners = tuple(msgspec.structs.replace(one, controller=False) for one in pod.metadata.owner_references)
+        meta = msgspec.structs.replace(pod.metadata, owner_references=owners)
+        world.put("pod", msgspec.structs.replace(pod, metadata=meta))
+    world.settle()
+    world.now += FIRST_PATIENCE
+    assert deleted(world, record) == []
+
+
+def test_beside_pods_that_run_only_those_are_made_again_that_differ(world):
+    record = placed(world, parallelism=4)
+    made(world, record, "a", "b")
+    world.settle()
+    assert world.let_go(record) == ["a", "b"]
+    made(world, record, "c", nodeSelector=RACK_2)
+    made(world, record, "d", nodeSelector={"rack": "r3"})
+    world.settle()
+    world.now += FIRST_PATIENCE
+    assert deleted(world, record) == ["c", "d"]
+    world.settle()
+    made(world, record, "e", "f")
+    world.settle()
+    assert world.let_go(record) == ["e", "f"]
 
 
 def test_each_of_any_number_of_pods_that_differ_costs_no_more_than_a_look(world):
