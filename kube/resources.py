@@ -88,7 +88,6 @@ DEVICE_TAINT_RULES = Resource("resource.k8s.io", "v1", "devicetaintrules", "Devi
 RESOURCE_CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
 CLAIM_TEMPLATES = Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate")
 RESOURCE_QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
-LIMIT_RANGES = Resource("", "v1", "limitranges", "LimitRange")
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 STATEFUL_SETS = Resource("apps", "v1", "statefulsets", "StatefulSet")
 DAEMON_SETS = Resource("apps", "v1", "daemonsets", "DaemonSet")

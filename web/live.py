@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from engine.claims.read.claims import read_uses
 from engine.devices.taints import read_rule
 from kube import objects
 from kube.client import Client
+from kube.errors import KubeError
 from kube.informer import Event, Informer
 from kube.pods import convert
 from kube.pods.devices import DeviceTaintRule, ResourceClaim, ResourceSlice
@@ -29,6 +31,7 @@ from web.board import Board
 from web.hub import Hub
 
 TICK: Final = 0.25  # seconds between two looks for changes
+VERSION_SECONDS: Final = 300.0  # between two looks at the version of the API server
 log = structlog.get_logger()
 
 
@@ -135,8 +138,10 @@ class Live:
     """Watches a cluster for as long as `run` runs."""
 
     def __init__(self, client: Client, keys: Keys, clock: Clock) -> None:
+        self._client = client
         self._clock = clock
         self._keys = keys
+        self.version = ""  # of the API server, as it says; "": it did not yet
         self.informers = informers = Informers(client, keys, clock)
         self.templates: Informer[WholeWorkload] = Informer(client, WORKLOADS, WholeWorkload, clock=clock)
         self._feed: Feed | None = None
@@ -194,6 +199,7 @@ class Live:
     async def run(self, ready: Callable[[Board], Awaitable[Hub]]) -> None:
         """List, then follow, until cancelled. ``ready`` opens the page once all is listed."""
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._follow_version())
             for one in (*self.informers.every, self.templates, *self._optional()):
                 group.create_task(one.run())
             for one in (*self.informers.every, self.templates):
@@ -207,6 +213,12 @@ class Live:
                 hub.publish()
                 hub.history.take_sample(board, self._clock.now())
                 await asyncio.sleep(TICK)
+
+    async def _follow_version(self) -> None:
+        while True:
+            with suppress(KubeError, KeyError):
+                self.version = await self._client.server_version()
+            await asyncio.sleep(VERSION_SECONDS)
 
     def fill(self, board: Board) -> None:
         """Take in all that was listed, and follow it from here on."""

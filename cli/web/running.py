@@ -116,7 +116,7 @@ async def serve_cluster(
         live = Live(client, settings.keys, clock)
         await _may_read(client, live)
         rights: Rights = KeyRights(wish.key) if wish.key else ReviewedRights(client, clock.monotonic)
-        questions = ClusterQuestions(partial(_reading, live), settings, clock)
+        questions = ClusterQuestions(partial(reading, live), settings, clock)
         events = Events(client, clock.monotonic)
         past = await _past(stack, wish, clock)
         ready = asyncio.Event()
@@ -168,7 +168,7 @@ async def _until(stop: asyncio.Event, work: Awaitable[None]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _reading(live: Live) -> tuple[Dump, Sequence[WholeWorkload]]:
+def reading(live: Live) -> tuple[Dump, Sequence[WholeWorkload]]:
     """All that is known of the cluster now."""
     found = live.informers
     dump = Dump(
@@ -187,6 +187,9 @@ def _reading(live: Live) -> tuple[Dump, Sequence[WholeWorkload]]:
         local_queues=list(found.local_queues.store.values()),
         namespaces=list(found.namespaces.store.values()),
         priority_classes=list(found.classes.store.values()),
+        limit_ranges=list(found.limit_ranges.store.values()),
+        runtime_classes=list(found.runtime_classes.store.values()),
+        version=live.version,
         claims=list(found.claims.store.values()),
         volumes=list(found.volumes.store.values()),
         storage_classes=list(found.storage_classes.store.values()),
