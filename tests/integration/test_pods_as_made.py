@@ -4,18 +4,22 @@ import json
 from pathlib import Path
 
 import pytest
-from support.jobs import KEYS, Running, Watched, install_crds, nodes_of
+from support.jobs import KEYS, Running, Watched, install_crds, nodes_of, until
 
-from kube.resources import JOBS, resource_of
+from kube.resources import JOBS, PODS, resource_of
+from localcluster.nodes import HOSTNAME_LABEL
 
 pytestmark = pytest.mark.cluster
 
-CASES = Path(__file__).parents[1] / "data" / "pods_as_made"
+DATA = Path(__file__).parents[1] / "data"
+FEATURES = DATA / "node-declared-features"
+CASES = [[path] for path in sorted((DATA / "pods_as_made").glob("*.json"))]
+CASES.append([FEATURES / "objects.json", FEATURES / "job.json"])
 
 
-def read(case):
+def read(files):
     """The objects of a case, and its Job as the webhook stamps it."""
-    *objects, job = json.loads((CASES / f"{case}.json").read_text())["items"]
+    *objects, job = [one for path in files for one in json.loads(path.read_text())["items"]]
     template = job["spec"]["template"]
     template["metadata"]["annotations"][KEYS.pod_set] = "main"
     template["spec"]["schedulingGates"] = [{"name": KEYS.gate}]
@@ -23,10 +27,31 @@ def read(case):
     return objects, job
 
 
-async def test_pods_are_placed_by_what_they_are_made_with_and_get_what_was_counted(client):
-    """Kubernetes 1.37: LimitRange and RuntimeClass add to pods; a flavor's toleration goes onto each pod."""
+async def _said_by_the_scheduler(client, like, node):
+    """Why kube-scheduler does not bind such a pod to this node, where nobody but it decides."""
+    namespace = like["metadata"]["namespace"]
+    spec = {"containers": like["spec"]["containers"], "restartPolicy": "Never", "nodeSelector": {HOSTNAME_LABEL: node}}
+    for one in spec["containers"]:
+        one.pop("volumeMounts", None)
+    await client.create(PODS, {"kind": "Pod", "metadata": {"name": "plain"}, "spec": spec}, namespace)
+
+    async def said():
+        pod = await client.get(PODS, "plain", namespace)
+        found = [one for one in pod["status"].get("conditions", ()) if one["type"] == "PodScheduled"]
+        return found and found[0].get("message")
+
+    message = await until(said, "kube-scheduler to look at a pod")
+    await client.delete(PODS, "plain", namespace)
+    return message
+
+
+async def test_pods_are_placed_by_what_they_are_made_with_and_what_they_use_and_get_what_was_counted(client):
+    """Kubernetes 1.37: LimitRange and RuntimeClass add to pods; a flavor's toleration goes onto each pod.
+
+    kube-scheduler 1.37.1 binds pods that use a feature to nodes that declare it alone (NodeDeclaredFeatures).
+    """
     await install_crds(client)
-    cases = {case: read(case) for case in sorted(path.stem for path in CASES.glob("*.json"))}
+    cases = {files[0].parent.name if files[1:] else files[0].stem: read(files) for files in CASES}
     there = [one for objects, _ in cases.values() for one in objects]
     for one in there:
         await client.apply(resource_of(one), one, field_manager="test")
@@ -41,6 +66,10 @@ async def test_pods_are_placed_by_what_they_are_made_with_and_get_what_was_count
             "the flavor's, though the Job has no queue"
         )
         assert all(pod["spec"]["nodeSelector"]["pool"] == "h-toleration" for pod in tolerating)
+        featured = await watched["node-declared-features"].running("inplace", 4)
+        assert set(nodes_of(featured)) == {"h-features-b1", "h-features-b2"}, "rack r2, whose kubelets are of 1.37"
+        said = await _said_by_the_scheduler(client, featured[0], "h-features-a1")
+        assert "1 node(s) didn't match Pod's required features" in said, "rack r1, whose kubelets are of 1.35"
         await watched["limitrange-default"].condition("lr", "QuotaReserved", "False", "ExceedsQuota")
         workload = await watched["limitrange-default"].workload("lr")
         assert "admission" not in workload["status"], "16 CPUs with the default request, and a quota of 8"
