@@ -105,9 +105,10 @@ def class_asks(state: ClusterState) -> dict[str, DeviceAsk]:
     classes = state.cluster.devices.facts().classes
     for name in sorted(classes, key=lambda name: (bool(classes[name].extended_resource), name)):
         found.setdefault(classes[name].selectors, name)
-    return {name: _one_of(name) for name in sorted(found.values())}
+    return {name: one_of(name) for name in sorted(found.values())}
 
 
-def _one_of(name: str) -> DeviceAsk:
+def one_of(name: str) -> DeviceAsk:
+    """What a pod asks for that wants one device of a DeviceClass."""
     request = {"name": "one", "exactly": {"deviceClassName": name}}
     return read_ask([("one", "", text_of({"devices": {"requests": [request]}}))])

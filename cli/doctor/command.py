@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.text import Text
 
 from cli.cluster import cluster_snapshot
-from cli.doctor import hanging, installation, nodes
+from cli.doctor import devices, hanging, installation, nodes
 from cli.doctor.findings import Finding, Weight, unknown
 from cli.doctor.hanging import Held
 from cli.doctor.nodes import Seen
@@ -76,7 +76,8 @@ async def _examine(kubeconfig: str | None, context: str | None, namespace: str, 
             SourceRules(seen.settings.numa_ignored_resources, seen.settings.xpu_resources),
         )
         held = Held(tuple(cache.entries.values()), dump.workloads, await _events(client), clock.now())
-        return [*found, *nodes.findings(about), *hanging.findings(held)]
+        given = devices.given_twice(cache.state)
+        return [*found, *nodes.findings(about), *given, *hanging.findings(held)]
 
 
 async def _events(client: Client) -> list[ToldEvent]:

@@ -239,6 +239,11 @@ class DeviceLedger:
         """As ``counts``, if no claim held anything, and nobody waited."""
         return self.counting.emptied(ask)
 
+    def has_devices(self, name: str, ask: DeviceAsk) -> bool:
+        """Whether a node has devices for one such pod, if no claim held any."""
+        place = self._places.index(name)
+        return place is not None and 0 < int(self.emptied(ask)[place]) < UNLIMITED
+
     def _count(self, name: str, ask: DeviceAsk, budget: Budget) -> int | None:
         kind = self._kind_at(name, ask)
         if kind is None or (ask.shared and ask in self.waiting.on(name)):

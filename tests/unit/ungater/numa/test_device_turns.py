@@ -10,6 +10,7 @@ from support.owned import KEYS
 from clock import SYSTEM, Clock
 from engine.claims.allocate import allocate
 from engine.claims.counting.beside import independent
+from engine.claims.read.asks import read_ask, text_of
 from engine.devices import turns
 from engine.reasons import Reason
 from kube.objects import PodClaimStatus
@@ -275,6 +276,17 @@ def test_a_node_whose_slices_are_gone_is_told_as_such_and_its_pod_goes_when_they
     for one in reversed(slices):
         world.put("resource_slice", replace(one, metadata=replace(one.metadata, uid="another")))
     assert world.may_go(quarter)
+
+
+def test_devices_that_come_in_another_order_are_given_in_that_though_their_pool_has_no_new_generation(world):
+    """NVIDIA's driver v0.4.1: each start publishes in another order, of generation 1 and under the same uid."""
+    ask = read_ask([("gpu", "", text_of(spec_of("quarter")))])
+    ledger = world.memory.state.cluster.devices
+    assert [use.device[2] for use in ledger.first_fit(NODE, ask)] == ["quarter-0"]
+    _, published = partitions()
+    published["spec"]["devices"].reverse()
+    world.put("resource_slice", read(ResourceSlice, published))
+    assert [use.device[2] for use in ledger.first_fit(NODE, ask)] == ["quarter-3"]
 
 
 def test_after_a_restart_pods_on_their_way_are_known(world):
