@@ -21,9 +21,10 @@ from certs.authority import Lifetimes, create
 from certs.tls import ServerTls
 from kube.client import Client
 from kube.resources import MUTATING_WEBHOOKS, RUNTIME_CLASSES
-from localcluster.nodes import BLOCK_LABEL, GROUP_LABEL
+from localcluster.nodes import BLOCK_LABEL, GROUP_LABEL, HOSTNAME_LABEL
 
 HOST = "127.0.0.1"
+JOB = "batch.kubernetes.io/job-name"
 THIRD = 1 / 3
 CHANGES = 11  # pods after which it changes its mind
 RUNTIME_CLASS = "sandboxed"
@@ -44,19 +45,35 @@ def _keep_off(label: str, values: list[str]) -> Json:
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
 
 
-def _tolerating(spec: Json) -> list[Json]:
-    return [*spec.get("tolerations", ()), {"key": "example.com/spot", "operator": "Exists", "effect": "NoSchedule"}]
+def _tolerating(pod: Json) -> list[Json]:
+    there = pod["spec"].get("tolerations", ())
+    return [*there, {"key": "example.com/spot", "operator": "Exists", "effect": "NoSchedule"}]
+
+
+def _of_its_job(pod: Json) -> Json:
+    return {"labelSelector": {"matchLabels": {JOB: pod["metadata"]["labels"][JOB]}}, "topologyKey": HOSTNAME_LABEL}
+
+
+def _alone(pod: Json) -> Json:
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_of_its_job(pod)]}}
+
+
+def _spread(pod: Json) -> list[Json]:
+    return [{**_of_its_job(pod), "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]
 
 
 _REQUESTS = "containers/0/resources/requests"
-# What it does to a pod, by name: when it is called, and the JSON Patch for such a spec.
+# What it does to a pod, by name: when it is called, and the JSON Patch for such a pod.
 WAYS: dict[str, tuple[str, Callable[[Json], list[Json]]]] = {
     "container": ("before", lambda _: [_added("containers/-", _proxy("8"))]),
     "sidecar": ("after", lambda _: [_added("initContainers", [{**_proxy("40"), "restartPolicy": "Always"}])]),
-    "toleration": ("before", lambda spec: [_added("tolerations", _tolerating(spec))]),
+    "toleration": ("before", lambda pod: [_added("tolerations", _tolerating(pod))]),
     "selector": ("after", lambda _: [_added("nodeSelector", {BLOCK_LABEL: "b2"})]),
     "affinity": ("before", lambda _: [_added("affinity", _keep_off(RACK_LABEL, ["r1", "r2"]))]),
     "amounts": ("after", lambda _: [_added(f"{_REQUESTS}/cpu", "40"), _added(f"{_REQUESTS}/memory", "200Gi")]),
+    "host port": ("after", lambda _: [_added("containers/0/ports", [{"containerPort": 9000, "hostPort": 9000}])]),
+    "anti-affinity": ("before", lambda pod: [_added("affinity", _alone(pod))]),
+    "spread": ("after", lambda pod: [_added("topologySpreadConstraints", _spread(pod))]),
     "RuntimeClass": ("before", lambda _: [_added("runtimeClassName", RUNTIME_CLASS)]),
 }
 
@@ -90,11 +107,11 @@ class PodChanger:
         way = self.way(labels[KIND])
         response: Json = {"uid": review["request"]["uid"], "allowed": True}
         if way is not None and WAYS[way][0] == when:
-            patch = base64.b64encode(json.dumps(WAYS[way][1](pod["spec"])).encode()).decode()
+            patch = base64.b64encode(json.dumps(WAYS[way][1](pod)).encode()).decode()
             response |= {"patchType": "JSONPatch", "patch": patch}
             self.changed[way] += 1
         if when == "after":
-            self._ways[labels["batch.kubernetes.io/job-name"]].add(way)
+            self._ways[labels[JOB]].add(way)
             self._reviewed += 1
             self.round = self._reviewed // CHANGES
         return web.json_response({"apiVersion": review["apiVersion"], "kind": review["kind"], "response": response})

@@ -36,6 +36,7 @@ class Seen:
     apart: set[str] = field(default_factory=set)  # Jobs that were in several racks at once
     refused_at: dict[str, float] = field(default_factory=dict)  # pods that are refused now, by uid
     hung: list[float] = field(default_factory=list)  # for how long each was that is not any more
+    words: Counter[str] = field(default_factory=Counter)  # of kube-scheduler about them
     used: list[int] = field(default_factory=list)  # GPUs, each half second
     looks: list[Callable[[Event[Pod]], None]] = field(default_factory=list)
 
@@ -50,7 +51,9 @@ class Seen:
             self.now[job][uid] = rack
             if len(set(self.now[job].values())) > 1:
                 self.apart.add(job)
-        if pod is not None and not pod.spec.node_name and words_about(pod) is not None:
+        if pod is not None and not pod.spec.node_name and (words := words_about(pod)) is not None:
+            if uid not in self.refused_at:
+                self.words[words] += 1
             self.refused_at.setdefault(uid, now)
         elif uid in self.refused_at:
             self.hung.append(now - self.refused_at.pop(uid))
@@ -77,9 +80,10 @@ class Seen:
         """What became of the Jobs, in words."""
         hung = sorted(self.hung) or [0.0]
         several = sum(len(racks) != 1 for racks in self.racks.values())
+        why = "".join(f", {many} times as {words}" for words, many in self.words.most_common(4))
         return (
             f"GPUs in use on average {100 * sum(self.used) / max(1, len(self.used)) / GPUS:.0f}%, in {took:.0f} s; "
-            f"{len(self.hung)} pods were refused, for {hung[len(hung) // 2]:.1f} s (median), {hung[-1]:.1f} s (most); "
+            f"{len(self.hung)} pods were refused, for {hung[len(hung) // 2]:.1f} s (median), {hung[-1]:.1f} s (most){why}; "
             f"{several} Jobs were in several racks in turn, {len(self.apart)} at once"
         )
 
