@@ -23,6 +23,7 @@ from queueing.preemption.plan import Victim
 from queueing.queues.entry import AssumedAdmission, Entry, Phase, base_of, is_growth
 from queueing.queues.pending import EquivalenceClass
 from queueing.queues.queues import Queues
+from queueing.queues.rotation import of_namespace
 
 DEALLOCATED: Final = 10.0  # seconds in which claims are to be, before anybody is told that they are not
 DETAILS: Final = 10.0  # seconds for which the text of a refusal is good enough, while its reason stays the same
@@ -84,7 +85,8 @@ class Drained:
 class Decisions:
     """What one cycle decided.
 
-    ``given_up``: nominations to remove from the API server, before anything else. ``untold``: who was refused again for
+    ``given_up``: nominations to remove from the API server, before anything else. ``refused_growth``: who is admitted,
+    was looked at, and did not get all the pods that it wants (`Entry.refusal`). ``untold``: who was refused again for
     the same reason, with the text of the time before; and when the text may be made again. ``more``: there is somebody
     to look at now; ``next_time``: when time alone helps next.
     """
@@ -96,6 +98,7 @@ class Decisions:
     resized: list[elastic.Resized] = field(default_factory=list)
     failed: list[Failed] = field(default_factory=list)
     given_up: list[Waiting] = field(default_factory=list)
+    refused_growth: set[str] = field(default_factory=set)
     untold: dict[str, float] = field(default_factory=dict)
     more: bool = False
     next_time: float | None = None
@@ -221,6 +224,7 @@ def _has_grown(state: ClusterState, queues: Queues, now: float, key: str, made: 
         case None if not victims and (refusal := _held_up(state, queues, now, more, made)):
             more.refuse(refusal)
             base.refuse(refusal)
+            made.refused_growth.add(base_of(key))
 
 
 def _grow_before(  # noqa: PLR0917  (the parts of a cycle)
@@ -246,6 +250,7 @@ def _grow(state: ClusterState, queues: Queues, shield: Shield, keys: Iterator[st
             made.resized.extend(elastic.grow(state, queues, key))
             if key not in queues.growing:
                 continue
+            made.refused_growth.add(key)
             if (found := growth.nominate(state, queues, key)) is None:
                 made.resized.extend(elastic.grow_partly(state, queues, key))
             else:
@@ -319,19 +324,18 @@ def _wait(queues: Queues, now: float, entry: Entry, waits: Waits, made: Decision
     if entry.refusal != group.refusal and group.refusal is not None:
         entry.refuse(group.refusal)
         made.waiting.append(Waiting(key, group.refusal.reason, group.refusal.message))
-    queues.news.pop(key, None)
+    queues.news.leave_party(key)
     return before is None
 
 
 def _take_news(queues: Queues, limit: int) -> Iterator[Waiting]:
-    for key in list(queues.news)[:limit]:
-        del queues.news[key]
+    for key in queues.news.take_members(limit):
         entry = queues.entries.get(key)
         if entry is None or entry.phase not in {Phase.STUCK, Phase.WAITING}:
             continue
         refusal = _why(queues, entry)
         if refusal is None:
-            queues.news[key] = None  # its turn comes
+            queues.news.join_party(key, of_namespace(key))  # its turn comes
         elif entry.phase is Phase.STUCK or refusal != entry.refusal:
             entry.refuse(refusal)
             yield Waiting(key, refusal.reason, refusal.message)

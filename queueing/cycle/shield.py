@@ -63,7 +63,7 @@ class Shield:
         queues.release(self.state, key)
         queues.put_off(key, until)
         entry.refuse(Refusal(Reason.INTERNAL_ERROR, in_words(error)))
-        queues.news.pop(key, None)
+        queues.news.leave_party(key)
 
     def _new(self, key: str) -> bool:
         """Whether it was admitted in this cycle, and that is not stored."""

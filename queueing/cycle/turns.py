@@ -15,7 +15,6 @@ Rules
 
 import heapq
 from collections.abc import Collection, Iterator
-from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Final
 
 from engine.cluster.state import ClusterState
@@ -24,6 +23,7 @@ from queueing.cycle.shield import Shield
 from queueing.model import Rank
 from queueing.queues.pending import EquivalenceClass, PendingQueue
 from queueing.queues.queues import Queues
+from queueing.queues.rotation import of_namespace
 
 if TYPE_CHECKING:
     from queueing.model import Order
@@ -119,14 +119,10 @@ class Growers:
 
         Nobody whom the first of one of these groups may evict: it would lose all that it has for what it gets here.
         """
-        left = {key for line in self.lines.values() for key in line}
-        namespaces: dict[str, list[str]] = {}
-        for key in self.queues.growing:
-            if key in left:
-                namespaces.setdefault(key.partition("/")[0], []).append(key)
-        for key in chain.from_iterable(zip_longest(*namespaces.values())):
-            if self.by_turns <= 0:
-                return
+        left, rotation = {key for line in self.lines.values() for key in line}, self.queues.growers
+        rotation.set_members([key for key in self.queues.growing if key in left], of_namespace)
+        for key in rotation.in_turn(lambda key: key if self.by_turns > 0 else None):
+            rotation.leave_party(key)  # it had its turn in this cycle
             if key not in self.queues.growing or not elastic.may_grow(self.queues, key) or self._may_lose(key, groups):
                 continue
             queue, searches = self.queues.entries[key].queue, self.queues.searches

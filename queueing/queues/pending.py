@@ -18,7 +18,7 @@ from operator import itemgetter
 from engine.results import Refusal
 from queueing.model import Order
 from queueing.queues.flavor_assigner import FlavorAssignments
-from queueing.queues.rotation import Rotation
+from queueing.queues.rotation import Rotation, of_namespace
 
 GroupKey = tuple[int, bytes]  # (priority, shape)
 
@@ -152,8 +152,7 @@ class PendingQueue:
     def _take_turns(self, group: EquivalenceClass) -> None:
         """A group that is worth a look takes turns, with those of the namespace of its first, or of a strict line."""
         if not group.inadmissible and (head := group.head) is not None:
-            namespace = head.key.partition("/")[0]
-            self._rotation.join_party(group, ("queue", self.queue) if self.strict else ("namespace", namespace))
+            self._rotation.join_party(group, ("queue", self.queue) if self.strict else of_namespace(head.key))
 
     def next(self) -> EquivalenceClass | None:
         """The group whose head is to be looked at; it stays where it is."""

@@ -13,7 +13,7 @@ from queueing.model import ClusterQueue, Quantities
 from queueing.queues.config import QueueConfig
 from queueing.queues.entry import Entry, Phase
 from queueing.queues.pending import EquivalenceClass, PendingQueue
-from queueing.queues.rotation import Rotation
+from queueing.queues.rotation import Rotation, of_namespace
 
 # What parked groups wait for: ("room", flavor), ("quota", pool, flavor, resource), ("claim", key of its claimant),
 # ("borrow", cohort), ("placed",), ("gone",), ("counted",): devices were counted further. A change of queues or
@@ -27,7 +27,7 @@ class PendingWorkloads:
     def __init__(self, config: QueueConfig, patience: float) -> None:
         self.lines: dict[str, PendingQueue] = {}
         self._rotation: Rotation[EquivalenceClass] = Rotation()
-        self.news: dict[str, None] = {}  # whom nobody has told yet why they wait
+        self.news: Rotation[str] = Rotation()  # whom nobody has told yet why they wait
         self.aging: list[tuple[float, str]] = []  # heap: (when its patience ends, key)
         self.rooms: dict[str, int] = {}  # by flavor: grows when room there may have become free
         self.pools: dict[str, int] = {}  # by pool of quota: grows when some was given back
@@ -62,7 +62,7 @@ class PendingWorkloads:
         if stuck is None and entry.group is not None and entry.queue == queue:
             return
         self.remove_entry(entry)
-        self.news[entry.workload.key] = None
+        self.news.join_party(entry.workload.key, of_namespace(entry.workload.key))
         if stuck is not None:
             entry.get_stuck(queue, stuck)
             return

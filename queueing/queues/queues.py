@@ -38,6 +38,7 @@ from queueing.queues.pdb import Budgets
 from queueing.queues.pending import EquivalenceClass
 from queueing.queues.pending_workloads import Event, PendingWorkloads
 from queueing.queues.quota import Quotas
+from queueing.queues.rotation import Rotation, of_namespace
 
 if TYPE_CHECKING:
     from engine.results import Refusal
@@ -70,6 +71,7 @@ class Queues:
         self.changes = 0  # of queues and flavors, so far
         # what one wishes for, and what was free when that was tried
         self.growing: dict[str, tuple[dict[str, int], tuple[int, ...]]] = {}
+        self.growers: Rotation[str] = Rotation()  # those of them who have not had their turn
         self.victimless: set[str] = set()  # who grows, and found no victims while some admissions were being stored
         self.memo: dict[Hashable, tuple[Hashable, Refusal]] = {}
         self.aged: dict[str, list[tuple[Order, str]]] = {}  # by claim to be had: those in line for it
@@ -191,7 +193,7 @@ class Queues:
         """Have it told why it waits, if it does, and for another reason than it was told."""
         entry = self.entries.get(key)
         if entry is not None and entry.phase in {Phase.STUCK, Phase.WAITING}:
-            self.news[key] = None
+            self.news.join_party(key, of_namespace(key))
 
     def repeat_message(self, key: str) -> None:
         """Have it told why it waits, if it does, whatever it was told."""
@@ -237,7 +239,7 @@ class Queues:
             self.pending.remove_entry(entry)
             for pod in entry.pods:
                 self.of_pod.pop(pod, None)
-        self.news.pop(key, None)
+        self.news.leave_party(key)
 
     def bind(self, pod: str, workload: str) -> None:
         """A pod of the workload is in the engine's state; so a search for victims can take it out and put it back."""
@@ -323,7 +325,7 @@ class Queues:
         entry = self.entries[key]
         self.pending.remove_entry(entry)
         self.holders.set_grant(state, entry, grant, nominated=nominated, parts=parts or {}, stored=stored, waits=waits)
-        self.news.pop(key, None)
+        self.news.leave_party(key)
         self._drain(entry)
 
     def restore(

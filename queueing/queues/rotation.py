@@ -6,11 +6,17 @@ Rules
   they cost a member of another party one turn at a time.
 """
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from itertools import islice
 from typing import Generic, TypeVar
 
 Party = tuple[str, ...]
 Member = TypeVar("Member", bound=Hashable)
+
+
+def of_namespace(key: str) -> Party:
+    """The party of a workload (``namespace/name``) that takes turns with those of its namespace."""
+    return "namespace", key.partition("/")[0]
 
 
 class Rotation(Generic[Member]):
@@ -19,6 +25,9 @@ class Rotation(Generic[Member]):
     def __init__(self) -> None:
         self._parties: dict[Party, dict[Member, None]] = {}  # both in the order of turns
         self._party_of: dict[Member, Party] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._party_of)
 
     def join_party(self, member: Member, party: Party) -> None:
         """One takes turns with this party; it keeps the turn that it has there."""
@@ -36,6 +45,22 @@ class Rotation(Generic[Member]):
         del members[member]
         if not members:
             del self._parties[party]
+
+    def set_members(self, members: Iterable[Member], party: Callable[[Member], Party]) -> None:
+        """These take turns and nobody else; who did before keeps its turn."""
+        wanted = dict.fromkeys(members)
+        for member in [member for member in self._party_of if member not in wanted]:
+            self.leave_party(member)
+        for member in wanted:
+            self.join_party(member, party(member))
+
+    def take_members(self, most: int) -> list[Member]:
+        """The next ones, at most so many; they take no turns any more."""
+        taken: list[Member] = []
+        for member in islice(self.in_turn(lambda member: member), most):
+            self.leave_party(member)
+            taken.append(member)
+        return taken
 
     def in_turn(self, chosen: Callable[[Member], Member | None]) -> Iterator[Member]:
         """Whose turn it is, one after the other, until there is nobody; each may leave or join meanwhile.

@@ -4,7 +4,7 @@
 plan of a preemption before its first eviction. Where storing fails for certain, what was held before is held again.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from queueing.cycle.cycle import Admitted, Decisions, Drained, Preempting, Waiti
 from queueing.cycle.shield import Failed, in_words
 from queueing.moves import NO_MOVES, MoveRules
 from queueing.queues.entry import HOLDING, AssumedAdmission, Phase, growth_of
+from queueing.queues.rotation import Rotation, of_namespace
 from ungater.cache.cache import Cache
 from ungater.metrics import Metrics
 from ungater.model import conditions
@@ -68,6 +69,7 @@ class Scheduler:
         self._writes = Writes(cache, spawn=spawn, requeue=requeue, clock=clock)
         self.moves = Moves(cache, moves, self.replace, self.say, metrics=metrics, recorder=recorder, clock=clock)
         self._stale = StaleReasons(cache.queues)
+        self._movers: Rotation[str] = Rotation()  # who may get other slots for lost ones, and was not looked at yet
         self.next_time: float | None = None  # when time alone helps somebody, in seconds since the epoch
 
     @property
@@ -82,7 +84,7 @@ class Scheduler:
         cache.nodes.look_at_changed()
         for entry, text in cache.nodes.relabelled():
             emit(self._recorder, entry, "Warning", Reason.LABELS_CHANGED, "Read", message=text + RELABELLED)
-        # 1. Who holds slots that are lost gets others, before anybody takes the room.
+        # 1. Who holds slots that are lost gets others, before anybody takes the room: as many as there are looks.
         self._move()
         # 2. The cycle itself: growth, turns, preemption. All of it is held when it returns.
         made = cycle(cache.state, cache.queues, self._clock.now(), HEADS)
@@ -92,11 +94,12 @@ class Scheduler:
         # 3. Store what was decided, and say what was refused.
         self._carry_out(made)
         # 4. Nobody is to be looked at now: who runs may be moved.
-        if not made.more:
+        more = made.more or bool(self._movers)
+        if not more:
             self.moves.start_moves()
         times = (made.next_time, self._stale.next_time())
         self.next_time = min((at for at in times if at is not None), default=None)
-        return made.more
+        return more
 
     def _tell_again(self) -> None:
         """Who waits for something else by now hears it, though nothing helped it."""
@@ -129,11 +132,7 @@ class Scheduler:
         for waiting in made.waiting:
             with self._cache.guard("workload", waiting.key):
                 self._wait(waiting)
-        for key in self._cache.queues.growing:
-            queued, entry = self._cache.queues.entries[key], self._cache.entries.of_workload(key)
-            if queued.refusal is not None and entry is not None:
-                with self._cache.guard("workload", key):
-                    self._refuse(entry, queued.refusal)
+        self._refuse_growth(made.refused_growth)
 
     def _fail(self, failed: Failed) -> None:
         """One led to an error that nobody foresaw. It is put off; it and an administrator hear why."""
@@ -304,6 +303,16 @@ class Scheduler:
             flavor = queued.refusal.flavor if queued is not None and queued.refusal is not None else ""
             self._refuse(entry, Refusal(waiting.reason, waiting.message, flavor=flavor))
 
+    def _refuse_growth(self, looked_at: Collection[str]) -> None:
+        """Say why those get no more pods who were looked at, or have not heard it; all may be thousands of texts."""
+        for key in self._cache.queues.growing:
+            queued, entry = self._cache.queues.entries[key], self._cache.entries.of_workload(key)
+            if queued.refusal is None or entry is None:
+                continue
+            if key in looked_at or entry.refused is None:
+                with self._cache.guard("workload", key):
+                    self._refuse(entry, queued.refusal)
+
     def _refuse(self, entry: WorkloadEntry, refusal: Refusal) -> None:
         now, before = self._clock.monotonic(), entry.refused
         soon = before is not None and before.reason == refusal.reason and now - entry.refused_at < DETAILS
@@ -318,22 +327,30 @@ class Scheduler:
             self._requeue(entry.id, 0.0)
 
     def _move(self) -> None:
-        """Other slots for lost ones, where something was freed since they were refused."""
-        cache = self._cache
-        for key, seen in tuple(cache.reservations.moving.items()):
-            entry = cache.entries.of_workload(key)
-            if entry is None or not entry.slots_in or not entry.lost:
-                cache.reservations.moving.pop(key, None)
-                continue
-            now = cache.queues.freed_so_far(key)
-            if now == seen or entry.writes.busy or entry.writes.patches or key in cache.queues.evicting:
-                continue  # the end of the write has it looked at again; a pod that is let go now goes to a slot of now
-            cache.reservations.moving[key] = now
+        """Other slots for lost ones, where something was freed since they were refused; namespaces have turns."""
+        cache, moving = self._cache, self._cache.reservations.moving
+        self._movers.set_members(
+            [key for key, seen in tuple(moving.items()) if self._may_move(key, seen)], of_namespace
+        )
+        for key in self._movers.take_members(HEADS):
+            moving[key] = cache.queues.freed_so_far(key)
             with cache.guard("workload", key):
-                self._move_one(entry)
+                self._move_one(key)
 
-    def _move_one(self, entry: WorkloadEntry) -> None:
-        found = elsewhere(self._cache, entry)
+    def _may_move(self, key: str, seen: tuple[int, ...]) -> bool:
+        entry, queues = self._cache.entries.of_workload(key), self._cache.queues
+        if entry is None or not entry.slots_in or not entry.lost:
+            self._cache.reservations.moving.pop(key, None)
+            return False
+        if entry.writes.busy or entry.writes.patches or key in queues.evicting:
+            return False  # the end of the write has it looked at again; a pod that is let go now goes to a slot of now
+        return queues.freed_so_far(key) != seen
+
+    def _move_one(self, key: str) -> None:
+        entry = self._cache.entries.of_workload(key)
+        found = None if entry is None else elsewhere(self._cache, entry)
+        if entry is None or found is None:
+            return
         if isinstance(found, Refusal):
             self._refuse(entry, found)
         else:

@@ -4,6 +4,7 @@ Rules
 - The text of a refusal takes long to make, so while its reason stays it is made once in some seconds
   (`queueing.cycle.cycle.DETAILS`). One whose text was left as it was is looked at again when that time is over: perhaps
   no event comes that would have it looked at.
+- Namespaces have turns, and at most `EXPLAINED` refusals are explained in a cycle: somebody may have thousands.
 - Who is behind others hears who they are and why they wait. When that changes all of a queue hear it, once in `BEHIND`
   seconds at most: they may be thousands, and each costs a write.
 """
@@ -14,8 +15,10 @@ from typing import Final
 
 from engine.results import Refusal
 from queueing.queues.queues import Queues
+from queueing.queues.rotation import Rotation, of_namespace
 
 BEHIND: Final = 300.0  # seconds
+EXPLAINED: Final = 16  # each takes up to some milliseconds
 
 
 @dataclass
@@ -25,6 +28,7 @@ class StaleReasons:
     queues: Queues
     _heads: dict[str, float] = field(default_factory=dict)  # workloads that are to be looked at, and when
     _refusals: dict[str, tuple[float, Refusal]] = field(default_factory=dict)  # by workload: to be explained, and when
+    _turns: Rotation[str] = field(default_factory=Rotation)  # of those that may be explained
     _lines: dict[str, float] = field(default_factory=dict)  # ClusterQueues whose others are to be told, and when
     _told: dict[str, float] = field(default_factory=dict)  # by ClusterQueue: when they were told last
 
@@ -62,6 +66,7 @@ class StaleReasons:
                 self.queues.renew_message(key)
 
     def to_explain(self, now: float) -> Iterator[tuple[str, Refusal]]:
-        """The refusals that may be explained by now."""
-        for key in [key for key, (at, _) in self._refusals.items() if at <= now]:
+        """The refusals that are explained now."""
+        self._turns.set_members([key for key, (at, _) in self._refusals.items() if at <= now], of_namespace)
+        for key in self._turns.take_members(EXPLAINED):
             yield key, self._refusals.pop(key)[1]

@@ -3,8 +3,11 @@
 import asyncio
 import dataclasses
 
+import msgspec
 import pytest
-from support.owned import KEYS, make_owner, make_pod, make_record, slot_map
+from support.owned import KEYS, make_job, make_owner, make_pod, make_record, slot_map
+from support.queued_world import entry_of, filled
+from support.world import World
 
 from clock import SYSTEM
 from ungater.executor import deferred
@@ -13,6 +16,8 @@ from ungater.guard import Guard
 from ungater.jobs.pod_group import owner_key
 from ungater.metrics import Metrics
 from ungater.model.job_view import namespace_of
+from ungater.scheduling import scheduler as scheduling
+from ungater.scheduling.scheduler import Scheduler
 from ungater.workqueue import InTurn, TurnQueue, WorkQueue
 from ungater.writers.evictor import Evictor
 from ungater.writers.pods import PodWriter
@@ -133,3 +138,39 @@ async def test_a_write_that_can_wait_is_made_next_however_many_of_another_namesp
         await asyncio.sleep(0)
     task.cancel()
     assert asked[:2] == ["mallory/0", "alice/honest"]
+
+
+def moving(monkeypatch, *names):
+    """A scheduler over jobs that lost the nodes of their slots, in that order; what it looks for places for."""
+    world, looked = filled(World()), []
+    scheduler = Scheduler(
+        world.memory,
+        None,
+        spawn=lambda write: write.close(),
+        requeue=lambda *_: None,
+        metrics=Metrics(),
+        recorder=None,
+        clock=SYSTEM,
+    )
+    monkeypatch.setattr(scheduler, "_move_one", looked.append)
+    monkeypatch.setattr(scheduling, "HEADS", 2)
+    for name in names:
+        namespace, _, own = name.partition("/")
+        job = make_job(own, parallelism=1)
+        job = msgspec.structs.replace(job, metadata=msgspec.structs.replace(job.metadata, namespace=namespace))
+        world.put("job", job)
+        world.admit(job)
+        entry = entry_of(world, job)
+        entry.lost = {"main": ((0, 1),)}
+        world.memory.reservations.want(entry)
+    return scheduler, looked
+
+
+async def test_other_slots_are_looked_for_next_however_many_of_another_namespace_lost_theirs(monkeypatch):
+    scheduler, looked = moving(monkeypatch, "mallory/a", "mallory/b", "mallory/c", "alice/honest")
+    assert scheduler.cycle(), "there are others to be looked at"
+    assert [key.partition("-")[0] for key in looked] == ["mallory/job", "alice/job"]
+    assert not scheduler.cycle()
+    assert [key.split("-")[1] for key in looked] == ["a", "honest", "b", "c"]
+    scheduler.cycle()
+    assert len(looked) == 4, "nothing was freed since they were looked at"

@@ -145,6 +145,30 @@ def test_one_that_wants_one_more_pod_is_looked_at_whatever_another_namespace_has
     pytest.fail("it was not looked at")
 
 
+def test_of_those_that_want_more_pods_the_next_namespace_is_looked_at_however_many_have_some():
+    others = [f"bad{at}" for at in range(LIMIT + 1)]
+    state, queues = world(PLAIN, namespaces=(*others, "good"))
+    names = [f"{other}/w{at}" for at in range(3) for other in others]
+    submit(queues, *(workload(name, gpu=0, created=float(at)) for at, name in enumerate(names)))
+    submit(queues, workload("good/job", gpu=1, created=1e5))
+    cycle(state, queues, 1.0, 1000)
+    for name in names:
+        queues.wish(name, {"main": 500})
+    queues.wish("good/job", {"main": 2})
+    for at in range(-(-len(others) // (LIMIT // 2)) + 1):
+        queues.room_freed(["tas"])
+        if "good/job" in [one.key for one in cycle(state, queues, 2.0 + at, LIMIT).resized]:
+            return
+    pytest.fail("it was not looked at")
+
+
+def test_one_hears_why_it_waits_however_many_of_another_namespace_are_to_hear_it():
+    state, queues = world(ONE)
+    submit(queues, *(shape(at, queue="nowhere") for at in range(SHAPES)))
+    submit(queues, workload("good/job", "nowhere"))
+    assert "good/job" in [one.key for one in cycle(state, queues, 1.0, LIMIT).waiting]
+
+
 @pytest.mark.parametrize("queue", [ONE, STRICT], ids=["best effort", "strict"])
 def test_after_a_restart_a_cycle_is_no_longer_where_many_have_waited_for_long(queue):
     state, queues = world(queue)

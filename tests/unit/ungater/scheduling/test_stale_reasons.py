@@ -2,13 +2,16 @@
 
 import msgspec
 import pytest
+from support.owned import make_job
 from support.queued_world import entry_of, filled, queued
 from support.world import NODES, World
 
+from engine.reasons import Reason
+from engine.results import Refusal
 from kube.objects import Condition, Taint
 from ungater.metrics import Metrics
 from ungater.scheduling.scheduler import Scheduler
-from ungater.scheduling.stale_reasons import BEHIND
+from ungater.scheduling.stale_reasons import BEHIND, EXPLAINED
 
 
 class Time:
@@ -114,3 +117,31 @@ def test_who_was_behind_one_that_is_gone_hears_what_it_waits_for_itself(scene):
     scene.after(BEHIND)
     assert "comes before it" not in second.refused.message
     assert "NodeTainted" in second.refused.message
+
+
+def test_texts_that_may_be_made_again_are_made_in_turns_of_namespaces(scene):
+    stale = scene.scheduler._stale
+    for number in range(1000):
+        stale.explain_again(f"mallory/{number}", Refusal(Reason.DOES_NOT_FIT, "full"), scene.clock.now())
+    stale.explain_again("alice/honest", Refusal(Reason.DOES_NOT_FIT, "full"), scene.clock.now())
+    made = [key for key, _ in stale.to_explain(scene.clock.now())]
+    assert len(made) <= EXPLAINED
+    assert made[1] == "alice/honest"
+    assert stale.next_time() == scene.clock.now(), "the others come in the next cycles"
+
+
+def test_why_one_gets_no_more_pods_is_not_put_into_words_again_before_it_is_looked_at_again(scene):
+    job = make_job("train", parallelism=1)
+    scene.world.put("job", job)
+    scene.world.admit(job)
+    entry, queues = entry_of(scene.world, job), scene.world.memory.queues
+    queues.wish(entry.key, {"main": 9})
+    scene.after(0)
+    explained = entry.refused_at
+    assert entry.refused.reason is Reason.DOES_NOT_FIT
+    for _ in range(5):
+        scene.after(30)
+    assert entry.refused_at == explained, "else thousands have theirs made every ten seconds"
+    queues.room_freed(["gpu"])
+    scene.after(30)
+    assert entry.refused_at == scene.clock.monotonic()
