@@ -8,6 +8,8 @@ Rules
   as ever. Who fits once those are gone that leave by themselves is their *successor*: it has nobody evicted, and while
   somebody else is looked at the place where it will go is taken, and so is the quota that it will have and those do not
   have now.
+- As somebody begins to leave whom nobody evicts for himself, whoever waits for such room or quota is looked at: else
+  somebody who comes now would take what is free already.
 - Who comes before it is not stopped: by share where that is fair, then who need not borrow, then by priority, then by
   time; what leaves is not counted for that. What is left is kept for the successor again, where it is still enough.
 - A successor is asked again in every cycle: it keeps its place as long as that would do, else another one, else none.
@@ -27,8 +29,10 @@ from engine.results import Refusal
 from queueing.cycle.shield import Shield
 from queueing.model import Quantities, Rank
 from queueing.queues.entry import Entry, Phase
+from queueing.queues.eviction_units import orphan
 from queueing.queues.flavor_assigner import FlavorAssignment, put
 from queueing.queues.held import Held
+from queueing.queues.pending_workloads import Event
 from queueing.queues.queues import Queues
 from queueing.queues.successor import Successor
 
@@ -65,6 +69,7 @@ def keep_room(state: ClusterState, queues: Queues, shield: Shield) -> Iterator[N
     if late is not None:  # who waited for that alone has to look elsewhere
         queues.room_freed(late)
         queues.growing.update({key: (wish, ()) for key, (wish, _) in queues.growing.items()})
+    queues.pending.move_events_to_active(dict.fromkeys(_coming(state, queues)))
     _settle(state, queues, shield, list(queues.successors.values()))
     for one in queues.successors.values() if not queues.leaving else ():
         queues.pending.move_events_to_active([("claim", one.key)])
@@ -72,6 +77,20 @@ def keep_room(state: ClusterState, queues: Queues, shield: Shield) -> Iterator[N
         yield
     finally:
         _lift(state, queues, queues.successors.values())
+
+
+def _coming(state: ClusterState, queues: Queues) -> Iterator[Event]:
+    """What those bring who have begun to leave, but for victims of somebody: theirs is promised."""
+    promised = {victim for key in queues.nominated for victim in queues.entries[key].victims}
+    for key in queues.leaving.begun:
+        if key in promised or queues.of_pod.get(key) in promised:
+            continue
+        pod, held = state.pods.get(key), queues.quotas.held.get(key) or queues.quotas.held.get(orphan(key))
+        flavors = [part.flavor for part in state.assignments(key).values()]
+        yield from (("room", flavor) for flavor in (flavors if pod is None else state.flavors_on(pod.node)))
+        if held is not None and held.queue in queues.quotas.queues:
+            pool = queues.quotas.pool(held.queue)
+            yield from (("quota", pool, *name) for name in held.amounts)
 
 
 @contextmanager

@@ -55,6 +55,7 @@ class Leaving:
     evicting: Mapping[str, None]
     pods: list[str] = field(default_factory=list)
     workloads: list[str] = field(default_factory=list)
+    begun: list[str] = field(default_factory=list)  # those of both that were not among them before
     amounts: dict[str, Quantities] = field(default_factory=dict)
     spent: set[str] = field(default_factory=set)  # who was a successor of these, and was given up: not another time
     next_time: float = inf  # when somebody is not believed any more
@@ -95,6 +96,8 @@ class Leaving:
         stops = {key: self._until(one) for key, one in self._pods.items()}
         self.pods = [key for key, until in stops.items() if until > now]
         self.workloads = [key for key, until in ends.items() if until > now and key in self.entries]
+        self.begun = [key for key in self.pods if key not in before[0]]
+        self.begun += [key for key in self.workloads if key not in before[1]]
         self.next_time = min((until for until in (*stops.values(), *ends.values()) if until > now), default=inf)
         if before != ({*self.pods}, {*self.workloads}):
             self.spent.clear()

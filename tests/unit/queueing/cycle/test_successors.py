@@ -131,6 +131,39 @@ def test_pods_that_end_by_themselves_are_followed_too():
         assert not made.preempting
 
 
+@pytest.mark.parametrize("preemption", [RECLAIMS, Preemption()], ids=["preempts", "does not"])
+def test_one_that_comes_as_a_gang_begins_to_leave_takes_nothing_of_what_was_free_before(preemption):
+    """`large` was refused for good reasons, and nothing came free since."""
+    teams = [make_queue("a", 0, cohort="all"), make_queue("b", RACK, cohort="all", preemption=preemption)]
+    state, queues = make_state(1, HOSTS), make_queues(*teams)
+    submit(queues, make_workload("g", "b", HOSTS - 1))
+    assert keys(run(state, queues)) == ["g"]
+    for number in range(HOSTS - 1):
+        state.set_pod(Pod(key=f"g-{number}", node=f"tas-{number}", requests={GPU: 8}, claim=("g", "main")))
+        queues.bind(f"g-{number}", "g")
+    submit(queues, make_workload("large", "b", HOSTS, created=10.0))
+    assert keys(run(state, queues, 2.0)) == []
+    queues.evict("g")
+    submit(queues, make_workload("x", "a", created=20.0))
+    assert keys(run(state, queues, 3.0)) == []
+    assert list(queues.successors) == ["large"]
+    assert not queues.entries["large"].group.line.next(), "it is not looked at again and again"
+
+
+def test_nobody_is_looked_at_for_room_that_victims_leave_for_somebody():
+    state, queues = make_state(1, 2), make_queues(make_queue("q", 64, preemption=Preemption(within=Within.LOWER)))
+    submit(queues, make_workload("one"), make_workload("two", created=1.0))
+    assert keys(run(state, queues)) == ["one", "two"]
+    submit(queues, make_workload("waits", count=3, created=2.0))
+    run(state, queues, 2.0)
+    submit(queues, make_workload("urgent", priority=9))
+    assert [one.key for one in run(state, queues, 3.0).preempting] == ["urgent"]
+    searches = queues.searches
+    for at in range(3):
+        run(state, queues, 4.0 + at)
+    assert queues.searches == searches
+
+
 def test_both_are_told_why_they_wait():
     teams = Teams()
     told = {one.key: one for one in teams.decide(20.0).waiting}
