@@ -17,7 +17,7 @@ from queueing.cycle import backfill, elastic, growth, successors
 from queueing.cycle.nominate import COUNTED, Fits, Preempts, Waits, nominate
 from queueing.cycle.nominated import awaited_claims, obstacle
 from queueing.cycle.shield import Failed, Shield
-from queueing.cycle.turns import Growers, Turns, head_of, looks_since
+from queueing.cycle.turns import Growers, Ranks, Turns, head_of, looks_since
 from queueing.model import asks_of
 from queueing.preemption.plan import Victim
 from queueing.queues.entry import AssumedAdmission, Entry, Phase, base_of, is_growth
@@ -136,7 +136,8 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     by_rank = limit - by_turns
     # 5. Who fits once those are gone that leave by themselves keeps what is free of that already.
     with successors.keep_room(state, queues, shield):
-        growers = Growers(state, queues, shield, limit)
+        ranks = Ranks(state, queues)
+        growers = Growers(queues, shield, ranks, limit)
         for entry in unseen:
             group, searches = entry.group, queues.searches
             may = group is not None and group.head == entry.order and _may_be_next(group)
@@ -146,7 +147,7 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
                 by_rank -= looks_since(queues, searches)
         # 6. Turns: one queue after the other, the first of each, until nobody is left or the limit is reached. Who is
         #    admitted and wants more pods gets them in its place among them, or nominates victims for them.
-        turns = Turns(state, queues, shield)
+        turns = Turns(queues, shield, ranks)
         for group in turns.first(by_rank, by_turns):
             _look_in_order(state, queues, shield, group, growers, made)
         # 7. Growth of those who come after all that were looked at, and before all that are still to be.

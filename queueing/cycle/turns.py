@@ -4,10 +4,11 @@ Rules
 - Half of a cycle's looks go by rank, the other half to whoever has waited longest for a look, one namespace after the
   other (`queueing.queues.rotation`): events that help wake all whom they may help, so those at the front may be worth a
   look again in each cycle. Where one half is enough for all, rank alone decides.
-- By rank every queue with somebody to look at has one turn a round. Within a round: who does not borrow first, then
-  priority, then time; who would borrow comes with those of the next round. With fair sharing the least share (with what
-  its first wants) comes before rounds. A queue that had nobody joins at the present round: it neither catches up nor
-  falls behind.
+- By rank queues with somebody who need not borrow come first: who may take back what others borrow is looked at before
+  anybody borrows it, or would evict him in the next cycle. It need not be the first of its queue, which is looked at in
+  its own order. Each queue has one turn a round; within a round: priority, then time. With fair sharing the least share
+  (with what its first wants) comes before all that. A queue that had nobody joins at the present round: it neither
+  catches up nor falls behind.
 - Who wants more pods takes the place that it would have if it waited for them: in its own queue by priority, then time,
   and between queues as above. So it gets nothing that somebody before it could use in the same cycle: that one might
   evict it for that, with all that it has. So the other half of their looks is for those alone who lose nothing by it.
@@ -15,6 +16,7 @@ Rules
 
 import heapq
 from collections.abc import Collection, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from engine.cluster.state import ClusterState
@@ -29,16 +31,55 @@ if TYPE_CHECKING:
     from queueing.model import Order
 
 SEARCH: Final = 8  # looks that a search for victims counts for
+OWNERS: Final = 256  # groups of a queue, the oldest that are worth a look, that are asked whether they need not borrow
+
+
+class Ranks:
+    """The ranks of those who wait, in one cycle."""
+
+    def __init__(self, state: ClusterState, queues: Queues) -> None:
+        self.state = state
+        self.queues = queues
+        self._owners: dict[str, list[EquivalenceClass]] = {}  # by queue: who need not borrow, the first at the end
+
+    def of_group(self, group: EquivalenceClass) -> Rank:
+        """The rank of the first of a group."""
+        head = group.head
+        assert head is not None  # noqa: S101  (``next`` gives groups that have one)
+        queues = self.queues
+        found = queues.options_of(self.state, group).found if queues.quotas.shares(group.line.queue) else ()
+        return queues.rank(queues.entries[head.key], found[0].amounts if found else {})
+
+    def of_first(self, group: EquivalenceClass) -> Rank:
+        """The rank of the first group of a queue; where that would borrow, of the first behind it that need not."""
+        rank, line = self.of_group(group), group.line
+        if not rank[1] or line.strict or len(line.groups) == 1:
+            return rank
+        owners = self._owners.get(line.queue)
+        if owners is None:
+            owners = self._owners[line.queue] = self._owners_in(line)
+        while owners:
+            one = owners[-1]
+            if not one.inadmissible and one.head is not None and not (found := self.of_group(one))[1]:
+                return found
+            owners.pop()
+        return rank
+
+    def _owners_in(self, line: PendingQueue) -> list[EquivalenceClass]:
+        groups = (group for group in line.groups.values() if not group.inadmissible and group.head is not None)
+        active = list(islice(groups, OWNERS))
+        ranks = [(rank, at) for at, group in enumerate(active) if not (rank := self.of_group(group))[1]]
+        return [active[at] for _, at in sorted(ranks, reverse=True)]
 
 
 class Turns:
     """Whose turn it is of those who wait."""
 
-    def __init__(self, state: ClusterState, queues: Queues, shield: Shield) -> None:
-        self.state = state
+    def __init__(self, queues: Queues, shield: Shield, ranks: Ranks) -> None:
         self.queues = queues
         self.shield = shield
-        self.heap: list[tuple[float, int, bool, Order, str]] = []
+        self.ranks = ranks
+        self.heap: list[tuple[float, bool, int, Order, str]] = []
         for line in queues.lines.values():
             self.enter_queue(line)
         heapq.heapify(self.heap)
@@ -49,10 +90,8 @@ class Turns:
             if not line.active:
                 line.join(self.queues.pending.turn)
             with self.shield(head_of(group)):
-                share, borrows, head = _rank(self.state, self.queues, group)
-                # Who would borrow counts as one round later: who may take that back has its turn before, also where it
-                # had one more so far. Else it would get in, and be evicted in the next cycle.
-                heapq.heappush(self.heap, (share, line.turn + borrows, borrows, head, line.queue))
+                share, borrows, order = self.ranks.of_first(group)
+                heapq.heappush(self.heap, (share, borrows, line.turn, order, line.queue))
                 return
         if line.active:
             line.rest()
@@ -88,10 +127,10 @@ class Turns:
 class Growers:
     """Whose turn it is of those who wanted more pods when the cycle came to them; ``limit``: about so many looks."""
 
-    def __init__(self, state: ClusterState, queues: Queues, shield: Shield, limit: int) -> None:
-        self.state = state
+    def __init__(self, queues: Queues, shield: Shield, ranks: Ranks, limit: int) -> None:
         self.queues = queues
         self.shield = shield
+        self.ranks = ranks
         self.by_turns = limit // 2
         self.by_rank = limit - self.by_turns
         self.lines: dict[str, list[str]] = {}  # by queue, the first at the end
@@ -167,21 +206,13 @@ class Growers:
         if queue == group.line.queue:
             return rank[-1] < head
         with self.shield(head.key):
-            return rank < _rank(self.state, self.queues, group)
+            return rank < self.ranks.of_first(group)
         return True  # that one is put off
 
 
 def looks_since(queues: Queues, searches: int) -> int:
     """For how many looks one look counts, by how many searches there were before it."""
     return 1 + SEARCH * (queues.searches - searches)
-
-
-def _rank(state: ClusterState, queues: Queues, group: EquivalenceClass) -> Rank:
-    """The rank of the first of a group."""
-    head = group.head
-    assert head is not None  # noqa: S101  (``next`` gives groups that have one)
-    found = queues.options_of(state, group).found if queues.quotas.shares(group.line.queue) else ()
-    return queues.rank(queues.entries[head.key], found[0].amounts if found else {})
 
 
 def head_of(group: EquivalenceClass) -> str:

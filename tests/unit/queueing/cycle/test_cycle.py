@@ -21,7 +21,19 @@ from engine.cluster.assignment import Assignment, Slice
 from engine.model import HOSTNAME_LABEL, Flavor, Pod, PodTerm, Policy, SliceLayer, Taint, Toleration, TopologyRequest
 from engine.reasons import Reason
 from queueing.cycle.cycle import cycle
-from queueing.model import AUTO, ClusterQueue, LocalQueue, PlainFlavor, Quota, Requirement, ResourceGroup, Stop
+from queueing.model import (
+    AUTO,
+    ClusterQueue,
+    LocalQueue,
+    PlainFlavor,
+    Preemption,
+    Quota,
+    Reclaim,
+    Requirement,
+    ResourceGroup,
+    Rules,
+    Stop,
+)
 from queueing.model import FlavorQuotas as Flavors
 from queueing.queues.entry import AssumedAdmission, Phase
 from queueing.queues.held import Held
@@ -121,6 +133,33 @@ def test_who_does_not_borrow_goes_first():
     queues = make_queues(make_queue("a", 0, cohort="c"), make_queue("b", 16, cohort="c"))
     submit(queues, make_workload("borrower", "a", priority=9), make_workload("owner", "b", created=5.0))
     assert keys(run(state, queues)) == ["owner", "borrower"]
+
+
+@pytest.mark.parametrize("fair", [False, True])
+@pytest.mark.parametrize("before", [1, 4])
+def test_who_does_not_borrow_goes_first_however_many_of_its_queue_come_before_it(before, fair):
+    """Else the borrower has what comes free, and the owner has it evicted in the next cycle."""
+    state, reclaims = make_state(1, 1), Preemption(reclaim=Reclaim.ANY)
+    queues = make_queues(
+        make_queue("a", 0, cohort="c", preemption=reclaims),
+        make_queue("b", 8, cohort="c", preemption=reclaims),
+        rules=Rules(fair=fair),
+    )
+    submit(queues, make_workload("borrower", "a", created=0.5))
+    submit(queues, *(make_workload(f"large{at}", "b", 2 + at, created=float(at)) for at in range(before)))
+    submit(queues, make_workload("owner", "b", created=99.0))
+    made = run(state, queues)
+    assert keys(made) == ["owner"]
+    assert not run(state, queues, 2.0).preempting
+
+
+def test_the_first_of_a_strict_queue_that_would_borrow_comes_after_who_borrowed_before_it():
+    """Nobody behind it would be looked at anyway."""
+    state = make_state(1, 1)
+    queues = make_queues(make_queue("a", 0, cohort="c"), make_queue("b", 8, cohort="c", strict=True))
+    submit(queues, make_workload("borrower", "a", created=0.5))
+    submit(queues, make_workload("large", "b", 2, created=1.0), make_workload("owner", "b", created=99.0))
+    assert keys(run(state, queues)) == ["borrower"]
 
 
 def test_a_refused_one_is_looked_at_again_only_after_an_event_that_could_help():
