@@ -3,6 +3,8 @@
 Rules:
 
 - ``event()`` never blocks, waits or raises. What does not fit the bounded queue is dropped and counted.
+- Namespaces (of the objects that events are about) take turns, and the one that has most of what is bounded loses some
+  first: whoever has thousands of events made keeps nobody else's from being written or counted.
 - Events with the same regarding, related, type, reason and action are one series: the first is created, repetitions
   only count, and the count is written at most once each ``SERIES_SECONDS``. After ``WINDOW_SECONDS`` without one the
   next occurrence is a new event.
@@ -16,7 +18,6 @@ import contextlib
 import os
 import secrets
 import socket
-from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -25,6 +26,7 @@ import structlog
 
 from clock import SYSTEM, Clock
 from clock.token_bucket import TokenBucket
+from clock.turns import InTurn, SharedTable, TurnQueue
 from kube.client import Client
 from kube.connection.transport import backoff
 from kube.errors import (
@@ -129,9 +131,9 @@ class EventRecorder:
         self._controller = f"topogate.dev/{component}"
         self._instance = (instance or f"{component}-{socket.gethostname()}-{os.getpid()}")[:128]
         self._clock = clock
-        self._series: OrderedDict[SeriesKey, _Series] = OrderedDict()  # the one seen last is the last
-        self._buckets: OrderedDict[ObjectReference, TokenBucket] = OrderedDict()
-        self._queue: asyncio.Queue[_Series] = asyncio.Queue(QUEUE)
+        self._series: SharedTable[SeriesKey, _Series] = SharedTable(SERIES, lambda key: key[0].namespace)
+        self._buckets: SharedTable[ObjectReference, TokenBucket] = SharedTable(SERIES, lambda about: about.namespace)
+        self._queue: TurnQueue[_Series] = TurnQueue(lambda series: series.key[0].namespace, QUEUE)
         self._counting: dict[_Series, None] = {}  # those with repetitions that are not written yet
 
     def event(
@@ -178,7 +180,7 @@ class EventRecorder:
             series = None
         if series is not None and (note == series.note or not self._may_create(key[0], now)):
             series.repeat(moment, now)
-            self._series.move_to_end(key)
+            self._keep(series)
             self._counting[series] = None
         elif series is not None or self._may_create(key[0], now):
             self._begin(_Series(key, note, _event_name(key[0].name), moment, moment, now))
@@ -186,23 +188,25 @@ class EventRecorder:
             self.dropped += 1
 
     def _begin(self, series: _Series) -> None:
+        if (gone := self._queue.make_room(series.key[0].namespace)) is not None:
+            self.dropped += 1
+            self._forget(gone)
         try:
             self._queue.put_nowait(series)
         except asyncio.QueueFull:
             self.dropped += 1
             return
-        self._series[series.key] = series
-        self._series.move_to_end(series.key)
-        if len(self._series) > SERIES:
-            self._series.popitem(last=False)
+        self._keep(series)
+
+    def _keep(self, series: _Series) -> None:
+        if (gone := self._series.use(series.key, series)) is not None:
+            self._counting.pop(gone, None)
 
     def _may_create(self, regarding: ObjectReference, now: float) -> bool:
         bucket = self._buckets.get(regarding)
         if bucket is None:
-            bucket = self._buckets[regarding] = TokenBucket(BURST, 1 / REFILL_SECONDS, now)
-            if len(self._buckets) > SERIES:
-                self._buckets.popitem(last=False)
-        self._buckets.move_to_end(regarding)
+            bucket = TokenBucket(BURST, 1 / REFILL_SECONDS, now)
+        self._buckets.use(regarding, bucket)
         return bucket.take_token(now)
 
     async def _write_new(self) -> None:
@@ -221,8 +225,12 @@ class EventRecorder:
     async def _write_counts(self) -> None:
         while True:
             await asyncio.sleep(SERIES_SECONDS)
-            for series in [series for series in self._counting if series.created]:
-                await self._write_count(series)
+            turns: InTurn[_Series] = InTurn()
+            for series in self._counting:
+                if series.created:
+                    turns.append(series.key[0].namespace, series)
+            while turns:
+                await self._write_count(turns.popleft())
 
     async def _create(self, series: _Series) -> None:
         for attempt in range(ATTEMPTS):
@@ -244,6 +252,8 @@ class EventRecorder:
             return
 
     async def _write_count(self, series: _Series) -> None:
+        if series not in self._counting:
+            return  # it was forgotten meanwhile
         del self._counting[series]
         body = {"series": {"count": series.count, "lastObservedTime": series.last_time}}
         try:
@@ -261,7 +271,7 @@ class EventRecorder:
     def _forget(self, series: _Series) -> None:
         self._counting.pop(series, None)
         if self._series.get(series.key) is series:
-            del self._series[series.key]
+            self._series.pop(series.key)
 
     def _namespace(self, series: _Series) -> str:
         return series.key[0].namespace or "default"  # the API takes no other for cluster-scoped objects

@@ -1,68 +1,19 @@
 """A queue of keys for an asyncio shell: each key once, never two workers at one key, later where asked.
 
-Namespaces have turns: of each of them the first that waits for a worker is served. Whoever makes 4,000 pods at once,
-and deletes them, has as many looks and writes to be made: another namespace waits for one of them, and not for all.
+Namespaces have turns (`clock.turns`): of each of them the first that waits for a worker is served.
 """
 
 import asyncio
 import random
-from collections import deque
 from collections.abc import Callable
-from typing import Generic, TypeVar
 
 from clock import Clock
+from clock.turns import InTurn
 
 FIRST_DELAY = 0.1  # seconds
 SHORTEST_DELAY = 0.001  # seconds: after less the clock may show no difference, and who waits for it asks again for ever
 LONGEST_DELAY = 30.0
 LATEST = 3600.0  # seconds: who asks for a look in a year may be gone long before, and would be kept till then
-
-
-T = TypeVar("T")
-
-
-class InTurn(Generic[T]):
-    """See the module; without waiting."""
-
-    def __init__(self) -> None:
-        self._lines: dict[str, deque[T]] = {}  # by namespace, in the order of their turns
-        self._size = 0
-
-    def __len__(self) -> int:
-        return self._size
-
-    def append(self, namespace: str, one: T) -> None:
-        """One more waits; a namespace of which nobody waited has its turn after all others."""
-        self._lines.setdefault(namespace, deque()).append(one)
-        self._size += 1
-
-    def popleft(self) -> T:
-        """The next one. Raises StopIteration where nobody waits."""
-        namespace, line = next(iter(self._lines.items()))
-        one = line.popleft()
-        self._size -= 1
-        del self._lines[namespace]
-        if line:
-            self._lines[namespace] = line
-        return one
-
-
-class TurnQueue(asyncio.Queue[T]):
-    """The same to wait for; ``namespace``: whose one is."""
-
-    def __init__(self, namespace: Callable[[T], str]) -> None:
-        self._namespace = namespace
-        super().__init__()
-
-    # asyncio.Queue names these three for its subclasses to override.
-    def _init(self, _maxsize: int) -> None:
-        self._queue: InTurn[T] = InTurn()
-
-    def _put(self, item: T) -> None:
-        self._queue.append(self._namespace(item), item)
-
-    def _get(self) -> T:
-        return self._queue.popleft()
 
 
 class WorkQueue:

@@ -64,8 +64,7 @@ OURS = ("ungater", "queueing", "engine", "kube", "crds")
 # What remembers so much and no more, whoever comes: (class.attribute) -> how much more there may be.
 CACHES = {
     "Guard._logged": 1024,
-    "EventRecorder._series": 4096,
-    "EventRecorder._buckets": 4096,
+    "SharedTable._rows": 2 * 4096,  # series of events, and how often objects may have new ones
     "_Series.key": 5 * 4096,
     "Transport._headers": 8,  # one for each type of body
     "FlavorStatus._made": 2,  # the flavors of who does nothing wrong

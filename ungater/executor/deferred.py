@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable, Collection
 
 from clock import Clock
+from clock.turns import InTurn
 from ungater.model.job_view import namespace_of
-from ungater.workqueue import InTurn
 
 TICK = 0.5  # seconds
 BATCH = 64  # at a tick

@@ -24,6 +24,7 @@ from typing import Final
 import structlog
 
 from clock import Clock
+from clock.turns import TurnQueue
 from engine.reasons import Reason
 from kube.client import Client
 from kube.errors import ApiError, Conflict, KubeError, NotFound, ServerError, TooManyRequests
@@ -37,7 +38,7 @@ from ungater.jobs.failures import counts_by_its_end
 from ungater.metrics import Metrics
 from ungater.model.conditions import moment
 from ungater.model.job_view import is_job
-from ungater.workqueue import TurnQueue, backoff
+from ungater.workqueue import backoff
 
 TRACKING: Final = "batch.kubernetes.io/job-tracking"  # the Job controller's finalizer on the pods that it counts
 FIRST_DELAY: Final = 1.0  # seconds after the first refusal

@@ -17,6 +17,7 @@ import msgspec
 import structlog
 
 from clock import Clock
+from clock.turns import TurnQueue
 from crds.admitted_quota import AdmittedQuota, encode
 from crds.constants import Keys
 from engine.kubelet.machine import NumaPlacement
@@ -37,7 +38,7 @@ from ungater.model.pod_slots import Expectation, Slot
 from ungater.model.ungate_patch import UngatePatches
 from ungater.model.unscheduled import MOST_WORDS
 from ungater.model.workload_entry import WorkloadEntry
-from ungater.workqueue import TurnQueue, backoff
+from ungater.workqueue import backoff
 from ungater.writers.evictor import count, tracked
 
 READ_SECONDS = 5.0  # for events that a message is better with

@@ -10,6 +10,7 @@ from support.queued_world import entry_of, filled
 from support.world import World
 
 from clock import SYSTEM
+from clock.turns import InTurn, TurnQueue
 from ungater.executor import deferred
 from ungater.executor.deferred import DeferredWrites
 from ungater.guard import Guard
@@ -18,7 +19,7 @@ from ungater.metrics import Metrics
 from ungater.model.job_view import namespace_of
 from ungater.scheduling import scheduler as scheduling
 from ungater.scheduling.scheduler import Scheduler
-from ungater.workqueue import InTurn, TurnQueue, WorkQueue
+from ungater.workqueue import WorkQueue
 from ungater.writers.evictor import Evictor
 from ungater.writers.pods import PodWriter
 
