@@ -73,7 +73,7 @@ def _option(limits: Limits, option: FlavorAssignment) -> OptionFit:
             left=limits.left(key),
             most=limits.most(key),
         )
-        for key, wanted in option.amounts.items()
+        for key, wanted in option.asked.items()
     )
     flavors = dict.fromkeys([*(flavor for flavor, _ in option.amounts), *option.rooms])
     return OptionFit(tuple(flavors), fits, quotas.borrows(queue, option.amounts))

@@ -65,8 +65,8 @@ def _table(view: FlavorView, *, wide: bool, utf: bool) -> Table:
 def _amounts(domain: DomainView, times: int) -> Iterator[tuple[str, str, str]]:
     """(free, used, all) of each resource, and of devices by class."""
     for name, amount in (*domain.resources.items(), *domain.devices.items()):
-        free, used, have = (_amount(name, part, times) for part in (amount.free, amount.used, amount.allocatable))
-        yield free, used, have
+        free, have = (_amount(name, part, times) for part in (amount.free, amount.allocatable))
+        yield free, _amount(name, amount.used, times, up=True), have
 
 
 def _rows(top: DomainView, *, fold: bool, utf: bool) -> Iterator[tuple[str, DomainView, int]]:
@@ -151,10 +151,11 @@ def _had(tenant: Tenant) -> str:
     return "".join([f", {node}: {' '.join(devices)}" for node, devices in tenant.devices.items()])
 
 
-def _amount(resource: str, text: str, times: int = 1) -> str:
-    """Bytes in GiB, so that the numbers of a column can be compared."""
+def _amount(resource: str, text: str, times: int = 1, *, up: bool = False) -> str:
+    """Bytes in GiB, so that the numbers of a column can be compared: no more than is there, or (``up``) no less."""
     amount = parse(resource, text) * times
-    return f"{amount / GIB:.0f}Gi" if resource == "memory" else format_quantity(resource, amount)
+    whole = -(-amount // GIB) if up else amount // GIB
+    return f"{whole}Gi" if resource == "memory" else format_quantity(resource, amount)
 
 
 def _plural(level: str) -> str:

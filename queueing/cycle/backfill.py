@@ -119,7 +119,7 @@ def settle(state: ClusterState, queues: Queues, claim: BackfillReservation, now:
 
 
 def _missing(queues: Queues, claim: BackfillReservation) -> tuple[Missing, ...]:
-    return queues.limits(claim.entry).missing(claim.option.amounts)
+    return queues.limits(claim.entry).missing(claim.option.asked)
 
 
 def _waits(entry: Entry) -> bool:
@@ -143,7 +143,7 @@ def _enlist(state: ClusterState, queues: Queues, entry: Entry, now: float) -> st
     if group is None or not _may_claim(queues, entry):
         heapq.heappush(queues.aging, (now + queues.rules.patience, entry.workload.key))  # it does not wait for others
         return ""
-    option = next((o for o in queues.options_of(state, group).found if queues.limits(entry).ever(o.amounts)), None)
+    option = next((o for o in queues.options_of(state, group).found if queues.limits(entry).ever(o.asked)), None)
     if option is None and not queues.quotas.queues[entry.queue].unlimited:
         heapq.heappush(queues.aging, (now + queues.rules.patience, entry.workload.key))
         return ""
@@ -190,7 +190,7 @@ def _claimable(state: ClusterState, queues: Queues, slot: str, entry: Entry) -> 
     if not _may_claim(queues, entry) or entry.group is None:
         return None
     options = [o for o in queues.options_of(state, entry.group).found if not o.rooms or slot in o.rooms]
-    return next((o for o in options if queues.limits(entry).ever(o.amounts)), None)
+    return next((o for o in options if queues.limits(entry).ever(o.asked)), None)
 
 
 def _prove(state: ClusterState, queues: Queues, claim: BackfillReservation) -> bool:

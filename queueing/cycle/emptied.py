@@ -61,7 +61,7 @@ def _emptied(state: ClusterState, queues: Queues) -> Iterator[None]:
 def _inside(state: ClusterState, option: FlavorAssignment, within: Mapping[str, Path]) -> FlavorAssignment:
     """The same, with all pods of a flavor in one domain."""
     parts = [(flavor, tuple(_in(state, flavor, one, within) for one in sets)) for flavor, sets in option.parts]
-    return FlavorAssignment(option.flavors, option.amounts, tuple(parts))
+    return FlavorAssignment(option.flavors, option.amounts, tuple(parts), option.beyond)
 
 
 def _in(state: ClusterState, flavor: str, pod_set: PodSet, within: Mapping[str, Path]) -> PodSet:

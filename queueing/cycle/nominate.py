@@ -189,7 +189,7 @@ class _QueueNominator:
         placed = self._fits(option)
         if placed is None and (first := successors.held_for_others(self.queues)):
             with successors.without(self.state, self.queues, first):
-                fits = self.queues.limits(self.entry).fits(option.amounts)
+                fits = self.queues.limits(self.entry).fits(option.asked)
                 fits = fits and not isinstance(put(self.state, self.entry.workload.key, option), Refusal)
             if fits:
                 self.free.add(option.request)
@@ -200,11 +200,11 @@ class _QueueNominator:
     def _fits(self, option: FlavorAssignment) -> tuple[Assignment, ...] | None:
         queues, queue, waits = self.queues, self.entry.queue, self.waits
         limits = queues.limits(self.entry)
-        if not limits.ever(option.amounts):
-            text = partial(messages.exceeds, limits, option.amounts)
+        if not limits.ever(option.asked):
+            text = partial(messages.exceeds, limits, option.asked)
             waits.refusals.append((Reason.EXCEEDS_QUOTA, text))
             return None
-        missing = limits.missing(option.amounts)
+        missing = limits.missing(option.asked)
         pool = queues.quotas.pool(queue)
         if missing:
             waits.wait_for(("quota", pool, m.flavor, m.resource) for m in missing)
@@ -233,7 +233,7 @@ class _QueueNominator:
 
     def _ever(self, option: FlavorAssignment) -> bool:
         """Whether its queue may take as much when nobody uses anything."""
-        return self.queues.limits(self.entry).ever(option.amounts)
+        return self.queues.limits(self.entry).ever(option.asked)
 
     def _put(self, option: FlavorAssignment) -> tuple[Assignment, ...] | Refusal:
         """Place it, also in room that soft claims keep where it fits nowhere else, or would cross sockets."""
@@ -318,7 +318,7 @@ class _QueueNominator:
         """Whether there is quota for an option now, and it may be taken before anybody is preempted."""
         quotas, queue = self.queues.quotas, self.entry.queue
         borrows = quotas.borrows(queue, option.amounts) and not quotas.queues[queue].borrow_first
-        return not borrows and self.queues.limits(self.entry).fits(option.amounts)
+        return not borrows and self.queues.limits(self.entry).fits(option.asked)
 
     def fewer(self) -> Fits | None:
         """As many pods as fit, of the pod set that may have fewer; by bisection, no fewer than the least.

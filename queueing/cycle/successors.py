@@ -56,7 +56,7 @@ def place_once_gone(
 def _placed(
     state: ClusterState, queues: Queues, entry: Entry, option: FlavorAssignment
 ) -> tuple[Assignment, ...] | None:
-    if not queues.limits(entry).fits(option.amounts):
+    if not queues.limits(entry).fits(option.asked):
         return None
     found = put(state, entry.workload.key, option)
     return None if isinstance(found, Refusal) else found
@@ -192,7 +192,7 @@ def _still(state: ClusterState, queues: Queues, one: Successor) -> tuple[Assignm
         return None
     if group.head != one.entry.order or group.line.holds_up(one.entry.order):
         return None  # somebody came before it, so it would not be looked at once there is room
-    if not queues.limits(one.entry).fits(one.option.amounts):
+    if not queues.limits(one.entry).fits(one.option.asked):
         return None
     names = {name for part in one.assignments for piece in part.slices for name, _ in piece.nodes}
     checkpoint = state.begin()

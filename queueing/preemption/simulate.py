@@ -44,7 +44,7 @@ class SimulatedRemoval:
     def quota_reachable(self) -> bool:
         """Whether quota would suffice once every candidate that gives some back were gone: fails fast."""
         quotas = self.queues.quotas
-        if not self.limits.ever(self.option.amounts):
+        if not self.limits.ever(self.option.asked):
             return False
         if self.quota_fits():
             return True
@@ -59,7 +59,7 @@ class SimulatedRemoval:
 
     def _lacks(self) -> dict[FlavorResource, int]:
         """How much of which quota is lacking."""
-        amounts, left = self.option.amounts, self.limits.left
+        amounts, left = self.option.asked, self.limits.left
         return {key: amount - have for key, amount in amounts.items() if amount > (have := left(key))}
 
     def _more(self, gone: int, lacked: dict[FlavorResource, int]) -> int:
@@ -72,8 +72,9 @@ class SimulatedRemoval:
 
     def quota_fits(self) -> bool:
         """Whether the quota suffices as things are."""
-        quotas, queue, amounts = self.queues.quotas, self.entry.queue, self.option.amounts
-        return self.limits.fits(amounts) and (self.candidates.mode.borrowing or not quotas.borrows(queue, amounts))
+        quotas, queue, option = self.queues.quotas, self.entry.queue, self.option
+        borrows = not self.candidates.mode.borrowing and quotas.borrows(queue, option.amounts)
+        return not borrows and self.limits.fits(option.asked)
 
     def take_all(self, units: Iterable[str], taken: dict[str, RemovedUnit]) -> bool:
         """Take out whom the rules still allow; True where anybody was taken."""

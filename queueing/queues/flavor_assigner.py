@@ -33,12 +33,19 @@ class FlavorAssignment:
     """A flavor for every resource of every pod set.
 
     ``flavors``: by pod set, resource -> flavor. ``amounts``: what quota that takes. ``parts``: (flavor with a topology,
-    the pod sets that go there); pod sets without such a flavor are not placed.
+    the pod sets that go there); pod sets without such a flavor are not placed. ``beyond``: where a pod asks for more
+    than is counted (`PodSet.cut`), what its pods ask for.
     """
 
     flavors: Mapping[str, Mapping[str, str]]
     amounts: Quantities
     parts: tuple[tuple[str, tuple[PodSet, ...]], ...]
+    beyond: Quantities = field(default_factory=dict)
+
+    @property
+    def asked(self) -> Quantities:
+        """What is asked for of quota; it takes no more than ``amounts``."""
+        return {**self.amounts, **self.beyond} if self.beyond else self.amounts
 
     @property
     def rooms(self) -> tuple[str, ...]:
@@ -206,14 +213,19 @@ def _united(choices: Sequence[_Choice]) -> bool:
 def _option(choices: Sequence[_Choice], asks: Mapping[str, Amounts]) -> FlavorAssignment:
     amounts: Quantities = {}
     parts: dict[str, list[PodSet]] = {}
+    more: Quantities = {}
     for choice in choices:
         takes = usage(asks[choice.pod_set.name], choice.pod_set.count)
         for resource, flavor in choice.flavors:
             amounts[flavor, resource] = amounts.get((flavor, resource), 0) + takes[resource]
+            if (each := choice.pod_set.cut.get(resource, 0)) * choice.pod_set.count > takes[resource]:
+                above = each * choice.pod_set.count - takes[resource]
+                more[flavor, resource] = more.get((flavor, resource), 0) + above
         if choice.room:
             parts.setdefault(choice.room, []).append(choice.pod_set)
     flavors = {choice.pod_set.name: dict(choice.flavors) for choice in choices}
-    return FlavorAssignment(flavors, amounts, tuple((room, tuple(pod_sets)) for room, pod_sets in parts.items()))
+    beyond = {key: amounts[key] + above for key, above in more.items()}
+    return FlavorAssignment(flavors, amounts, tuple((room, tuple(sets)) for room, sets in parts.items()), beyond)
 
 
 def put(state: ClusterState, key: str, option: FlavorAssignment) -> tuple[Assignment, ...] | Refusal:

@@ -83,7 +83,8 @@ class Seen:
         why = "".join(f", {many} times as {words}" for words, many in self.words.most_common(4))
         return (
             f"GPUs in use on average {100 * sum(self.used) / max(1, len(self.used)) / GPUS:.0f}%, in {took:.0f} s; "
-            f"{len(self.hung)} pods were refused, for {hung[len(hung) // 2]:.1f} s (median), {hung[-1]:.1f} s (most){why}; "
+            f"{len(self.hung)} pods were refused, for {hung[len(hung) // 2]:.1f} s (median), {hung[-1]:.1f} s (most)"
+            f"{why}; "
             f"{several} Jobs were in several racks in turn, {len(self.apart)} at once"
         )
 

@@ -204,3 +204,12 @@ def test_who_holds_which_devices_of_claims(tmp_path):
     console = Console(file=io.StringIO(), width=300, color_system=None)
     console.print(render(found, wide=True))
     assert "team/job/a (1, r1h1: gpu.example.com/gpu-0)" in console.file.getvalue()
+
+
+def test_memory_is_told_as_no_more_than_is_free_and_no_less_than_is_used(tmp_path):
+    """Who reads 64Gi free, and asks for them, is to find them."""
+    host = node("r1h1", "r1")
+    host["status"]["allocatable"]["memory"] = "64Gi"
+    little = foreign("ds", "r1h1", 1, "DaemonSet")
+    little["spec"]["containers"][0]["resources"] = {"requests": {"memory": "100Mi"}}
+    assert "63Gi/64Gi" in run(tmp_path, host, little, args=("--resource", "memory"))
