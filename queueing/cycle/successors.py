@@ -28,7 +28,7 @@ from engine.cluster.state import ClusterState
 from engine.results import Refusal
 from queueing.cycle.shield import Shield
 from queueing.model import Quantities, Rank
-from queueing.queues.entry import Entry, Phase
+from queueing.queues.entry import Entry, Phase, base_of
 from queueing.queues.eviction_units import orphan
 from queueing.queues.flavor_assigner import FlavorAssignment, put
 from queueing.queues.held import Held
@@ -45,12 +45,16 @@ def place_once_gone(
 ) -> tuple[Assignment, ...] | None:
     """Where one goes once those are gone that leave by themselves; None where that does not help it."""
     queue = queues.quotas.queues[entry.queue]
-    if not queues.leaving or not queue.claims or entry.workload.key in queues.leaving.spent:
+    key, leaving = entry.workload.key, queues.leaving
+    if not leaving or not queue.claims or key in leaving.spent or not leaving.may_follow(key):
         return None  # two that give way to each other would be looked at for ever
     if len(queues.leaving.pods) > FEW:
         queues.count_search()
-    with queues.leaving.without_leaving(state):
-        return _placed(state, queues, entry, option)
+    with leaving.without_leaving(state):
+        found = _placed(state, queues, entry, option)
+    if found is not None:
+        leaving.follow(key)
+    return found
 
 
 def _placed(
@@ -70,6 +74,10 @@ def keep_room(state: ClusterState, queues: Queues, shield: Shield) -> Iterator[N
         queues.room_freed(late)
         queues.growing.update({key: (wish, ()) for key, (wish, _) in queues.growing.items()})
     queues.pending.move_events_to_active(dict.fromkeys(_coming(state, queues)))
+    for key in queues.leaving.waited:
+        queues.pending.move_events_to_active([("claim", key)])
+        if (base := base_of(key)) in queues.growing:
+            queues.growing[base] = queues.growing[base][0], ()
     _settle(state, queues, shield, list(queues.successors.values()))
     for one in queues.successors.values() if not queues.leaving else ():
         queues.pending.move_events_to_active([("claim", one.key)])
@@ -170,7 +178,8 @@ def _settle(state: ClusterState, queues: Queues, shield: Shield, successors: lis
     with queues.leaving.without_leaving(state):
         for one in successors:
             with shield(one.key):
-                if (found := _still(state, queues, one)) is not None:
+                found = _still(state, queues, one) if queues.leaving.may_follow(one.key) else None
+                if found is not None:
                     one.aim(found)
                     state.reserve(one.holder, found)
                     queues.quotas.charge_workload(one.holder, Held(one.entry.queue, one.option.amounts))

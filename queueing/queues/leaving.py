@@ -7,6 +7,8 @@ Rules
   no longer than ``QUIET`` seconds after the last of them: nobody knows when the next one does. So what is kept for
   somebody who would fit once they are gone stays idle no longer than this.
 - Who is not believed any more is so until it is gone: what stands still does not begin to leave again.
+- Nobody waits for those that leave for longer than that, whoever begins to leave meanwhile, and then not for as long
+  again. Else one has a rack kept, or keeps what it borrows, by pods that begin to end one after the other and never do.
 """
 
 from collections.abc import Iterator, Mapping
@@ -58,7 +60,10 @@ class Leaving:
     begun: list[str] = field(default_factory=list)  # those of both that were not among them before
     amounts: dict[str, Quantities] = field(default_factory=dict)
     spent: set[str] = field(default_factory=set)  # who was a successor of these, and was given up: not another time
-    next_time: float = inf  # when somebody is not believed any more
+    next_time: float = inf  # when somebody is not believed any more, or waits no more
+    waited: list[str] = field(default_factory=list)  # who waits for them no more from now on
+    _now: float = -inf
+    _followers: dict[str, float] = field(default_factory=dict)  # who waits for them, or did, and since when
     _pods: dict[str, _Departure] = field(default_factory=dict)
     _ending: dict[str, _Departure] = field(default_factory=dict)
     _evicted: dict[str, _Departure] = field(default_factory=dict)
@@ -82,9 +87,22 @@ class Leaving:
         """A workload holds nothing any more."""
         self._ending.pop(workload, None)
 
+    def may_follow(self, key: str) -> bool:
+        """Whether one may wait for those that leave."""
+        since = self._followers.get(key)
+        return since is None or not self.patience <= self._now - since < 2 * self.patience
+
+    def follow(self, key: str) -> None:
+        """One waits for them."""
+        if self._now - self._followers.setdefault(key, self._now) >= 2 * self.patience:
+            self._followers[key] = self._now
+
     def refresh(self, state: ClusterState, now: float) -> set[str] | None:
         """See who is believed now; returns the flavors of those there who are not any more, None where all are."""
         before = {*self.pods}, {*self.workloads}
+        late_from, self._now = self._now - self.patience, now
+        self._followers = {key: at for key, at in self._followers.items() if now - at < 2 * self.patience}
+        self.waited = [key for key, at in self._followers.items() if late_from < at <= now - self.patience]
         for key in [key for key in self._evicted if key not in self.evicting]:
             del self._evicted[key]
         for key in self.evicting:
@@ -98,7 +116,8 @@ class Leaving:
         self.workloads = [key for key, until in ends.items() if until > now and key in self.entries]
         self.begun = [key for key in self.pods if key not in before[0]]
         self.begun += [key for key in self.workloads if key not in before[1]]
-        self.next_time = min((until for until in (*stops.values(), *ends.values()) if until > now), default=inf)
+        waits = (at + self.patience for at in self._followers.values())
+        self.next_time = min((at for at in (*stops.values(), *ends.values(), *waits) if at > now), default=inf)
         if before != ({*self.pods}, {*self.workloads}):
             self.spent.clear()
         self._count()
