@@ -9,7 +9,7 @@ from crds.constants import HOSTNAME_LABEL
 
 
 def shared_host_names(nodes: Iterable[Labelled]) -> Iterator[Finding]:
-    """A pod is sent to a host by its host name: where several nodes have one, it may come to any of them.
+    """A pod is sent to a host by its host name: where several nodes have one, only the node of that name takes pods.
 
     The remedy empties a node first: a kubelet that starts again fails pods whose node selector is not its node's label
     any more.
@@ -21,10 +21,13 @@ def shared_host_names(nodes: Iterable[Labelled]) -> Iterator[Finding]:
     for host, names in sorted(by_host.items()):
         if len(names) < 2:
             continue
-        text = f"{listed(sorted(names))} have the same label {HOSTNAME_LABEL}={host}, so neither takes pods"
-        other = max(names)
+        closed = sorted(name for name in names if name != host)
+        whom = f"only {host} takes pods" if host in names else "none of them takes pods"
+        whom = "neither takes pods" if len(closed) == len(names) == 2 else whom
+        text = f"{listed(sorted(names))} have the same label {HOSTNAME_LABEL}={host}, so {whom}"
+        other = closed[-1]
         mend = (
             f"kubectl drain --ignore-daemonsets {other} && kubectl label node --overwrite {other} "
             f"{HOSTNAME_LABEL}={other} && kubectl uncordon {other}"
         )
-        yield warning("nodes", text if len(names) == 2 else text.replace("neither takes", "none of them takes"), mend)
+        yield warning("nodes", text, mend)

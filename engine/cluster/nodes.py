@@ -175,8 +175,13 @@ class Nodes:
         return changed
 
     def namesakes(self, node: Node) -> list[str]:
-        """The other nodes with its host name: a node selector for it would lead to any of them."""
-        return sorted(self._hosts.get(node.labels.get(HOSTNAME_LABEL, ""), set()) - {node.name})
+        """The other nodes with its host name: a node selector for it would lead to any of them.
+
+        None for the node that is called so. Pods are sent there by its name too (`metadata.name`), and else whoever has
+        a kubelet's credentials closes other nodes by the label of his own.
+        """
+        host = node.labels.get(HOSTNAME_LABEL, "")
+        return [] if host == node.name else sorted(self._hosts.get(host, set()) - {node.name})
 
     def _path_in(self, levels: CarriedLevels, node: Node) -> Path | None:
         """As `path_of`; None also where the flavor's hosts are told by a host name that is that of other nodes too."""

@@ -23,5 +23,11 @@ def test_three_are_none_of_them():
     assert found.message.endswith("so none of them takes pods")
 
 
+def test_the_node_that_is_called_so_takes_pods_and_the_other_is_mended():
+    (found,) = shared_host_names(nodes(victim="victim", zoe="victim"))
+    assert found.message == f"nodes victim, zoe have the same label {HOST}=victim, so only victim takes pods"
+    assert " label node --overwrite zoe " in found.mend
+
+
 def test_nothing_is_said_where_each_has_its_own():
     assert not [*shared_host_names(nodes(a="a", b="b"))]

@@ -30,6 +30,16 @@ def test_other_nodes_are_used():
     assert nodes_of(ask(state, make_pod_set(1, gpu=3))) == {"c": 1}
 
 
+def test_a_node_that_takes_the_host_name_of_another_closes_itself_and_not_the_other():
+    """A kubelet may set this label of its own node to anything (NodeRestriction, Kubernetes 1.37)."""
+    state = make_state([make_node("victim", gpu=3), make_node("liar", gpu=3)])
+    state.set_node(make_node("liar", gpu=3, labels={HOST: "victim"}))
+    assert nodes_of(ask(state, make_pod_set(1, gpu=3, level=HOST))) == {"victim": 1}
+    assert [one.node for one in unlabeled(state, "tas")] == ["liar"]
+    state.set_node(make_node("victim", gpu=3, labels={HOST: "other"}))
+    assert sorted(state.tree("tas").names) == ["liar", "victim"], "nobody else has either name now"
+
+
 @pytest.mark.parametrize("change", ["relabelled", "removed"])
 def test_a_node_takes_pods_once_its_host_name_is_its_own(change):
     state = make_state([same("a"), same("b")])
