@@ -72,8 +72,8 @@ class PodEvents:
             return
         if self._charges.marked(entry, pod):
             self._coming.saw(entry, pod)
-        if refused(pod):
-            self._mismatches.leave_out(entry, pod)  # told by whoever led when it happened
+            if refused(pod):
+                self._mismatches.leave_out(entry, pod)  # told by whoever led when it happened
 
     def on_pod(self, event: Event[objects.Pod]) -> None:
         """A pod came, changed or went."""

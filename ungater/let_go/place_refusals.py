@@ -12,11 +12,12 @@ from engine.cluster.levels import domain_labels
 from engine.model import Node
 from kube.objects import Pod
 from ungater.model.job_view import PodSetView
-from ungater.model.pod_slots import PodSetSlots
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.numa.node_backoff import SHORT, Refusals, listed
 
 MOST: Final = 2000  # refusals of a namespace that are kept
+
+Place = str | frozenset[tuple[str, str]]  # a node, or the labels of a domain; "" for none
 
 
 class PlaceRefusals:
@@ -41,18 +42,21 @@ class PlaceRefusals:
         """These pods were refused for too long: none like them goes to the same places for a while."""
         now, count, words = self._clock(), 0, ""
         done: dict[tuple[str, str], float] = {}  # by what is alike, and by node: each counts once
+        places: dict[tuple[str, Place], float] = {}  # the same for places: one with many pods is looked at once
         for pod in pods:
-            owned = entry.job.pod_set_of(pod)
+            owned, place = entry.job.pod_set_of(pod), _meant(entry, pod)
             who, why = _said(entry, pod)
-            nodes = self._meant(entry, pod)
-            if owned is None or not nodes or not why:
+            if owned is None or not place or not why:
                 continue
-            found = self._refusals.setdefault(entry.job.namespace, Refusals(MOST))
-            for node in nodes:
-                if (owned.alike, node) not in done:
-                    done[owned.alike, node] = found.note(owned.alike, node, f"{who}: {why}", now)
-            if (known := entry.unscheduled.get(pod.metadata.uid)) is not None:
-                left = max(done[owned.alike, node] for node in nodes)
+            if (owned.alike, place) not in places:
+                found, text = self._refusals.setdefault(entry.job.namespace, Refusals(MOST)), f"{who}: {why}"
+                nodes = self._nodes_of(place)
+                for node in nodes:
+                    if (owned.alike, node) not in done:
+                        done[owned.alike, node] = found.note(owned.alike, node, text, now)
+                places[owned.alike, place] = max([done[owned.alike, node] for node in nodes], default=0.0)
+            left = places[owned.alike, place]
+            if left and (known := entry.unscheduled.get(pod.metadata.uid)) is not None:
                 entry.unscheduled[pod.metadata.uid] = known.counted(now + left)
                 count, words = count + 1, words or why
         if count:
@@ -60,20 +64,10 @@ class PlaceRefusals:
             self._tell(entry, count, words)
             self._enqueue(entry.id, 0.0)
 
-    def _meant(self, entry: WorkloadEntry, pod: Pod) -> list[str]:
-        """The node of a pod; of one that has none that of its slot, or all nodes of a slot that is a wider domain."""
-        if pod.spec.node_name:
-            return [pod.spec.node_name]
-        slots = entry.slots_of(pod)
-        index = slots.of_selector(pod.spec.node_selector) if slots is not None else None
-        return self._of_slot(slots, index) if slots is not None and index is not None else []
-
-    def _of_slot(self, slots: PodSetSlots, index: int) -> list[str]:
-        slot = slots.slots[index]
-        if slot.node:
-            return [slot.node]
-        wanted = domain_labels(slots.levels, slot.values).items()
-        return [node.name for node in self._nodes() if wanted <= node.labels.items()]
+    def _nodes_of(self, place: Place) -> list[str]:
+        if isinstance(place, str):
+            return [place]
+        return [node.name for node in self._nodes() if place <= node.labels.items()]
 
     def changed(self, node: str, entries: Iterable[WorkloadEntry]) -> None:
         """Something changed on a node: it is worth another try a little earlier."""
@@ -112,6 +106,18 @@ class PlaceRefusals:
             if entry.job.namespace in again and _waits(entry):
                 self._enqueue(entry.id, 0.0)
         return bool(again)
+
+
+def _meant(entry: WorkloadEntry, pod: Pod) -> Place:
+    """The node of a pod; of one that has none that of its slot, or the labels of a slot that is a wider domain."""
+    if pod.spec.node_name:
+        return pod.spec.node_name
+    slots = entry.slots_of(pod)
+    index = slots.of_selector(pod.spec.node_selector) if slots is not None else None
+    if slots is None or index is None:
+        return ""
+    slot = slots.slots[index]
+    return slot.node or frozenset(domain_labels(slots.levels, slot.values).items())
 
 
 def _waits(entry: WorkloadEntry) -> bool:
