@@ -1,7 +1,7 @@
 """A webhook of somebody else that changes pods as they are made costs seconds, and not GPUs, and nobody's quota.
 
-It adds containers, sidecars, tolerations, selectors, affinities, amounts and RuntimeClasses with overhead to a third of
-the kinds of pods, and changes its mind amid gangs (`support.pod_changer`). Half of the Jobs are in a queue. All are
+It adds containers, sidecars, amounts, RuntimeClasses with overhead, and whatever else decides a pod's place, to a third
+of the kinds of pods, and changes its mind amid gangs (`support.pod_changer`). Half of the Jobs are in a queue. All are
 complete, no pod stays where it is refused, and what runs of the queue, as it was made, is within its quota at every
 moment.
 
