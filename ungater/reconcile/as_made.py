@@ -9,9 +9,9 @@ Rules
   is asked for, for where they may go, and for whether the slots that it has still do.
 - Where they differ from each other too, none is like the others, and nobody knows what is to come: those that are not
   what was decided stay gated. A webhook may have changed its mind amid a gang, and nobody tells which of them are like
-  those to come. So once they had time to become alike, they are deleted, and their owner makes them again: all gated
-  ones of their pod set, or, where others run, only those that differ. The next time takes twice as long. That is no
-  failure of a Job, and ends nothing that runs.
+  those to come. So once they had time to become alike, those of Jobs are deleted, and made again: all gated ones of
+  their pod set, or, where others run, only those that differ. The next time takes twice as long. That is no failure of
+  a Job, and ends nothing that runs. A LeaderWorkerSet would make the whole group again, with what runs of it.
 - Pods that were let go are not looked at: they run as they are. Nor are pods that JobSet changes for exclusive
   placement, which is foreseen (`kube.pods.exclusive`).
 - What counts as a difference is `kube.pods.placement_fields`. Comparing it is slow; pods of one template are equal in
@@ -128,7 +128,7 @@ def _kinds(pods: Iterator[Pod], *, own_volumes: bool) -> list[_Kind]:
 
 def made_again(entry: WorkloadEntry, mixed: frozenset[str], rules: ReconcileContext, now: float) -> list[Instruction]:
     """What becomes of pods that differ from others of their pod set (``mixed``: their uids)."""
-    if not mixed:
+    if not mixed or not entry.job.suspendable:
         return []
     known = entry.differing
     if known.uids != mixed:
@@ -166,8 +166,12 @@ def mixed_message(entry: WorkloadEntry, uids: Collection[str]) -> str:
     """Why pods wait that are not made like others of their pod set, or not like what was decided."""
     names = sorted(pod.metadata.name for uid, pod in entry.pods.items() if uid in uids)
     more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+    again = (
+        "Pods that stay different are deleted after a while, and their owner makes them again"
+        if entry.job.suspendable
+        else "Delete the pods that are to be made again"
+    )
     return (
         f"pod {names[0]}{more} was made otherwise than other pods of workload {entry.job.workload}, in what decides "
-        "where pods may run: look at what changes pods as they are made (webhooks, admission policies). Pods that stay "
-        "different are deleted after a while, and their owner makes them again"
+        f"where pods may run: look at what changes pods as they are made (webhooks, admission policies). {again}"
     )

@@ -18,7 +18,8 @@ from kube.objects import Namespace, ObjectMeta, Pod
 from kube.parents import ControllerRevision, LeaderWorkerSet
 from kube.queues import ClusterQueue, LocalQueue
 from ungater.jobs import leaderworkerset
-from ungater.model.actions import Dequeue, Free, WriteConditions
+from ungater.model.actions import Delete, Dequeue, Free, WriteConditions
+from ungater.reconcile.as_made import LONGEST_PATIENCE
 
 RACK = {KEYS.required[0]: "rack", KEYS.group: "all"}
 
@@ -193,6 +194,19 @@ def test_where_there_is_no_room_at_all_it_is_told_what_is_to_come(world):
     assert world.let_go(world.record) == []
     assert world.record.admission is None
     assert "NeverFits" in world.said(world.record)
+
+
+def test_workers_that_differ_are_not_deleted_as_the_leader_that_runs_would_go_with_them(world):
+    """leaderworkerset.x-k8s.io/v1 makes the whole group again once one of its pods is deleted."""
+    for name in ("l-0-1", "l-0-2"):
+        world.drop("pod", world.stores["pod"][f"ns/{name}"])
+    world.settle()
+    world.pod(1, "2", "a", at="40")
+    world.pod(2, "3", "a", at="40")
+    world.settle()
+    world.now += LONGEST_PATIENCE
+    assert "Delete the pods that are to be made again" in world.said(world.record)
+    assert not [one for one in world.look(world.record) if isinstance(one, Delete)]
 
 
 def test_a_revision_of_another_set_counts_for_nobody(world):
