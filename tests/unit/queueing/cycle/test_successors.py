@@ -330,7 +330,8 @@ def test_a_successor_that_is_withdrawn_keeps_nothing():
 def test_who_need_not_borrow_has_its_turn_before_one_that_would_though_it_had_more_of_them():
     """Else the borrower gets in first, and is evicted in the next cycle."""
     teams = Teams()
-    teams.queues.lines["b"].take_turn()
+    for _ in range(3):
+        teams.queues.lines["b"].take_turn()
     for pod in teams.delete("g"):
         teams.pod_gone(pod)  # all at once
     made = teams.decide(1.0)
