@@ -47,6 +47,7 @@ from queueing.queues.entry import Entry, Phase
 from queueing.queues.flavor_assigner import FlavorAssignment
 from queueing.queues.queues import Queues
 from queueing.queues.quota import Missing
+from queueing.queues.successor import without
 
 _HELD = PodSet(name="claim", count=0, requests={PODS: 1}, topology=TopologyRequest(policy=Policy.UNCONSTRAINED))
 
@@ -279,26 +280,27 @@ def reopen(state: ClusterState, queues: Queues, entry: Entry) -> None:
 
 
 def close(state: ClusterState, queues: Queues, claim: BackfillReservation) -> None:
-    """Keep what is free now in the claimed domains, and note which quota is lacking."""
+    """Keep what is free now in the claimed domains, and note which quota is lacking.
+
+    What is kept for successors of those that leave is so while others are looked at, and not between cycles. What a
+    claim lacks, and where it is, must not follow that: it would change with each look, and wake everybody each time.
+    """
     state.release(claim.holder)
-    missing = {(one.flavor, one.resource) for one in _missing(queues, claim)}
-    held = not claim.lacks
-    claim.lack(missing)
-    if missing:  # room is of no use to it yet
-        if held:
-            queues.room_freed(claim.option.rooms)
-        return
+    held, chosen = not claim.lacks, list[tuple[str, UpperBounds, Ints]]()
+    with without(state, queues.quotas, queues.successors.values()):
+        missing = {(one.flavor, one.resource) for one in _missing(queues, claim)}
+        claim.lack(missing)
+        for flavor, pod_sets in claim.option.parts if not missing else ():  # else room is of no use to it yet
+            if (outlook := UpperBounds.of(state, flavor, pod_sets[0])) is not None:
+                chosen.append((flavor, outlook, _leaves(state, queues, claim, outlook, len(pod_sets))))
+    if missing and held:
+        queues.room_freed(claim.option.rooms)
     rooms: list[Assignment] = []
-    for flavor, pod_sets in claim.option.parts:
-        outlook = UpperBounds.of(state, flavor, pod_sets[0])
-        if outlook is None:
-            continue
-        leaves = _leaves(state, queues, claim, outlook, len(pod_sets))
+    for flavor, outlook, leaves in chosen:
         free = np.maximum(state.cluster.table.free[0][outlook.tree.span][leaves], 0)
-        leaves = leaves[free > 0]
-        if len(leaves):
+        if (free > 0).any():
             counts = free[free > 0]
-            rooms.append(Assignment.packed(_named(flavor), outlook.tree, leaves, counts, int(counts.sum())))
+            rooms.append(Assignment.packed(_named(flavor), outlook.tree, leaves[free > 0], counts, int(counts.sum())))
     if rooms:
         state.reserve(claim.holder, rooms)
 

@@ -255,6 +255,7 @@ def _grow(state: ClusterState, queues: Queues, shield: Shield, keys: Iterator[st
             if (found := growth.nominate(state, queues, key)) is None:
                 made.resized.extend(elastic.grow_partly(state, queues, key))
             else:
+                queues.leaving.victims_go([victim.key for victim in found.plan.victims], shield.now)
                 text = messages.preempting(found.plan)
                 made.preempting.append(Preempting(key, found.grant, found.plan.victims, text, grows=True))
 
@@ -305,7 +306,9 @@ def _look_at(state: ClusterState, queues: Queues, shield: Shield, entry: Entry, 
             asks = asks_of(entry.workload)
             grant = AssumedAdmission(entry.queue, counts, option.flavors, option.amounts, plan.assignments, asks)
             parts = {victim.key: victim.domains for victim in plan.victims if victim.domains}
-            queues.grant(state, key, grant, nominated=[victim.key for victim in plan.victims], parts=parts)
+            victims = [victim.key for victim in plan.victims]
+            queues.grant(state, key, grant, nominated=victims, parts=parts)
+            queues.leaving.victims_go(victims, shield.now)
             made.preempting.append(Preempting(key, grant, plan.victims, messages.preempting(plan)))
         case Waits():
             if _wait(queues, shield.now, entry, outcome, made):

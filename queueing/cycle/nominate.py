@@ -31,6 +31,7 @@ from queueing.queues.entry import Entry
 from queueing.queues.flavor_assigner import FlavorAssignment, options, put, scaled
 from queueing.queues.pending_workloads import Event
 from queueing.queues.queues import Queues
+from queueing.queues.successor import without
 
 MEMO: Final = 4096
 COUNTED: Final[Event] = ("counted",)  # devices are counted further
@@ -181,14 +182,15 @@ class _QueueNominator:
             if self._may_preempt and self._suffices(option) and (now := promised.put()) is not None:
                 return Fits(option, now, counts)
             self.waits.events["claim", self.entry.workload.key] = None
-            return Waits(self.waits.refusals, self.waits.events, follows=Follows(option, placed))
+            again = self.entry.workload.key in self.queues.leaving.spent
+            return Waits(self.waits.refusals, self.waits.events, follows=None if again else Follows(option, placed))
         return None
 
     def fits(self, option: FlavorAssignment) -> tuple[Assignment, ...] | None:
         """Where the pods go if quota and room are there; else None, with the reason noted."""
         placed = self._fits(option)
         if placed is None and (first := successors.held_for_others(self.queues)):
-            with successors.without(self.state, self.queues, first):
+            with without(self.state, self.queues.quotas, first):
                 fits = self.queues.limits(self.entry).fits(option.asked)
                 fits = fits and not isinstance(put(self.state, self.entry.workload.key, option), Refusal)
             if fits:

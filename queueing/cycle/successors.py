@@ -10,6 +10,8 @@ Rules
   have now.
 - As somebody begins to leave whom nobody evicts for himself, whoever waits for such room or quota is looked at: else
   somebody who comes now would take what is free already.
+- One that was given up does not follow the same leavers again: two that give way to each other would be looked at for
+  ever. It waits for them, with nothing kept for it, and has nobody evicted either.
 - Who comes before it is not stopped: by share where that is fair, then who need not borrow, then by priority, then by
   time; what leaves is not counted for that. What is left is kept for the successor again, where it is still enough.
 - A successor is asked again in every cycle: it keeps its place as long as that would do, else another one, else none.
@@ -19,13 +21,14 @@ Rules
 - Between cycles nothing is held for it. Without a queue nobody is one, as nobody claims (`queueing.cycle.backfill`).
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
 from engine.cluster.assignment import Assignment
 from engine.cluster.state import ClusterState
 from engine.results import Refusal
+from queueing.cycle.backfill import behind, open_
 from queueing.cycle.shield import Shield
 from queueing.model import Quantities, Rank
 from queueing.queues.entry import Entry, Phase, base_of
@@ -34,7 +37,7 @@ from queueing.queues.flavor_assigner import FlavorAssignment, put
 from queueing.queues.held import Held
 from queueing.queues.pending_workloads import Event
 from queueing.queues.queues import Queues
-from queueing.queues.successor import Successor
+from queueing.queues.successor import Successor, release_all
 
 MOST: Final = 32  # successors
 FEW: Final = 64  # pods that leave, up to which a look with them gone counts as part of any other
@@ -46,11 +49,13 @@ def place_once_gone(
     """Where one goes once those are gone that leave by themselves; None where that does not help it."""
     queue = queues.quotas.queues[entry.queue]
     key, leaving = entry.workload.key, queues.leaving
-    if not leaving or not queue.claims or key in leaving.spent or not leaving.may_follow(key):
-        return None  # two that give way to each other would be looked at for ever
-    if len(queues.leaving.pods) > FEW:
+    if not leaving or not queue.claims or not leaving.may_follow(key):
+        return None
+    if len(leaving.pods) > FEW:
         queues.count_search()
     with leaving.without_leaving(state):
+        for one in held_for_others(queues):  # what those who leave cover now, it takes of the quota then
+            queues.quotas.charge_workload(one.holder, Held(one.entry.queue, one.option.amounts))
         found = _placed(state, queues, entry, option)
     if found is not None:
         leaving.follow(key)
@@ -138,33 +143,15 @@ def held_for_others(queues: Queues) -> list[Successor]:
     return [one for one in queues.successors.values() if _is_held(queues, one)]
 
 
-@contextmanager
-def without(state: ClusterState, queues: Queues, successors: Collection[Successor]) -> Iterator[None]:
-    """Look at the state and the quotas without what is kept for these."""
-    checkpoint, depth = state.begin(), queues.quotas.begin()
-    try:
-        _release(state, queues, successors)
-        yield
-    finally:
-        state.rollback(checkpoint)
-        queues.quotas.rollback(depth)
-
-
 def _is_held(queues: Queues, one: Successor) -> bool:
     return one.holder in queues.quotas.held
 
 
 def _lift(state: ClusterState, queues: Queues, successors: Collection[Successor]) -> None:
-    _release(state, queues, successors)
+    release_all(state, queues.quotas, successors)
     for one in successors:
         queues.leaving.promise(one.covered, -1)
         one.cover({})
-
-
-def _release(state: ClusterState, queues: Queues, successors: Collection[Successor]) -> None:
-    held = [one.holder for one in successors]
-    state.release_all(held)
-    queues.quotas.free_all(held)
 
 
 def _settle(state: ClusterState, queues: Queues, shield: Shield, successors: list[Successor]) -> None:
@@ -174,9 +161,8 @@ def _settle(state: ClusterState, queues: Queues, shield: Shield, successors: lis
     stand: list[Successor] = []
     for one in successors:
         one.line_up(queues.rank(one.entry, one.option.amounts))
-    successors.sort(key=lambda one: one.rank)
     with queues.leaving.without_leaving(state):
-        for one in successors:
+        for one in _in_order(successors):
             with shield(one.key):
                 found = _still(state, queues, one) if queues.leaving.may_follow(one.key) else None
                 if found is not None:
@@ -193,6 +179,18 @@ def _settle(state: ClusterState, queues: Queues, shield: Shield, successors: lis
         queues.quotas.charge_workload(one.holder, Held(one.entry.queue, beyond))
 
 
+def _in_order(successors: Iterable[Successor]) -> Iterator[Successor]:
+    """Of each queue in its order, though the first would borrow and the next one need not; between queues by rank."""
+    lines: dict[str, list[Successor]] = {}
+    for one in sorted(successors, key=lambda one: one.entry.order, reverse=True):
+        lines.setdefault(one.entry.queue, []).append(one)
+    while lines:
+        first = min(lines, key=lambda queue: lines[queue][-1].rank)
+        yield lines[first].pop()
+        if not lines[first]:
+            del lines[first]
+
+
 def _still(state: ClusterState, queues: Queues, one: Successor) -> tuple[Assignment, ...] | None:
     """Where a successor goes now; where it was to go, as long as there is room."""
     group = one.entry.group
@@ -206,15 +204,17 @@ def _still(state: ClusterState, queues: Queues, one: Successor) -> tuple[Assignm
     names = {name for part in one.assignments for piece in part.slices for name, _ in piece.nodes}
     checkpoint = state.begin()
     try:
+        open_(state, behind(queues, one.entry))  # as when it is looked at: these do not stop it
+        before = state.begin()
         state.reserve(one.holder, one.assignments)
         known = (state.nodes.get(name) for name in names)
-        if all(node is not None and node.ready and not node.unschedulable for node in known) and all(
+        stays = all(node is not None and node.ready and not node.unschedulable for node in known) and all(
             min(state.free(name).values(), default=0) >= 0 for name in names
-        ):
-            return one.assignments
+        )
+        state.rollback(before)
+        return one.assignments if stays else _placed(state, queues, one.entry, one.option)
     finally:
         state.rollback(checkpoint)
-    return _placed(state, queues, one.entry, one.option)
 
 
 def _cover(queues: Queues, one: Successor) -> Quantities:

@@ -11,7 +11,7 @@ Rules
   again. Else one has a rack kept, or keeps what it borrows, by pods that begin to end one after the other and never do.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -132,16 +132,32 @@ class Leaving:
         flavors = {flavor for pod in late for flavor in state.flavors_on(state.pods[pod].node)}
         return flavors | {part.flavor for key in stuck for part in state.assignments(key).values()}
 
+    def victims_go(self, victims: Iterable[str], now: float) -> None:
+        """These were told to go since: who is looked at after that in the same cycle may follow them too."""
+        for key in victims:
+            if self.patience <= 0 or key not in self.evicting or key not in self.entries or key in self.workloads:
+                continue
+            one = self._evicted.setdefault(key, _Departure())
+            one.stamp(now)
+            self.workloads.append(key)
+            self.next_time = min(self.next_time, self._until(one))
+            self.spent.clear()
+            self._add(key)
+
     def _until(self, one: _Departure) -> float:
         return inf if one.first is None else one.first + self.patience
 
     def _count(self) -> None:
         self.amounts = {}
         for unit in (*map(orphan, self.pods), *self.workloads):
-            if (held := self.quotas.held.get(unit)) is not None:
-                total = self.amounts.setdefault(held.queue, {})
-                for name, amount in held.amounts.items():
-                    total[name] = total.get(name, 0) + amount
+            self._add(unit)
+
+    def _add(self, unit: str) -> None:
+        """The quota that a unit holds comes back."""
+        if (held := self.quotas.held.get(unit)) is not None:
+            total = self.amounts.setdefault(held.queue, {})
+            for name, amount in held.amounts.items():
+                total[name] = total.get(name, 0) + amount
 
     def promise(self, covered: Mapping[str, Quantities], sign: int = 1) -> None:
         """So much of the quota that comes back is somebody's already; with ``sign`` -1 not any more."""

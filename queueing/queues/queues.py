@@ -228,7 +228,7 @@ class Queues:
 
     def next_time(self) -> float | None:
         """When time alone changes something next."""
-        late = [self.leaving.next_time] if self.leaving and (self.successors or self.growing) else []
+        late = [self.leaving.next_time] if self.leaving else []
         return min((*self.pending.times(), *self.spared.values(), *late), default=None)
 
     def forget(self, state: ClusterState, key: str) -> None:

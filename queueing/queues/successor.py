@@ -1,11 +1,15 @@
 """Who is to follow those that leave by themselves. The rules are those of `queueing.cycle.successors`."""
 
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from engine.cluster.assignment import Assignment
+from engine.cluster.state import ClusterState
 from queueing.model import Quantities, Rank
 from queueing.queues.entry import Entry
 from queueing.queues.flavor_assigner import FlavorAssignment
+from queueing.queues.quota import Quotas
 
 
 @dataclass(eq=False)
@@ -43,3 +47,22 @@ class Successor:
     def holder(self) -> str:
         """Under which key the engine and the quotas hold for it."""
         return f"{self.key}\0next"
+
+
+@contextmanager
+def without(state: ClusterState, quotas: Quotas, successors: Collection[Successor]) -> Iterator[None]:
+    """Look at the state and the quotas without what is kept for these."""
+    checkpoint, depth = state.begin(), quotas.begin()
+    try:
+        release_all(state, quotas, successors)
+        yield
+    finally:
+        state.rollback(checkpoint)
+        quotas.rollback(depth)
+
+
+def release_all(state: ClusterState, quotas: Quotas, successors: Collection[Successor]) -> None:
+    """Keep nothing for these."""
+    held = [one.holder for one in successors]
+    state.release_all(held)
+    quotas.free_all(held)

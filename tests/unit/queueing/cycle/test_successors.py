@@ -16,6 +16,7 @@ from engine.model import Pod
 from engine.reasons import Reason
 from queueing.cycle.cycle import cycle
 from queueing.cycle.elastic import reclaim
+from queueing.cycle.successors import remove_successor
 from queueing.model import Preemption, Reclaim, Rules, Within
 from queueing.queues.entry import Phase
 from queueing.queues.eviction_units import orphan
@@ -340,18 +341,6 @@ def test_who_need_not_borrow_has_its_turn_before_one_that_would_though_it_had_mo
     assert orphan("g-0") not in teams.queues.quotas.held
 
 
-def test_one_that_was_given_up_does_not_follow_the_same_leavers_again():
-    """Else two that give way to each other would be looked at for ever, in one moment."""
-    teams = Teams()
-    teams.delete("g")
-    teams.decide(1.0)
-    assert list(teams.queues.successors) == ["large"]
-    submit(teams.queues, make_workload("urgent", "b", HOSTS, priority=5, created=20.0), now=teams.now)
-    teams.decide()
-    assert list(teams.queues.successors) == ["urgent"]
-    assert not teams.decide().more
-
-
 def test_one_that_somebody_else_holds_up_in_its_queue_by_now_keeps_nothing():
     """Else what it would have is kept for it for ever, since it is not looked at while the one before it waits."""
     teams = Teams(strict=True)
@@ -362,3 +351,111 @@ def test_one_that_somebody_else_holds_up_in_its_queue_by_now_keeps_nothing():
     submit(teams.queues, make_workload("huge", "b", HOSTS + 1, created=5.0), now=teams.now)
     teams.decide(1.0)
     assert not teams.queues.successors
+
+
+class Leavers:
+    """Racks of hosts of 8 GPUs, of each of which a pod without a workload that is told to stop has all."""
+
+    def __init__(self, *queues, racks=1, hosts=4, leavers=None, theirs="a", **rules):
+        self.state, self.queues = make_state(racks, hosts), make_queues(*queues, rules=Rules(**rules))
+        for number in range(racks * hosts if leavers is None else leavers):
+            self.state.set_pod(Pod(key=f"ns/g-{number}", node=f"tas-{number}", requests={GPU: 8}))
+            self.queues.charge(f"ns/g-{number}", Held(theirs, {("tas", GPU): 8}))
+            self.queues.leaving.pod_stops(f"ns/g-{number}")
+
+    def comes(self, now, key, queue, count, **more):
+        """A workload is submitted; returns what follows from it."""
+        submit(self.queues, make_workload(key, queue, count, created=now, **more), now=now)
+        return self.decide(now)
+
+    def decide(self, now):
+        found = cycle(self.state, self.queues, now)
+        for _ in range(9):
+            if not found.more:
+                return found
+            more = cycle(self.state, self.queues, now)
+            for name in ("admitted", "preempting", "waiting"):
+                getattr(found, name).extend(getattr(more, name))
+            found.more = more.more
+        pytest.fail("somebody is looked at again and again")
+
+
+def lenders(*names, nominal=16):
+    return [make_queue(name, nominal, cohort="all", preemption=RECLAIMS) for name in names]
+
+
+def test_three_of_whom_each_comes_before_the_next_are_not_looked_at_for_ever():
+    """`w4` comes before `w2`, of its queue; that one before `w3`, which came later; and that one before `w4`, which
+    would borrow. So no order is right, and each look would have one of them give way to the next."""
+    leavers = Leavers(*lenders(*"abc"), racks=2, hosts=3, theirs="b")
+    leavers.comes(1.0, "w1", "a", 2)
+    leavers.comes(2.0, "w2", "a", 2, gpu=4)
+    leavers.comes(3.0, "w3", "c", 1)
+    assert set(leavers.queues.successors) == {"w1", "w2", "w3"}
+    leavers.comes(4.0, "w4", "a", 3, priority=5)
+    assert set(leavers.queues.successors) == {"w1", "w3", "w4"}
+
+
+def test_one_that_was_given_up_waits_for_the_same_leavers_and_has_nobody_evicted():
+    """It follows them no more, so that two that give way to each other are not looked at for ever."""
+    low = Preemption(within=Within.LOWER)
+    leavers = Leavers(make_queue("a", 64, preemption=low), hosts=4, leavers=2)
+    assert keys(leavers.comes(1.0, "low", "a", 1)) == ["low"]
+    assert keys(leavers.comes(1.0, "lower", "a", 1)) == ["lower"]
+    leavers.comes(2.0, "large", "a", 2, priority=5)
+    assert list(leavers.queues.successors) == ["large"]
+    remove_successor(leavers.queues, "large")
+    assert not leavers.decide(4.0).preempting
+    assert not leavers.queues.successors
+    made = leavers.decide(61.0)
+    assert [[victim.key for victim in one.victims] for one in made.preempting] == [["low", "lower"]], "they do not go"
+
+
+def test_of_one_queue_the_first_keeps_its_place_though_it_would_borrow_and_the_next_one_not():
+    leavers = Leavers(*lenders("a", "b"), theirs="b")
+    leavers.comes(1.0, "small", "a", 2)
+    assert list(leavers.queues.successors) == ["small"]
+    leavers.comes(2.0, "first", "a", 3, priority=5)
+    assert list(leavers.queues.successors) == ["first"]
+    leavers.decide(3.0)
+    assert list(leavers.queues.successors) == ["first"]
+
+
+def test_quota_that_a_successor_will_have_is_nobody_elses_once_they_are_gone():
+    """All of it is that of those who leave still, so that nothing is held for it yet."""
+    leavers = Leavers(make_queue("a", 16), racks=2, hosts=2, leavers=2)
+    leavers.comes(1.0, "first", "a", 2)
+    (told,) = leavers.comes(2.0, "second", "a", 2, priority=-1).waiting
+    assert (told.key, told.reason) == ("second", Reason.INSUFFICIENT_QUOTA)
+    assert "once those are gone that leave" not in told.message
+    assert list(leavers.queues.successors) == ["first"]
+
+
+def test_what_victims_of_the_same_cycle_leave_is_waited_for_too():
+    """One of them leaves twice of what its preemptor wants: the next preemptor has nobody evicted."""
+    low = Preemption(within=Within.LOWER)
+    state, queues = make_state(1, 1), make_queues(make_queue("q", 64, preemption=low))
+    submit(queues, make_workload("low", gpu=4), make_workload("other", gpu=4, priority=1, created=1.0))
+    assert keys(run(state, queues)) == ["other", "low"]
+    submit(queues, *(make_workload(f"high{number}", gpu=2, priority=9, created=2.0) for number in range(2)))
+    (made,) = cycle(state, queues, 3.0).preempting
+    assert (made.key, [victim.key for victim in made.victims]) == ("high0", ["low"])
+    queues.forget(state, "low")
+    assert keys(run(state, queues, 4.0)) == ["high0", "high1"]
+
+
+def test_what_is_kept_for_a_successor_does_not_change_what_a_claimant_lacks():
+    """Else its room is opened and closed with each look, and everybody is woken by that, for ever."""
+    queues = [*lenders("a", nominal=56), *lenders("b", nominal=24)]
+    leavers = Leavers(*queues, racks=2, hosts=3, leavers=2, theirs="b", patience=5.0, hold=5.0)
+    for number in range(4):
+        assert keys(leavers.comes(1.0, f"runs{number}", "a", 1)) == [f"runs{number}"]
+    leavers.comes(2.0, "claims", "a", 3)
+    leavers.decide(9.0)
+    assert list(leavers.queues.claims) == ["claims"]
+    leavers.comes(10.0, "follows", "a", 2, priority=1)
+    assert list(leavers.queues.successors) == ["follows"]
+    for now in range(11, 15):
+        leavers.comes(float(now), f"waits{now}", "ab"[now % 2], 3, priority=now)
+        assert (list(leavers.queues.successors), list(leavers.queues.claims)) == (["follows"], ["claims"])
+        assert not leavers.queues.claims["claims"].lacks
