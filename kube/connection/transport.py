@@ -146,9 +146,10 @@ class Transport:
         for one in self._open():
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
-        until = self._clock.monotonic() + CLOSE_SECONDS
-        while self._open() and self._clock.monotonic() < until:
-            await asyncio.sleep(0.001)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                while self._open():
+                    await asyncio.sleep(0.001)
 
     def _socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
         family, kind, protocol, _, _ = address
