@@ -90,11 +90,11 @@ async def test_a_webhook_that_changes_pods_costs_seconds_and_neither_gpus_nor_qu
         if variant == "changed":
             await stack.enter_async_context(serving(here.client, changer))
         await stack.enter_async_context(watching(here, seen))
-        took = await live_through(here, (partial(made, at) for at in range(COUNT)), seen)
+        await live_through(here, (partial(made, at) for at in range(COUNT)), seen)
         most = ", ".join(f"{100 * paid.most[name] / quota:.0f}% of its {name}" for name, quota in QUOTA.items())
         ways = ", ".join(f"{many} {way}" for way, many in changer.changed.most_common())
         print(
-            f"{variant}: {len(seen.complete)} of {COUNT} Jobs complete; {seen.told(took)}; the queue used at most "
+            f"{variant}: {len(seen.complete)} of {COUNT} Jobs complete; {seen.told()}; the queue used at most "
             f"{most}; {changer.changed.total()} pods were changed ({ways}), not all alike in {changer.unlike} Jobs",
             flush=True,
         )

@@ -66,12 +66,12 @@ async def test_an_unknown_filter_costs_seconds_and_not_gpus(variant):
         # One that is known says beforehand what it refuses.
         changing = None if known else asyncio.create_task(change(filters))
         try:
-            took = await live_through(here, (partial(made, at, filters, known=known) for at in range(COUNT)), seen)
+            await live_through(here, (partial(made, at, filters, known=known) for at in range(COUNT)), seen)
         finally:
             if changing is not None:
                 changing.cancel()
         print(
-            f"{variant}: {len(seen.complete)} of {COUNT} Jobs complete; {seen.told(took)}; "
+            f"{variant}: {len(seen.complete)} of {COUNT} Jobs complete; {seen.told()}; "
             f"{filters.refused} times the filter left a pod no node",
             flush=True,
         )

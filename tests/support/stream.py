@@ -30,7 +30,8 @@ Json = dict[str, Any]
 class Seen:
     """What was seen of pods and Jobs. ``looks``: what else looks at each event of a pod."""
 
-    complete: set[str] = field(default_factory=set)
+    began: float = field(default_factory=time.monotonic)
+    complete: dict[str, float] = field(default_factory=dict)  # Jobs, and after how many seconds
     racks: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # by Job, at any time
     now: defaultdict[str, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))  # by Job and pod
     apart: set[str] = field(default_factory=set)  # Jobs that were in several racks at once
@@ -65,7 +66,7 @@ class Seen:
         if job is not None and any(
             one.type == "Complete" and one.status == "True" for one in job.status.conditions or ()
         ):
-            self.complete.add(job.metadata.name)
+            self.complete.setdefault(job.metadata.name, time.monotonic() - self.began)
 
     async def sample(self, pods: Informer[Pod]) -> None:
         while True:
@@ -76,15 +77,18 @@ class Seen:
             self.used.append(sum(int(found.get(GPU, 0)) for found in limits))
             await asyncio.sleep(0.5)
 
-    def told(self, took: float) -> str:
+    def told(self) -> str:
         """What became of the Jobs, in words."""
+        after = sorted(self.complete.values()) or [0.0]
+        most_of_them = after[len(after) * 9 // 10 - 1]
         hung = sorted(self.hung) or [0.0]
+        median, most = f"{hung[len(hung) // 2]:.1f} s (median)", f"{hung[-1]:.1f} s (most)"
         several = sum(len(racks) != 1 for racks in self.racks.values())
         why = "".join(f", {many} times as {words}" for words, many in self.words.most_common(4))
         return (
-            f"GPUs in use on average {100 * sum(self.used) / max(1, len(self.used)) / GPUS:.0f}%, in {took:.0f} s; "
-            f"{len(self.hung)} pods were refused, for {hung[len(hung) // 2]:.1f} s (median), {hung[-1]:.1f} s (most)"
-            f"{why}; "
+            f"GPUs in use on average {100 * sum(self.used) / max(1, len(self.used)) / GPUS:.0f}%, in {after[-1]:.0f} s "
+            f"(nine tenths of the Jobs: {most_of_them:.0f} s); "
+            f"{len(self.hung)} pods were refused, for {median}, {most}{why}; "
             f"{several} Jobs were in several racks in turn, {len(self.apart)} at once"
         )
 
@@ -103,12 +107,9 @@ async def watching(here: House, seen: Seen) -> AsyncIterator[None]:
             task.cancel()
 
 
-async def live_through(here: House, made: Iterable[Callable[[], Json]], seen: Seen) -> float:
-    """Make the Jobs, as others are complete, until all are, or none is any more; returns the seconds that it took.
-
-    What is not complete at the end is explained.
-    """
-    began, names = time.monotonic(), []
+async def live_through(here: House, made: Iterable[Callable[[], Json]], seen: Seen) -> None:
+    """Make the Jobs, as others are complete, until all are, or none is any more. What is not complete is explained."""
+    seen.began, names = time.monotonic(), []
     for number, make in enumerate(made):
         until = time.monotonic() + QUIET
         while number - len(seen.complete) >= AT_ONCE and time.monotonic() < until:
@@ -121,11 +122,9 @@ async def live_through(here: House, made: Iterable[Callable[[], Json]], seen: Se
         await asyncio.sleep(0.5)
         if len(seen.complete) != before:
             before, since = len(seen.complete), time.monotonic()
-    took = time.monotonic() - began
     for name in names:
         if name not in seen.complete:
             print((await here.run("explain", name)).stdout, flush=True)
-    return took
 
 
 class Paid:
