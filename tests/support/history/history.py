@@ -10,17 +10,18 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest.mock import patch
 
 import structlog
 from support.history import loop as loops
+from support.history import needless
 from support.history.actors import Cluster, takes
 from support.history.admission import AdmissionPlugins
 from support.history.filters import HiddenFilter
+from support.history.gangs import Gangs
 from support.history.judge import Judge
-from support.history.needless import judged_plans
 from support.history.server import (
     HOSTILE,
     NAMESPACE,
@@ -125,6 +126,7 @@ class History:
         )
         self.plugins = AdmissionPlugins(self.server, seed, self.note)
         self.users = Users(self.server, self.cluster, self.rng, self.note)
+        self.gangs = Gangs(self.server, self.cluster, seed, self.note)
         self.term: Term | None = None
         self.terms = 0
         self._activity = asyncio.Event()
@@ -149,7 +151,7 @@ class History:
             self.users.saw(key, who),
         )
         try:
-            with fewer_tasks(), judged_plans(self.judge.wrong.append):
+            with fewer_tasks(), self._judged_plans():
                 asyncio.set_event_loop(self.loop)
                 self.loop.run_until_complete(self._live())
         except RuntimeError as error:
@@ -157,6 +159,11 @@ class History:
         finally:
             structlog.configure(**before)
             self._close()
+
+    def _judged_plans(self) -> AbstractContextManager[None]:
+        return needless.judged_plans(
+            self.judge.wrong.append, lambda: self.loop.now, lambda: needless.stopping(self.term.controller)
+        )
 
     def _close(self) -> None:
         self.loop.choose = None
@@ -180,6 +187,7 @@ class History:
         self.server.wake = self._wake
         self.users.begin()
         self.plugins.begin()
+        self.gangs.begin()
         self.term = Term(self, self.faults)
         background = asyncio.create_task(self._others())
         background.add_done_callback(self._ended)
@@ -194,6 +202,7 @@ class History:
         _calm(self.faults)
         self.users.rest()
         self.plugins.rest()
+        self.gangs.rest()
         if self.cluster.hidden.on:
             await self._until(HANGING + QUIET)
             self._hanging()
@@ -386,7 +395,8 @@ class History:
 
     def _unsettled(self) -> list[str]:
         fits = self.users.plain(self.settings)
-        return [*self.judge.unsettled(fits=fits), *self._for_nobody(), *self._unpaid()]
+        kept = needless.kept(self.term.controller.cache)
+        return [*self.judge.unsettled(fits=fits), *self._for_nobody(), *self._unpaid(), *kept]
 
     def _for_nobody(self) -> list[str]:
         """What is held for what does not exist: slots and quota of workloads beyond their pods, and of pods."""

@@ -1,38 +1,194 @@
-"""Nobody is evicted for room that was free: judged in the moment in which a plan is made, with what is known then.
+"""Nobody is evicted for room that was free, or that came free: judged in the moment in which a plan is made.
 
-What is free is added up node by node, without the engine's search. So it says that one would have fitted only where
-that is certain: within the nominal quota of its queue, its pod sets beside one another wherever they go. Of pod sets
-that share a domain, and of more pods for a workload that is admitted, it says nothing.
+What is free is added up node by node, without the engine's search. So it says that a workload would have fitted only
+where that is certain: within the nominal quota of its queue, its pod sets beside one another wherever they go. Of pod
+sets that share a domain or are kept off some nodes, and of more pods for a workload that is admitted, it says nothing.
+
+- A workload that would surely fit in what is free preempts nobody.
+- Neither does one that would surely fit once the pods are gone that were told to stop, with what holds no more pods.
+- Whoever is let into such room, though another one comes first and then fits no more, is not that one's victim a moment
+  later: it was free a second before.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from unittest.mock import patch
 
 from engine.cluster.state import ClusterState
 from engine.model import PODS, PodSet, Policy
+from engine.results import Refusal
 from queueing.cycle import cycle
-from queueing.cycle.nominate import Outcome, Preempts
-from queueing.queues.entry import Entry
-from queueing.queues.flavor_assigner import FlavorAssignment
+from queueing.cycle.nominate import Fits, Outcome, Preempts
+from queueing.model import Workload
+from queueing.queues.entry import Entry, Phase
+from queueing.queues.eviction_units import orphan
+from queueing.queues.flavor_assigner import FlavorAssignment, put
+from queueing.queues.held import Held
 from queueing.queues.queues import Queues
+from ungater.cache.cache import Cache
+from ungater.controller import Controller
+
+BELIEVED = 30.0  # seconds for which whatever stops is taken to do so: half of what the controller takes
+NEXT = "\0next"  # at the end of the key under which something is held for a successor
+A_MOMENT = 20.0  # seconds after which whoever got in may be evicted again
 
 
 @contextmanager
-def judged_plans(say: Callable[[str], None]) -> Iterator[None]:
-    """Each plan of a cycle is judged as it is made; ``say`` is told what is wrong."""
-    decide = cycle.nominate
+def judged_plans(
+    say: Callable[[str], None], now: Callable[[], float], stopping: Callable[[], Iterable[str]]
+) -> Iterator[None]:
+    """Each plan of a cycle is judged as it is made; ``say`` is told what is wrong.
+
+    ``stopping``: the pods that the controller has seen to be told to stop, on nodes that end them.
+    """
+    decide, judge = cycle.nominate, _Plans(say, now, stopping)
 
     def nominate(state: ClusterState, queues: Queues, entry: Entry) -> Outcome:
         outcome = decide(state, queues, entry)
-        if isinstance(outcome, Preempts) and would_fit(state, queues, entry, outcome.option):
-            victims = ", ".join(victim.key for victim in outcome.plan.victims)
-            say(f"{entry.workload.key} preempts {victims}, and would fit in what is free")
+        if isinstance(outcome, Preempts):
+            judge.see_plan(state, queues, entry, outcome)
+        elif isinstance(outcome, Fits):
+            judge.see_admission(state, queues, entry, outcome)
         return outcome
 
     with patch.object(cycle, "nominate", nominate):
         yield
+
+
+def stopping(controller: Controller) -> Iterator[str]:
+    """The pods that a controller has seen to be told to stop, on nodes that end them."""
+    nodes = controller.cache.state.nodes
+    for key, pod in controller.informers.pods.store.items():
+        node = nodes.get(pod.spec.node_name)
+        if pod.metadata.deletion_timestamp is not None and node is not None and node.ready:
+            yield key
+
+
+def kept(cache: Cache) -> Iterator[str]:
+    """What is kept for successors though nothing leaves any more; between cycles nothing is held for them at all."""
+    yield from (f"{key} follows those that leave, and nobody does" for key in cache.queues.successors)
+    held = {*cache.state.workloads, *cache.queues.quotas.held}
+    yield from (f"{key!r} is held between cycles" for key in sorted(held) if key.endswith(NEXT))
+
+
+@dataclass
+class _Plans:
+    """See the module. ``passed``: when one got in before another one, and what that one wanted; by both names."""
+
+    say: Callable[[str], None]
+    now: Callable[[], float]
+    stopping: Callable[[], Iterable[str]]
+    passed: dict[tuple[str, str], tuple[float, Workload]] = field(default_factory=dict)
+    _since: dict[str, float] = field(default_factory=dict)
+
+    def see_plan(self, state: ClusterState, queues: Queues, entry: Entry, outcome: Preempts) -> None:
+        """Somebody is to have others evicted."""
+        key, now, victims = entry.workload.key, self.now(), [victim.key for victim in outcome.plan.victims]
+        told = f"{key} preempts {', '.join(victims)}, and "
+        if would_fit(state, queues, entry, outcome.option):
+            self.say(told + "would fit in what is free")
+        elif not queues.claims:
+            with self._without_leavers(state, queues):
+                for one in queues.successors.values():
+                    if one.holder in queues.quotas.held:  # who comes before it gets all that it waits for
+                        queues.quotas.charge_workload(one.holder, Held(one.entry.queue, one.option.amounts))
+                if would_fit(state, queues, entry, outcome.option):
+                    self.say(told + f"would fit once those are gone that leave: {sorted(self._since)}")
+        for victim in victims:
+            at, wanted = self.passed.get((victim, key), (-A_MOMENT, None))
+            if now - at < A_MOMENT and wanted == entry.workload:
+                self.say(told + f"{victim} got {now - at:.1f} s ago what was coming free for it")
+
+    def see_admission(self, state: ClusterState, queues: Queues, entry: Entry, made: Fits) -> None:
+        """Somebody is let in: whoever came first for what it gets, and fits no more, is passed."""
+        key = entry.workload.key
+        for pair in [pair for pair in self.passed if pair[0] == key]:
+            del self.passed[pair]
+        first = None if queues.claims else self._first(state, queues)
+        if first is None or first is entry or not _comes_before(queues, first, entry, made.option):
+            return
+        option = _option(state, queues, first)
+        with self._without_leavers(state, queues), _without_successors(state, queues):
+            surely = would_fit(state, queues, first, option)
+            state.reserve(key, made.assignments)
+            queues.quotas.charge_workload(key, Held(entry.queue, made.option.amounts))
+            if surely and not _fits(state, queues, first):
+                self.passed[key, first.workload.key] = self.now(), first.workload
+
+    def _first(self, state: ClusterState, queues: Queues) -> Entry | None:
+        """The first in the order of those that fit once the others are gone that leave."""
+        waiting = [one for one in queues.entries.values() if one.phase is Phase.WAITING and _is_next(queues, one)]
+        waiting = [one for one in waiting if _option(state, queues, one) is not None and not one.workload.follows]
+        waiting.sort(key=lambda one: queues.rank(one, _option(state, queues, one).amounts))
+        with self._without_leavers(state, queues), _without_successors(state, queues):
+            return next((one for one in waiting if _fits(state, queues, one)), None)
+
+    @contextmanager
+    def _without_leavers(self, state: ClusterState, queues: Queues) -> Iterator[None]:
+        """As things are once all are gone that leave; nothing that is done meanwhile stays."""
+        now, stop = self.now(), {pod for pod in self.stopping() if pod in state.pods}
+        there = stop.union(queues.evicting)
+        self._since = {key: self._since.get(key, now) for key in there}
+        gone = sorted(key for key, since in self._since.items() if now - since < BELIEVED)
+        held = {*queues.leaving.workloads, *(key for key in gone if key not in stop)} & queues.entries.keys()
+        pods = {key for key in gone if key in stop}.union(*(queues.entries[key].pods for key in held))
+        checkpoint, depth = state.begin(), queues.quotas.begin()
+        try:
+            for pod in sorted(pods):
+                state.remove_pod(pod, deallocated=True)
+            state.release_all(sorted(held))
+            queues.quotas.free_all([*map(orphan, sorted(pods)), *sorted(held)])
+            yield
+        finally:
+            state.rollback(checkpoint)
+            queues.quotas.rollback(depth)
+
+
+@contextmanager
+def _without_successors(state: ClusterState, queues: Queues) -> Iterator[None]:
+    """Without what is kept for those who follow."""
+    held = [one.holder for one in queues.successors.values()]
+    checkpoint, depth = state.begin(), queues.quotas.begin()
+    try:
+        state.release_all(held)
+        queues.quotas.free_all(held)
+        yield
+    finally:
+        state.rollback(checkpoint)
+        queues.quotas.rollback(depth)
+
+
+def _is_next(queues: Queues, entry: Entry) -> bool:
+    """Whether a workload that waits may be let in, and nobody of its queue is to be looked at before it."""
+    group, queue = entry.group, queues.quotas.queues.get(entry.queue)
+    if group is None or queue is None or not queue.claims or group.head != entry.order:
+        return False
+    if queue.strict:
+        return next(iter(queues.waiting(entry.queue)), "") == entry.workload.key
+    following = group.line.next()
+    return following is None or following.head is None or entry.order <= following.head
+
+
+def _comes_before(queues: Queues, first: Entry, other: Entry, option: FlavorAssignment) -> bool:
+    """Whether one may have the other evicted, and so comes before it: by its priority, or as the other one borrows."""
+    if first.queue == other.queue:
+        return first.workload.priority > other.workload.priority
+    return queues.quotas.borrows(other.queue, option.amounts)
+
+
+def _option(state: ClusterState, queues: Queues, entry: Entry) -> FlavorAssignment | None:
+    assert entry.group is not None
+    return next(iter(queues.options_of(state, entry.group).found), None)
+
+
+def _fits(state: ClusterState, queues: Queues, entry: Entry) -> bool:
+    """Whether there is quota and room for one, as the engine has it."""
+    option = _option(state, queues, entry)
+    if option is None or not queues.limits(entry).fits(option.amounts):
+        return False
+    return not isinstance(put(state, entry.workload.key, option), Refusal)
 
 
 def would_fit(state: ClusterState, queues: Queues, entry: Entry, option: FlavorAssignment) -> bool:
@@ -44,7 +200,9 @@ def would_fit(state: ClusterState, queues: Queues, entry: Entry, option: FlavorA
         if quotas.used(queue, key) + amount > quotas.nominal(queue, key) or amount > left:
             return False
     return all(
-        not part.group and part.count + sum(_beside(part, other) for other in parts if other is not part) <= room
+        not part.group
+        and part.node_affinity is None
+        and part.count + sum(_beside(part, other) for other in parts if other is not part) <= room
         for flavor, parts in option.parts
         for part in parts
         for room in [_room(state, flavor, part)]

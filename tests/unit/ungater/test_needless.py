@@ -1,11 +1,13 @@
-"""The judge of histories knows a plan that has somebody go for room that is free."""
+"""The judge of histories knows a plan that has somebody go for room that is free, or was a moment ago."""
 
 import pytest
 from support.history.needless import judged_plans, would_fit
-from support.queue_factories import make_pod_set, make_queue, make_queues, make_state, make_workload, run, submit
+from support.queue_factories import GPU, make_pod_set, make_queue, make_queues, make_state, make_workload, run, submit
 
+from engine.model import Pod
 from queueing.cycle import cycle, nominate
-from queueing.model import Preemption, Within
+from queueing.model import Preemption, Reclaim, Within
+from queueing.queues.held import Held
 
 LOWER = Preemption(within=Within.LOWER)
 
@@ -52,7 +54,74 @@ def test_a_plan_for_room_that_is_free_is_found(errs, monkeypatch):
         monkeypatch.setattr(nominate._QueueNominator, "_suffices", lambda *_: False)
         monkeypatch.setattr(nominate, "plan", lambda *_: nominate.Plan((), (), ()))
         monkeypatch.setattr(nominate.PromisedRoom, "cheaper", lambda _, plan: plan)
-    with judged_plans(said.append):
+    with judged_plans(said.append, lambda: 1.0, tuple):
         made = cycle.cycle(state, queues, 1.0)
     assert len(made.preempting) == 1
     assert said == (["high preempts , and would fit in what is free"] if errs else [])
+
+
+LENDERS = Preemption(reclaim=Reclaim.ANY)
+
+
+@pytest.fixture
+def leaves(monkeypatch):
+    found, said = Leaves(monkeypatch), []
+    with judged_plans(said.append, lambda: found.now, lambda: ["ns/g"]):
+        yield found, said
+
+
+class Leaves:
+    """Two queues lend to each other. `large` of the one waits for what a pod leaves, `small` of the other borrows."""
+
+    def __init__(self, monkeypatch):
+        self.state = make_state(1, 2)
+        self.queues = make_queues(
+            *(make_queue(name, nominal, cohort="all", preemption=LENDERS) for name, nominal in (("a", 16), ("b", 0)))
+        )
+        self.state.set_pod(Pod(key="ns/g", node="tas-0", requests={GPU: 8}))
+        self.queues.charge("ns/g", Held("b", {("tas", GPU): 8}))
+        self.queues.leaving.pod_stops("ns/g")
+        self.now, self.monkeypatch = 1.0, monkeypatch
+        submit(self.queues, make_workload("large", "a", 2), make_workload("small", "b", created=1.0))
+
+    def forget_leavers(self):
+        """As if the controller did not know that the pod leaves."""
+        self.monkeypatch.setattr(type(self.queues.leaving), "refresh", lambda *_: None)
+
+    def runs(self):
+        """All cycles of a moment, a second later."""
+        self.now += 1.0
+        made = run(self.state, self.queues, self.now)
+        return [one.key for one in made.admitted], [one.key for one in made.preempting]
+
+
+def test_that_somebody_gets_what_comes_free_for_another_one_and_is_evicted_for_it_is_found(leaves):
+    leaves, said = leaves
+    leaves.forget_leavers()
+    assert leaves.runs() == (["small"], [])
+    leaves.queues.charge("ns/g", None)
+    leaves.state.remove_pod("ns/g")
+    leaves.queues.room_freed(["tas"])
+    assert leaves.runs() == ([], ["large"])
+    assert said == ["large preempts small, and small got 1.0 s ago what was coming free for it"]
+
+
+def test_that_somebody_is_evicted_beside_those_that_leave_is_found(leaves):
+    leaves, said = leaves
+    leaves.queues.forget(leaves.state, "large")
+    leaves.forget_leavers()
+    assert leaves.runs() == (["small"], [])
+    submit(leaves.queues, make_workload("first", "a"))
+    assert leaves.runs() == ([], ["first"])
+    assert said == ["first preempts small, and would fit once those are gone that leave: ['ns/g']"]
+
+
+def test_where_all_is_well_nothing_is_found(leaves):
+    leaves, said = leaves
+    assert leaves.runs() == ([], [])
+    leaves.queues.leaving.pod_gone("ns/g")
+    leaves.queues.charge("ns/g", None)
+    leaves.state.remove_pod("ns/g")
+    leaves.queues.room_freed(["tas"])
+    assert leaves.runs() == (["large"], [])
+    assert said == []
