@@ -32,7 +32,7 @@ import structlog
 from support import mutants
 from support.history import loop as loops
 from support.history.history import Term, fewer_tasks
-from support.history.server import Server, describe
+from support.history.server import SERVED, Server, describe
 from support.history.wire import Faults, Wire
 
 from crds.settings import Settings
@@ -52,11 +52,7 @@ SOONER = 300.0  # seconds, where the product takes an hour
 SMALL = 96  # bytes of a small object, on average
 SHORT = 0.01  # seconds that most steps take at most
 CLOCK = time.perf_counter
-MORE = (
-    *(resources.NODE_RESOURCE_TOPOLOGIES, resources.FLEX_TOPOS, resources.POD_DISRUPTION_BUDGETS),
-    *(resources.DEVICE_CLASSES, resources.DEVICE_TAINT_RULES, resources.RESOURCE_SLICES),
-    *(resources.CLAIM_TEMPLATES, resources.RESOURCE_CLAIMS, resources.POD_GROUPS, mutants.CLASSES),
-)
+MORE = tuple(kind for kind in mutants.KINDS if kind not in SERVED.values())
 HONEST = "honest"  # namespace, queue, flavor, pool and taint of those who do nothing wrong
 RACK, HOST = "honest/rack", mutants.HOST
 LEAVES = frozenset({str, int, float, bool, bytes, type(None)})
@@ -242,6 +238,7 @@ class Round:
             ungate_batch_seconds=0.5, expectation_timeout_seconds=10, device_class_mappings=[mapping]
         )
         self.term = None
+        self.watched = []  # what the controller watched, None for what is not served
         self._put = set()  # keys of mutants
 
     def note(self, *_):
@@ -319,7 +316,8 @@ class Round:
         self._placed("b")
         self._go()
         await self._forgotten()
-        term = self.term
+        term, informers = self.term, self.term.controller.informers
+        self.watched = [one.resource for one in (*informers.every, *informers.optional)]
         if term.died.is_set():
             self._fail(f"the controller ended: {[task for task in term.tasks if task.done()]}")
 

@@ -2,8 +2,9 @@
 
 The same seed and number make the same object. Kinds with a schema in the API server (its own, and Topogate's CRDs) have
 fields of the right types, with any value and size that is stored; `tests/integration/test_stored_values.py` says what
-that is. Kinds of others (JobSet, LeaderWorkerSet, NodeResourceTopology) may also come without their CRD's schema, and
-then with any type anywhere but in their metadata.
+that is. Kinds of others (JobSet, LeaderWorkerSet, NodeResourceTopology, Kubeflow's and Ray's) may also come without
+their CRD's schema, and then with any type anywhere but in their metadata. Kueue's own, which are watched beside Kueue
+alone, are left out.
 """
 
 import json
@@ -15,7 +16,7 @@ from support.mutations import moved, removed, renamed, replaced, wrapped
 
 from crds import constants
 from crds.names import workload_name
-from kube import resources
+from kube import replicas, resources
 from kube.resources import Resource
 from ungater.jobs import leaderworkerset
 
@@ -27,6 +28,7 @@ NODES = tuple(f"wild-{number}" for number in range(4))  # that are there whateve
 QUEUE = "wild"  # a LocalQueue of each namespace, a ClusterQueue and a flavor that are there
 BORN = "2026-11-21T00:00:00Z"
 CLASSES = Resource("kueue.x-k8s.io", "v1beta2", "workloadpriorityclasses", "WorkloadPriorityClass", namespaced=False)
+OPERATORS_KINDS = tuple(newest for newest, _ in replicas.REPLICATED if newest not in replicas.SERVICES)
 KINDS = {
     resources.JOBS: 18,
     resources.PODS: 30,
@@ -55,14 +57,23 @@ KINDS = {
     resources.CLAIM_TEMPLATES: 3,
     resources.RESOURCE_CLAIMS: 3,
     resources.POD_GROUPS: 3,
+    resources.STATEFUL_SETS: 3,
+    resources.REPLICA_SETS: 3,
+    resources.CONTROLLER_REVISIONS: 2,
+    resources.CSI_DRIVERS: 1,
+    resources.CSI_STORAGE_CAPACITIES: 2,
+    **dict.fromkeys(OPERATORS_KINDS, 1),
 }
 TENANTS = (
     *(resources.JOBS, resources.PODS, resources.JOB_SETS, resources.LEADER_WORKER_SETS, resources.WORKLOADS),
     *(resources.LOCAL_QUEUES, resources.POD_DISRUPTION_BUDGETS, resources.PERSISTENT_VOLUME_CLAIMS),
     *(resources.CLAIM_TEMPLATES, resources.POD_GROUPS),
+    *(resources.STATEFUL_SETS, resources.REPLICA_SETS, resources.CONTROLLER_REVISIONS, *OPERATORS_KINDS),
 )
 BLOCK_OF = 480  # numbers; in every other block are objects that tenants may make, and no others
-FOREIGN = frozenset({resources.JOB_SETS, resources.LEADER_WORKER_SETS, resources.NODE_RESOURCE_TOPOLOGIES})
+FOREIGN = frozenset(
+    {resources.JOB_SETS, resources.LEADER_WORKER_SETS, resources.NODE_RESOURCE_TOPOLOGIES, *OPERATORS_KINDS}
+)
 
 MOST = 2**31 - 1
 COUNTS = (0, 1, 1, 2, 2, 3, 4, 8, 16, 100, 1000, 100_000, 20_000_000, MOST)
@@ -332,6 +343,13 @@ class _Maker:
             resources.CLAIM_TEMPLATES: lambda: {"spec": {"spec": self.asked_devices()}},
             resources.RESOURCE_CLAIMS: self.resource_claim,
             resources.POD_GROUPS: lambda: {"spec": self.group_terms()},
+            resources.STATEFUL_SETS: self.stateful_set,
+            resources.REPLICA_SETS: self.replica_set,
+            resources.CONTROLLER_REVISIONS: self.revision,
+            resources.CSI_DRIVERS: self.csi_driver,
+            resources.CSI_STORAGE_CAPACITIES: self.storage_capacity,
+            **dict.fromkeys(OPERATORS_KINDS, self.training_job),
+            replicas.RAY_CLUSTERS: self.ray_cluster,
         }
         dice = self.dice
         body = makers[self.resource]()
@@ -722,6 +740,21 @@ class _Maker:
             drivers.append(driver)
         return {"name": dice.one(*NODES, self.near(resources.NODES)), "spec": {"drivers": drivers}}
 
+    def csi_driver(self):
+        dice = self.dice
+        spec = dice.one({}, {"storageCapacity": True}, {"storageCapacity": True}, {"storageCapacity": False})
+        return {"name": dice.one(*[name or "x" for name in DRIVERS], name_of(self.number)), "spec": spec}
+
+    def storage_capacity(self):
+        dice = self.dice
+        found = {"storageClassName": dice.one(self.near(resources.STORAGE_CLASSES), "nosuch")}
+        if dice.maybe(0.8):
+            found["nodeTopology"] = self.selector()
+        for name in ("capacity", "maximumVolumeSize"):
+            if dice.maybe(0.7):
+                found[name] = dice.quantity()
+        return found
+
     def expressions(self, keys=(RACK, BLOCK, HOST, POOL, "app", "nosuch")):
         dice = self.dice
         return [
@@ -804,7 +837,8 @@ class _Maker:
             spec["schedulingGates"] = gates
         found = {"spec": spec, "status": self.pod_status(spec)}
         if dice.maybe(0.5):
-            found["owners"] = [self.owner(resources.JOBS, resources.JOBS, resources.PODS, resources.JOB_SETS)]
+            others = resources.STATEFUL_SETS, resources.REPLICA_SETS, *OPERATORS_KINDS
+            found["owners"] = [self.owner(*[resources.JOBS] * 9, resources.PODS, *[resources.JOB_SETS] * 3, *others)]
         labels = {}
         if dice.maybe(0.15):
             led = self.near(resources.LEADER_WORKER_SETS)
@@ -813,6 +847,7 @@ class _Maker:
                 leaderworkerset.GROUP: dice.one("0", "1", "2", "9" * 63, "x", "0" * 63),
             }
             labels[constants.WORKER_INDEX] = dice.one("0", "1", "2", dice.label())
+            labels |= {leaderworkerset.REVISION: dice.one("h0", "h1", dice.label())} if dice.maybe(0.5) else {}
             found["owners"] = [
                 {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": led, "uid": led, "controller": True}
             ]
@@ -945,6 +980,76 @@ class _Maker:
         if dice.maybe(0.2):
             spec["startupPolicy"] = dice.one("LeaderReady", "LeaderCreated", "")
         return {"spec": spec}
+
+    def revision(self):
+        """Of a LeaderWorkerSet, mostly: what is in it may be any object."""
+        dice = self.dice
+        number = self.near_number(resources.LEADER_WORKER_SETS)
+        led = name_of(number) if number is not None else "nosuch"
+        data = self.retyped(self.leaders()) if dice.maybe(0.5) else self.leaders()
+        labels = {leaderworkerset.NAME: dice.one(led, led, dice.label())}
+        labels |= {leaderworkerset.REVISION: dice.one("h0", "h1", dice.label())}
+        owner = {
+            "apiVersion": resources.LEADER_WORKER_SETS.api_version,
+            "kind": resources.LEADER_WORKER_SETS.kind,
+            "name": led,
+            "uid": uid_of(number) if number is not None else "nosuch",
+            "controller": True,
+        }
+        owners = [owner] if dice.maybe(0.8) else ()
+        return {"data": data, "revision": dice.one(1, 2, 2**63 - 1), "labels": labels, "owners": owners}
+
+    def stateful_set(self):
+        dice = self.dice
+        spec = {"template": self.template(), "replicas": dice.count()}
+        spec |= dice.one({}, {"podManagementPolicy": "Parallel"}, {"podManagementPolicy": "OrderedReady"})
+        if dice.maybe(0.3):
+            spec["ordinals"] = {"start": dice.one(0, 1, dice.count())}
+        return {"spec": spec, "status": {"replicas": dice.count(), "readyReplicas": dice.count()}}
+
+    def replica_set(self):
+        """Of a Deployment, mostly, whose annotations anybody may have written."""
+        dice = self.dice
+        annotations = {
+            replicas.DESIRED: dice.one(str(dice.count()), dice.text()),
+            replicas.REVISION: dice.one("1", "2", dice.text()),
+        }
+        owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d", "uid": dice.one("d0", "d1", "u" * 5000)}
+        owners = [{**owner, "controller": dice.maybe(0.9)}] if dice.maybe(0.8) else ()
+        spec = {"template": self.template(), "replicas": dice.count()}
+        return {"spec": spec, "annotations": annotations, "owners": owners}
+
+    def training_job(self):
+        dice = self.dice
+        names = (*("Master", "Worker", "Launcher", "PS", "Chief", "Evaluator", "worker"), dice.label() or "x")
+        some = {
+            dice.choice(names): {**({"replicas": dice.count()} if dice.maybe(0.8) else {}), "template": self.template()}
+            for _ in range(1 + dice.many(2, 40))
+        }
+        spec = {f"{dice.one('pytorch', 'mpi', 'tf', 'xgb', 'jax', 'paddle')}ReplicaSpecs": some}
+        if dice.maybe(0.3):
+            spec["launcherCreationPolicy"] = dice.one("AtStartup", "WaitForWorkersReady")
+        if dice.maybe(0.3):
+            spec["runPolicy"] = {"suspend": dice.maybe(0.5), "cleanPodPolicy": "None"}
+        return {"spec": spec, "status": {"conditions": self.conditions("Created", "Running", "Succeeded", "Failed")}}
+
+    def ray_cluster(self):
+        dice = self.dice
+        groups = [
+            {
+                "groupName": dice.one(f"g{each}", "headgroup", dice.label()),
+                "template": self.template(),
+                **{
+                    name: dice.count()
+                    for name in ("replicas", "minReplicas", "maxReplicas", "numOfHosts")
+                    if dice.maybe(0.5)
+                },
+                **({"suspend": True} if dice.maybe(0.1) else {}),
+            }
+            for each in range(dice.many(2, 40))
+        ]
+        spec = {"headGroupSpec": {"template": self.template()}, "workerGroupSpecs": groups}
+        return {"spec": spec, "status": {"conditions": self.conditions("HeadPodReady", "RayClusterSuspended")}}
 
     def retyped(self, body):
         """With anything anywhere."""

@@ -37,6 +37,14 @@ def test_objects_of_all_kinds_are_made_and_some_by_tenants_alone():
     assert {mutants.kind_of("a", number) for number in range(A_ROUND, 2 * A_ROUND)} <= set(mutants.TENANTS)
 
 
+def test_every_kind_that_is_watched_is_made():
+    """But for Kueue's own, which nobody serves here: they are watched beside Kueue."""
+    world = Round("", range(0), Found())
+    world.live()
+    assert world.watched.count(None) == len(world.term.controller.bridge.informers())
+    assert set(world.watched) - {None} == set(mutants.KINDS)
+
+
 @pytest.mark.timeout(7200)
 def test_no_object_costs_another_one_anything_and_nothing_is_kept_of_those_that_are_gone():
     found = Found()
