@@ -4,11 +4,11 @@ Rules
 - Half of a cycle's looks go by rank, the other half to whoever has waited longest for a look, one namespace after the
   other (`queueing.queues.rotation`): events that help wake all whom they may help, so those at the front may be worth a
   look again in each cycle. Where one half is enough for all, rank alone decides.
-- By rank queues with somebody who need not borrow come first: who may take back what others borrow is looked at before
-  anybody borrows it, or would evict him in the next cycle. It need not be the first of its queue, which is looked at in
-  its own order. Each queue has one turn a round; within a round: priority, then time. With fair sharing the least share
-  (with what its first wants) comes before all that. A queue that had nobody joins at the present round: it neither
-  catches up nor falls behind.
+- By rank queues whose first need not borrow come first: who may take back what others borrow is looked at before
+  anybody borrows it, or would evict him in the next cycle. Then come those with somebody behind their first who need
+  not: a queue is looked at in its own order, but before others borrow what is his. Each queue has one turn a round;
+  within a round: priority, then time. With fair sharing the least share (with what its first wants) comes before all
+  that. A queue that had nobody joins at the present round: it neither catches up nor falls behind.
 - Who wants more pods takes the place that it would have if it waited for them: in its own queue by priority, then time,
   and between queues as above. So it gets nothing that somebody before it could use in the same cycle: that one might
   evict it for that, with all that it has. So the other half of their looks is for those alone who lose nothing by it.
@@ -79,7 +79,7 @@ class Turns:
         self.queues = queues
         self.shield = shield
         self.ranks = ranks
-        self.heap: list[tuple[float, bool, int, Order, str]] = []
+        self.heap: list[tuple[float, bool, bool, int, Order, str]] = []
         for line in queues.lines.values():
             self.enter_queue(line)
         heapq.heapify(self.heap)
@@ -90,8 +90,9 @@ class Turns:
             if not line.active:
                 line.join(self.queues.pending.turn)
             with self.shield(head_of(group)):
+                _, first_borrows, _ = self.ranks.of_group(group)
                 share, borrows, order = self.ranks.of_first(group)
-                heapq.heappush(self.heap, (share, borrows, line.turn, order, line.queue))
+                heapq.heappush(self.heap, (share, borrows, first_borrows, line.turn, order, line.queue))
                 return
         if line.active:
             line.rest()

@@ -227,16 +227,16 @@ class PodGroups:
         self._look_at_groups(event.key)
 
     def on_revision(self, event: Event[ControllerRevision]) -> None:
-        """A revision of a LeaderWorkerSet came or went; it never changes."""
-        one = event.new or event.old
-        if one is None or (named := revision_key(one.metadata)) is None:
-            return
-        if event.new is not None:
+        """A revision of a LeaderWorkerSet came or went. Its data never change; its labels, which say whose, may."""
+        before, named = (revision_key(one.metadata) if one is not None else None for one in (event.old, event.new))
+        if event.old is not None and before is not None and before != named:
+            known = self._revisions.get(before)
+            if known is not None and known.metadata.uid == event.old.metadata.uid:  # not of another one labelled so
+                del self._revisions[before]
+        if event.new is not None and named is not None:
             self._revisions[named] = event.new
-        else:
-            self._revisions.pop(named, None)
-        if self._core.live:
-            self._look_at_groups(named[0])
+        for whole in {one[0]: None for one in (before, named) if one is not None} if self._core.live else ():
+            self._look_at_groups(whole)
 
     def _look_at_groups(self, whole: str) -> None:
         """Have the groups of a LeaderWorkerSet looked at."""

@@ -153,6 +153,18 @@ def test_who_does_not_borrow_goes_first_however_many_of_its_queue_come_before_it
     assert not run(state, queues, 2.0).preempting
 
 
+def test_who_does_not_borrow_goes_before_a_borrower_of_a_queue_with_somebody_who_need_not():
+    """Else that one has the turn of the one behind it, and is evicted in the next cycle."""
+    state, reclaims = make_state(1, 3), Preemption(reclaim=Reclaim.ANY)
+    queues = make_queues(
+        make_queue("a", 8, cohort="c", preemption=reclaims), make_queue("b", 16, cohort="c", preemption=reclaims)
+    )
+    submit(queues, make_workload("borrower", "a", 2, priority=5), make_workload("small", "a", created=1.0))
+    submit(queues, make_workload("owner", "b", 2, created=2.0))
+    assert keys(run(state, queues)) == ["owner", "small"]
+    assert not run(state, queues, 2.0).preempting
+
+
 def test_the_first_of_a_strict_queue_that_would_borrow_comes_after_who_borrowed_before_it():
     """Nobody behind it would be looked at anyway."""
     state = make_state(1, 1)

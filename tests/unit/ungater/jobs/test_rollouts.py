@@ -220,6 +220,16 @@ def test_a_revision_of_another_set_counts_for_nobody(world):
     assert [one.name for one in world.record.job.pod_sets] == ["leader", "workers"]
 
 
+def test_a_revision_that_is_labelled_otherwise_is_not_kept_under_the_label_before(world):
+    groups, one = world.memory.pod_groups, world.revisions["a"]
+    labels = {**one.metadata.labels, leaderworkerset.REVISION: "z"}
+    other = msgspec.structs.replace(one, metadata=msgspec.structs.replace(one.metadata, labels=labels))
+    groups.on_revision(Event(EventKind.MODIFIED, "a", one, other))
+    groups.on_revision(Event(EventKind.DELETED, "a", other, None))
+    assert ("ns/l", "a") not in groups._revisions
+    assert ("ns/l", "z") not in groups._revisions
+
+
 def test_pods_that_ask_for_more_than_their_template_are_placed_by_what_they_ask_for(world):
     """Somebody's webhook adds a container, or the revision is not known: else it would be placed and leave for ever."""
     world.end()
