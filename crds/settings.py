@@ -129,6 +129,8 @@ class Settings(BaseModel):
     """A lost node's pods must have a new place by then."""
     unschedulable_patience_seconds: float = Field(default=10.0, ge=0, le=86_400)
     """A pod that was let go and that kube-scheduler refuses for so long gets another place; 0: none ever does."""
+    nominate_gated_pods: bool = False
+    """kube-scheduler keeps the slots of pods behind the gate from plain pods of no higher priority; a call for each."""
     missing_pods_timeout_seconds: Seconds = 60.0
     """What is held for pods that were never made goes back so long after the admission, or after the last one came."""
     missing_pods_recovery_timeout_seconds: Seconds = 900.0

@@ -349,6 +349,10 @@ class Informers:
         """All Workloads that there are."""
         return self.workloads.store.values()
 
+    def stored_pods(self) -> Iterable[Pod]:
+        """All pods that there are."""
+        return self.pods.store.values()
+
     def there(self, namespace: str, owner: OwnerReference) -> bool:
         """Whether the Job or JobSet that a Workload names is there."""
         kind, key = (owner.kind, owner.api_version), f"{namespace}/{owner.name}"

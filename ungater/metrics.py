@@ -108,6 +108,12 @@ class Metrics:
             registry=registry,
         )
         self.patches = Counter("topogate_ungate_patches", "Patches that remove a gate.", ["outcome"], registry=registry)
+        self.nominations = Counter(
+            "topogate_pod_nominations",
+            "Writes of status.nominatedNodeName of gated pods, where nominateGatedPods is set.",
+            ["outcome"],
+            registry=registry,
+        )
         self.evictor = Counter("topogate_evictions", "Pods asked of the Eviction API.", ["outcome"], registry=registry)
         self.reconciles = Counter("topogate_reconciles", "Times a job was looked at.", ["outcome"], registry=registry)
         self.refusals = Counter(

@@ -192,6 +192,8 @@ def context(**more) -> ReconcileContext:
         "missing_pods": MissingPods(),
         "default_class": str,
         "require_queue": False,
+        "nominates": False,
+        "planned": lambda _entry: {},
         "doubted": lambda _namespace, _now: 0.0,
         "checks": lambda _entry: (),
         "losing": lambda _entry: None,

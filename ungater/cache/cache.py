@@ -95,6 +95,7 @@ class Cache:
         life: LifeRules | None = None,
         missing_pods: MissingPods | None = None,
         require_queue: bool = False,
+        nominates: bool = False,
         patience: float | None = PATIENCE,
         device_resources: Mapping[str, str] | None = None,
         scheduler: SchedulerRules = NEWEST,
@@ -153,7 +154,7 @@ class Cache:
         self.config = ConfigEvents(core, self.reservations.forget_namespace, self.views.review_all)
         self.doubts = Doubts(clock.monotonic)
         times = life or LifeRules(), missing_pods or MissingPods(), patience
-        self.rules = self._context(*times, require_queue=require_queue)
+        self.rules = self._context(*times, require_queue=require_queue, nominates=nominates)
 
     def _gives_back(self, entry: WorkloadEntry) -> None:
         """A job is about to hold nothing any more."""
@@ -192,7 +193,13 @@ class Cache:
         )
 
     def _context(
-        self, life: LifeRules, missing_pods: MissingPods, patience: float | None, *, require_queue: bool
+        self,
+        life: LifeRules,
+        missing_pods: MissingPods,
+        patience: float | None,
+        *,
+        require_queue: bool,
+        nominates: bool,
     ) -> ReconcileContext:
         """What holds for all jobs."""
         return ReconcileContext(
@@ -208,6 +215,8 @@ class Cache:
             missing_pods=missing_pods,
             default_class=self.classes.rules.default_name,
             require_queue=require_queue,
+            nominates=nominates,
+            planned=self.reservations.planned,
             doubted=self.doubts.about,
             checks=self.admissions.checks_of,
             losing=lambda entry: self.reservations.losing(entry.key),

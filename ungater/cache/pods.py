@@ -128,6 +128,10 @@ class PodEvents:
         uid = new.metadata.uid
         entry.pods[uid] = new
         gated = is_gated(new, self._keys.gate)
+        if not gated:
+            entry.nominated.pop(uid, None)
+        elif old is None or old.status.nominated_node_name != new.status.nominated_node_name:
+            self._nominated(entry, new)
         if entry.id in self._entries.groups and _ready(old) != _ready(new):
             self._enqueue(entry.id, READY_AFTER)  # no owner tells how many of them are ready
         if not gated and uid in entry.expectations:
@@ -142,6 +146,12 @@ class PodEvents:
         if old is not None and _same_to_slots(old, new, self._keys.gate):
             return
         self._enqueue(entry.id, self.delay(entry))
+
+    def _nominated(self, entry: WorkloadEntry, pod: objects.Pod) -> None:
+        """A gated pod says another nomination: where it is not the one that was sent, that is looked at."""
+        sent = entry.nominated.get(pod.metadata.uid)
+        if pod.status.nominated_node_name != (sent.node if sent is not None else ""):
+            self._enqueue(entry.id, self.delay(entry))
 
     def _stands(self, entry: WorkloadEntry, values: Sequence[str]) -> bool:
         """Whether there is a slot with these values still, on a node that can take its pod where it is one node."""
@@ -180,6 +190,7 @@ class PodEvents:
         entry.deleting.pop(uid, None)
         entry.noted.discard(uid)
         entry.mismatches.pop(uid, None)
+        entry.nominated.pop(uid, None)
         self._coming.gone(entry, uid)
         self._in_flight.stop_waiting(entry, uid)
         placement_exchange.forget(entry, pod)

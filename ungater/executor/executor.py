@@ -36,6 +36,7 @@ from ungater.model.actions import (
     Instruction,
     LeaveOut,
     LoseTurns,
+    NominateNode,
     NotStarted,
     Release,
     Remove,
@@ -58,7 +59,7 @@ from ungater.model.pod_slots import Slot
 from ungater.model.workload_entry import LastEvent, WorkloadEntry
 from ungater.model.workload_object import unhealthy_nodes
 from ungater.numa.predictions import Predictions
-from ungater.reconcile import granted, moves
+from ungater.reconcile import granted, moves, nominated_nodes
 from ungater.reconcile.resize import SHRINK_AFTER
 from ungater.scheduling.admission_conditions import admitted_as, pending
 from ungater.scheduling.replacement import reclaimed
@@ -118,6 +119,7 @@ class Executor:
             EvictSome: lifecycle.evict_some,
             EvictMoved: self._evict_moved,
             LeaveOut: self._leave_out,
+            NominateNode: self._nominate,
             NotStarted: self._not_started,
             GiveUpMove: self._give_up_move,
             ClearAdmission: lifecycle.give_back,
@@ -171,12 +173,29 @@ class Executor:
             return
         slot, pod = slots.slots[ungate.index], ungate.pod
         if pod.metadata.uid not in entry.expectations and not self._cache.in_flight.may_go(entry, pod, slot.node):
+            self._keep_room(entry, ungate)
             return
         claimed = self._cache.in_flight.foreseen(entry, pod, slot.node)
         self._cache.in_flight.sent(entry, pod, slot.node)
         placement = predictions.prediction_for(pod, slot) if predictions is not None else None
         more = self._cache.topologies.annotations(slot.node, placement, claimed)
         self._pods.ungate(entry, pod, slot, placement, more)
+
+    async def _nominate(self, entry: WorkloadEntry, nomination: NominateNode) -> bool:
+        self._pods.nominate(entry, nomination.pod, nomination.node)
+        return False
+
+    def _keep_room(self, entry: WorkloadEntry, held: Ungate) -> None:
+        """A pod waits for its turn at its node: others may take its room there meanwhile."""
+        if not self._cache.rules.nominates:
+            return
+        now = self._clock.monotonic()
+        for one in nominated_nodes.in_slot(entry, held.pod, held.index, self._cache.keys):
+            due, again = nominated_nodes.due_now(entry, one.pod, one.node, now)
+            for nomination in due:
+                self._pods.nominate(entry, nomination.pod, nomination.node)
+            for after in again:
+                self._requeue(entry.id, after)
 
     def _tell(self, entry: WorkloadEntry, tell: EmitEvent) -> None:
         if tell.once:

@@ -18,6 +18,7 @@ from ungater.guard import Guard
 from ungater.jobs.leaderworkerset import group_key, has_pods
 from ungater.jobs.pod_group import of_pods
 from ungater.metrics import Metrics
+from ungater.model.pod_slots import is_gated
 from ungater.model.workload_object import Workload, observed_of
 from ungater.workqueue import backoff
 from ungater.writers.evictor import Evictor
@@ -25,7 +26,7 @@ from ungater.writers.pods import age
 from ungater.writers.workloads import WorkloadWriter
 
 SWEEP = 2.0  # seconds between two looks
-UNOWNED = 20.0  # seconds between looks at Workloads that are nobody's
+UNOWNED = 20.0  # seconds between looks at Workloads and nominated pods that are nobody's
 
 log = structlog.get_logger()
 
@@ -34,6 +35,10 @@ class Watches(Protocol):
     """What is seen of the API server (`ungater.informers`)."""
 
     def stored_workloads(self) -> Iterable[Workload]:
+        """All that there are."""
+        ...
+
+    def stored_pods(self) -> Iterable[Pod]:
         """All that there are."""
         ...
 
@@ -49,7 +54,7 @@ class Watches(Protocol):
 class Sweeper:
     """Looks at all of it in one loop.
 
-    ``spawn``: starts a write; ``saw``: told of a Workload that is gone.
+    ``spawn``: starts a write; ``saw``: told of a Workload that is gone; ``unnominate``: removes a pod's nomination.
     """
 
     def __init__(
@@ -62,6 +67,7 @@ class Sweeper:
         requeue: Callable[[str], None],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         saw: Callable[[str], None],
+        unnominate: Callable[[Pod], None],
         metrics: Metrics,
         recorder: EventRecorder,
         guard: Guard,
@@ -73,12 +79,13 @@ class Sweeper:
         self._requeue = requeue
         self._spawn = spawn
         self._saw = saw
+        self._unnominate = unnominate
         self._metrics = metrics
         self._recorder = recorder
         self._guard = guard
         self._clock = clock
         self._unowned = UnownedWorkloads(cache.pod_groups.serves, watches.there, cache.pod_groups.without_pods)
-        self._unowned_at = 0.0
+        self._unowned_at = self._nominated_at = 0.0
         self._sweeps: dict[str, Callable[[], None]] = {
             "refusals": self._end_refusals,
             "arrivals": self._open_nodes,
@@ -90,6 +97,7 @@ class Sweeper:
             "unstored": cache.workloads.judge_unstored,
             "strays": self._tell_gated_orphans,
             "unowned": self._remove_unowned,
+            "nominated": self._remove_nominations,
             "evictions": evictor.sweep,
             "metrics": self._tell_metrics,
         }
@@ -168,6 +176,17 @@ class Sweeper:
         self._unowned_at = now + UNOWNED
         for workload in self._unowned.to_remove(self._watches.stored_workloads(), now):
             self._spawn(self._remove(workload))
+
+    def _remove_nominations(self) -> None:
+        """Whoever relabels a gated pod takes it from its workload: the room of its slot is not its own any more."""
+        now, cache = self._clock.monotonic(), self._cache
+        if not cache.rules.nominates or now < self._nominated_at:
+            return
+        self._nominated_at = now + UNOWNED
+        for pod in self._watches.stored_pods():
+            nominated = pod.status.nominated_node_name and is_gated(pod, cache.keys.gate)
+            if nominated and cache.entries.of_pod(pod) is None:
+                self._unnominate(pod)
 
     async def _remove(self, workload: Workload) -> None:
         try:

@@ -55,7 +55,8 @@ class ComingPods:
     def _waits_for_scheduler(self, entry: WorkloadEntry, pod: Pod) -> None:
         uid, now = pod.metadata.uid, self._clock()
         known = entry.unscheduled.get(uid)
-        seen = entry.unscheduled[uid] = (known or Unscheduled(now)).seen(pod, now)
+        first = known or Unscheduled(now, kept=pod.status.nominated_node_name)
+        seen = entry.unscheduled[uid] = first.seen(pod, now)
         if seen.refused_at is not None and self._patience and (known is None or known.refused_at is None):
             self._enqueue(entry.id, self._patience)
 

@@ -216,6 +216,13 @@ class Ungate(_Instruction, frozen=True):
     index: int
 
 
+class NominateNode(_Instruction, frozen=True):
+    """Have kube-scheduler keep the room of this pod, which waits behind the gate, on a node; "": on none any more."""
+
+    pod: Pod
+    node: str
+
+
 class LoseTurns(_Instruction, frozen=True):
     """Nobody waits any more for these pods (uids), which waited for their turn at a node and do not go there now."""
 
@@ -283,6 +290,7 @@ Instruction = (
     | RestoreAdmission
     | Shrink
     | Ungate
+    | NominateNode
     | LoseTurns
     | LeaveOut
     | NotStarted
@@ -336,6 +344,8 @@ class ReconcileContext:
     missing_pods: MissingPods
     default_class: Callable[[], str]  # the PriorityClass of pods that name none
     require_queue: bool  # what asks for a topology without a queue is not placed
+    nominates: bool  # kube-scheduler keeps the room of pods that have a slot and wait behind the gate
+    planned: Callable[[WorkloadEntry], Mapping[str, PodSetSlots]]  # by pod set: what it gets once its victims are gone
     # Seconds for which those of a namespace wait for their pods, as pods of others there did not come.
     doubted: Callable[[str, float], float]
     checks: Callable[[WorkloadEntry], Collection[str]]  # the admission checks that it needs

@@ -9,8 +9,9 @@ Rules
   patch whose answer was lost is sent again to the same place and cannot give a slot away twice.
 - A pod whose volumes do not reach all nodes goes to a slot that they reach, or to none; such pods choose first.
 - Rank order: the rank's position among the ranks that are still to finish is its slot; one out of range and a pod
-  without a rank take what is free, first slot first. A rank twice does so too, but where the owner keeps one pod a rank
-  (an Indexed Job) the second waits: its owner deletes one of them, and a free slot belongs to a rank that is to come.
+  without a rank take what is free: where kube-scheduler keeps room for it already, else first slot first. A rank twice
+  does so too, but where the owner keeps one pod a rank (an Indexed Job) the second waits: its owner deletes one of
+  them, and a free slot belongs to a rank that is to come.
 """
 
 import math
@@ -51,6 +52,7 @@ class PodSetSlots:
         self.ends = list(accumulate(slot.count for slot in self.slots))
         self.total = self.ends[-1] if self.ends else 0
         self._index = {slot.values: i for i, slot in enumerate(self.slots)}
+        self._on: dict[str, int] | None = None
 
     def at(self, position: int) -> int:
         """The slice that holds this position in rank order."""
@@ -59,6 +61,12 @@ class PodSetSlots:
     def index(self, values: Values) -> int | None:
         """The slice with these level values."""
         return self._index.get(values)
+
+    def on(self, node: str) -> int | None:
+        """The slice that is this node."""
+        if self._on is None:
+            self._on = {slot.node: i for i, slot in enumerate(self.slots) if slot.node}
+        return self._on.get(node)
 
     def of_selector(self, selector: Mapping[str, str] | None) -> int | None:
         """The slice that a node selector names, None where it names none of ours whole."""
@@ -252,7 +260,7 @@ def assign(  # noqa: PLR0917  (pods and slots, and what is known of ranks)
         else:
             rest.append(pod)
     following = 0
-    for pod in rest:
+    for pod in rest if not any(pod.status.nominated_node_name for pod in rest) else _kept(rest, free, slots, placed):
         while following < len(free) and free[following] == 0:
             following += 1
         if following == len(free):
@@ -260,6 +268,19 @@ def assign(  # noqa: PLR0917  (pods and slots, and what is known of ranks)
         free[following] -= 1
         placed.append((pod, following))
     return placed
+
+
+def _kept(rest: Iterable[Pod], free: list[int], slots: PodSetSlots, placed: list[tuple[Pod, int]]) -> list[Pod]:
+    """Those for which no room is kept on a node with a free slot; all others get that."""
+    others: list[Pod] = []
+    for pod in rest:
+        index = slots.on(pod.status.nominated_node_name)
+        if index is not None and free[index] > 0:
+            free[index] -= 1
+            placed.append((pod, index))
+        else:
+            others.append(pod)
+    return others
 
 
 def _homes(layers: Sequence[Layer], slots: PodSetSlots, free: Sequence[int], taken: Mapping[int, int]) -> Homes | None:

@@ -25,7 +25,8 @@ class Unscheduled(msgspec.Struct, frozen=True, gc=False):
     """One such pod. Times are seconds of the clock by which the controller saw it, whatever the pod says.
 
     ``since``: when it was seen to be let go. ``refused_at``: when kube-scheduler was seen to refuse it, with these
-    ``words``; None: it did not. ``nominated``: kube-scheduler has pods of lower priority go for it.
+    ``words``; None: it did not. ``nominated``: kube-scheduler has pods of lower priority go for it; ``kept``: the node
+    of the nomination that it had before, by which its room was kept while it was gated.
     ``counted_until``: when its node may be tried again, as it was counted; 0: it was not. ``ignored``: no scheduler has
     said anything of it for so long that people are told.
     """
@@ -36,14 +37,25 @@ class Unscheduled(msgspec.Struct, frozen=True, gc=False):
     nominated: bool = False
     counted_until: float = 0.0
     ignored: bool = False
+    kept: str = ""
 
     def seen(self, pod: Pod, now: float) -> "Unscheduled":
         """The pod was seen again."""
-        words, nominated = words_about(pod), bool(pod.status.nominated_node_name)
+        words, nominated = words_about(pod), self._others_go(pod)
         if words is None:
             return self if self.refused_at is None else msgspec.structs.replace(self, nominated=nominated)
         at = now if self.refused_at is None else self.refused_at
         return msgspec.structs.replace(self, refused_at=at, words=words, nominated=nominated, ignored=False)
+
+    def _others_go(self, pod: Pod) -> bool:
+        """Whether the nomination of a pod says that kube-scheduler has others go for it.
+
+        With each refusal for which it has nobody go, it removes the nomination; not that of a pod of a PodGroup, nor of
+        one that never has others go (1.36.3 and 1.37.1: `applyPodGroupPostFilterResult`, `PodEligibleToPreemptOthers`).
+        """
+        said = pod.status.nominated_node_name
+        keeps = bool(pod.spec.pod_group) or pod.spec.preemption_policy == "Never"
+        return bool(said) and not (keeps and said == self.kept)
 
     def ignore(self) -> "Unscheduled":
         """No scheduler looks at it."""

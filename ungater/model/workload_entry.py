@@ -18,6 +18,7 @@ from ungater.model.conditions import ADMITTED
 from ungater.model.held_pods import HeldPod
 from ungater.model.job_view import JobView, PodSetView
 from ungater.model.kueue_objects import PodSetUpdate
+from ungater.model.nominated_node import NominatedNode
 from ungater.model.pod_set_slices import Layer, layers_of
 from ungater.model.pod_slots import Expectation, PodSetSlots, finished, is_gated
 from ungater.model.pods_seen import PodsSeen
@@ -169,6 +170,7 @@ class WorkloadEntry:
     came: dict[str, PodsSeen] | None = None  # by pod set; None where they were not counted since the start
     late: dict[str, int] = field(default_factory=dict)  # pod sets whose pods did not come in time: as many as it gets
     barred: Mapping[str, int] = field(default_factory=dict)  # by pod set: pods behind the gate that name another queue
+    nominated: dict[str, NominatedNode] = field(default_factory=dict)  # by pod uid: what was sent for gated pods
     mismatches: dict[str, PlacementMismatch] = field(default_factory=dict)  # by pod uid
     unscheduled: dict[str, Unscheduled] = field(default_factory=dict)  # by uid: pods that were let go, without a node
     unstarted: dict[str, Unstarted] = field(default_factory=dict)  # by uid: those that have one, and do not run yet

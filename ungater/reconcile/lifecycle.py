@@ -42,7 +42,7 @@ from ungater.model.job_view import JobView
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
 from ungater.model.workload_spec import fingerprint
-from ungater.reconcile import let_go, missing_pods, moves, native_groups
+from ungater.reconcile import let_go, missing_pods, moves, native_groups, nominated_nodes
 from ungater.reconcile.partial_eviction import lost
 from ungater.reconcile.pods_ready import SOON
 from ungater.reconcile.ungating import running, waits
@@ -65,10 +65,12 @@ def decide(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: floa
     if entry.admission is None:
         off = [step for step in steps if isinstance(step, lifecycle.Leave)]
         done += [one for step in off for one in (Dequeue(), *waits(entry, step.reason, step.message, now))]
-        return [*done, *(_waiting(entry, observed, rules, now, wall) if seen.suspended and not off else ())]
+        kept = nominated_nodes.before_admission(entry, rules.planned(entry), rules, now) if not off else ()
+        return [*done, *(_waiting(entry, observed, rules, now, wall) if seen.suspended and not off else ()), *kept]
     leaving = seen.evicted is not None or any(isinstance(one, Evict) for one in done)
-    if leaving or seen.admitted_at is None or seen.suspended:
-        return done
+    stops = leaving or seen.suspended
+    if stops or seen.admitted_at is None:
+        return [*done, *(nominated_nodes.before_admission(entry, entry.slots_in, rules, now) if not stops else ())]
     losing, missing = rules.losing(entry), missing_pods.decide(entry, rules.missing_pods, now)
     if any(not isinstance(one, RequeueAfter) for one in missing):
         return [*done, *missing]

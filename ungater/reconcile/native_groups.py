@@ -15,7 +15,7 @@ Rules
   moved they wait for pods that end, and for no longer than these take.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import inf
 
 from engine.reasons import Reason
@@ -25,6 +25,7 @@ from ungater.model.actions import EmitEvent, Evict, HoldUp, Instruction, Reconci
 from ungater.model.conditions import WantedCondition
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
+from ungater.reconcile import nominated_nodes
 from ungater.reconcile.moves import makes_way
 
 PATIENCE = 300.0  # seconds, where the settings have no time for pods that lost their place
@@ -43,13 +44,7 @@ def together(
         return [HoldUp(since=None), *steps] if entry.held_up_since is not None else list(steps)
     if not ends and (over := _evicted(entry, have_place, waiting, rules, now)) is not None:
         return [over]
-    kept = [
-        one
-        for one in steps
-        if not isinstance(one, Ungate)
-        or one.pod.metadata.uid in entry.expectations
-        or _group(one.pod) not in {*waiting, *ends}
-    ]
+    kept = list(_kept(entry, steps, {*waiting, *ends}, rules))
     if ends:  # nobody is late before they are gone, so time begins then
         return [HoldUp(since=now, ending=True), *_tell_of_ending(ends), *kept, RequeueAfter(_patience(rules))]
     fresh = entry.held_up_since is None or entry.ending_until == inf
@@ -60,6 +55,17 @@ def together(
         *kept,
         RequeueAfter(left if left > 0 else _patience(rules)),
     ]
+
+
+def _kept(
+    entry: WorkloadEntry, steps: Iterable[Instruction], held_up: Collection[str], rules: ReconcileContext
+) -> Iterator[Instruction]:
+    """The steps without those that let go pods of groups that are held up; the room of these may be kept meanwhile."""
+    for one in steps:
+        if not isinstance(one, Ungate) or one.pod.metadata.uid in entry.expectations or _group(one.pod) not in held_up:
+            yield one
+        elif rules.nominates:
+            yield from nominated_nodes.in_slot(entry, one.pod, one.index, rules.keys)
 
 
 def ending(entry: WorkloadEntry, rules: ReconcileContext) -> bool:

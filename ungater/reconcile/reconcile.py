@@ -37,7 +37,7 @@ from ungater.model.actions import (
 from ungater.model.conditions import WantedCondition
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
-from ungater.reconcile import as_made, lifecycle
+from ungater.reconcile import as_made, lifecycle, nominated_nodes
 from ungater.reconcile.missing_pods import awaited
 from ungater.reconcile.pods_ready import SOON
 from ungater.reconcile.ungating import waits
@@ -53,6 +53,11 @@ def reconcile(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: f
 
     ``now``: seconds of a clock that never jumps; ``wall``: seconds since the epoch, as conditions have them.
     """
+    steps = _decided(entry, rules, now, wall)
+    return nominated_nodes.settled(entry, steps, rules, now) if rules.nominates else steps
+
+
+def _decided(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: float) -> list[Instruction]:
     owner = entry.job
     if owner.over or (entry.removing and entry.observed is not None):
         return _over(entry, rules, wall)

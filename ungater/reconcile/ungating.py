@@ -3,7 +3,7 @@
 Plain functions of what was seen, like `ungater.reconcile.reconcile`.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from crds.constants import Keys
@@ -28,7 +28,16 @@ from ungater.model.conditions import WantedCondition
 from ungater.model.job_view import JOB, PodSetView
 from ungater.model.pod_slots import PodSetSlots, Tally, assign, finished, is_gated, tally
 from ungater.model.workload_entry import WorkloadEntry
-from ungater.reconcile import as_made, granted, let_go, missing_pods, moves, pods_ready, volume_slots
+from ungater.reconcile import (
+    as_made,
+    granted,
+    let_go,
+    missing_pods,
+    moves,
+    nominated_nodes,
+    pods_ready,
+    volume_slots,
+)
 from ungater.reconcile.granted import Barred
 from ungater.reconcile.pods_ready import SOON
 from ungater.reconcile.resize import give_back, resize
@@ -120,6 +129,7 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
         *(moves.steps(entry, {look.name: look.counted for look in looks}) if moving else ()),
         *(Ungate(pod, index) for look in looks for pod, index in look.counted.resend if not look.crowded(index)),
         *(Ungate(pod, index) for look in looks for pod, index in look.going),
+        *(_in_slots(entry, looks, rules) if rules.nominates else ()),
         *gone,
         *(
             (give_back(entry, counted, now, rules) or [Enqueue(lost, asked=asked, urgent=any(map(_urgent, looks)))])
@@ -134,6 +144,14 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
             or _say(entry, looks, now)
         ),
     ]
+
+
+def _in_slots(
+    entry: WorkloadEntry, looks: Sequence["_PodSetUngating"], rules: ReconcileContext
+) -> Iterator[Instruction]:
+    for look in looks:
+        for pod, index in look.awaiting:
+            yield from nominated_nodes.in_slot(entry, pod, index, rules.keys)
 
 
 def _put_back(entry: WorkloadEntry, wanted: tuple[WantedCondition, ...]) -> list[Instruction]:
@@ -263,6 +281,7 @@ class _PodSetUngating:
     slots: PodSetSlots
     counted: Tally
     going: tuple[tuple[Pod, int], ...]
+    awaiting: tuple[tuple[Pod, int], ...]  # may go there, and wait until their claims are made
     lost: tuple[int, ...]
     refused: tuple[int, ...]
     stuck: tuple[int, ...]  # of those that are not lost: where kube-scheduler does not take pods
@@ -302,12 +321,13 @@ class _PodSetUngating:
         held_back = {*refused, *stuck, *lost}
         bars = _bars(entry, pod_set, [pod for pod, _ in placed], rules, kinds)
         barred = tuple(bars.values())
-        free = ((pod, at) for pod, at in placed if at not in held_back and pod.metadata.uid not in bars)
+        free = [(pod, at) for pod, at in placed if at not in held_back and pod.metadata.uid not in bars]
         going = tuple([(pod, at) for pod, at in free if not granted.awaits_claims(entry, pod)])
+        awaiting = tuple([(pod, at) for pod, at in free if granted.awaits_claims(entry, pod)])
         unplaced = len(counted.waiting) - len(placed)
         only_refused = tuple(sorted(refused.keys() - lost.keys()))
         only_stuck = tuple(sorted(stuck.keys() - lost.keys()))
-        of_all = going, tuple(sorted(lost)), only_refused, only_stuck, moves, unplaced, barred, volumes
+        of_all = going, awaiting, tuple(sorted(lost)), only_refused, only_stuck, moves, unplaced, barred, volumes
         return cls(pod_set.name, slots, counted, *of_all)
 
 

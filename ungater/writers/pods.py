@@ -24,7 +24,7 @@ from engine.kubelet.machine import NumaPlacement
 from engine.reasons import Reason
 from kube.client import Client
 from kube.connection.answers import decode
-from kube.errors import ApiError, Forbidden, Invalid, KubeError, NotFound
+from kube.errors import ApiError, Conflict, Forbidden, Invalid, KubeError, NotFound
 from kube.events import EventRecorder, reference
 from kube.objects import Pod, key
 from kube.patches import PatchType
@@ -34,6 +34,7 @@ from ungater.guard import Guard
 from ungater.jobs.pod_template import Added
 from ungater.metrics import Metrics
 from ungater.model.conditions import shorten
+from ungater.model.nominated_node import NominatedNode
 from ungater.model.pod_slots import Expectation, Slot
 from ungater.model.ungate_patch import UngatePatches
 from ungater.model.unscheduled import MOST_WORDS
@@ -112,6 +113,17 @@ class PodWriter:
         deadline = self._clock.monotonic() + self._timeout
         entry.expectations[pod.metadata.uid] = Expectation(slot.values, deadline, attempts, placement=placement)
         self._later(entry, pod, partial(self._ungate, entry, pod, slot, annotations))
+
+    def nominate(self, entry: WorkloadEntry, pod: Pod, node: str) -> None:
+        """Have kube-scheduler keep room for a gated pod on a node soon; "": on none any more."""
+        uid = pod.metadata.uid
+        entry.nominated[uid] = NominatedNode.after(entry.nominated.get(uid), node, self._clock.monotonic())
+        self._later(entry, pod, partial(self._nominate, entry, pod, node))
+
+    def forget_nomination(self, pod: Pod) -> None:
+        """The same of a gated pod that no workload has: no room is kept for it any more."""
+        send = partial(self._clear, pod)
+        self._queue.put_nowait(_Write(pod.metadata.namespace, send))
 
     def delete(self, entry: WorkloadEntry, pod: Pod, *, at_once: bool = False) -> None:
         """Delete a pod soon, ``at_once`` without waiting for it to stop; not again before the timeout."""
@@ -223,6 +235,36 @@ class PodWriter:
         if refused:
             message = f"the scheduling gate could not be removed, another attempt follows: {error}"
             self._recorder.event(reference(PODS, pod), "Warning", Reason.UNGATE_FAILED, "Ungate", message)
+
+    async def _nominate(self, entry: WorkloadEntry, pod: Pod, node: str) -> None:
+        uid = pod.metadata.uid
+        sent = entry.nominated.get(uid)
+        if sent is None or sent.node != node or (node and (uid in entry.expectations or entry.closing)):
+            return  # it goes, or something else was sent meanwhile
+        try:
+            await self._write_nomination(pod, node)
+        except (NotFound, Conflict):
+            return
+        except KubeError as error:
+            if uid not in entry.expectations:  # else it was let go first, and needs none
+                log.warning("a pod was not nominated", workload=entry.key, pod=pod.metadata.name, error=str(error))
+                self._requeue(entry.id, max(0.0, sent.again - self._clock.monotonic()))
+
+    async def _clear(self, pod: Pod) -> None:
+        with self._guard("pod", key(pod)):
+            try:
+                await self._write_nomination(pod, "")
+            except KubeError as error:
+                log.info("a nomination is still there", pod=key(pod), error=str(error))
+
+    async def _write_nomination(self, pod: Pod, node: str) -> None:
+        """One merge patch a pod; its uid makes the API server refuse it where another pod has taken the name (409)."""
+        meta = pod.metadata
+        body = {"metadata": {"uid": meta.uid}, "status": {"nominatedNodeName": node or None}}
+        await self._client.patch(
+            PODS, meta.name, meta.namespace, body=body, content_type=PatchType.MERGE, subresource="status"
+        )
+        self._metrics.nominations.labels("kept" if node else "removed").inc()
 
     async def last_warning(self, pod: Pod) -> str:
         """What the newest warning of a pod says, as kubelets and controllers tell by events alone; "" for none.

@@ -225,6 +225,13 @@ class Reservations:
         victims = [key for key, uid in nomination.victims.items() if self._is(key, uid)]
         hold_growth(self.state, self.queues, more, grant, victims, nomination.domains, stored=True)
 
+    def planned(self, entry: WorkloadEntry) -> dict[str, PodSetSlots]:
+        """By pod set, the slots that a workload gets once its victims are gone, as far as that is stored."""
+        observed = entry.observed
+        if entry.admission is not None or observed is None or observed.nomination is None:
+            return {}
+        return {name: self.slots_of(assignment) for name, assignment in self.state.assignments(entry.key).items()}
+
     def _is(self, key: str, uid: str) -> bool:
         entry = self.queues.entries.get(key) or self.queues.outside.get(key)
         return entry is not None and entry.workload.uid == uid

@@ -264,6 +264,8 @@ def test_what_runs_is_held_where_a_nominated_workload_was_to_have_its_place(worl
     world.put("cluster_queue", cluster_queue(quota, stopPolicy=stop, **spec))
     again = world.restarted()
     assert high.key in again.queues.nominated
+    (planned,) = again.reservations.planned(again.entries[high.id]).values()
+    assert {slot.node for slot in planned.slots} <= {slot.node for slot in slots.slots}, "room may be kept there"
     assert held(again, low) == {slot.node: slot.count for slot in slots.slots}
     done = cycle(again.state, again.queues, 0.0)
     assert not done.admitted

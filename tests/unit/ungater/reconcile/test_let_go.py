@@ -186,6 +186,27 @@ def test_a_pod_for_which_kube_scheduler_has_others_go_is_waited_for_longer():
     assert of(i.LeaveOut, run(record))
 
 
+@pytest.mark.parametrize(
+    ("node", "spec", "others_go"),
+    [
+        ("", {}, False),
+        ("n1", {}, True),
+        ("n1", {"preemptionPolicy": "Never"}, False),
+        ("n1", {"schedulingGroup": {"podGroupName": "ring"}}, False),
+        ("n2", {"schedulingGroup": {"podGroupName": "ring"}}, True),
+    ],
+)
+def test_a_nomination_by_which_room_was_kept_does_not_say_that_others_go(node, spec, others_go):
+    """A pod was nominated to n1 while it was gated, and is refused now.
+
+    kube-scheduler 1.36 and 1.37 remove a nomination with each refusal for which nobody goes; but not from a pod that
+    never has others go, and not from one of a PodGroup.
+    """
+    status = msgspec.structs.replace(refused_pod("a", make_owner()).status, nominated_node_name=node)
+    pod = msgspec.structs.replace(make_pod("a", at=("b", "r", "n1"), spec=spec), status=status)
+    assert Unscheduled(NOW, kept="n1").seen(pod, NOW).nominated == others_go
+
+
 @pytest.mark.parametrize(("refusals", "seconds"), [(1, 0), (3, 0), (4, 10), (5, 20), (6, 40), (60, 600)])
 def test_who_is_refused_everywhere_stays_away_for_longer_each_time(refusals, seconds):
     record = make_record()
