@@ -265,6 +265,16 @@ EDITS: Mapping[str, Sequence[Edit]] = {
         ),
         document("kind: Secret", f"not {CERT_MANAGER}"),
     ],
+    "manifests/base/rbac-ungater.yaml": [
+        swap(
+            "- apiGroups: [events.k8s.io]\n  resources: [events]\n"
+            "  verbs: [create, patch, list] # what kubelets say of a pod that does not start",
+            "- apiGroups: [events.k8s.io]\n  resources: [events]\n"
+            "  verbs: [create, patch, list] # what kubelets say of a pod that does not start\n"
+            '{{- if .Values.settings.nominateGatedPods }}\n- apiGroups: [""]\n  resources: [pods/status]\n'
+            "  verbs: [patch] # nominatedNodeName\n{{- end }}",
+        )
+    ],
     "manifests/base/policy-ungater.yaml": [
         swap(
             "expression: \"['BAIDU_COM_DEVICE_IDX']\"",

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from crds.constants import DEFAULT_DOMAIN, NAMESPACE
-from crds.settings import from_mapping
+from crds.settings import Settings, from_mapping
 
 Json = dict[str, Any]
 
@@ -24,7 +24,8 @@ CONFIG_KEY = "config.yaml"
 WEBHOOK_CONFIGURATION = "topogate-webhook"
 POLICY = "topogate-pods"
 DEVICE_POLICY = "topogate-ungater-pods"
-LEASE = "topogate-ungater"
+LEASE = UNGATER = "topogate-ungater"
+NOMINATES = {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]}  # where nominateGatedPods is set
 AGENT = "topogate-agent"
 METRICS = "topogate-metrics-authentication"
 PART_OF = {"app.kubernetes.io/part-of": "topogate"}
@@ -142,11 +143,11 @@ def _adapted(obj: Json, options: Options) -> Json:
             obj["data"][CONFIG_KEY] = options.config
         case "ValidatingAdmissionPolicy" if options.config and obj["metadata"]["name"] == DEVICE_POLICY:
             devices = next(one for one in obj["spec"]["variables"] if one["name"] == "devices")
-            devices["expression"] = str(_device_keys(options.config))
+            devices["expression"] = str(sorted({one.key for one in _settings(options.config).device_annotations}))
+        case "ClusterRole" if options.config and obj["metadata"]["name"] == UNGATER:
+            obj["rules"] += [NOMINATES] if _settings(options.config).nominate_gated_pods else []
     return obj
 
 
-def _device_keys(config: str) -> list[str]:
-    """The annotations that device plugins read, as the settings name them."""
-    settings = from_mapping(yaml.safe_load(config) or {}, source=CONFIG_KEY)
-    return sorted({one.key for one in settings.device_annotations})
+def _settings(config: str) -> Settings:
+    return from_mapping(yaml.safe_load(config) or {}, source=CONFIG_KEY)

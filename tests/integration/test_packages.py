@@ -73,6 +73,15 @@ def test_the_ungater_may_write_the_device_annotations_that_the_settings_name():
         assert essence(helm({"settings": settings}))[key] == essence(made)[key]
 
 
+def test_the_ungater_may_nominate_pods_where_the_settings_say_so():
+    key = ("ClusterRole", "", "topogate-ungater")
+    for settings in ({}, {"nominateGatedPods": True}):
+        made = packages.install(config=yaml.safe_dump({"logFormat": "json", **settings}))
+        assert essence(helm({"settings": settings}))[key] == essence(made)[key]
+        verbs = [rule["verbs"] for rule in essence(made)[key]["rules"] if "pods/status" in rule["resources"]]
+        assert verbs == ([["patch"]] if settings else [])
+
+
 def test_metrics_are_open_to_namespaces_with_the_label_alone():
     """kubebuilder's label; on whatever port they are."""
     for obj in [*helm({"agent": {"enabled": True}}), *packages.install(agent=True)]:

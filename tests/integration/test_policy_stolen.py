@@ -34,6 +34,7 @@ from crds import constants
 from kube.errors import Forbidden
 from kube.patches import PatchType
 from kube.resources import (
+    CLUSTER_ROLES,
     CONFIG_MAPS,
     EVENTS,
     FLEX_TOPOS,
@@ -166,6 +167,41 @@ async def apply_device_policy(client, options):
     for obj in render.objects(options):
         if obj["metadata"]["name"] == render.DEVICE_POLICY and obj["kind"] == "ValidatingAdmissionPolicy":
             await client.apply(VALIDATING_ADMISSION_POLICIES, renamed(obj), field_manager="test")
+
+
+async def test_the_ungater_nominates_pods_behind_the_gate_alone_where_the_settings_say_so(
+    pods, ungater, client, namespace
+):
+    def patch(name, **body):
+        return ungater.patch(PODS, name, namespace, body=body, subresource="status")
+
+    async def apply_role(options):
+        for obj in render.objects(options):
+            if (obj["kind"], obj["metadata"]["name"]) == ("ClusterRole", render.UNGATER):
+                await client.apply(CLUSTER_ROLES, renamed(obj), field_manager="test")
+
+    node = {"nominatedNodeName": "n1"}
+    await refused(patch("gated", status=node), "cannot patch")
+    try:
+        await apply_role(replace(OPTIONS, config=yaml.safe_dump({"nominateGatedPods": True})))
+        await allowed_soon(lambda: patch("gated", status=node))
+        assert (await client.get(PODS, "gated", namespace))["status"]["nominatedNodeName"] == "n1"
+        for name in ("placed", "plain"):
+            await refused(patch(name, status=node), "status.nominatedNodeName")
+        for body, said in (
+            ({"status": {"phase": "Failed"}}, "status.phase"),
+            ({"status": {"podIP": "10.0.0.1"}}, "status.podIP"),
+            ({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}, "status.conditions"),
+            ({"metadata": {"labels": {"a": "b"}}}, "metadata.labels"),
+            ({"metadata": {"annotations": {"a": "b"}}}, "metadata.annotations"),
+            ({"metadata": {"finalizers": ["example.com/x"]}}, "metadata.finalizers"),
+        ):
+            await refused(patch("gated", **body), said)
+        await patch("gated", status={"nominatedNodeName": None})
+        assert "nominatedNodeName" not in (await client.get(PODS, "gated", namespace))["status"]
+    finally:
+        await apply_role(OPTIONS)
+    await refused_soon(lambda: patch("gated", status={}))
 
 
 async def test_of_pods_that_a_job_counts_the_ungater_changes_that_alone(users, ungater, client, namespace):

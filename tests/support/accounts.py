@@ -245,7 +245,8 @@ async def as_ungater(client: Client, settings: Settings) -> Client | None:
     connection = client.connection
     if connection.tls is None or settings.domain != DEFAULT_DOMAIN or settings.leader_election:
         return None
-    config = yaml.safe_dump(settings.model_dump(mode="json", by_alias=True, include={"device_annotations"}))
+    read = {"device_annotations", "nominate_gated_pods"}  # by what is installed
+    config = yaml.safe_dump(settings.model_dump(mode="json", by_alias=True, include=read))
     if (await _home(client), config) not in _made:
         _made.add((await _make_ungater(client, config), config))
     trusted = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
