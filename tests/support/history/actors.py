@@ -6,6 +6,7 @@ theirs is lost when they are slow.
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from support.history.filters import HiddenFilter
@@ -42,12 +43,22 @@ RUNNING = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"
 
 
 class Cluster:
-    """The parts of a cluster that are not ours. ``finishing``: uids of jobs whose pods end by themselves."""
+    """The parts of a cluster that are not ours. ``finishing``: uids of jobs whose pods end by themselves.
 
-    def __init__(self, server: Server, rng: random.Random, hidden: HiddenFilter) -> None:
+    ``kept_from``: pods that count as if they ran on a node already, beside the one that kube-scheduler looks at.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        rng: random.Random,
+        hidden: HiddenFilter,
+        kept_from: Callable[[Json], list[tuple[str, Json]]],
+    ) -> None:
         self.server = server
         self.rng = rng
         self.hidden = hidden
+        self._kept_from = kept_from
         self.finishing: set[str] = set()
         self.everything_ends = False
         self._jobsets = JobSets(server, rng)
@@ -280,6 +291,9 @@ class Cluster:
 
     def _bind(self, pod: Json) -> bool:
         used = self.used()
+        for node, other in self._kept_from(pod):
+            for name, amount in takes(other).items():
+                used[node, name] += amount
         wanted = takes(pod)
         fitting = [
             node["metadata"]["name"]
@@ -295,7 +309,12 @@ class Cluster:
         if not fitting:
             return self.hidden.on and self._refuse(pod)
         name = self.rng.choice(fitting)
-        self.server.change(pod, lambda new: new["spec"].update(nodeName=name), "scheduler")
+
+        def bind(new: Json) -> None:
+            new["spec"].update(nodeName=name)
+            new["status"].pop("nominatedNodeName", None)
+
+        self.server.change(pod, bind, "scheduler")
         return True
 
     def _refuse(self, pod: Json) -> bool:
@@ -310,6 +329,7 @@ class Cluster:
         if any(one["type"] == said["type"] and one["reason"] == said["reason"] for one in conditions):
             return False
         status = {**pod["status"], "conditions": [said | {"lastTransitionTime": self.server.now()}]}
+        status.pop("nominatedNodeName", None)  # nobody goes for it
         self.server.store(pod, {**pod, "status": status}, "scheduler", "status")
         return True
 

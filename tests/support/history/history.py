@@ -22,6 +22,7 @@ from support.history.admission import AdmissionPlugins
 from support.history.filters import HiddenFilter
 from support.history.gangs import Gangs
 from support.history.judge import Judge
+from support.history.nominations import Nominations
 from support.history.server import (
     HOSTILE,
     NAMESPACE,
@@ -104,7 +105,8 @@ class History:
         self.lines: list[tuple[float, tuple[Any, ...]]] = []
         self.server = Server(self.loop)
         self.judge = Judge(self.server)
-        self.cluster = Cluster(self.server, self.rng, HiddenFilter(seed))
+        self.nominations = Nominations(self.server, seed)
+        self.cluster = Cluster(self.server, self.rng, HiddenFilter(seed), self.nominations.kept_from)
         self.faults = _faults(self.rng)
         self.settings = Settings(
             ungate_concurrency=4,
@@ -116,6 +118,7 @@ class History:
             requeuing_backoff_max_seconds=20,
             requeuing_backoff_limit_count=3,
             unschedulable_patience_seconds=PATIENCE,
+            nominate_gated_pods=self.nominations.on,
             missing_pods_timeout_seconds=20,
             missing_pods_recovery_timeout_seconds=50,
             reclaim_grace_seconds=20,
@@ -395,8 +398,8 @@ class History:
 
     def _unsettled(self) -> list[str]:
         fits = self.users.plain(self.settings)
-        kept = needless.kept(self.term.controller.cache)
-        return [*self.judge.unsettled(fits=fits), *self._for_nobody(), *self._unpaid(), *kept]
+        kept, astray = needless.kept(self.term.controller.cache), self.nominations.astray()
+        return [*self.judge.unsettled(fits=fits), *self._for_nobody(), *self._unpaid(), *kept, *astray]
 
     def _for_nobody(self) -> list[str]:
         """What is held for what does not exist: slots and quota of workloads beyond their pods, and of pods."""

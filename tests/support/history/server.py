@@ -558,6 +558,9 @@ def _pod_changes(old: Json, new: Json) -> None:
         selectors[1].get(name) != value for name, value in selectors[0].items()
     ):
         raise Refused(422, "Invalid", "the node selector can only be narrowed, and only while the pod is gated")
+    kept = new["status"].get("nominatedNodeName")
+    if old["spec"].get("nodeName") and kept and kept != old["status"].get("nominatedNodeName"):
+        raise Refused(422, "Invalid", "status.nominatedNodeName: may not be set on pods that are already bound")  # 1.35
     if old["spec"].get("nodeName") != new["spec"].get("nodeName") and (old["spec"].get("nodeName") or after):
         raise Refused(422, "Invalid", "a pod is bound once, and not while it is gated")
 

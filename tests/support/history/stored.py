@@ -25,10 +25,18 @@ Slices = list[Slots]
 
 def slices_of(workload: Json) -> Slices:
     """Its slots."""
-    admission = admission_of(workload) or {"podSetAssignments": []}
+    return _slices(admission_of(workload))
+
+
+def planned_of(workload: Json) -> Slices:
+    """Those that it gets once others are gone."""
+    return _slices((workload.get("status") or {}).get("nomination"))
+
+
+def _slices(admission: Json | None) -> Slices:
     return [
         Slots(part["name"], entry["nodeLabels"], entry["count"])
-        for part in admission["podSetAssignments"]
+        for part in (admission or {"podSetAssignments": []})["podSetAssignments"]
         for entry in (part.get("topologyAssignment") or {"slices": []})["slices"]
     ]
 
