@@ -20,7 +20,7 @@ from typing import Final
 
 from engine.cluster.state import ClusterState
 from queueing.model import Quantities
-from queueing.queues.entry import Entry
+from queueing.queues.entry import Entry, base_of
 from queueing.queues.eviction_units import orphan
 from queueing.queues.quota import Quotas
 
@@ -101,7 +101,8 @@ class Leaving:
         """See who is believed now; returns the flavors of those there who are not any more, None where all are."""
         before = {*self.pods}, {*self.workloads}
         late_from, self._now = self._now - self.patience, now
-        self._followers = {key: at for key, at in self._followers.items() if now - at < 2 * self.patience}
+        known = ((key, at) for key, at in self._followers.items() if base_of(key) in self.entries)
+        self._followers = {key: at for key, at in known if now - at < 2 * self.patience}
         self.waited = [key for key, at in self._followers.items() if late_from < at <= now - self.patience]
         for key in [key for key in self._evicted if key not in self.evicting]:
             del self._evicted[key]
