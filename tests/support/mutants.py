@@ -12,6 +12,7 @@ import random
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
+import msgspec
 from support.mutations import moved, removed, renamed, replaced, wrapped
 
 from crds import constants
@@ -71,6 +72,7 @@ TENANTS = (
     *(resources.STATEFUL_SETS, resources.REPLICA_SETS, resources.CONTROLLER_REVISIONS, *OPERATORS_KINDS),
 )
 BLOCK_OF = 480  # numbers; in every other block are objects that tenants may make, and no others
+STORED = 1_500_000  # bytes of an object that etcd takes
 FOREIGN = frozenset(
     {resources.JOB_SETS, resources.LEADER_WORKER_SETS, resources.NODE_RESOURCE_TOPOLOGIES, *OPERATORS_KINDS}
 )
@@ -302,8 +304,12 @@ def uid_of(number):
 
 def make(seed, number, version=0):
     """The object of that number; other versions are of the same kind and name, and mostly of the same uid."""
-    resource = kind_of(seed, number)
-    return _Maker(seed, number, version, resource).make()
+    resource, again = kind_of(seed, number), ""
+    while True:
+        made = _Maker(seed, number, f"{version}{again}", resource).make()
+        if len(msgspec.json.encode(made.body)) <= STORED:
+            return made
+        again += "+"
 
 
 class _Maker:
