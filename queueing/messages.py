@@ -125,6 +125,12 @@ def behind_successors(keys: Sequence[str]) -> Refusal:
     return Refusal(Reason.BEHIND_OTHERS, text)
 
 
+def beside_promised_zones() -> Refusal:
+    """Room and quota are there, but a kubelet could give its pods what others are promised inside their node."""
+    text = "there its pods could get the NUMA zones of others that wait there until their victims are gone"
+    return Refusal(Reason.BEHIND_OTHERS, text)
+
+
 def following(refusal: Refusal) -> Refusal:
     """Why one waits who has nobody evicted, as others leave by themselves."""
     text = "it fits once those are gone that leave already, and has nobody evicted meanwhile"

@@ -189,6 +189,9 @@ class _QueueNominator:
     def fits(self, option: FlavorAssignment) -> tuple[Assignment, ...] | None:
         """Where the pods go if quota and room are there; else None, with the reason noted."""
         placed = self._fits(option)
+        if placed is not None and not PromisedRoom(self.state, self.queues, self.entry, option).spared(placed):
+            self._wait_for_zones(option)
+            return None
         if placed is None and (first := successors.held_for_others(self.queues)):
             with without(self.state, self.queues.quotas, first):
                 fits = self.queues.limits(self.entry).fits(option.asked)
@@ -314,7 +317,18 @@ class _QueueNominator:
             if self.queues.fresh:
                 self.waits.events["placed",] = None  # in the next cycle they may be victims
             return None
-        return Preempts(option, promised.cheaper(made), counts)
+        best = promised.cheaper(made)
+        if not promised.spared(best.assignments, best.victims):
+            self._wait_for_zones(option)
+            return None
+        return Preempts(option, best, counts)
+
+    def _wait_for_zones(self, option: FlavorAssignment) -> None:
+        """It is looked at again once those have come in who are promised them, or need them no more."""
+        self.free.add(option.request)
+        self.waits.wait_for(("room", flavor) for flavor in option.rooms)
+        self.waits.wait_for([("placed",)])
+        self.waits.add(messages.beside_promised_zones())
 
     def _suffices(self, option: FlavorAssignment) -> bool:
         """Whether there is quota for an option now, and it may be taken before anybody is preempted."""

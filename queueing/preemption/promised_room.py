@@ -11,6 +11,8 @@ Rules
   claims or shared volumes. Nothing is left out for one that looks at other pods.
 - Once all victims are gone a kubelet may give either of them any zone. So it is tried in both orders, and where one of
   them does not work out both are counted, as they are on more than ``MOST`` nodes.
+- On nodes whose inside is known nobody gets room, with victims or without, next to which the kubelet would not take
+  those any more who are promised room there (`PromisedRoom.spared`): whoever comes next waits until these are in.
 - Only who would have somebody evicted is looked at so: others have time until the victims are gone.
 """
 
@@ -93,6 +95,19 @@ class PromisedRoom:
             yield bool(self._left[twice])
         finally:
             self.state.rollback(checkpoint)
+
+    def spared(self, assignments: Sequence[Assignment], victims: Collection[Victim] = ()) -> bool:
+        """Whether the kubelets of these nodes would still take those who are promised room there.
+
+        A slot that fits in no zone before its victims are gone is counted in amounts alone until then.
+        """
+        names = self.state.machines.keys() & _nodes(assignments)
+        promised = names and {name for key in self.queues.promised() for name in _nodes(self._parts(key))}
+        parted = any(victim.domains for victim in victims)
+        return parted or not (names and promised and names & promised) or self._lasts(assignments, victims)
+
+    def _parts(self, key: str) -> tuple[Assignment, ...]:
+        return tuple(self.state.assignments(key).values())
 
     def _lasts(self, assignments: Sequence[Assignment], victims: Collection[Victim] = ()) -> bool:
         """Whether this and what is promised fit together once all victims are gone, whoever comes first."""

@@ -102,12 +102,13 @@ def job(key, gpus, **more):
     return make_workload(key, pod_sets=(pod_set,), **more)
 
 
-def inside(priorities):
-    """A machine of two zones of 4 GPUs, full. Nobody waits for what victims of others leave: these plan in a row."""
+def inside(priorities, *, leaving=0.0):
+    """A machine of two zones of 4 GPUs, full. ``leaving``: seconds for which who leaves is believed to do so; where
+    that is none nobody waits for what victims of others leave, and all plan in a row."""
     quotas = FlavorQuotas(flavor="tas", resources={GPU: Quota(nominal=64), "cpu": Quota(nominal=64_000)})
     group = ResourceGroup(resources=(GPU, "cpu"), flavors=(quotas,))
     queue = ClusterQueue(name="q", groups=(group,), preemption=LOWER)
-    state, queues = make_state(1, 1), make_queues(queue, rules=Rules(leaving=0.0))
+    state, queues = make_state(1, 1), make_queues(queue, rules=Rules(leaving=leaving))
     state.set_machine(make_machine({"cpu": 8, GPU: 4}, {"cpu": 8, GPU: 4}, node="tas-0"))
     for i, (gpus, priority) in enumerate(zip(SIZES, priorities, strict=True)):
         assert runs(state, queues, f"w{i}", gpus, priority=priority, created=float(i)) == ("tas-0", i // 2)
@@ -153,12 +154,13 @@ def refused(state):
     return [key for key in state.workloads if len(state.placements(key, *at)) < state.unclaimed_on(key, *at)]
 
 
+@pytest.mark.parametrize("leaving", [0.0, 60.0])
 @pytest.mark.parametrize("first", range(0, 60, 20))
-def test_preemptors_in_a_row_all_come_in_whoever_of_the_victims_is_gone_first(first):
+def test_preemptors_in_a_row_all_come_in_whoever_of_the_victims_is_gone_first(first, leaving):
     planned = 0
     for seed in range(first, first + 20):
         dice = random.Random(seed)
-        state, queues = inside([dice.randint(0, 3) for _ in SIZES])
+        state, queues = inside([dice.randint(0, 3) for _ in SIZES], leaving=leaving)
         sizes = dice.choice(([2, 2], [1, 2, 2], [1, 1, 1, 2], [2, 4], [4, 1, 1], [3, 1, 2], [1, 1, 1, 1, 1]))
         for i, gpus in enumerate(sizes):
             submit(queues, job(f"p{i}", gpus, priority=dice.choice((5, 5, 9)), created=10.0 + i))
