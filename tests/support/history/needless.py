@@ -81,6 +81,7 @@ class _Plans:
     now: Callable[[], float]
     stopping: Callable[[], Iterable[str]]
     passed: dict[tuple[str, str], tuple[float, Workload]] = field(default_factory=dict)
+    claimed_at: float = -1.0  # when somebody was let in last while there were claims
     _since: dict[str, float] = field(default_factory=dict)
 
     def see_plan(self, state: ClusterState, queues: Queues, entry: Entry, outcome: Preempts) -> None:
@@ -106,7 +107,11 @@ class _Plans:
         key = entry.workload.key
         for pair in [pair for pair in self.passed if pair[0] == key]:
             del self.passed[pair]
-        first = None if queues.claims else self._first(state, queues)
+        if queues.claims:  # until then it keeps more than its own place from who was looked at before
+            self.claimed_at = self.now()
+        first = None if self.claimed_at == self.now() else self._first(state, queues)
+        if first is not None and not queues.leaving.may_follow(first.workload.key):
+            return  # it has waited for those that leave for as long as anybody may
         if first is None or first is entry or not _comes_before(queues, first, entry, made.option):
             return
         option = _option(state, queues, first)
