@@ -50,6 +50,7 @@ from ungater.executor import lifecycle
 from ungater.kueue import bridge
 from ungater.metrics import Metrics
 from ungater.numa import node_backoff
+from ungater.reconcile import let_go
 from ungater.status import queues
 
 STEPS = 400_000  # of the loop, in all
@@ -512,6 +513,7 @@ def fewer_tasks() -> Iterator[None]:
         # These are forgotten in a restart, which then differs.
         patch.object(lifecycle, "SPARED", 20.0),
         patch.object(node_backoff, "LONG_AT_MOST", 60.0),
+        patch.object(let_go, "LONGEST_PAUSE", 60.0),  # as all limits of time it ends before things are at rest
     ):
         yield
 
