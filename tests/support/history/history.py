@@ -42,7 +42,6 @@ from support.history.wire import Faults, Wire
 
 from crds.settings import Settings
 from kube.events import EventRecorder
-from queueing.queues.entry import Phase
 from queueing.queues.eviction_units import orphan
 from ungater import controller
 from ungater.controller import Controller
@@ -219,7 +218,6 @@ class History:
         memory = self.term.controller.cache
         doubts = any(memory.doubts.about(namespace, self.loop.now) for namespace in (NAMESPACE, HOSTILE))
         otherwise = any(entry.made or entry.asked_for_more for entry in memory.entries.values())
-        otherwise |= any(one.phase is Phase.LATER for one in memory.queues.entries.values())  # its time may be over now
         self._match_store(held)
         await self._end_term()
         self.term = Term(self, self.faults)
