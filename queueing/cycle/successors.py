@@ -159,10 +159,8 @@ def _settle(state: ClusterState, queues: Queues, shield: Shield, successors: lis
     if not successors:
         return
     stand: list[Successor] = []
-    for one in successors:
-        one.line_up(queues.rank(one.entry, one.option.amounts))
     with queues.leaving.without_leaving(state):
-        for one in _in_order(successors):
+        for one in _in_order(queues, successors):
             with shield(one.key):
                 found = _still(state, queues, one) if queues.leaving.may_follow(one.key) else None
                 if found is not None:
@@ -179,12 +177,17 @@ def _settle(state: ClusterState, queues: Queues, shield: Shield, successors: lis
         queues.quotas.charge_workload(one.holder, Held(one.entry.queue, beyond))
 
 
-def _in_order(successors: Iterable[Successor]) -> Iterator[Successor]:
-    """Of each queue in its order, though the first would borrow and the next one need not; between queues by rank."""
+def _in_order(queues: Queues, successors: Iterable[Successor]) -> Iterator[Successor]:
+    """Of each queue in its order, though the first would borrow and the next one need not; between queues by rank.
+
+    Whether one would borrow depends on what those before it have by then.
+    """
     lines: dict[str, list[Successor]] = {}
     for one in sorted(successors, key=lambda one: one.entry.order, reverse=True):
         lines.setdefault(one.entry.queue, []).append(one)
     while lines:
+        for line in lines.values():
+            line[-1].line_up(queues.rank(line[-1].entry, line[-1].option.amounts))
         first = min(lines, key=lambda queue: lines[queue][-1].rank)
         yield lines[first].pop()
         if not lines[first]:

@@ -421,6 +421,16 @@ def test_of_one_queue_the_first_keeps_its_place_though_it_would_borrow_and_the_n
     assert list(leavers.queues.successors) == ["first"]
 
 
+def test_a_second_successor_of_a_queue_borrows_where_the_first_one_takes_all_that_is_the_queues():
+    """Else who need not borrow comes after it, and has it evicted as soon as both are there."""
+    leavers = Leavers(*lenders("a", "b", "c"), theirs="c")
+    leavers.comes(1.0, "first", "b", 2)
+    leavers.comes(2.0, "second", "b", 4, gpu=4)
+    assert list(leavers.queues.successors) == ["first", "second"]
+    leavers.comes(3.0, "owner", "a", 2)
+    assert list(leavers.queues.successors) == ["first", "owner"]
+
+
 def test_quota_that_a_successor_will_have_is_nobody_elses_once_they_are_gone():
     """All of it is that of those who leave still, so that nothing is held for it yet."""
     leavers = Leavers(make_queue("a", 16), racks=2, hosts=2, leavers=2)
