@@ -23,6 +23,7 @@ Rules
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Final
 
 from engine.cluster.assignment import Assignment
@@ -111,7 +112,7 @@ def opened(state: ClusterState, queues: Queues, shield: Shield, entry: Entry, am
     """Let one look at what is kept for itself and for those whom it precedes; what is left is kept again."""
     held = [one for one in queues.successors.values() if one.entry is not entry]
     _lift(state, queues, [one for one in queues.successors.values() if one.entry is entry])
-    rank = queues.rank(entry, amounts)  # without what is held for it
+    rank = _rank(queues, entry, amounts)  # without what is held for it
     _lift(state, queues, [one for one in held if _precedes(entry, rank, one)])
     try:
         yield
@@ -123,11 +124,22 @@ def _precedes(entry: Entry, rank: Rank, other: Successor) -> bool:
     return entry.order < other.entry.order if entry.queue == other.entry.queue else rank < other.rank
 
 
+def _rank(queues: Queues, entry: Entry, *amounts: Quantities) -> Rank:
+    """The rank of one with these amounts, after what successors before it in its queue will have of those who leave."""
+    more: Quantities = {}
+    first = (one for one in queues.successors.values() if one.entry.queue == entry.queue)
+    covered = (each for one in first if one.entry.order < entry.order for each in one.covered.values())
+    for part in chain(amounts, covered):
+        for name, amount in part.items():
+            more[name] = more.get(name, 0) + amount
+    return queues.rank(entry, more)
+
+
 def add_successor(queues: Queues, entry: Entry, option: FlavorAssignment, assignments: tuple[Assignment, ...]) -> None:
     """One is the successor of those that leave; past some of them nothing is kept for it."""
     if len(queues.successors) >= MOST and entry.workload.key not in queues.successors:
         return
-    rank = queues.rank(entry, option.amounts)
+    rank = _rank(queues, entry, option.amounts)
     queues.successors[entry.workload.key] = Successor(entry, option, assignments, rank)
 
 
@@ -159,8 +171,9 @@ def _settle(state: ClusterState, queues: Queues, shield: Shield, successors: lis
     if not successors:
         return
     stand: list[Successor] = []
+    in_order = list(_in_order(queues, successors))  # first, as in their ranks what leaves does not count anyway
     with queues.leaving.without_leaving(state):
-        for one in _in_order(queues, successors):
+        for one in in_order:
             with shield(one.key):
                 found = _still(state, queues, one) if queues.leaving.may_follow(one.key) else None
                 if found is not None:
@@ -185,10 +198,12 @@ def _in_order(queues: Queues, successors: Iterable[Successor]) -> Iterator[Succe
     lines: dict[str, list[Successor]] = {}
     for one in sorted(successors, key=lambda one: one.entry.order, reverse=True):
         lines.setdefault(one.entry.queue, []).append(one)
+    taken: dict[str, list[Quantities]] = {queue: [] for queue in lines}
     while lines:
-        for line in lines.values():
-            line[-1].line_up(queues.rank(line[-1].entry, line[-1].option.amounts))
+        for queue, line in lines.items():
+            line[-1].line_up(_rank(queues, line[-1].entry, line[-1].option.amounts, *taken[queue]))
         first = min(lines, key=lambda queue: lines[queue][-1].rank)
+        taken[first].append(lines[first][-1].option.amounts)
         yield lines[first].pop()
         if not lines[first]:
             del lines[first]
