@@ -170,6 +170,8 @@ def _is_next(queues: Queues, entry: Entry) -> bool:
     group, queue = entry.group, queues.quotas.queues.get(entry.queue)
     if group is None or queue is None or not queue.claims or group.head != entry.order:
         return False
+    if any(one.entry.queue == entry.queue and one.entry.order < entry.order for one in queues.successors.values()):
+        return False  # whoever passes that one, as both would borrow, passes this one too
     if queue.strict:
         return next(iter(queues.waiting(entry.queue)), "") == entry.workload.key
     following = group.line.next()
