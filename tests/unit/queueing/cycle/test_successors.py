@@ -469,3 +469,16 @@ def test_what_is_kept_for_a_successor_does_not_change_what_a_claimant_lacks():
         leavers.comes(float(now), f"waits{now}", "ab"[now % 2], 3, priority=now)
         assert (list(leavers.queues.successors), list(leavers.queues.claims)) == (["follows"], ["claims"])
         assert not leavers.queues.claims["claims"].lacks
+
+
+def test_one_that_was_refused_before_others_began_to_leave_is_looked_at_then():
+    """Else whoever comes next gets what is free of that, and is evicted for the other one once they are gone."""
+    leavers = Leavers(*lenders("a", nominal=32), *lenders("b", nominal=0), leavers=3, theirs="b")
+    for number in range(3):
+        leavers.queues.leaving.pod_gone(f"ns/g-{number}")  # nobody has told them to stop
+    leavers.comes(1.0, "large", "a", 4)
+    assert not leavers.queues.successors
+    for number in range(3):
+        leavers.queues.leaving.pod_stops(f"ns/g-{number}")
+    assert keys(leavers.comes(2.0, "small", "b", 1)) == []
+    assert list(leavers.queues.successors) == ["large"]
