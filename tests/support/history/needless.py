@@ -110,8 +110,10 @@ class _Plans:
         if queues.claims:  # until then it keeps more than its own place from who was looked at before
             self.claimed_at = self.now()
         first = None if self.claimed_at == self.now() else self._first(state, queues)
-        if first is not None and not queues.leaving.may_follow(first.workload.key):
-            return  # it has waited for those that leave for as long as anybody may
+        if first is not None and (
+            first.workload.key in queues.leaving.spent or not queues.leaving.may_follow(first.workload.key)
+        ):
+            return  # it was given up once, as it gave way to somebody, or waited for as long as anybody may
         if first is None or first is entry or not _comes_before(queues, first, entry, made.option):
             return
         option = _option(state, queues, first)
