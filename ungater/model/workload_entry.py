@@ -30,6 +30,7 @@ from ungater.model.write_state import WriteState
 DIFFERING_END = 3600.0  # seconds after which pods that are made again once more count as the first
 REFUSALS_END = 3600.0  # seconds after which another refusal by kube-scheduler counts as the first
 Moves = Mapping[str, tuple[tuple[int, int], ...]]  # by pod set: (slice, how many of its slots), slices ascending
+Alike = tuple[PodSpec, PodSpec, str]  # a template, a pod that is like it, with the PriorityClass of pods that name none
 Exchange = tuple[NumaPlacement, NumaPlacement]  # (what was promised, what the pod will get instead)
 
 
@@ -164,6 +165,7 @@ class WorkloadEntry:
     lost: Moves = field(default_factory=dict)  # slots that need another place
     asked: Mapping[str, Amounts] = field(default_factory=dict)  # by pod set: what pods ask for that get no place for it
     made: dict[str, PodsAsMade] = field(default_factory=dict)  # by pod set, where pods are not what their owner says
+    alike: dict[str, Alike] = field(default_factory=dict)  # by pod set: found to be so last
     filled: dict[int, FilledTemplate] = field(default_factory=dict)  # by place of the pod set
     differing: Differing = Differing()  # of its gated pods
     undecided: bool = False  # its pods turned out to be others than those that what it holds was decided for
@@ -305,6 +307,10 @@ class WorkloadEntry:
         """kube-scheduler refuses pods of it where they were let go to; ``now``: on the monotonic clock."""
         self.refusals = self.refusals + 1 if now - self.refusal_at < REFUSALS_END else 1
         self.refusal_at = now
+
+    def remember_alike(self, pod_set: str, both: Alike) -> None:
+        """A pod of a pod set is made as its template says: whether others are need not be found out again."""
+        self.alike[pod_set] = both
 
     def count_failure(self) -> int:
         """Something for it failed; returns how often in a row."""

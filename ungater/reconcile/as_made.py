@@ -73,12 +73,17 @@ def compared(entry: WorkloadEntry, rules: ReconcileContext) -> Comparison:
         if not kinds:
             continue
         template = pod_set.template.spec if owner.suspendable else _without_volumes(pod_set.template.spec)
+        both = template, kinds[0].spec, rules.default_class()
+        if len(kinds) == 1 and entry.alike.get(pod_set.name) == both:
+            continue
         decided = placement_fields(template, rules.default_class())
         fields = [placement_fields(kind.spec, rules.default_class()) for kind in kinds[:FEW]]
         others = [at for at in range(len(kinds)) if at == FEW or fields[at] != decided]
         if len(others) == len(kinds) <= FEW and all(each == fields[0] for each in fields):
             specs[pod_set.name] = kinds[0].spec
             undecided = undecided or gang_fields(kinds[0].spec) != gang_fields(template)
+        elif len(kinds) == 1:  # a look at each pod of a gang finds the same, and this took a third of it
+            entry.remember_alike(pod_set.name, both)
         else:
             mixed.update(uid for at in others for uid in kinds[at].uids)
     taken = TakePods(specs, undecided=undecided and entry.admission is not None) if specs else None
