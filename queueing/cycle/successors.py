@@ -54,10 +54,13 @@ def place_once_gone(
         return None
     if len(leaving.pods) > FEW:
         queues.count_search()
-    with leaving.without_leaving(state):
+    with leaving.quota_without_leaving():
         for one in held_for_others(queues):  # what those who leave cover now, it takes of the quota then
             queues.quotas.charge_workload(one.holder, Held(one.entry.queue, one.option.amounts))
-        found = _placed(state, queues, entry, option)
+        if not queues.limits(entry).fits(option.asked):
+            return None
+        with leaving.room_without_leaving(state):
+            found = _placed(state, queues, entry, option)
     if found is not None:
         leaving.follow(key)
     return found
@@ -113,11 +116,18 @@ def opened(state: ClusterState, queues: Queues, shield: Shield, entry: Entry, am
     held = [one for one in queues.successors.values() if one.entry is not entry]
     _lift(state, queues, [one for one in queues.successors.values() if one.entry is entry])
     rank = _rank(queues, entry, amounts)  # without what is held for it
-    _lift(state, queues, [one for one in held if _precedes(entry, rank, one)])
+    lifted = {one.key: (one, one.covered) for one in held if _precedes(entry, rank, one)}
+    _lift(state, queues, [one for one, _ in lifted.values()])
     try:
         yield
     finally:
-        _settle(state, queues, shield, [one for one in queues.successors.values() if not _is_held(queues, one)])
+        others = [one for one in queues.successors.values() if not _is_held(queues, one)]
+        stays = entry.grant is None and all(one.key in lifted and _has_turn(queues, one) for one in others)
+        if stays:  # it got nothing, so they keep what they had
+            for one in others:
+                _keep(state, queues, one, lifted[one.key][1])
+        else:
+            _settle(state, queues, shield, others)
 
 
 def _precedes(entry: Entry, rank: Rank, other: Successor) -> bool:
@@ -185,9 +195,7 @@ def _settle(state: ClusterState, queues: Queues, shield: Shield, successors: lis
         if one not in stand:
             remove_successor(queues, one.key)
     for one in stand:
-        beyond = _cover(queues, one)
-        state.reserve(one.holder, one.assignments)
-        queues.quotas.charge_workload(one.holder, Held(one.entry.queue, beyond))
+        _keep(state, queues, one, _covered(queues, one))
 
 
 def _in_order(queues: Queues, successors: Iterable[Successor]) -> Iterator[Successor]:
@@ -209,15 +217,18 @@ def _in_order(queues: Queues, successors: Iterable[Successor]) -> Iterator[Succe
             del lines[first]
 
 
+def _has_turn(queues: Queues, one: Successor) -> bool:
+    """Whether a successor waits and would be looked at once there is room, as nobody came before it who holds it up."""
+    entry, group = one.entry, one.entry.group
+    if entry.phase is not Phase.WAITING or queues.entries.get(one.key) is not entry or group is None:
+        return False
+    there = entry.queue in queues.quotas.queues
+    return there and group.head == entry.order and not group.line.holds_up(entry.order)
+
+
 def _still(state: ClusterState, queues: Queues, one: Successor) -> tuple[Assignment, ...] | None:
     """Where a successor goes now; where it was to go, as long as there is room."""
-    group = one.entry.group
-    waits = one.entry.phase is Phase.WAITING and queues.entries.get(one.key) is one.entry
-    if not waits or group is None or one.entry.queue not in queues.quotas.queues:
-        return None
-    if group.head != one.entry.order or group.line.holds_up(one.entry.order):
-        return None  # somebody came before it, so it would not be looked at once there is room
-    if not queues.limits(one.entry).fits(one.option.asked):
+    if not _has_turn(queues, one) or not queues.limits(one.entry).fits(one.option.asked):
         return None
     names = {name for part in one.assignments for piece in part.slices for name, _ in piece.nodes}
     checkpoint = state.begin()
@@ -235,8 +246,8 @@ def _still(state: ClusterState, queues: Queues, one: Successor) -> tuple[Assignm
         state.rollback(checkpoint)
 
 
-def _cover(queues: Queues, one: Successor) -> Quantities:
-    """What it takes beyond what those have who leave: in its own queue, and what others of its cohort borrow."""
+def _covered(queues: Queues, one: Successor) -> dict[str, Quantities]:
+    """What it will have of those who leave, by cluster queue: in its own, and what others of its cohort borrow."""
     quotas, coming, left = queues.quotas, queues.leaving.amounts, dict(one.option.amounts)
     covered: dict[str, Quantities] = {}
     for queue in sorted(quotas.members(one.entry.queue), key=lambda name: (name != one.entry.queue, name)):
@@ -246,6 +257,16 @@ def _cover(queues: Queues, one: Successor) -> Quantities:
             if taken > 0:
                 left[name] = amount - taken
                 covered.setdefault(queue, {})[name] = taken
+    return covered
+
+
+def _keep(state: ClusterState, queues: Queues, one: Successor, covered: dict[str, Quantities]) -> None:
+    """Keep its place, and of the quota what it takes beyond what those have who leave."""
     one.cover(covered)
     queues.leaving.promise(covered)
-    return left
+    beyond = dict(one.option.amounts)
+    for amounts in covered.values():
+        for name, amount in amounts.items():
+            beyond[name] -= amount
+    state.reserve(one.holder, one.assignments)
+    queues.quotas.charge_workload(one.holder, Held(one.entry.queue, beyond))
