@@ -15,7 +15,7 @@ from kube.client import Client
 from kube.connection.config import Connection
 
 CALLS = 6
-TURNS = 24  # of the loop: all have their connections by then
+TURNS = 16  # of the loop: all have their connections by then
 
 
 async def _serve(told):
@@ -32,6 +32,7 @@ async def _serve(told):
     done = asyncio.Event()
     told(f"https://{HOST}:{runner.addresses[0][1]}", asyncio.get_running_loop(), done)
     await done.wait()
+    await asyncio.sleep(0.5)  # its own ends of connections that were not made yet close once it hears of that
     await runner.cleanup()
 
 
