@@ -1,7 +1,7 @@
 """What waits for its turn: namespaces have turns, and of each of them the first is served.
 
-Whoever makes 4,000 pods at once, and deletes them, has as many looks, writes and events to be made: another namespace
-waits for one of them, and not for all. Where no more is kept than so much, whoever has most of it loses some first.
+A namespace that makes and deletes 4,000 pods at once causes as many looks, writes and events: another namespace waits
+for one of them, and not for all. Where the number is bounded, the namespace that has most of it loses some first.
 """
 
 import asyncio

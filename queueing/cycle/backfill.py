@@ -282,8 +282,8 @@ def reopen(state: ClusterState, queues: Queues, entry: Entry) -> None:
 def close(state: ClusterState, queues: Queues, claim: BackfillReservation) -> None:
     """Keep what is free now in the claimed domains, and note which quota is lacking.
 
-    What is kept for successors of those that leave is so while others are looked at, and not between cycles. What a
-    claim lacks, and where it is, must not follow that: it would change with each look, and wake everybody each time.
+    Room is kept for successors while others are looked at, and not between cycles. What a claim lacks, and where it is,
+    must not depend on that: it would change with each look, and wake everybody each time.
     """
     state.release(claim.holder)
     held, chosen = not claim.lacks, list[tuple[str, UpperBounds, Ints]]()

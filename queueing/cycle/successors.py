@@ -60,17 +60,13 @@ def place_once_gone(
         if not queues.limits(entry).fits(option.asked):
             return None
         with leaving.room_without_leaving(state):
-            found = _placed(state, queues, entry, option)
+            found = _placed(state, entry, option)
     if found is not None:
         leaving.follow(key)
     return found
 
 
-def _placed(
-    state: ClusterState, queues: Queues, entry: Entry, option: FlavorAssignment
-) -> tuple[Assignment, ...] | None:
-    if not queues.limits(entry).fits(option.asked):
-        return None
+def _placed(state: ClusterState, entry: Entry, option: FlavorAssignment) -> tuple[Assignment, ...] | None:
     found = put(state, entry.workload.key, option)
     return None if isinstance(found, Refusal) else found
 
@@ -241,7 +237,7 @@ def _still(state: ClusterState, queues: Queues, one: Successor) -> tuple[Assignm
             min(state.free(name).values(), default=0) >= 0 for name in names
         )
         state.rollback(before)
-        return one.assignments if stays else _placed(state, queues, one.entry, one.option)
+        return one.assignments if stays else _placed(state, one.entry, one.option)
     finally:
         state.rollback(checkpoint)
 

@@ -50,9 +50,9 @@ class Ranks:
         found = queues.options_of(self.state, group).found if queues.quotas.shares(group.line.queue) else ()
         return queues.rank(queues.entries[head.key], found[0].amounts if found else {})
 
-    def of_first(self, group: EquivalenceClass) -> Rank:
-        """The rank of the first group of a queue; where that would borrow, of the first behind it that need not."""
-        rank, line = self.of_group(group), group.line
+    def of_queue(self, group: EquivalenceClass, rank: Rank) -> Rank:
+        """Of a queue whose first group has this rank: where that would borrow, of the first behind it that need not."""
+        line = group.line
         if not rank[1] or line.strict or len(line.groups) == 1:
             return rank
         owners = self._owners.get(line.queue)
@@ -90,9 +90,9 @@ class Turns:
             if not line.active:
                 line.join(self.queues.pending.turn)
             with self.shield(head_of(group)):
-                _, first_borrows, _ = self.ranks.of_group(group)
-                share, borrows, order = self.ranks.of_first(group)
-                heapq.heappush(self.heap, (share, borrows, first_borrows, line.turn, order, line.queue))
+                first = self.ranks.of_group(group)
+                share, borrows, order = self.ranks.of_queue(group, first)
+                heapq.heappush(self.heap, (share, borrows, first[1], line.turn, order, line.queue))
                 return
         if line.active:
             line.rest()
@@ -207,7 +207,7 @@ class Growers:
         if queue == group.line.queue:
             return rank[-1] < head
         with self.shield(head.key):
-            return rank < self.ranks.of_first(group)
+            return rank < self.ranks.of_queue(group, self.ranks.of_group(group))
         return True  # that one is put off
 
 

@@ -11,9 +11,9 @@ Rules
   claims or shared volumes. Nothing is left out for one that looks at other pods.
 - Once all victims are gone a kubelet may give either of them any zone. So it is tried in both orders, and where one of
   them does not work out both are counted, as they are on more than ``MOST`` nodes.
-- On nodes whose inside is known nobody gets room, with victims or without, next to which the kubelet would not take
-  those any more who are promised room there (`PromisedRoom.spared`): whoever comes next waits until these are in.
-- Only who would have somebody evicted is looked at so: others have time until the victims are gone.
+- Only workloads that would have somebody evicted are looked at so: others have time until the victims are gone.
+- On nodes whose inside is known, no workload gets room, with victims or without, if the kubelet would then refuse a
+  pod of a workload that is promised room there (`PromisedRoom.spared`): it waits until that one is in.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -7,8 +7,8 @@ Rules
   no longer than ``QUIET`` seconds after the last of them: nobody knows when the next one does. So what is kept for
   somebody who would fit once they are gone stays idle no longer than this.
 - Who is not believed any more is so until it is gone: what stands still does not begin to leave again.
-- Nobody waits for those that leave for longer than that, whoever begins to leave meanwhile, and then not for as long
-  again. Else one has a rack kept, or keeps what it borrows, by pods that begin to end one after the other and never do.
+- No workload waits for pods that leave longer than that, even if others begin to leave meanwhile, and after that it
+  does not wait for as long again. Else pods that begin to end one after the other and never do could keep a rack.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
