@@ -6,14 +6,11 @@
 import msgspec
 import pytest
 from support.owned import context, make_job, make_pod
-from support.world import FLAVOR, NODES, World, make_node
+from support.world import FLAVOR, Ticking, live_world, make_node, without_hosts
 
-from clock import SYSTEM
-from crds.constants import HOSTNAME_LABEL
 from engine.kubelet.admit import ALIGNED
 from engine.results import Refusal
 from kube.objects import Condition
-from ungater.guard import Guard
 from ungater.let_go.node_refusals import SEVERAL
 from ungater.model.job_view import id_of
 from ungater.model.unscheduled import MOST_WORDS
@@ -24,17 +21,6 @@ from ungater.scheduling.replacement import elsewhere
 PATIENCE = 10.0
 
 
-class Ticking:
-    def __init__(self):
-        self.at = 1000.0
-
-    def monotonic(self):
-        return self.at
-
-    def now(self):
-        return SYSTEM.now()
-
-
 @pytest.fixture
 def clock():
     return Ticking()
@@ -42,14 +28,7 @@ def clock():
 
 @pytest.fixture
 def world(clock):
-    made = World()
-    made.memory = made.make(clock=clock, guard=Guard(SYSTEM, [].append))
-    for _ in made.memory.load((), (), (), (), ()):
-        pass
-    made.put("flavor", FLAVOR)
-    for node in NODES:
-        made.put("node", node)
-    return made
+    return live_world(clock)
 
 
 def admitted(world, name, **more):
@@ -136,9 +115,7 @@ def test_failed_pods_that_were_never_let_go_close_no_node_when_a_controller_star
 
 
 def test_thousands_of_refused_pods_in_one_wide_slot_cost_one_look_at_the_nodes(world, monkeypatch):
-    levels = tuple(level for level in FLAVOR.spec.topology.levels if level != HOSTNAME_LABEL)
-    topology = msgspec.structs.replace(FLAVOR.spec.topology, levels=levels)
-    world.put("flavor", msgspec.structs.replace(FLAVOR, spec=msgspec.structs.replace(FLAVOR.spec, topology=topology)))
+    world.put("flavor", without_hosts(FLAVOR))
     for number in range(20):
         world.put("node", make_node("r1", f"n{number}"))
     record = admitted(world, "mallory")
@@ -146,7 +123,7 @@ def test_thousands_of_refused_pods_in_one_wide_slot_cost_one_look_at_the_nodes(w
     pods = []
     for number in range(500):
         pod = make_pod(f"pod-{number}", owner=record.job, at=(*values, ""))
-        selector = dict(zip(levels, values, strict=True))
+        selector = dict(zip(record.slots.levels, values, strict=True))
         said = Condition(type="PodScheduled", status="False", reason="Unschedulable", message="no")
         status = msgspec.structs.replace(pod.status, conditions=(said,))
         spec = msgspec.structs.replace(pod.spec, node_selector=selector)

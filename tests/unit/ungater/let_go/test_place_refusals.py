@@ -3,13 +3,10 @@
 import msgspec
 import pytest
 from support.owned import KEYS, make_job, make_pod
-from support.world import FLAVOR, NODES, World, make_node
+from support.world import FLAVOR, NODES, Ticking, live_world, make_node, without_hosts
 
-from clock import SYSTEM
-from crds.constants import HOSTNAME_LABEL
 from engine.results import Refusal
 from kube.objects import Condition
-from ungater.guard import Guard
 from ungater.let_go.place_refusals import MOST
 from ungater.model.job_view import id_of
 from ungater.numa.node_backoff import LONG, SHORT
@@ -20,19 +17,6 @@ WORDS = "1 node(s) had a filter that nobody knows"
 ONE_NODE = {KEYS.required[0]: "kubernetes.io/hostname"}
 
 
-class Ticking:
-    """A clock that stands still until a test moves it."""
-
-    def __init__(self):
-        self.at = 1000.0
-
-    def monotonic(self):
-        return self.at
-
-    def now(self):
-        return SYSTEM.now()
-
-
 @pytest.fixture
 def clock():
     return Ticking()
@@ -40,14 +24,7 @@ def clock():
 
 @pytest.fixture
 def world(clock):
-    made = World()
-    made.memory = made.make(clock=clock, guard=Guard(SYSTEM, [].append))
-    for _ in made.memory.load((), (), (), (), ()):
-        pass
-    made.put("flavor", FLAVOR)
-    for node in NODES:
-        made.put("node", node)
-    return made
+    return live_world(clock)
 
 
 def let_go_pod(world, job, name="pod-0", *, words=WORDS, node=""):
@@ -204,9 +181,7 @@ def test_who_waits_is_looked_at_when_a_node_may_be_tried_again(world, clock):
 
 
 def test_a_slot_that_is_a_whole_rack_leaves_out_all_of_its_nodes(world):
-    levels = tuple(level for level in FLAVOR.spec.topology.levels if level != HOSTNAME_LABEL)
-    topology = msgspec.structs.replace(FLAVOR.spec.topology, levels=levels)
-    world.put("flavor", msgspec.structs.replace(FLAVOR, spec=msgspec.structs.replace(FLAVOR.spec, topology=topology)))
+    world.put("flavor", without_hosts(FLAVOR))
     job = make_job(parallelism=2)
     world.put("job", job)
     slots = world.admit(job)
