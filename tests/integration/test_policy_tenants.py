@@ -150,6 +150,7 @@ async def test_pods_of_a_job_with_quota_and_no_slots_are_guarded_too(users, user
 async def test_no_form_of_writing_gets_around_it(held, user, namespace):
     whole = await user.get(PODS, "placed", namespace)
     whole["metadata"]["labels"][K.queue_name] = "other"
+    del whole["metadata"]["resourceVersion"]  # kube-scheduler writes why the pod waits at the same time
     await refused(user.replace(PODS, whole, namespace), K.queue_name)
     path = f"/metadata/labels/{K.queue_name.replace('/', '~1')}"
     one = [{"op": "replace", "path": path, "value": "other"}]
