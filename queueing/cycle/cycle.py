@@ -131,7 +131,7 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
             else:
                 _made_room(state, queues, now, key, made)
     # 4. Claims: who has waited too long keeps the room and the quota it needs from those behind it. After a restart,
-    #    who has is looked at before anybody else that waits.
+    #    who has is looked at before those behind it, and before other queues.
     unseen, by_turns = backfill.renew(state, queues, shield), limit // 2
     by_rank = limit - by_turns
     # 5. Who fits once those are gone that leave by themselves keeps what is free of that already.
@@ -139,12 +139,13 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
         ranks = Ranks(state, queues)
         growers = Growers(queues, shield, ranks, limit)
         for entry in unseen:
-            group, searches = entry.group, queues.searches
-            may = group is not None and group.head == entry.order and _may_be_next(group)
-            backfill.look_again(queues, entry, now, soon=may and by_rank <= 0)
-            if group is not None and may and by_rank > 0:
+            for group in _up_to(entry):
+                if by_rank <= 0:
+                    break
+                searches = queues.searches
                 _look_in_order(state, queues, shield, group, growers, made)
                 by_rank -= looks_since(queues, searches)
+            backfill.look_again(queues, entry, now, soon=by_rank <= 0 and _may_be_next(entry))
         # 6. Turns: one queue after the other, the first of each, until nobody is left or the limit is reached. Who is
         #    admitted and wants more pods gets them in its place among them, or nominates victims for them.
         turns = Turns(queues, shield, ranks)
@@ -168,8 +169,19 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     return made
 
 
-def _may_be_next(group: EquivalenceClass) -> bool:
-    return not group.inadmissible and (not group.line.strict or group.line.next() is group)
+def _may_be_next(entry: Entry) -> bool:
+    group = entry.group
+    if group is None or group.head != entry.order or group.inadmissible:
+        return False
+    return not group.line.strict or group.line.next() is group
+
+
+def _up_to(entry: Entry) -> Iterator[EquivalenceClass]:
+    """One, after those who come before it in its queue: else they would evict it for what it gets now."""
+    while _may_be_next(entry) and (group := entry.group) is not None and (first := group.line.next()) is not None:
+        yield first
+        if first is group:
+            return
 
 
 def _drained(queues: Queues) -> Iterator[Drained]:

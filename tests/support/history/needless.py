@@ -46,6 +46,7 @@ def judged_plans(
     decide, judge = cycle.nominate, _Plans(say, now, stopping)
 
     def nominate(state: ClusterState, queues: Queues, entry: Entry) -> Outcome:
+        judge.see_leavers(queues)
         outcome = decide(state, queues, entry)
         if isinstance(outcome, Preempts):
             judge.see_plan(state, queues, entry, outcome)
@@ -82,7 +83,12 @@ class _Plans:
     stopping: Callable[[], Iterable[str]]
     passed: dict[tuple[str, str], tuple[float, Workload]] = field(default_factory=dict)
     claimed_at: float = -1.0  # when somebody was let in last while there were claims
-    _since: dict[str, float] = field(default_factory=dict)
+    _since: dict[str, float] = field(default_factory=dict)  # who leaves, and when it was first seen to
+
+    def see_leavers(self, queues: Queues) -> None:
+        """Somebody is looked at: who leaves now is believed to from now on."""
+        now = self.now()
+        self._since = {key: self._since.get(key, now) for key in {*self.stopping(), *queues.evicting}}
 
     def see_plan(self, state: ClusterState, queues: Queues, entry: Entry, outcome: Preempts) -> None:
         """Somebody is to have others evicted."""
@@ -135,11 +141,10 @@ class _Plans:
     @contextmanager
     def _without_leavers(self, state: ClusterState, queues: Queues) -> Iterator[None]:
         """As things are once all are gone that leave; nothing that is done meanwhile stays."""
-        now, stop = self.now(), {pod for pod in self.stopping() if pod in state.pods}
-        there = stop.union(queues.evicting)
-        self._since = {key: self._since.get(key, now) for key in there}
+        now = self.now()
         gone = sorted(key for key, since in self._since.items() if now - since < BELIEVED)
-        held = {*queues.leaving.workloads, *(key for key in gone if key not in stop)} & queues.entries.keys()
+        stop = {key for key in self.stopping() if key in state.pods}
+        held = {*queues.leaving.workloads, *queues.evicting.keys() & set(gone)} & queues.entries.keys()
         pods = {key for key in gone if key in stop}.union(*(queues.entries[key].pods for key in held))
         checkpoint, depth = state.begin(), queues.quotas.begin()
         try:

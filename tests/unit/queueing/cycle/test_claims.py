@@ -18,8 +18,9 @@ from engine.model import Pod, PodTerm, Policy, Requirement
 from engine.reasons import Reason
 from queueing.cycle.cycle import cycle
 from queueing.cycle.elastic import reclaim
-from queueing.model import ClusterQueue, Rules
+from queueing.model import ClusterQueue, Preemption, Rules, Within
 
+LOWER = Preemption(within=Within.LOWER)
 PATIENT = Rules(patience=1e9)
 RULES = Rules(patience=100.0, hold=100.0)
 
@@ -130,6 +131,19 @@ def test_after_a_restart_who_has_waited_long_is_looked_at_before_another_queue_h
     submit(queues, make_workload("small", "other", created=2.5), now=200.0)
     assert keys(cycle(state, queues, 200.0)) == []
     assert list(queues.claims) == ["large"]
+
+
+@pytest.mark.parametrize("limit", [2, 64])
+def test_after_a_restart_who_has_waited_long_passes_nobody_who_may_evict_it(limit):
+    """What it got before that one was looked at, it would lose in the same second."""
+    state, queues = make_state(1, 1), make_queues(make_queue("q", 8, preemption=LOWER), rules=RULES)
+    queues.submit(make_workload("old", created=1.0), 200.0, 1.0)
+    queues.submit(make_workload("first", gpu=4, priority=1, created=199.0), 200.0, 199.0)
+    queues.submit(make_workload("second", gpu=2, priority=1, created=199.0), 200.0, 199.0)
+    made = [cycle(state, queues, 200.0, limit) for _ in range(4)]
+    assert [key for each in made for key in keys(each)] == ["first", "second"]
+    assert not any(each.preempting for each in made)
+    assert list(queues.claims) == ["old"]
 
 
 def claimed(state, queues, *, large, now=200.0):
