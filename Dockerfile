@@ -1,7 +1,7 @@
 # The image of all components: `make image BASE=python:3.13-slim@sha256:...`
 #
 # Everything that is installed, the build backend included, is pinned with its hash in the lock files. The base below is a
-# tag, by which anybody can try it (`docker build -t topogate:0.1.0 .`); `make image` takes none without a digest.
+# tag, by which anybody can try it (`docker build -t topogate:0.2.0 .`); `make image` takes none without a digest.
 # It runs as any user, writes nothing but to /tmp, and needs no capability: manifests/ run it so.
 ARG BASE=python:3.13-slim
 

@@ -10,7 +10,7 @@ TEST_WORKERS ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
-# make image BASE=python:3.13-slim@sha256:... TAG=registry.example.com/topogate:0.1.0 ENGINE=podman
+# make image BASE=python:3.13-slim@sha256:... TAG=registry.example.com/topogate:0.2.0 ENGINE=podman
 TAG ?= topogate:$(VERSION)
 BASE ?=
 ENGINE ?=

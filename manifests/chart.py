@@ -196,7 +196,7 @@ def _pods(component: str, priority: str, *, containers: int = 1) -> list[Edit]:
             f"      {_include('labels', component, 6)}",
         ),
         swap(f"priorityClassName: {priority}", _include("scheduling", component)),
-        swap("image: topogate:0.1.0", _include("image"), count=containers),
+        swap("image: topogate:0.2.0", _include("image"), count=containers),
         block("resources:", f"resources:\n  {{{{- toYaml .Values.{component}.resources | nindent 2 }}}}"),
     ]
 

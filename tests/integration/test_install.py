@@ -153,7 +153,7 @@ def test_the_agent_comes_stays_and_goes(clean, install, kubectl, there):
     assert daemon["spec"]["template"]["spec"]["containers"][0]["image"] == "topogate:other"
     install()
     (daemon,) = get(kubectl, *daemons)["items"]
-    assert daemon["spec"]["template"]["spec"]["containers"][0]["image"] == "topogate:0.1.0"
+    assert daemon["spec"]["template"]["spec"]["containers"][0]["image"] == "topogate:0.2.0"
     printed = outcomes(install(agent=False))
     assert printed[f"daemonset/{render.AGENT}"] == "deleted"
     assert {name for kind, name in there(render.Options(agent=True)) if name == render.AGENT} == set()

@@ -130,5 +130,5 @@ def test_certificates_and_leader_of_a_healthy_installation_are_no_findings(own):
         return await installation.look_at(client)
 
     (seen,) = ask(own, look)
-    about = {one.about for one in installation.judge(seen, SYSTEM.utc(), "0.1.0")}
+    about = {one.about for one in installation.judge(seen, SYSTEM.utc(), "0.2.0")}
     assert about == {"certificates", "ungater"}

@@ -329,7 +329,7 @@ def live(found, kind, name):
 
 
 def judged(found, now=NOW):
-    return [(str(one.weight), one.about, one.message, one.mend) for one in judge(found, now, "0.1.0")]
+    return [(str(one.weight), one.about, one.message, one.mend) for one in judge(found, now, "0.2.0")]
 
 
 def test_a_healthy_installation_has_no_findings():
