@@ -11,14 +11,21 @@ from support.packages import ROOT, tools
 
 from localcluster.programs.binaries import Binaries
 
+# A comment in the page, which no reader sees, says that a block ends with another status than 0.
+BLOCK = re.compile(r"^(?:<!-- ends with (\d+) -->\n)?```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
 
 def scripts(name):
     """Section -> what a reader types there."""
     found = {}
     for section in re.split(r"^#+ ", (ROOT / "docs" / name).read_text(), flags=re.MULTILINE)[1:]:
-        if blocks := re.findall(r"^```sh\n(.*?)^```", section, re.MULTILINE | re.DOTALL):
-            found[section.splitlines()[0]] = "".join(blocks)
+        if blocks := BLOCK.findall(section):
+            found[section.splitlines()[0]] = "".join(_typed(block, status) for status, block in blocks)
     return found
+
+
+def _typed(block, status):
+    return f"if (\n{block}); then false; else test $? = {status}; fi\n" if status else block
 
 
 @contextmanager

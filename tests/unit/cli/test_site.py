@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import yaml
+from support.typed_pages import scripts
 
 ROOT = Path(__file__).parents[3]
 MAKE = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
@@ -40,3 +41,14 @@ def test_workflows_call_what_make_knows():
                     assert not line or line.startswith("docker push"), line
     assert called <= MAKE
     assert {"lint", "unit", "test", "image", "chart", "docs"} <= called
+
+
+def test_pages_show_what_a_reader_types_and_not_how_a_test_checks_it():
+    for path in (ROOT / "docs").glob("*.md"):
+        assert re.findall(r"^! |test \$\?|\|\| true$", path.read_text(), re.MULTILINE) == [], path.name
+
+
+def test_a_step_of_a_page_may_end_with_a_status_that_a_comment_names():
+    typed = scripts("tutorial-ml.md")["3. A word that does not exist"]
+    assert "kubectl create -f -" in typed
+    assert typed.endswith("then false; else test $? = 1; fi\n")
