@@ -52,3 +52,13 @@ def test_a_step_of_a_page_may_end_with_a_status_that_a_comment_names():
     typed = scripts("tutorial-ml.md")["3. A word that does not exist"]
     assert "kubectl create -f -" in typed
     assert typed.endswith("then false; else test $? = 1; fi\n")
+
+
+def test_the_site_is_searched_without_a_server_and_loads_nothing_from_elsewhere():
+    """The plugin `offline` would load a frame's worker from another server, unless the site names one of its own."""
+    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+    assert site["plugins"] == ["search", "offline"]
+    assert site["theme"]["font"] is False
+    (polyfill,) = site["extra"]["polyfills"]
+    assert "iframe-worker" in polyfill
+    assert "://" not in (ROOT / "docs" / polyfill).read_text()
