@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from cli.doctor.installation import OLDEST
+from localcluster.programs.build import KUBERNETES_VERSION
+
 ROOT = Path(__file__).parents[3]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 CHANGELOG = (ROOT / "CHANGELOG.md").read_text()
@@ -52,3 +55,11 @@ def test_a_version_that_is_named_is_found():
 def test_the_chart_is_of_that_version():
     chart = yaml.safe_load((ROOT / "manifests" / "helm" / "topogate" / "Chart.yaml").read_text())
     assert (chart["version"], chart["appVersion"]) == (VERSION, VERSION)
+
+
+def test_the_page_of_supported_versions_names_those_that_tests_and_doctor_know():
+    page = (ROOT / "docs" / "upgrades.md").read_text()
+    oldest = ".".join(map(str, OLDEST))
+    assert f"| Kubernetes | {oldest} and newer" in page
+    assert f"tests run on {KUBERNETES_VERSION}" in page
+    assert f"{RELEASES[1].split(' - ')[0]} to {VERSION}" in page, "the way from the version before"
