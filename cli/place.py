@@ -18,7 +18,6 @@ from cli.cluster.dump import Found
 from cli.cluster.manifests import NAMED, Maker, Manifest
 from cli.cluster.required_evictions import Relief
 from cli.cluster.room_report import CLOSEST, Room, listed
-from cli.explain.owners import full_name
 from cli.explain.rendering import short
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, stderr
 from clock import SYSTEM
@@ -100,6 +99,7 @@ class VictimView(msgspec.Struct, frozen=True):
     job: str
     priority: int
     reason: str
+    title: str = ""
 
 
 class PlaceAnswer(msgspec.Struct, frozen=True, rename="camel"):
@@ -116,6 +116,7 @@ class PlaceAnswer(msgspec.Struct, frozen=True, rename="camel"):
     room: tuple[Room, ...] = ()
     relief: Relief | None = None
     warnings: tuple[str, ...] = ()
+    kind: str = ""
 
 
 def command(
@@ -193,9 +194,9 @@ def report(
     answers = [_refused(one) for one in made if one.denied]
     warnings = {warning: None for one in accepted for warning in one.warnings}
     # Each group of a LeaderWorkerSet is a workload of its own, which is told by its own name.
-    titles = {pod.metadata.uid: one.title for one in accepted if not one.leader_sets for pod in one.pods}
+    written_as = {pod.metadata.uid: one for one in accepted if not one.leader_sets for pod in one.pods}
     predictor = Predictor(cache.state)
-    answers += [_answer(cache, outcome, titles, predictor) for outcome in outcomes]
+    answers += [_answer(cache, outcome, written_as, predictor) for outcome in outcomes]
     managed = {uid for outcome in outcomes for uid in (outcome.entry.job.uid, *outcome.entry.pods)}
     answers += [_left_alone(one) for one in accepted if one.kind not in NAMED and not managed & _uids(one)]
     if warnings and answers:
@@ -209,25 +210,29 @@ def _uids(one: Manifest) -> set[str]:
 
 def _refused(one: Manifest) -> PlaceAnswer:
     reason = str(Reason.INVALID_REQUEST)
-    return PlaceAnswer(one.title, one.namespace, State.REFUSED, reason, one.denied, warnings=one.warnings)
+    return PlaceAnswer(
+        one.title, one.namespace, State.REFUSED, reason, one.denied, warnings=one.warnings, kind=one.kind
+    )
 
 
 def _left_alone(one: Manifest) -> PlaceAnswer:
     count = len(_uids(one))
     text = "it asks for no topology and no queue: kube-scheduler places its pods alone" if count else "it has no pods"
-    return PlaceAnswer(one.title, one.namespace, State.NOT_MANAGED, "", text, warnings=())
+    return PlaceAnswer(one.title, one.namespace, State.NOT_MANAGED, "", text, kind=one.kind)
 
 
-def _answer(cache: Cache, outcome: Outcome, titles: Mapping[str, str], predictor: Predictor) -> PlaceAnswer:
-    """``titles``: by uid of a pod, what the user wrote that it comes of."""
+def _answer(cache: Cache, outcome: Outcome, written_as: Mapping[str, Manifest], predictor: Predictor) -> PlaceAnswer:
+    """``written_as``: by uid of a pod, what the user wrote that it comes of."""
     entry, owner = outcome.entry, outcome.entry.job
-    written = {titles[uid] for uid in entry.pods if uid in titles}
+    written = {(one.kind, one.title) for uid in entry.pods if (one := written_as.get(uid)) is not None}
+    kind, name = written.pop() if len(written) == 1 else (owner.kind, f"{owner.kind.lower()}/{owner.full_name}")
     state = State.PLACED if outcome.placed else State.PREEMPTS if outcome.victims else State.WAITS
     if state is State.WAITS and outcome.reason in NEVER:
         state = State.REFUSED
     room = tuple(_room(cache, entry)) if state is State.WAITS else ()
     return PlaceAnswer(
-        name=written.pop() if len(written) == 1 else f"{owner.kind.lower()}/{full_name(owner)}",
+        name=name,
+        kind=kind,
         namespace=owner.namespace,
         state=state,
         reason=str(outcome.reason),
@@ -289,12 +294,14 @@ def _victims(cache: Cache, outcome: Outcome) -> Iterator[VictimView]:
     for victim in outcome.victims:
         entry = cache.entries.of_workload(victim.key)
         job = f"{entry.job.namespace}/{entry.job.kind.lower()}/{entry.job.name}" if entry is not None else ""
-        yield VictimView(victim.key, job, victim.priority, str(victim.reason))
+        title = cache.queues.title_of(victim.key)
+        yield VictimView(victim.key, job, victim.priority, str(victim.reason), title)
 
 
 # --- for people ----------------------------------------------------------------------------------------------------
 
 
+_SAID: Final = {State.WAITS: "Waiting"}  # as `topogate explain` says it
 _STYLES: Final = {State.PLACED: "bold green", State.WAITS: "bold yellow", State.PREEMPTS: "bold yellow"}
 
 
@@ -308,14 +315,16 @@ def render(answers: Sequence[PlaceAnswer], most: int = CLOSEST) -> RenderableTyp
 
 def _answer_lines(answer: PlaceAnswer, most: int) -> Iterator[RenderableType]:
     pods = sum(one.count for one in answer.pod_sets)
-    head = f"{answer.namespace}/{answer.name}"
+    head = f"{answer.kind} {answer.namespace}/{answer.name.partition('/')[2]}"
     yield Text.assemble(
-        (head, "bold"), f"  {pods} pods" if pods else "", f", queue {answer.queue}" * bool(answer.queue)
+        (head, "bold"),
+        f"  {pods} pod{'s' * (pods != 1)}" if pods else "",
+        f", queue {answer.queue}" * bool(answer.queue),
     )
-    told = room_report.without_closest(answer.message, answer.room)
+    told = answer.message
     if answer.reason and answer.state is not State.PLACED:
         told = f"{answer.reason}: {told}"
-    yield Text.assemble((answer.state.value, _STYLES.get(answer.state, "bold")), f"  {told}")
+    yield Text.assemble((_SAID.get(answer.state, answer.state.value), _STYLES.get(answer.state, "bold")), f"  {told}")
     for one in answer.pod_sets:
         if one.domains:
             yield _landing_table(one, named=len(answer.pod_sets) > 1)
@@ -388,5 +397,5 @@ def _victim_table(victims: Sequence[VictimView]) -> Table:
     for name in ("WOULD BE EVICTED", "PRIORITY", "RULE"):
         table.add_column(name)
     for victim in victims:
-        table.add_row(victim.job or victim.workload, str(victim.priority), victim.reason)
+        table.add_row(victim.title, str(victim.priority), victim.reason)
     return table

@@ -30,6 +30,7 @@ class Reason(StrEnum):
     DOES_NOT_FIT = "DoesNotFit"  # it would fit the emptied flavor, not what is free now
     NUMA_ALIGNMENT = "NumaAlignment"  # it would fit by amounts, but kubelets would refuse pods inside their nodes now
     NEVER_FITS = "NeverFits"  # not even the emptied flavor could take it
+    ZONES_UNKNOWN = "ZonesUnknown"  # its pods ask for NUMA zones or GPU links, and no node publishes any
     PODS_NOT_READY = "PodsNotReady"
     WAIT_FOR_START = "WaitForStart"
     WRITE_FAILED = "WriteFailed"

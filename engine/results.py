@@ -16,12 +16,17 @@ class Placement:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a workload was not placed, in words for a person: ``message`` names the level and how close it came."""
+    """Why a workload was not placed. ``message``, for a person: what is missing, how far it is away, and what to do.
+
+    ``near``: how many pods the best domain takes, now or (where that is the reason) if nothing ran: of two flavors with
+    one reason, the nearer is told.
+    """
 
     reason: Reason
     message: str
     pod_set: str = ""
     flavor: str = ""
+    near: int = 0
 
 
 @dataclass(frozen=True)

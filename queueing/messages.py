@@ -11,7 +11,6 @@ from engine.quantity import format_quantity
 from engine.reasons import Reason
 from engine.results import Refusal
 from queueing.model import FlavorResource, Quantities
-from queueing.queues.entry import base_of
 from queueing.queues.limits import Limits
 from queueing.queues.quota import Missing
 
@@ -78,7 +77,7 @@ def _users(queues: "Queues", names: Iterable[str], key: FlavorResource) -> str:
     used: Counter[str] = Counter()
     for name in names:
         for workload in queues.holders.first(name):
-            used[base_of(workload)] += queues.quotas.held[workload].amounts.get(key, 0)
+            used[queues.title_of(workload)] += queues.quotas.held[workload].amounts.get(key, 0)
     ranked = sorted(used.items(), key=lambda pair: (-pair[1], pair[0]))
     top = [workload for workload, amount in ranked if amount > 0][:NAMED]
     return (
@@ -137,17 +136,24 @@ def following(refusal: Refusal) -> Refusal:
     return replace(refusal, message=f"{refusal.message}; {text}")
 
 
-def preempting(plan: "Plan") -> str:
+def preempting(queues: "Queues", plan: "Plan") -> str:
     """What a preemptor waits for."""
     names = [
-        f"{victim.key} (its slices in {named(victim.domains)})" if victim.domains else victim.key
+        f"{queues.title_of(victim.key)} (its slices in {named(victim.domains)})"
+        if victim.domains
+        else queues.title_of(victim.key)
         for victim in plan.victims
     ]
     pods = sum(victim.is_pod for victim in plan.victims)
-    counted = [f"{len(names) - pods} evicted workloads"] if len(names) > pods else []
-    counted += [f"{pods} evicted pods"] if pods else []
+    counted = [_counted(len(names) - pods, "evicted workload")] if len(names) > pods else []
+    counted += [_counted(pods, "evicted pod")] if pods else []
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"waits until {' and '.join(counted)} are gone: {', '.join(names[:NAMED])}{more}"
+    are = "is" if len(names) == 1 else "are"
+    return f"waits until {' and '.join(counted)} {are} gone: {', '.join(names[:NAMED])}{more}"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
 
 
 def deallocating(claims: Sequence[str]) -> str:
@@ -178,8 +184,7 @@ def preempted(by: str, queue: str, reason: Reason) -> str:
 
 def admitted(queue: str, counts: dict[str, int], flavors: Iterable[str], *, partly: bool) -> str:
     """What one that was admitted is told."""
-    pods = ", ".join(f"{count} of {name}" for name, count in counts.items())
+    several = [f"{_counted(count, 'pod')} of {name}" for name, count in counts.items()]
+    pods = ", ".join(several) if len(counts) > 1 else _counted(sum(counts.values()), "pod")
     fewer = ", fewer than it asked for" if partly else ""
-    return (
-        f"admitted by cluster queue {queue} in flavor {', '.join(sorted(set(flavors))) or 'none'}: {pods} pods{fewer}"
-    )
+    return f"admitted by cluster queue {queue} in flavor {', '.join(sorted(set(flavors))) or 'none'}: {pods}{fewer}"

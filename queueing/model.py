@@ -176,7 +176,7 @@ class Workload(_Struct, frozen=True):
     ``row``: orders those that were created at one time, before their keys (a trace's rows).
     ``charged``: by pod set, what one of its pods takes of quota, where that is not what it takes of its node: devices
     of resource claims count for quota alone. ``follows``: the keys of those that it replaces bit by bit, the older
-    revisions of its Deployment.
+    revisions of its Deployment. ``owner``: the kind and name of the object that people know it by, for messages.
     """
 
     key: str
@@ -195,6 +195,12 @@ class Workload(_Struct, frozen=True):
     charged: dict[str, Amounts] = {}
     follows: tuple[str, ...] = ()
     row: int = 0
+    owner: str = ""
+
+    @property
+    def title(self) -> str:
+        """What people are told that it is: ``Job team-a/train``."""
+        return self.owner or self.key
 
     @property
     def outranks(self) -> int:

@@ -18,6 +18,7 @@ class Holder:
     """
 
     name: str  # job/train
+    kind: str  # Job
     namespace: str
     workload: str
     priority: int
@@ -26,6 +27,11 @@ class Holder:
     slots: int = 0
     amounts: Amounts = field(default_factory=dict)
     keys: set[str] = field(default_factory=set)  # of its pods there
+
+    @property
+    def title(self) -> str:
+        """What people are told that it is: ``Job team-a/train``."""
+        return f"{self.kind} {self.namespace}/{self.name.partition('/')[2]}"
 
     def add_pod(self, key: str, requests: Amounts) -> None:
         """One of its pods is there."""
@@ -69,15 +75,18 @@ def _add_pod(cache: Cache, found: dict[str, Holder], wire: Pod) -> None:
 def _foreign(wire: Pod) -> tuple[str, Holder]:
     """Under its controller, or alone."""
     owner, meta = controller_of(wire.metadata), wire.metadata
-    name = f"{owner.kind.lower()}/{owner.name}" if owner is not None else f"pod/{meta.name}"
-    return f"{meta.namespace}/{name}", Holder(name, meta.namespace, "", wire.spec.priority or 0)
+    kind, called = (owner.kind, owner.name) if owner is not None else ("Pod", meta.name)
+    name = f"{kind.lower()}/{called}"
+    return f"{meta.namespace}/{name}", Holder(name, kind, meta.namespace, "", wire.spec.priority or 0)
 
 
 def of_entry(cache: Cache, entry: WorkloadEntry) -> Holder:
     """A workload of ours, holding nothing yet."""
     owner, queued = entry.job, cache.queues.entries.get(entry.key)
     priority = queued.workload.priority if queued is not None else cache.priorities.of(owner)
-    return Holder(f"{owner.kind.lower()}/{owner.name}", owner.namespace, entry.key, priority, owner.queue)
+    return Holder(
+        f"{owner.kind.lower()}/{owner.full_name}", owner.kind, owner.namespace, entry.key, priority, owner.queue
+    )
 
 
 def _add_slots(cache: Cache, found: dict[str, Holder], wanted: frozenset[str]) -> None:

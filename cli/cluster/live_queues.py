@@ -154,6 +154,13 @@ def _submit(queues: Queues, key: str, workload: Workload, now: float) -> None:
         queues.put_off(key, until)
 
 
+def title_of(workload: Workload) -> str:
+    """``Job team-a/train``, where an object controls the Workload; else its own name."""
+    owner, meta = objects.controller_of(workload.metadata), workload.metadata
+    kind, name = (owner.kind, owner.name) if owner is not None else ("Workload", meta.name)
+    return f"{kind} {meta.namespace}/{name}"
+
+
 def owner_name(workload: Workload) -> str:
     """``job/train``, where a job controls the Workload; else ``workload/NAME``."""
     owner = objects.controller_of(workload.metadata)
@@ -207,6 +214,7 @@ def _plain(workload: Workload) -> model.Workload:
         priority=spec.priority or 0,
         created=max(_seconds(meta.creation_timestamp), back),
         uid=meta.uid,
+        owner=title_of(workload),
     )
 
 

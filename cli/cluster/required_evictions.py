@@ -48,6 +48,12 @@ HIGHEST: Final = (1 << 31) - 1  # no priority is higher
 EVERYBODY: Final = "(everybody)"  # no legal name of a queue
 NAMED: Final = 8
 FOR_ROOM: Final = frozenset({Reason.DOES_NOT_FIT, Reason.NUMA_ALIGNMENT, Reason.BEHIND_OTHERS})
+# Why a node takes no pods, whoever goes.
+_OUT_OF_ORDER: Final = {
+    Reason.NODE_NOT_READY: "not ready",
+    Reason.NODE_UNSCHEDULABLE: "cordoned",
+    Reason.NODE_TAINTED: "tainted",
+}
 _STAYS: Final = frozenset({"DaemonSet", "Node"})  # owners of pods that come back where they were
 
 
@@ -60,6 +66,7 @@ class HolderView(msgspec.Struct, frozen=True):
     priority: int
     pods: int
     amounts: dict[str, str]
+    title: str = ""  # Job team-a/train
 
 
 class Relief(msgspec.Struct, frozen=True, rename="camel"):
@@ -106,7 +113,7 @@ def relief(
         held_by=tuple(map(_view, in_the_way)),
         enough=tuple(map(_view, enough)),
         enough_in=where,
-        preemption=_preemption(cache, entry, queued, enough),
+        preemption=_preemption(cache, entry, queued, enough) or _in_the_way(reason, best, in_the_way),
     )
 
 
@@ -119,7 +126,7 @@ def _nodes(state: ClusterState, flavor: str, values: tuple[str, ...]) -> list[st
 
 def _view(one: Holder) -> HolderView:
     amounts = {name: format_quantity(name, amount) for name, amount in sorted(one.amounts.items()) if amount}
-    return HolderView(one.name, one.namespace, one.workload, one.priority, one.pods + one.slots, amounts)
+    return HolderView(one.name, one.namespace, one.workload, one.priority, one.pods + one.slots, amounts, one.title)
 
 
 # --- the least that would have to go ---------------------------------------------------------------------------------
@@ -249,10 +256,7 @@ def _preemption(cache: Cache, entry: WorkloadEntry, queued: Entry, enough: Seque
     if any(name in asked and exceeds(asked[name], ask) for name, ask in granted.items()):
         return "preemption cannot help: pods that ask for more than was granted to each evict nobody"
     if not enough:
-        return (
-            "no eviction would help: nodes are out of order, or what is in the way comes back by itself or is nobody's "
-            "victim"
-        )
+        return ""
     if queue is None or queue.name == UNQUEUED:
         return "preemption cannot help: a job without a queue evicts nobody"
     if not workload.preempts:
@@ -262,16 +266,29 @@ def _preemption(cache: Cache, entry: WorkloadEntry, queued: Entry, enough: Seque
     return _of_these(cache, entry, workload, enough, queue)
 
 
+def _in_the_way(reason: str, best: Room | None, held: Sequence[Holder]) -> str:
+    """Why there is nobody whose eviction would help, as far as the closest domain tells."""
+    if reason == Reason.BEHIND_OTHERS:
+        return "no eviction is needed: what it would have is kept for others that come first"
+    out = {name: best.excluded[name] for name in _OUT_OF_ORDER if name in best.excluded} if best is not None else {}
+    if best is not None and out:
+        nodes = ", ".join(f"{count} {_OUT_OF_ORDER[name]}" for name, count in out.items())
+        return f"no eviction would help: nodes of {domain_in_words(best.values)} are out of order ({nodes})"
+    if held:
+        return "no eviction would help: what is in the way comes back by itself, or is nobody's victim"
+    return "no eviction was found that would help"
+
+
 def _of_these(
     cache: Cache, entry: WorkloadEntry, workload: Workload, enough: Sequence[Holder], queue: ClusterQueue
 ) -> str:
     """The same of a queue that may preempt."""
     outside = [one for one in enough if not one.workload]
     if outside and not cache.queues.rules.pods:
-        return f"preemption cannot help: {outside[0].namespace}/{outside[0].name} is not in any queue"
+        return f"preemption cannot help: {outside[0].title} is not in any queue"
     above = [one for one in enough if one.priority >= workload.priority]
     if above:
-        many = f"{len(above)} of them have" if len(above) > 1 else f"{above[0].namespace}/{above[0].name} has"
+        many = f"{len(above)} of them have" if len(above) > 1 else f"{above[0].title} has"
         return f"preemption cannot help: {many} its priority ({workload.priority}) or a higher one"
     foreign = sorted({one.queue for one in enough if one.queue != entry.job.queue})
     if foreign:
@@ -309,7 +326,7 @@ def _table(head: str, found: Sequence[HolderView]) -> Table:
     for one in found[:NAMED]:
         amounts = ", ".join(f"{amount} {name}" for name, amount in one.amounts.items() if name != "pods")
         ours = "" if one.workload else " (not placed by Topogate)"
-        table.add_row(f"{one.namespace}/{one.name}{ours}", str(one.priority), str(one.pods), amounts)
+        table.add_row(f"{one.title or one.name}{ours}", str(one.priority), str(one.pods), amounts)
     if len(found) > NAMED:
         table.add_row(f"and {len(found) - NAMED} more", "", "", "")
     return table

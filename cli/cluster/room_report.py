@@ -14,7 +14,6 @@ from engine.model import Amounts, PodSet
 from engine.placement.explain import DomainFit, explain
 from engine.quantity import format_quantity
 from engine.reasons import Reason
-from ungater.reconcile.messages import CLOSEST_ARE
 
 CLOSEST = 10  # domains in a table, unless all are asked for
 MOST_UNLABELED = 8  # nodes in a table; JSON has them all
@@ -52,8 +51,8 @@ class Room(msgspec.Struct, frozen=True):
 def rooms(
     state: ClusterState, request: ParsedRequest, pod_set: PodSet, flavors: Collection[str] | None
 ) -> tuple[Room, ...]:
-    """For every flavor that has the level: its domains, the roomiest first. ``flavors``: its queue's; None: any."""
-    found: list[Room] = []
+    """For every flavor that has the level: its domains, the closest first. ``flavors``: its queue's; None: any."""
+    found: list[tuple[DomainFit, Room]] = []
     for name, flavor in sorted(state.flavors.items()):
         topology = resolve(request, flavor.levels)
         if topology is None or (flavors is not None and name not in flavors):
@@ -62,8 +61,8 @@ def rooms(
         asked = msgspec.structs.replace(pod_set, topology=topology)
         for fit in explain(state, name, asked, level):
             lacking = helpful(state, name, asked) if Reason.MISSING_LEVEL_LABEL in fit.excluded else ()
-            found.append(_as_room(name, fit, lacking))
-    return tuple(sorted(found, key=lambda room: -room.fits))
+            found.append((fit, _as_room(name, fit, lacking)))
+    return tuple([room for _, room in sorted(found, key=lambda one: one[0].closeness, reverse=True)])
 
 
 def _as_room(flavor: str, fit: DomainFit, lacking: Sequence[Unlabeled]) -> Room:
@@ -99,15 +98,13 @@ def notes(found: Sequence[Room]) -> Iterator[Text]:
         yield Text(f"and {len(lacking) - MOST_UNLABELED} more such nodes; -o json has them all")
 
 
-def without_closest(message: str, found: Sequence[Room]) -> str:
-    """Why something waits, without the closest domains where a table tells of them."""
-    return message.partition(CLOSEST_ARE)[0] if found else message
-
-
 def table(found: Sequence[Room], count: int, most: int = CLOSEST) -> Table:
     """The domains that come closest, at most so many (0: all), as a person reads them."""
     shown = found[:most] if most else found
     made = Table(box=None, pad_edge=False)
+    flavors = len({room.flavor for room in found}) > 1
+    if flavors:
+        made.add_column("FLAVOR")
     made.add_column("DOMAIN")
     made.add_column(f"FITS (OF {count})", justify="right")
     made.add_column("NODES", justify="right")
@@ -123,7 +120,8 @@ def table(found: Sequence[Room], count: int, most: int = CLOSEST) -> Table:
     for room in shown:
         missing = ", ".join(f"{amount} {name}" for name, amount in room.missing.items())
         out = ", ".join(f"{nodes} {reason}" for reason, nodes in room.excluded.items())
-        cells = [domain_in_words(room.values), str(room.fits), str(room.nodes), room.limit, missing, out]
+        cells = [room.flavor] if flavors else []
+        cells += [domain_in_words(room.values), str(room.fits), str(room.nodes), room.limit, missing, out]
         if numa:
             cells.append(f"{room.misaligned} nodes refuse more: {room.refusal}" if room.misaligned else "")
         if devices:

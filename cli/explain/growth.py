@@ -29,7 +29,7 @@ class Growth(msgspec.Struct, frozen=True):
 def in_words(found: Growth) -> str:
     """The sentence that says it, wherever it is told."""
     pods = f" by {found.pods} pod{'s' * (found.pods != 1)}" if found.pods else ""  # else it wants larger ones
-    return f"It waits to grow{pods}: {room_report.without_closest(found.message, found.room)}"
+    return f"It waits to grow{pods}: {found.message}"
 
 
 def growth(cache: Cache, entry: WorkloadEntry, flavors: Collection[str] | None, now: float) -> Growth | None:

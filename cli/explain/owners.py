@@ -54,9 +54,9 @@ def find(cache: Cache, namespace: str, kind: str, name: str) -> list[WorkloadEnt
     """
     there = [entry for entry in cache.entries.values() if entry.job.namespace == namespace]
     alike = [entry for entry in there if _is(entry, kind, name)]
-    found = [entry for entry in alike if full_name(entry.job) == name] or alike
+    found = [entry for entry in alike if entry.job.full_name == name] or alike
     if kind == "" and len({(one.job.kind, one.job.name) for one in found}) > 1:
-        names = ", ".join(sorted(f"{one.job.kind.lower()}/{full_name(one.job)}" for one in found))
+        names = ", ".join(sorted(f"{one.job.kind.lower()}/{one.job.full_name}" for one in found))
         raise Failure(f"{name}: which of them: {names}?")
     return sorted(found, key=lambda one: _in_order(one.job))
 
@@ -91,13 +91,8 @@ def _is(entry: WorkloadEntry, kind: str, name: str) -> bool:
     if kind in _MAKES:
         made, more = _MAKES[kind]
         return owner.kind == made and re.fullmatch(re.escape(name) + more, owner.name) is not None
-    return (not kind or owner.kind.lower() == kind) and name in {owner.name, full_name(owner)}
+    return (not kind or owner.kind.lower() == kind) and name in {owner.name, owner.full_name}
 
 
 def _in_order(owner: JobView) -> tuple[str, int, str]:
     return owner.name, int(owner.part) if owner.part.isascii() and owner.part.isdigit() else -1, owner.part
-
-
-def full_name(owner: JobView) -> str:
-    """The name, with what tells several workloads of one owner apart: the group's index, or the kind of pods."""
-    return f"{owner.name}-{owner.part}" if owner.part else owner.name

@@ -1,5 +1,6 @@
 """The part of ``topogate explain`` about queues: the place in line, the quota that is lacking, who makes room."""
 
+import re
 from collections.abc import Iterator, Mapping
 
 import msgspec
@@ -48,6 +49,7 @@ class VictimLine(msgspec.Struct, frozen=True):
     workload: str
     priority: int | None
     gone: bool
+    job: str = ""  # as people know it
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -70,8 +72,13 @@ class Place(msgspec.Struct, frozen=True):
     history: tuple[str, ...] = ()
 
 
-def place(reading: Reading, state: ClusterState, key: str, charged: Mapping[str, Amounts] | None = None) -> Place:
-    """Where a queued workload stands. ``state`` has the flavors; ``charged``: as `queueing.model.Workload` has it."""
+def place(
+    reading: Reading, state: ClusterState, key: str, charged: Mapping[str, Amounts] | None = None, title: str = ""
+) -> Place:
+    """Where a queued workload stands. ``state`` has the flavors; ``charged``: as `queueing.model.Workload` has it.
+
+    ``title``: what the controller calls it in messages; "": what its Workload tells of that.
+    """
     entry, workload = reading.queues.entries.get(key), reading.workloads[key]
     meta, spec = workload.metadata, workload.spec
     local = reading.queues.local.get((meta.namespace, spec.queue_name or ""))
@@ -92,7 +99,7 @@ def place(reading: Reading, state: ClusterState, key: str, charged: Mapping[str,
         no_option=refused,
         holds={f"{flavor}/{resource}": format_quantity(resource, amount) for (flavor, resource), amount in amounts},
         victims=tuple(_victims(reading, key)),
-        history=(*_history(reading, key), *_claim(reading, key, options)),
+        history=(*_history(reading, key), *_claim(reading, key, options, title or reading.queues.title_of(key))),
     )
 
 
@@ -133,11 +140,12 @@ def _victims(reading: Reading, key: str) -> Iterator[VictimLine]:
     for victim in workload.status.nomination.victims:
         name = f"{victim.namespace}/{victim.name}"
         if victim.kind == "Pod":
-            yield VictimLine(f"pod {name}", victim.priority, gone=False)
+            yield VictimLine(f"pod {name}", victim.priority, gone=False, job=f"pod {name}")
             continue
         entry = reading.queues.entries.get(name)
         part = f" (its slices in {named(victim.domains)})" if victim.domains else ""
-        yield VictimLine(name + part, victim.priority, gone=entry is None or entry.phase is not Phase.ADMITTED)
+        gone = entry is None or entry.phase is not Phase.ADMITTED
+        yield VictimLine(name + part, victim.priority, gone, reading.queues.title_of(name) + part)
 
 
 def _history(reading: Reading, key: str) -> Iterator[str]:
@@ -154,7 +162,7 @@ def _history(reading: Reading, key: str) -> Iterator[str]:
         yield f"It was put back into the queue {_times(requeue.count)}{back}."
 
 
-def _claim(reading: Reading, key: str, options: tuple[QuotaOption, ...]) -> Iterator[str]:
+def _claim(reading: Reading, key: str, options: tuple[QuotaOption, ...], title: str) -> Iterator[str]:
     """Whether room or quota is kept for it: those behind it say so, or it has waited long enough for that.
 
     Nothing is kept for one that can never be admitted.
@@ -162,7 +170,12 @@ def _claim(reading: Reading, key: str, options: tuple[QuotaOption, ...]) -> Iter
     entry, rules = reading.queues.entries.get(key), reading.queues.rules
     if entry is None or entry.grant is not None:
         return
-    behind = [one for one in reading.workloads if one != key and f"kept for {key}," in reading.condition(one).message]
+    told = re.compile(rf"kept for ([^:;]*(, | and ))?{re.escape(title)}(,|:| and )")
+    behind = [
+        reading.queues.title_of(one)
+        for one in reading.workloads
+        if one != key and told.search(reading.condition(one).message)
+    ]
     if behind:
         yield f"What it needs is kept for it; behind it wait {', '.join(sorted(behind)[:NAMED])}" + (
             f" and {len(behind) - NAMED} more" if len(behind) > NAMED else ""
@@ -232,5 +245,5 @@ def _victim_table(victims: tuple[VictimLine, ...]) -> Table:
         table.add_column(name)
     for victim in victims:
         priority = "" if victim.priority is None else str(victim.priority)
-        table.add_row(victim.workload, priority, "gone" if victim.gone else "on its way out")
+        table.add_row(victim.job, priority, "gone" if victim.gone else "on its way out")
     return table

@@ -1,6 +1,5 @@
 """The reports of ``topogate explain`` as a person reads them."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Group, RenderableType
@@ -13,9 +12,7 @@ from cli.cluster.room_report import CLOSEST
 from cli.explain import queue_report
 from cli.explain.growth import Growth, in_words
 from cli.explain.report import PlacedPod, Report
-from engine.reasons import Reason
 
-_FAILS = re.compile(r"\bCEL (runtime|compile) error|must evaluate to bool")
 MOST_PODS = 40  # with their zones in a table
 MOST_TROUBLES = 8
 
@@ -29,17 +26,19 @@ def render_all(results: Sequence[Report], most: int = CLOSEST) -> RenderableType
 def render(result: Report, most: int = CLOSEST) -> RenderableType:
     """The report as a person reads it, with at most so many domains for one that waits (0: all)."""
     several = len(result.pod_sets) > 1
-    what = f"{result.count} pods"
+    what = _pods(result.count)
     if not several:
         what += f" ({_each(result.per_pod)} each), {_wish(result.policy, result.level)}"
     for one in result.pod_sets if several else ():
-        what += f"\n  {one.name}  {one.count} pods ({_each(one.per_pod)} each), {_wish(one.policy, one.level)}"
-    message = room_report.without_closest(result.message, result.room)
+        what += f"\n  {one.name}  {_pods(one.count)} ({_each(one.per_pod)} each), {_wish(one.policy, one.level)}"
+    message = result.message
+    if result.reason and result.state in {"Waiting", "Suspended"}:
+        message = f"{result.reason}: {message}"
     head = Text.assemble(
         (f"{result.kind} {result.job}", "bold"), f"  {what}\n",
         (result.state, _color(result)), f"  {message}" if message else "",
     )  # fmt: skip
-    parts: list[RenderableType] = [head, *_never(result)]
+    parts: list[RenderableType] = [head]
     if result.moving:
         parts.append(Text(result.moving))
     if result.hanging:
@@ -58,7 +57,7 @@ def render(result: Report, most: int = CLOSEST) -> RenderableType:
     by_quota_alone = result.state == "Placed" and not result.domains
     if result.without_slot and result.state != "Finished" and not by_quota_alone:
         gated = sum(pod.gated for pod in result.without_slot)
-        parts.append(Text(f"{len(result.without_slot)} pods without a slot, {gated} of them gated"))
+        parts.append(Text(f"{_pods(len(result.without_slot))} without a slot, {gated} of them gated"))
     parts.extend(_trouble_lines(result))
     return Group(*parts)
 
@@ -75,18 +74,8 @@ def _growth(found: Growth | None, most: int) -> Iterator[RenderableType]:
         yield from (Text(""), *reliefs.render(found.relief))
 
 
-def _never(result: Report) -> Iterator[Text]:
-    """What somebody can do whose job waits for no other one to end."""
-    if result.state != "Waiting" or result.reason != Reason.NEVER_FITS:
-        return
-    if _FAILS.search(result.message):  # the scheduler ends the pod then, on whatever node and however many there are
-        yield Text(
-            "An expression (CEL) of its claims, or of a DeviceClass that they name, fails: correct it there. Neither "
-            "fewer pods nor another level would help."
-        )
-        return
-    wider = ", or for a wider level, or with prefer-topology" if result.policy == "Required" else ""
-    yield Text(f"Even with nothing else running it would not fit: ask for fewer or smaller pods{wider}.")
+def _pods(count: int) -> str:
+    return f"{count} pod{'s' * (count != 1)}"
 
 
 def _each(per_pod: Mapping[str, str]) -> str:

@@ -189,7 +189,7 @@ def _report(
         and (key := objects.key(workload)) in reading.workloads
     ):
         charged = cache.charged(found) if found is not None else None
-        place = queue_report.place(reading, cache.state, key, charged)
+        place = queue_report.place(reading, cache.state, key, charged, owner.title)
         held = reading.flavors_of(place.cluster_queue)
         if state == "Waiting" and key in reading.queues.entries:
             reason, message = why(reading, key)
@@ -197,7 +197,7 @@ def _report(
     pod_set = max(owner.pod_sets, key=lambda one: one.count)
     room, freed = _lacking(cache, owner.id, reason, held, now) if state == "Waiting" else ((), None)
     return Report(
-        job=f"{owner.namespace}/{owners.full_name(owner)}",
+        job=f"{owner.namespace}/{owner.full_name}",
         kind=owner.kind,
         workload=workload.metadata.name if workload else "",
         state=state,

@@ -78,7 +78,7 @@ class ClusterQuestions:
         reading = self._queues(dump, workloads)
         made: Json = {"reason": "", "message": "", "queue": None, "room": [], "relief": None, "growth": None}
         if key in reading.workloads and entry.job.queue:
-            place = queue_report.place(reading, cache.state, key, cache.charged(entry))
+            place = queue_report.place(reading, cache.state, key, cache.charged(entry), entry.job.title)
             made["queue"] = msgspec.to_builtins(place)
             if key in reading.queues.entries and sight.namespaces is None:
                 made["reason"], made["message"] = why(reading, key)
@@ -227,7 +227,7 @@ def _named(victim: Json, sight: Sight) -> Json:
 
 def _veiled(one: Json) -> Json:
     """Somebody whom the viewer may not know."""
-    named = {"name": OTHERS, "namespace": "", "workload": "", "job": "", "queue": ""}
+    named = {"name": OTHERS, "namespace": "", "workload": "", "job": "", "queue": "", "title": ""}
     return {**one, **{key: value for key, value in named.items() if key in one}}
 
 

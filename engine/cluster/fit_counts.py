@@ -28,7 +28,8 @@ from engine.reasons import Reason
 MOST: Final = (1 << 31) - 1  # pods in one tree that are told apart
 PODS_OF_A_NODE: Final = 4096  # nobody asks a kubelet for more
 _NOTHING: Final[frozenset[str]] = frozenset()
-_PASSING: Final = frozenset({Reason.NODE_NOT_READY, Reason.NODE_UNSCHEDULABLE, Reason.OTHER_COMPUTE_DOMAIN})
+# Of the filters, those that may let a node in again by themselves.
+PASSING: Final = frozenset({Reason.NODE_NOT_READY, Reason.NODE_UNSCHEDULABLE, Reason.OTHER_COMPUTE_DOMAIN})
 _SMALL: Final = 8192  # a tree of so many leaves is counted anew in the time that merging changes takes
 _MANY: Final = 24  # of a larger one, if one leaf in so many changed
 
@@ -217,7 +218,7 @@ class Shape:
             have = nodes.table.alloc[nodes.table.rows[limit]][selection]
             attach(found, have, np.full_like(have, len(volumes)), own)
         for reason, mask in self.filter.parts(nodes, selection):
-            if reason not in _PASSING:
+            if reason not in PASSING:
                 np.multiply(found, mask, out=found)
         if self.refused(nodes):
             found[:] = 0
@@ -309,7 +310,7 @@ def _cut(found: Ints, admitted: Ints, selection: Selection, *, blind: bool) -> N
 class CountedShape:
     """A shape that was counted before.
 
-    ``emptied``: by rank, the most that one domain would take if nothing ran; kept for a version of what is allocatable.
+    ``emptied``: by rank, the most that one domain would take if nothing ran; kept until nodes change.
     """
 
     shape: Shape
@@ -329,7 +330,7 @@ class CountedShape:
 
     def most_emptied(self, nodes: NodeColumns, tree: Tree, rank: int) -> int:
         """The most that one domain of ``rank`` (-1: the whole tree) would take if nothing ran."""
-        version = nodes.table.alloc_version + nodes.table.labels_version
+        version = nodes.table.alloc_version + nodes.table.labels_version + nodes.numa.layouts_version
         if self.emptied_at != version:
             self.emptied, self.emptied_at = {}, version
         if rank not in self.emptied:

@@ -27,6 +27,11 @@ def domain_in_words(values: Iterable[str]) -> str:
     return "/".join(filter(None, values))
 
 
+def word_of(level: str) -> str:
+    """A level in a word: ``rack`` for ``cloud-provider.com/topology-rack``, ``node`` for the host name."""
+    return "node" if level == HOSTNAME_LABEL else level.rpartition("/")[2].removeprefix("topology-")
+
+
 def path_of(flavor: Flavor, node: Node, lost: Sequence[str] = ()) -> Path | None:
     """The node's value at each level of the flavor; None where it is not one of the flavor's or lacks a label."""
     values = _values(flavor, node)

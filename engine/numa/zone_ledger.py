@@ -60,6 +60,7 @@ class NumaLedger:
         self._doubtful: dict[str, None] = {}  # nodes where decided zones may no longer have room
         self._new = False  # a machine came or its layout changed: slots there may wait for their zones
         self._undo: list[tuple[str, Saved]] | None = None
+        self.layouts_version = 0  # grows when what is inside a machine, be it taken or not, comes, changes or goes
 
     @property
     def view(self) -> Mapping[str, Machine]:
@@ -82,7 +83,7 @@ class NumaLedger:
         if old is None or old.layout != machine.layout:
             self._undecide(name, inside)
             self._new = True
-            self._fleets.reported(name)
+            self._reported(name)
         self._changed(name)
         return True
 
@@ -93,9 +94,13 @@ class NumaLedger:
         self._undecide(name, inside)
         self.differing.subtract(traits(self.machines.pop(name).layout))
         inside.report(None, by_report=False)
-        self._fleets.reported(name)
+        self._reported(name)
         self._changed(name)
         self._drop_idle(name, inside)
+
+    def _reported(self, name: str) -> None:
+        self.layouts_version += 1
+        self._fleets.reported(name)
 
     def node_came(self, name: str) -> None:
         """A node got a (new) place in the table."""

@@ -29,7 +29,8 @@ class DomainFit:
     that runs out first; "" where the whole pod set fits. ``missing``: how much more of that resource the rest of the
     pods need. ``excluded``: nodes that take no pod at all, by the first reason. ``misaligned``: nodes that take fewer
     pods than their amounts allow, because their kubelet would refuse more; ``refusal``: the kubelet's words on one.
-    ``devices``: where claims limit it, why one of its nodes takes no more pods.
+    ``devices``: where claims limit it, why one of its nodes takes no more pods. ``by_amounts``: how many pods its nodes
+    that pass every filter have the amounts for, whatever kubelets and other pods say.
     """
 
     values: tuple[str, ...]
@@ -41,6 +42,12 @@ class DomainFit:
     misaligned: int = 0
     refusal: str = ""
     devices: str = ""
+    by_amounts: int = 0
+
+    @property
+    def closeness(self) -> tuple[int, int, int]:
+        """Of domains, the one with the greatest comes closest: most pods, then amounts for most, then most nodes."""
+        return self.fits, self.by_amounts, self.nodes
 
 
 def explain(state: ClusterState, flavor: str, pod_set: PodSet, level: str | None = None) -> tuple[DomainFit, ...]:
@@ -176,7 +183,10 @@ class _View:
         misaligned = fewer.nonzero()[0]
         refusal = self._refusal(leaves.start + int(misaligned[0])) if len(misaligned) else ""
         devices = self._devices(leaves, passing) if limit in {DEVICES, Reason.INSUFFICIENT_DEVICES} else ""
-        return DomainFit(values, fits, int(passing.sum()), limit, missing, excluded, len(misaligned), refusal, devices)
+        return DomainFit(
+            *(values, fits, int(passing.sum()), limit, missing, excluded, len(misaligned), refusal, devices),
+            by_amounts=int((self.why.amounts[inside] * passing).sum()),
+        )
 
     def _devices(self, leaves: slice, passing: Mask) -> str:
         """Why one of the nodes takes no more pods with such claims: one that takes the fewest, and could take some."""

@@ -10,12 +10,13 @@ from msgspec import structs
 from engine.cluster.affinity import ONE_A_VALUE, ConstrainedCounts, device_caps, room
 from engine.cluster.assignment import Assignment
 from engine.cluster.fit_counts import Counts
-from engine.cluster.levels import domain_in_words
+from engine.cluster.levels import domain_in_words, word_of
 from engine.cluster.state import ClusterState
 from engine.model import PodSet, Policy
-from engine.placement.explain import domain_fit
+from engine.placement.explain import DEVICES, DomainFit, domain_fit
 from engine.placement.fit import ANYWHERE, Fit
 from engine.placement.grow import Growth
+from engine.placement.never_fits import head_of, host_ports, too_small, why_never
 from engine.placement.slices import in_words
 from engine.quantity import format_quantity
 from engine.reasons import Reason
@@ -27,6 +28,7 @@ GRAVITY: Final = (
     Reason.DOES_NOT_FIT,
     Reason.UNSUPPORTED_CONSTRAINT,
     Reason.NEVER_FITS,
+    Reason.ZONES_UNKNOWN,
     Reason.NO_NODES,
     Reason.UNKNOWN_LEVEL,
     Reason.NO_FLAVOR,
@@ -34,9 +36,9 @@ GRAVITY: Final = (
 )
 
 
-def gravity(refusal: Refusal) -> int:
-    """The place of a refusal's reason in GRAVITY."""
-    return GRAVITY.index(refusal.reason)
+def gravity(refusal: Refusal) -> tuple[int, int]:
+    """How far a refusal is from a placement, the least first: by its reason, and then by how many pods would fit."""
+    return GRAVITY.index(refusal.reason), -refusal.near
 
 
 def invalid(request: WorkloadRequest) -> Refusal | None:
@@ -134,73 +136,111 @@ def does_not_fit(state: ClusterState, fit: Fit) -> Refusal:
         return Refusal(
             Reason.UNSUPPORTED_CONSTRAINT, f"{text}, or more than one constraint at once", pod_set.name, flavor
         )
-    reason = Reason.DOES_NOT_FIT if _fits_emptied(state, fit) else Reason.NEVER_FITS
-    text = message(state, fit)
-    if _fits_by_amounts(state, fit):
-        reason = Reason.NUMA_ALIGNMENT if reason is Reason.DOES_NOT_FIT else reason
-        never = "" if reason is Reason.NUMA_ALIGNMENT else ", nor would they if nothing ran on their nodes"
-        text = f"{text}; the amounts would do, but kubelets would refuse pods{never}"
-    return Refusal(reason, text, pod_set.name, flavor)
-
-
-def message(state: ClusterState, fit: Fit) -> str:
-    """How close it came: the best domain, and what it is short of."""
+    if not _fits_emptied(state, fit):
+        return why_never(state, fit).refusal(fit)
     container = list(fit.containers())[-1]
+    by_amounts = _by_amounts(state, fit)
+    aligned = by_amounts is None or not _fits(fit, by_amounts)
     counts = fit.counts(container)
-    need, sliced = fit.pod_set.count, in_words(fit.pod_set.topology)
+    best = _best(counts, container, None if by_amounts is None else by_amounts.within(container))
+    near = int(counts.at(0).sum() if container == ANYWHERE else counts.at(container)[best])
+    text = _how_close(state, fit, container, best)
+    return Refusal(Reason.DOES_NOT_FIT if aligned else Reason.NUMA_ALIGNMENT, text, pod_set.name, flavor, near)
+
+
+def _best(counts: Counts, container: int, by_amounts: Counts | None) -> int:
+    """The domain that takes most pods; of equal ones that which has the amounts for most."""
     if container == ANYWHERE:
-        have = f"the {fit.tree.size} nodes of flavor {fit.tree.flavor.name} take {int(counts.at(0).sum())}{sliced}"
-        return f"{need} pods do not fit: {have}{_short(state, fit, ANYWHERE, 0)}"
+        return 0
     fits = counts.at(container)
     best = int(fits.argmax())
-    level = fit.tree.flavor.levels[container] if container <= fit.tree.last else "node"
-    path = fit.tree.path(min(container, fit.tree.last), best if container <= fit.tree.last else 0)
-    where = domain_in_words(path)
-    text = f"{need} pods do not fit one {level}: the best of {len(fits)}, {where}, takes {int(fits[best])}{sliced}"
-    return text + _short(state, fit, container, best)
+    if by_amounts is None:
+        return best
+    ties = np.flatnonzero(fits == fits[best])
+    return int(ties[by_amounts.at(container)[ties].argmax()])
 
 
-def no_room_for_more(state: ClusterState, growth: Growth, held: Assignment) -> str:
+def _how_close(state: ClusterState, fit: Fit, container: int, best: int) -> str:
+    """``8 pods do not fit one rack: b1/r2, the best of 4, takes 3 and lacks 40 nvidia.com/gpu``."""
+    head, tree = head_of(fit, container), fit.tree
+    found = domain_fit(state, tree, fit.pod_set, fit.room, container, best)
+    takes = f"{found.fits}{in_words(fit.pod_set.topology)}{_short(fit, found)}"
+    if container == ANYWHERE:
+        return f"{head}: the {tree.size} nodes of flavor {tree.flavor.name} take {takes}"
+    named = container <= tree.last
+    path = tree.path(container, best) if named else (*tree.paths[best], tree.names[best])
+    others = tree.domains(container)
+    of = f", the best of {others}," if others > 1 else ""
+    return f"{head}: {domain_in_words(path)}{of} takes {takes}"
+
+
+def no_room_for_more(state: ClusterState, growth: Growth, held: Assignment) -> Refusal:
     """Why no more pods fit beside those that are there: of where these may go, not of the best domain for all."""
-    fit, by = growth.fit, growth.by
-    level, required = fit.pod_set.topology.level, fit.pod_set.topology.policy is Policy.REQUIRED
+    fit, by, pod_set = growth.fit, growth.by, growth.fit.pod_set
+    level, required = pod_set.topology.level, pod_set.topology.policy is Policy.REQUIRED
     head = f"{by} more pods do not fit" if by > 1 else "1 more pod does not fit"
-    head = f"{head} in the same {level}" if required else f"{head} anywhere"
+    head = f"{head} in the same {word_of(level or '')}" if required else f"{head} anywhere"
+    head += in_words(pod_set.topology)
     containers = [*growth.containers(held)]
     if not containers:
         depth = held.levels.index(level) + 1 if level in held.levels else len(held.levels)
         where = domain_in_words(held.slices[0].values[:depth]) if held.slices else f"flavor {held.flavor}"
-        return f"{head}: {where} has no nodes any more that take its pods"
+        text = f"{head}: {where} has no nodes any more that take its pods"
+        return Refusal(Reason.DOES_NOT_FIT, text, pod_set.name, held.flavor)
     rank, domain = containers[-1]
+    if small := too_small(state, fit, rank, domain):
+        return Refusal(Reason.NEVER_FITS, f"{head}: {small}", pod_set.name, held.flavor)
     tree, room = fit.tree, int(growth.room(rank, domain).sum())
     nodes = f"the {tree.size} nodes of flavor {tree.flavor.name} take"
     has = nodes if rank == ANYWHERE else f"{domain_in_words(tree.path(rank, domain))} takes"
-    alone = replace(fit, pod_set=structs.replace(fit.pod_set, count=by))
-    return f"{head}: {has} {room} more{_short(state, alone, rank, domain)}"
+    alone = replace(fit, pod_set=structs.replace(pod_set, count=by))
+    found = domain_fit(state, tree, alone.pod_set, fit.room, rank, domain)
+    text = f"{head}: {has} {room} more{_short(alone, found)}"
+    return Refusal(Reason.DOES_NOT_FIT, text, pod_set.name, held.flavor, room)
 
 
-def _short(state: ClusterState, fit: Fit, container: int, domain: int) -> str:
-    found = domain_fit(state, fit.tree, fit.pod_set, fit.room, container, domain)
-    if not found.limit:
-        return ""
+# Why nodes take no pods at all, of several of them.
+_OUT: Final = {
+    Reason.NODE_NOT_READY: "not ready",
+    Reason.NODE_UNSCHEDULABLE: "cordoned",
+    Reason.NODE_TAINTED: "tainted without a toleration",
+    Reason.NODE_SELECTOR: "not selected by spec.nodeSelector",
+    Reason.NODE_AFFINITY: "not selected by spec.affinity.nodeAffinity",
+    Reason.NODE_FEATURES: "without a feature that the pods use",
+    Reason.CLAIM_NODE_AFFINITY: "not reached by the devices of their claims",
+    Reason.OTHER_COMPUTE_DOMAIN: "in other ComputeDomains",
+    Reason.VOLUME_NODE_AFFINITY: "not reached by their volumes",
+    Reason.POD_AFFINITY: "without the pods that spec.affinity.podAffinity wants",
+    Reason.POD_ANTI_AFFINITY: "kept from them by an anti-affinity",
+    Reason.HOST_PORTS: "without the host port",
+    Reason.TOPOLOGY_SPREAD: "kept from them by topologySpreadConstraints",
+}
+
+
+def _short(fit: Fit, found: DomainFit) -> str:
+    """What a domain lacks for the rest of the pods, and which of its nodes take none."""
+    out = [
+        f"{count} {'is' if count == 1 else 'are'} {_OUT[reason]}"
+        for reason, count in found.excluded.items()
+        if reason in _OUT
+    ]
+    left_out = f"; of its nodes {', '.join(out)}" if out else ""
+    if not found.limit or found.limit in found.excluded.keys() & _OUT.keys():
+        return left_out
     if found.limit == Reason.SLICES:
-        return "; there is room for all pods one by one, but not for whole slices"
+        return "; single pods would fit, but not whole slices"
     if found.limit == Reason.NUMA_ALIGNMENT:
-        return f"; {found.misaligned} of its {found.nodes} nodes take fewer by NUMA than by amounts ({found.refusal})"
-    lacks = ", ".join(f"{format_quantity(name, amount)} more" for name, amount in found.missing.items())
-    if found.limit == Reason.NODE_FEATURES:
-        lacks = ", ".join(fit.pod_set.features)
-    if found.limit == Reason.HOST_PORTS:
-        ports = ", ".join(dict.fromkeys([term.host_port for term in fit.pod_set.anti_affinity if term.host_port]))
-        lacks = f"host port {ports} allows one pod a node"
-    others = found.excluded.get(Reason.OTHER_COMPUTE_DOMAIN, 0) if found.limit != Reason.OTHER_COMPUTE_DOMAIN else 0
-    return "".join(
-        [
-            f"; short of {found.limit}",
-            f" ({lacks or found.devices})" if lacks or found.devices else "",
-            f"; {others} of its nodes belong to other ComputeDomains" if others else "",
-        ]
-    )
+        of = f"{found.misaligned} of its {found.nodes} nodes"
+        return f"; it has the amounts, but the kubelets of {of} would refuse pods ({found.refusal}){left_out}"
+    if found.limit == Reason.HOST_PORTS and (ports := host_ports(fit)):
+        return f": {ports}{left_out}"
+    lacks = " and ".join(f"{format_quantity(name, amount)} {name}" for name, amount in found.missing.items())
+    if not lacks and found.limit in {DEVICES, Reason.INSUFFICIENT_DEVICES}:
+        lacks = DEVICES
+    devices = f" ({found.devices})" if found.devices else ""
+    if lacks:
+        return f" and lacks {lacks}{devices}{left_out}"
+    return f": more would be {_OUT[Reason(found.limit)]}{left_out}"  # a cap
 
 
 def _caps_decide(fit: Fit) -> bool:
@@ -212,13 +252,13 @@ def _caps_decide(fit: Fit) -> bool:
     return bool(caps) and not exact and _fits(fit, left)
 
 
-def _fits_by_amounts(state: ClusterState, fit: Fit) -> bool:
-    """Whether it would fit if no kubelet looked inside its node."""
+def _by_amounts(state: ClusterState, fit: Fit) -> ConstrainedCounts | None:
+    """What would fit if no kubelet looked inside its node; None where none does."""
     shape = fit.known.shape
     if shape.inside is None or not (state.machines or shape.seen_only or shape.refused(state.cluster.columns)):
-        return False
+        return None
     counts = Counts(fit.tree, fit.known.shape.fit_amounts(state.cluster.columns, fit.tree.span))
-    return _fits(fit, room(state, fit.tree, fit.pod_set, counts))
+    return room(state, fit.tree, fit.pod_set, counts)
 
 
 def _fits_emptied(state: ClusterState, fit: Fit) -> bool:

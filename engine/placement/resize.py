@@ -198,8 +198,7 @@ def grown(  # noqa: PLR0917  (a step of two public functions)
         pick = growth.pick(container, domain)
         if pick is not None:
             return merged(held, stays, slices_of(fit.tree, pick.leaves, pick.amounts), fit.tree, pod_set)
-    text = refusals.no_room_for_more(state, growth, held)
-    return Refusal(Reason.DOES_NOT_FIT, text, pod_set.name, held.flavor)
+    return refusals.no_room_for_more(state, growth, held)
 
 
 def _refilled(
@@ -211,7 +210,8 @@ def _refilled(
     found = refill(growth, held, stays, lost)
     if isinstance(found, Pick):
         return merged(held, stays, slices_of(tree, found.leaves, found.amounts), tree, pod_set)
-    head = f"{by} more pods do not fit{in_words(pod_set.topology)}"
+    if found is Refill.NO_ROOM:
+        return refusals.no_room_for_more(state, growth, held)
     reason = Reason.INVALID_REQUEST if found is Refill.UNEVEN else Reason.DOES_NOT_FIT
-    text = f"{head}: {found}" if found is not Refill.NO_ROOM else f"{head}: {refusals.message(state, fit)}"
+    text = f"{by} more pods do not fit{in_words(pod_set.topology)}: {found}"
     return Refusal(reason, text, pod_set.name, held.flavor)

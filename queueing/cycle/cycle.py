@@ -52,10 +52,11 @@ class Preempting:
     victims: tuple[Victim, ...]
     message: str
     grows: bool = False
+    title: str = ""
 
     def message_to(self, victim: Victim) -> str:
         """What a victim is told."""
-        return messages.preempted(self.key, self.grant.queue, victim.reason)
+        return messages.preempted(self.title or self.key, self.grant.queue, victim.reason)
 
 
 @dataclass(frozen=True)
@@ -268,8 +269,10 @@ def _grow(state: ClusterState, queues: Queues, shield: Shield, keys: Iterator[st
                 made.resized.extend(elastic.grow_partly(state, queues, key))
             else:
                 queues.leaving.victims_go([victim.key for victim in found.plan.victims], shield.now)
-                text = messages.preempting(found.plan)
-                made.preempting.append(Preempting(key, found.grant, found.plan.victims, text, grows=True))
+                text = messages.preempting(queues, found.plan)
+                made.preempting.append(
+                    Preempting(key, found.grant, found.plan.victims, text, grows=True, title=entry.workload.title)
+                )
 
 
 def _look_in_order(  # noqa: PLR0917  (the parts of a cycle)
@@ -321,7 +324,8 @@ def _look_at(state: ClusterState, queues: Queues, shield: Shield, entry: Entry, 
             victims = [victim.key for victim in plan.victims]
             queues.grant(state, key, grant, nominated=victims, parts=parts)
             queues.leaving.victims_go(victims, shield.now)
-            made.preempting.append(Preempting(key, grant, plan.victims, messages.preempting(plan)))
+            text, title = messages.preempting(queues, plan), entry.workload.title
+            made.preempting.append(Preempting(key, grant, plan.victims, text, title=title))
         case Waits():
             if _wait(queues, shield.now, entry, outcome, made):
                 backfill.refused(state, queues, entry, shield)
@@ -372,11 +376,13 @@ def _behind(queues: Queues, entry: Entry) -> Refusal | None:
         return None
     first = queues.entries[group.head.key] if group.head else entry
     if group.inadmissible and group.refusal is not None:
-        text = f"{first.workload.key}, which wants the same, comes before it in cluster queue {entry.queue} and waits: "
+        text = (
+            f"{first.workload.title}, which wants the same, comes before it in cluster queue {entry.queue} and waits: "
+        )
         return Refusal(group.refusal.reason, text + group.refusal.message, flavor=group.refusal.flavor)
     blocker = next(iter(queues.waiting(entry.queue)), "") if group.line.next() is None else ""
     if blocker and blocker != entry.workload.key:
-        text = f"cluster queue {entry.queue} is StrictFIFO, and {blocker} before it waits"
+        text = f"cluster queue {entry.queue} is StrictFIFO, and {queues.title_of(blocker)} before it waits"
         return Refusal(Reason.BEHIND_OTHERS, text)
     return None
 

@@ -284,7 +284,7 @@ def _grown(state: ClusterState, queues: Queues, entry: Entry, more: Mapping[str,
             return messages.insufficient(queues, grant.queue, missing)
         claim = barred(queues, entry, FlavorAssignment({}, delta, ()))
         if claim is not None:
-            return messages.behind(claim.key, queues.quotas.pool(grant.queue))
+            return messages.behind(queues.title_of(claim.key), queues.quotas.pool(grant.queue))
     checkpoint = state.begin()
     try:
         for name, count in more.items():

@@ -75,7 +75,7 @@ def nominate(state: ClusterState, queues: Queues, key: str) -> Grows | None:
     grown = AssumedAdmission(grant.queue, counts, option.flavors, option.amounts, made.assignments, asks)
     parts = {victim.key: victim.domains for victim in made.victims if victim.domains}
     hold_growth(state, queues, workload, grown, [victim.key for victim in made.victims], parts)
-    entry.refuse(Refusal(Reason.PREEMPTING, messages.preempting(made)))
+    entry.refuse(Refusal(Reason.PREEMPTING, messages.preempting(queues, made)))
     return Grows(grown, made)
 
 

@@ -9,7 +9,7 @@ Flavors are tried in order; whether borrowing, or preempting, in a flavor comes 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from engine.cluster.assignment import Assignment
 from engine.cluster.state import ClusterState
@@ -40,6 +40,7 @@ NEVER: Final = frozenset(
         Reason.NO_FLAVOR,
         Reason.NO_NODES,
         Reason.NEVER_FITS,
+        Reason.ZONES_UNKNOWN,
         Reason.UNKNOWN_LEVEL,
         Reason.INVALID_REQUEST,
         Reason.NO_QUOTA,
@@ -75,6 +76,14 @@ class Follows:
     assignments: tuple[Assignment, ...]
 
 
+class Noted(NamedTuple):
+    """A refusal of an option; its text is made when somebody asks. ``near`` is `Refusal.near`."""
+
+    reason: Reason
+    text: Callable[[], Refusal]
+    near: int = 0
+
+
 @dataclass
 class Waits:
     """It cannot: why, the events that could change that, and whether it waits for nobody of ours (``aside``).
@@ -82,7 +91,7 @@ class Waits:
     ``follows``: it is the successor of those that leave.
     """
 
-    refusals: list[tuple[Reason, Callable[[], Refusal]]] = field(default_factory=list)
+    refusals: list[Noted] = field(default_factory=list)
     events: dict[Event, None] = field(default_factory=dict)
     aside: bool = False
     follows: Follows | None = None
@@ -90,11 +99,11 @@ class Waits:
     @property
     def reason(self) -> Reason:
         """The reason of the option that came closest."""
-        return min(self.refusals, key=_gravity)[0]
+        return min(self.refusals, key=_gravity).reason
 
     def refusal(self) -> Refusal:
         """The refusal of the option that came closest; its text is made when somebody asks."""
-        found = min(self.refusals, key=_gravity)[1]()
+        found = min(self.refusals, key=_gravity).text()
         return found if self.follows is None else messages.following(found)
 
     def wait_for(self, events: Iterable[Event]) -> None:
@@ -103,11 +112,11 @@ class Waits:
 
     def add(self, refusal: Refusal) -> None:
         """Note a refusal that is at hand."""
-        self.refusals.append((refusal.reason, lambda: refusal))
+        self.refusals.append(Noted(refusal.reason, lambda: refusal, refusal.near))
 
 
-def _gravity(one: tuple[Reason, Callable[[], Refusal]]) -> int:
-    return messages.gravity(one[0])
+def _gravity(one: Noted) -> tuple[int, int]:
+    return messages.gravity(one.reason), -one.near
 
 
 Outcome = Fits | Preempts | Waits
@@ -170,7 +179,7 @@ class _QueueNominator:
             return None  # what comes free bit by bit is one bit for it, and it has nobody evicted
         if self.entry.workload.follows:
             return None  # an old revision leaves only as pods of the new one run
-        if not any(reason in lacked for reason, _ in self.waits.refusals):
+        if not any(one.reason in lacked for one in self.waits.refusals):
             return None
         for option in found:
             if barred(self.queues, self.entry, option) is not None:
@@ -199,7 +208,7 @@ class _QueueNominator:
             if fits:
                 self.free.add(option.request)
                 self.waits.wait_for(("claim", one.key) for one in first)
-                self.waits.add(messages.behind_successors([one.key for one in first]))
+                self.waits.add(messages.behind_successors([self.queues.title_of(one.key) for one in first]))
         return placed
 
     def _fits(self, option: FlavorAssignment) -> tuple[Assignment, ...] | None:
@@ -207,19 +216,20 @@ class _QueueNominator:
         limits = queues.limits(self.entry)
         if not limits.ever(option.asked):
             text = partial(messages.exceeds, limits, option.asked)
-            waits.refusals.append((Reason.EXCEEDS_QUOTA, text))
+            waits.refusals.append(Noted(Reason.EXCEEDS_QUOTA, text))
             return None
         missing = limits.missing(option.asked)
         pool = queues.quotas.pool(queue)
         if missing:
             waits.wait_for(("quota", pool, m.flavor, m.resource) for m in missing)
             waits.wait_for(("room", flavor) for flavor in option.rooms if self._may_preempt)
-            waits.refusals.append((Reason.INSUFFICIENT_QUOTA, partial(messages.insufficient, queues, queue, missing)))
+            text = partial(messages.insufficient, queues, queue, missing)
+            waits.refusals.append(Noted(Reason.INSUFFICIENT_QUOTA, text))
             return None
         claim = barred(queues, self.entry, option)
         if claim is not None:
             waits.events["claim", claim.key] = None
-            waits.add(messages.behind(claim.key, pool))
+            waits.add(messages.behind(queues.title_of(claim.key), pool))
             return None
         found = self._put(option)
         if isinstance(found, Refusal):
@@ -275,7 +285,7 @@ class _QueueNominator:
             self.over = soft
             return found
         if len(kept) > len(soft) and not isinstance(self._without(kept, option), Refusal):
-            return messages.behind_in_room([claim.key for claim in kept if not claim.soft])
+            return messages.behind_in_room([self.queues.title_of(claim.key) for claim in kept if not claim.soft])
         return refusal
 
     def _aligned(self, option: FlavorAssignment, found: tuple[Assignment, ...]) -> tuple[Assignment, ...]:
@@ -372,7 +382,7 @@ class _QueueNominator:
 
         That its pods ask for something other than room is looked at where it would hold up others.
         """
-        if all(reason in NEVER for reason, _ in self.waits.refusals):
+        if all(one.reason in NEVER for one in self.waits.refusals):
             return True
         if not any(self._may_come(event) for event in self.waits.events):
             return True

@@ -27,8 +27,8 @@ from queueing.model import (
     shape,
 )
 from queueing.queues.config import QueueConfig
-from queueing.queues.entry import HOLDING, AssumedAdmission, Entry, Phase, growth_of, is_growth
-from queueing.queues.eviction_units import Path, holder_of, orphan
+from queueing.queues.entry import HOLDING, AssumedAdmission, Entry, Phase, base_of, growth_of, is_growth
+from queueing.queues.eviction_units import Path, holder_of, is_pod, orphan, pod_of
 from queueing.queues.flavor_assigner import FlavorAssignments, options
 from queueing.queues.held import Held
 from queueing.queues.holders import Holders, chosen_for, flavors_of, helped_by
@@ -291,6 +291,13 @@ class Queues:
     def holder(self, unit: str) -> Entry:
         """Whose unit it is (`queueing.queues.eviction_units`)."""
         return self.entries.get(unit) or self.entries.get(holder_of(unit)) or self.outside[holder_of(unit)]
+
+    def title_of(self, unit: str) -> str:
+        """What people are told that a workload is, or its growth, or a pod that no queue admitted."""
+        if is_pod(unit):
+            return f"pod {pod_of(unit)}"
+        entry = self.entries.get(base_of(unit))
+        return entry.workload.title if entry is not None else base_of(unit)
 
     def _drain(self, entry: Entry) -> None:
         """Note one that has to be evicted because its queue is drained."""

@@ -25,7 +25,7 @@ def test_both_tutorials_do_what_they_say(tmp_path):
         "4 pods in b1/r1",
         'Unsupported value: "row"',
         '("rack")',
-        "8 pods do not fit one cloud-provider.com/topology-rack",
+        "8 pods do not fit one rack",
         "6 pods over 2 domains",
         "cluster default is gone",
     ):

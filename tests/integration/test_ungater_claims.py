@@ -315,7 +315,7 @@ async def test_of_a_machine_of_four_devices_eight_pods_take_two(devices, client,
     await devices.equip(hosts[0], 4)
     await devices.create(job("train", 8, gpus=0, pod_spec=OF_TEMPLATE))
     told = await devices.waits(reason="NeverFits")
-    assert "takes 4; short of devices of its claims" in told
+    assert "takes 4: devices of claims are short" in told
     rooms = [room.devices for room in (await report(client, namespace, "train")).room]
     assert f'{hosts[0]}: claim "gpu", request "one" (1 of DeviceClass "{namespace}"): 4 fit' in rooms
     await devices.controller.crash()

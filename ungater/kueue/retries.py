@@ -42,6 +42,7 @@ _FINAL = frozenset(
 # Whatever becomes free, neither do these go away by waiting: nodes or flavors must change.
 HOPELESS = _FINAL | {
     Reason.NEVER_FITS,
+    Reason.ZONES_UNKNOWN,
     Reason.NO_FLAVOR,
     Reason.NO_NODES,
     Reason.UNKNOWN_LEVEL,

@@ -297,6 +297,16 @@ class JobView:
         return f"{self.namespace}/{self.name}"
 
     @property
+    def full_name(self) -> str:
+        """Its name, with what tells several workloads of one object apart."""
+        return f"{self.name}-{self.part}" if self.part else self.name
+
+    @property
+    def title(self) -> str:
+        """What people are told that it is: ``Job team-a/train``."""
+        return f"{self.kind} {self.namespace}/{self.full_name}"
+
+    @property
     def workload_key(self) -> str:
         """``namespace/name`` of its Workload, which is the engine's name for the reservation."""
         return f"{self.namespace}/{self.workload}"

@@ -46,6 +46,7 @@ _LACKS = frozenset(
         Reason.DOES_NOT_FIT,
         Reason.NUMA_ALIGNMENT,
         Reason.NEVER_FITS,
+        Reason.ZONES_UNKNOWN,
         Reason.INSUFFICIENT_QUOTA,
         Reason.EXCEEDS_QUOTA,
     }

@@ -1,16 +1,12 @@
 """Sentences for people: where a workload went, and why it waits."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from engine.cluster.levels import domain_in_words
 from engine.model import HOSTNAME_LABEL, PodSet, Policy
-from engine.placement.explain import DomainFit
-from engine.quantity import format_quantity
-from engine.results import Refusal
 from ungater.model.pod_slots import PodSetSlots, Values
 
 SHOWN = 3  # domains named in a message; `topogate explain` lists them all
-CLOSEST_ARE = "; closest: "  # from here on a message tells of domains
 
 
 def admitted(slots: PodSetSlots, pod_set: PodSet) -> str:
@@ -42,22 +38,6 @@ def by_domain(slots: PodSetSlots, depth: int) -> dict[Values, int]:
         values = slot.values[:depth]
         counts[values] = counts.get(values, 0) + slot.count
     return counts
-
-
-def waiting(refusal: Refusal, pod_set: PodSet, fits: Sequence[DomainFit]) -> str:
-    """Why a pod set cannot be placed, and how close the best domains come."""
-    best = sorted(fits, key=lambda fit: (-fit.fits, fit.values))[:SHOWN]
-    if not best:
-        return refusal.message
-    return refusal.message + CLOSEST_ARE + "; ".join(_close(fit, pod_set.count) for fit in best)
-
-
-def _close(fit: DomainFit, count: int) -> str:
-    why = ", ".join(f"{name} short by {format_quantity(name, amount)}" for name, amount in sorted(fit.missing.items()))
-    detail = why or str(fit.limit)
-    return f"{domain_in_words(fit.values)} could take {min(fit.fits, count)} of {count} pods" + (
-        f" ({detail})" if detail else ""
-    )
 
 
 def _spilled(pod_set: PodSet, domains: Mapping[Values, int]) -> bool:

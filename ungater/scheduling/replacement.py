@@ -8,10 +8,8 @@ import msgspec
 from crds.request import resolve, unresolved
 from engine.cluster.assignment import Assignment
 from engine.cluster.levels import domain_labels
-from engine.cluster.state import ClusterState
 from engine.cluster.unlabeled import helpful, in_words
 from engine.model import PodSet, Policy, TopologyRequest
-from engine.placement.explain import explain
 from engine.placement.place import extend, place, replace
 from engine.reasons import Reason
 from engine.results import Refusal, WorkloadRequest
@@ -24,7 +22,8 @@ from ungater.model.job_view import PodSetView
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.reconcile import messages
 
-COUNTED = frozenset({Reason.DOES_NOT_FIT, Reason.NUMA_ALIGNMENT, Reason.NEVER_FITS})
+NEVER = frozenset({Reason.NEVER_FITS, Reason.ZONES_UNKNOWN})
+COUNTED = frozenset({Reason.DOES_NOT_FIT, Reason.NUMA_ALIGNMENT, *NEVER})
 
 
 def pod_set_in(
@@ -71,8 +70,8 @@ def elsewhere(cache: Cache, entry: WorkloadEntry) -> AssumedAdmission | Refusal:
             if owned.name not in entry.lost or owned.name not in entry.slots_in:
                 continue
             found = _moved(cache, entry, owned)
-            if isinstance(found, Refusal):
-                return found
+            if isinstance(found, Refusal):  # a node that was lost may come back
+                return dataclasses.replace(found, reason=Reason.DOES_NOT_FIT) if found.reason in NEVER else found
             others = [part for part in state.assignments(entry.key).values() if part.pod_set != owned.name]
             state.reserve(entry.key, [*others, found])
             counts[owned.name] = found.count
@@ -165,30 +164,19 @@ def _beside(pod_set: PodSet, others: Sequence[Assignment], entry: WorkloadEntry)
     return msgspec.structs.replace(alone, node_selector={**pod_set.node_selector, **domain})
 
 
-def reason_text(state: ClusterState, refusal: Refusal, pod_set: PodSet, flavors: Sequence[str]) -> str:
-    """The refusal in words, with how close the best domains of the flavor come."""
-    flavor = refusal.flavor or next(iter(flavors), "")
-    observed = state.flavors.get(flavor)
-    if refusal.reason not in COUNTED or observed is None or pod_set.topology.level not in {None, *observed.levels}:
-        return refusal.message
-    return messages.waiting(refusal, pod_set, explain(state, flavor, pod_set))
-
-
 def refused_text(cache: Cache, entry: WorkloadEntry, refusal: Refusal) -> str:
-    """Why a job waits, for a person: with how close it comes, and with the nodes that are left out for now."""
-    flavor = refusal.flavor if refusal.flavor in cache.flavors else next(iter(sorted(cache.flavors)), "")
+    """Why a job waits, for a person, with the nodes that are left out for now, or lack a label."""
     text = refusal.message
-    if flavor:
-        pod_sets = entry.job.pod_sets
-        owned = next((one for one in pod_sets if one.name == refusal.pod_set), pod_sets[0])
-        pod_set = pod_set_in(cache, entry, owned, cache.flavors[flavor])
-        text = reason_text(cache.state, refusal, pod_set, [flavor])
     refusals = cache.mismatches.listed(entry), cache.refusals.listed(entry), cache.node_refusals.listed()
     left_out = ", ".join(filter(None, refusals))
     if refusal.reason in {*COUNTED, Reason.NO_NODES} and left_out:
         text += f"; left out for now, because such a pod was refused there: {left_out}"
     if refusal.reason in COUNTED and (given := cache.device_claims.given(entry.id)):
         text += f"; {given}"
-    if flavor and refusal.reason in {*COUNTED, Reason.NO_NODES} and (found := helpful(cache.state, flavor, pod_set)):
-        text += f"; {in_words(found)}, and could take such pods"
+    if refusal.reason in {*COUNTED, Reason.NO_NODES} and refusal.flavor in cache.flavors:
+        pod_sets = entry.job.pod_sets
+        owned = next((one for one in pod_sets if one.name == refusal.pod_set), pod_sets[0])
+        pod_set = pod_set_in(cache, entry, owned, cache.flavors[refusal.flavor])
+        if found := helpful(cache.state, refusal.flavor, pod_set):
+            text += f"; {in_words(found)}, and could take such pods"
     return text

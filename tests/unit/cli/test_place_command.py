@@ -406,13 +406,11 @@ def test_the_ten_closest_domains_unless_all_are_asked_for_and_nothing_said_twice
     text = run(tmp_path, waits, many).stdout
     assert len([line for line in text.splitlines() if line.startswith(("r1/", "r2/", "r9/"))]) == 10
     assert "and 25 more domains, none of them closer; --all shows them" in text
-    assert text.count("short of") == 1
-    assert "could take" not in text
+    assert text.count("has 8 nvidia.com/gpu in all") == 1
     text = run(tmp_path, waits, many, ["--all"]).stdout
     assert len([line for line in text.splitlines() if line.startswith(("r1/", "r2/", "r9/"))]) == 35
     (answer,) = ask(tmp_path, *waits, cluster=many, status=3)
     assert len(answer["room"]) == 35
-    assert "; closest: " in answer["message"], "programs get what stands on the Workload"
 
 
 def test_pods_that_use_a_feature_go_where_kubelets_declare_it(tmp_path):
@@ -426,4 +424,4 @@ def test_pods_that_use_a_feature_go_where_kubelets_declare_it(tmp_path):
         one.get("status", {}).pop("declaredFeatures", None)
     (tmp_path / "cluster.json").write_text(json.dumps(nodes))
     result = CliRunner().invoke(app, [*command[:-1], str(tmp_path / "cluster.json")])
-    assert "NodeDeclaredFeatures (RestartAllContainersOnContainerExits)" in " ".join(result.output.split())
+    assert "no node declares RestartAllContainersOnContainerExits" in " ".join(result.output.split())

@@ -39,7 +39,7 @@ def test_a_required_rack_is_never_made_of_nodes_whose_switch_is_not_known(tmp_pa
     ]
     result = CliRunner().invoke(app, command)
     assert "Placed" not in result.output
-    assert "4 pods do not fit one fabric.topograph.run/tier-0: the best of 2, leaf-a, takes 3" in " ".join(
+    assert "4 pods do not fit one tier-0: the largest, leaf-a, has 24 nvidia.com/gpu in all; 32 are wanted" in " ".join(
         result.output.split()
     )
 

@@ -39,7 +39,7 @@ def case(name, cluster="cluster.json", manifest="job.json"):
 
 def test_a_host_port_is_named_where_it_allows_one_pod_a_node():
     said = case("host-port-message")
-    assert "takes 2; short of HostPorts (host port 29500 allows one pod a node)" in said
+    assert "takes 2 with nothing else running: host port 29500 allows one pod a node, and it has 2 nodes" in said
     assert "PodAntiAffinity" not in said
 
 
@@ -49,11 +49,13 @@ def test_two_host_ports_are_told_like_one(tmp_path):
     container["ports"].append({"containerPort": 29501, "hostPort": 29501, "protocol": "UDP"})
     (tmp_path / "job.json").write_text(json.dumps(body))
     said = place(CASES / "host-port-message" / "cluster.json", tmp_path / "job.json")
-    assert "short of HostPorts (host port 29500, 29501/UDP allows one pod a node)" in said
+    assert "host ports 29500, 29501/UDP allow one pod a node" in said
 
 
 def test_amounts_that_no_node_has_are_told_as_they_were_asked_for():
-    assert "short of memory (14Ei more)" in case("huge-amount-message")
+    assert "a pod asks for 7Ei memory, and no node has more than 768Gi; ask for less in each pod" in case(
+        "huge-amount-message"
+    )
 
 
 def test_sums_of_amounts_beyond_64_bits_are_told_too(tmp_path):
@@ -66,7 +68,7 @@ def test_sums_of_amounts_beyond_64_bits_are_told_too(tmp_path):
     command = ["place", "--dry-run", "--cluster", str(CASES / "huge-amount-message" / "cluster.json"), "-o", "json"]
     result = CliRunner().invoke(app, [*command, "-f", str(tmp_path / "job.json")])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    assert "short of memory" in result.output
+    assert "and no node has more than 768Gi" in result.output
 
 
 @pytest.mark.parametrize(("memory", "placed"), [("64Ti", True), ("70368744177665", False)])

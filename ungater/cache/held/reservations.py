@@ -20,7 +20,7 @@ from kube.pods import convert
 from queueing import lifecycle, messages, model
 from queueing.cycle.elastic import hold_elsewhere
 from queueing.model import OutsidePod
-from queueing.queues.entry import HOLDING, AssumedAdmission, Phase, base_of, growth_of
+from queueing.queues.entry import HOLDING, AssumedAdmission, Phase, growth_of
 from queueing.queues.growth import hold_growth
 from queueing.queues.queues import Queues
 from ungater.cache.held.device_quota import DeviceQuota
@@ -97,6 +97,7 @@ class Reservations:
             non_preemptible=self._classes.non_preemptible(owner),
             charged=self.charged(entry, pod_sets),
             follows=owner.follows,
+            owner=owner.title,
         )
 
     def charged(self, entry: WorkloadEntry, pod_sets: Iterable[PodSet]) -> dict[str, Amounts]:
@@ -158,7 +159,7 @@ class Reservations:
         detail = Reason.FAIR_SHARING if self.queues.rules.fair else detail
         detail = Reason.IN_CLUSTER_QUEUE if ours == other.queue else detail
         detail = Reason.OUTSIDE_QUEUES if other.outside is not None else detail
-        return lifecycle.preempted(detail, messages.preempted(base_of(preemptor), ours, detail))
+        return lifecycle.preempted(detail, messages.preempted(self.queues.title_of(preemptor), ours, detail))
 
     def awaited(self, victim: str) -> lifecycle.Evict | None:
         """What one is told for which a nominated workload waits until it is gone whole; None where none does."""

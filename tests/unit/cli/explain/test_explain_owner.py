@@ -5,7 +5,7 @@ import pytest
 from support.owned import KEYS, make_job
 from support.world import World
 
-from cli.explain.owners import find, full_name, named
+from cli.explain.owners import find, named
 from cli.output import Failure
 from kube.objects import Pod
 
@@ -94,7 +94,7 @@ def memory():
     ],
 )
 def test_all_workloads_of_an_owner_are_found_by_its_name(memory, text, owners):
-    assert [full_name(record.job) for record in find(memory, "ns", *named(text))] == owners
+    assert [record.job.full_name for record in find(memory, "ns", *named(text))] == owners
 
 
 def test_a_workload_is_found_by_its_own_name(memory):

@@ -78,7 +78,7 @@ def test_a_nominated_one_names_its_victims():
         ("team/job-a", 1, False),
         ("team/job-b", 1, True),
     ]
-    assert text(found)[-3:] == ["VICTIM PRIORITY", "team/job-a 1 on its way out", "team/job-b 1 gone"]
+    assert text(found)[-3:] == ["VICTIM PRIORITY", "Job team/a 1 on its way out", "team/job-b 1 gone"]
 
 
 def test_what_was_done_to_it_is_told():
@@ -105,12 +105,12 @@ def test_without_a_queue_or_inactive():
 
 def test_one_that_others_stand_behind_says_so():
     behind = waits(
-        "BehindOthers", "what is left of the quota of queue gpu is kept for team/job-w, which has waited long"
+        "BehindOthers", "what is left of the quota of queue gpu is kept for Job team/w, which has waited long"
     )
     reading = read(
         [cluster("gpu")], [local("a", "gpu")], [workload("job-w"), workload("job-x", status=behind), workload("job-y")]
     )
-    assert "What it needs is kept for it; behind it wait team/job-x" in text(place(reading, "job-w"))
+    assert "What it needs is kept for it; behind it wait Job team/x" in text(place(reading, "job-w"))
     assert not [line for line in text(place(reading, "job-x")) if "kept for it" in line]
 
 

@@ -86,7 +86,7 @@ def test_each_pod_set_is_told_with_its_own_requests():
     lines = text(report(kind="JobSet", pod_sets=sets))
     assert lines[:3] == [
         "JobSet default/train  4 pods",
-        "  leader  1 pods (2 cpu each), unconstrained",
+        "  leader  1 pod (2 cpu each), unconstrained",
         f"  workers  3 pods (8 nvidia.com/gpu each), required {RACK}",
     ]
     assert text(report(pod_sets=sets[1:]))[0] == text(report())[0], "of one there is nothing to tell apart"
@@ -116,31 +116,13 @@ def test_a_waiting_job_says_how_close_each_domain_comes():
         Room("tas", ("b1", "r2"), 0, 1, "NodeNotReady", {}, {"NodeNotReady": 3}),
     )
     waits = tuple(pod(f"p{i}", gated=True, phase="Pending") for i in range(4))
-    lines = text(report(state="Waiting", message="no rack has room", room=rooms, without_slot=waits))
-    assert lines[1] == "Waiting  no rack has room"
+    found = report(state="Waiting", reason="DoesNotFit", message="no rack has room", room=rooms, without_slot=waits)
+    lines = text(found)
+    assert lines[1] == "Waiting  DoesNotFit: no rack has room"
     assert lines[2].split() == ["DOMAIN", "FITS", "(OF", "4)", "NODES", "LIMITED", "BY", "SHORT", "OF", "NODES", "OUT"]
     assert lines[3].split() == ["b1/r1", "3", "4", "nvidia.com/gpu", "2", "nvidia.com/gpu"]
     assert lines[4].split() == ["b1/r2", "0", "1", "NodeNotReady", "3", "NodeNotReady"]
     assert lines[5] == "4 pods without a slot, 4 of them gated"
-
-
-@pytest.mark.parametrize("error", ["CEL runtime error", "CEL compile error", "must evaluate to bool"])
-def test_an_expression_that_fails_is_mended_by_no_other_size_or_level(error):
-    """kube-scheduler 1.37 ends the pod on every node: semver('580.159.04') has a leading zero, for one."""
-    message = f'claim "gpu" on device gpu-0: {error}: "semver(...)": Patch number must not contain leading zeroes'
-    lines = text(report(state="Waiting", reason="NeverFits", message=message))
-    assert not [one for one in lines if "Even with" in one]
-    assert any(one.startswith("An expression (CEL) of its claims") for one in lines)
-
-
-def test_one_that_can_never_be_placed_is_told_what_would_let_it_start():
-    (line,) = [one for one in text(report(state="Waiting", reason="NeverFits", message="no")) if "Even with" in one]
-    assert line.endswith("fewer or smaller pods, or for a wider level, or with prefer-topology.")
-    (line,) = [
-        one for one in text(report(state="Waiting", reason="NeverFits", policy="Preferred")) if "Even with" in one
-    ]
-    assert line.endswith("ask for fewer or smaller pods.")
-    assert not [one for one in text(report(state="Waiting", reason="DoesNotFit")) if "Even with" in one]
 
 
 def test_a_job_without_a_request():
@@ -191,14 +173,13 @@ def test_a_waiting_job_says_which_claims_lack_devices():
 
 
 def test_at_host_level_the_ten_closest_of_many_domains_and_the_message_once():
-    message = "4 pods do not fit one kubernetes.io/hostname: the best of 35, h0, takes 2; closest: h0 could take 2"
+    message = "4 pods do not fit one node: h0, the best of 35, takes 2"
     room = tuple(Room("tas", (f"h{at}",), 2 if at < 3 else 0, 1, "nvidia.com/gpu", {}, {}) for at in range(35))
     found = report(state="Waiting", message=message, room=room)
     lines = text(found)
     assert sum(line.startswith("h") for line in lines) == 10
     assert lines[-1] == "and 25 more domains, none of them closer; --all shows them"
-    assert "could take" not in "".join(lines)
+    assert "".join(lines).count(message) == 1
     console = Console(file=io.StringIO(), width=140, color_system=None)
     console.print(render(found, 0))
     assert sum(line.startswith("h") for line in console.file.getvalue().splitlines()) == 35
-    assert "could take" in "".join(text(report(state="Waiting", message=message))), "without a table the message is all"

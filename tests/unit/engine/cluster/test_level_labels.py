@@ -43,7 +43,7 @@ def four(policy=Policy.REQUIRED, level=RACK, **more):
 def test_nodes_whose_rack_is_not_known_are_no_rack():
     refusal = ask(make_state([*RACKS, *UNKNOWN]), four())
     assert refusal.reason is Reason.NEVER_FITS
-    assert "the best of 2, b1/r1, takes 3" in refusal.message
+    assert "the largest, b1/r1, has 24 nvidia.com/gpu in all; 32 are wanted" in refusal.message
     assert set(nodes_of(ask(make_state([*RACKS, *UNKNOWN]), four(level=BLOCK)))).isdisjoint({"u0", "u1", "u2", "u3"})
 
 

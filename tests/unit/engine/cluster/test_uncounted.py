@@ -32,7 +32,7 @@ def test_pods_that_ask_for_one_fit_by_all_else():
     assert nodes_of(ask(state, asking(4))) == {"n": 4}
     refusal = ask(state, asking(5))
     assert isinstance(refusal, Refusal)
-    assert f"short of {GPU}" in refusal.message
+    assert f"b1/r1 has 4 {GPU} in all; 5 are wanted" in refusal.message
 
 
 def test_without_the_setting_they_fit_nowhere():

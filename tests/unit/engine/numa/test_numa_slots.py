@@ -295,7 +295,7 @@ def test_a_refusal_by_numa_says_how_many_nodes_and_why():
     refusal = ask(state, pods_of(make_shape({"cpu": 3}), 2))
     assert refusal.reason is Reason.NUMA_ALIGNMENT
     assert "takes 0" in refusal.message
-    assert "3 of its 3 nodes take fewer by NUMA than by amounts" in refusal.message
+    assert "it has the amounts, but the kubelets of 3 of its 3 nodes would refuse pods" in refusal.message
     assert "TopologyAffinityError" in refusal.message
     never = ask(state, pods_of(make_shape({"cpu": 5}), 2))
     assert never.reason is Reason.NEVER_FITS

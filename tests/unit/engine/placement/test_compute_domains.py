@@ -139,7 +139,7 @@ def test_nodes_of_another_domain_take_none_of_its_pods():
     assert nodes(fleet.place(4, devices=None)) == {"c1n0": 1, "c1n1": 1, "c1n2": 1, "c1n3": 1}
     refused = fleet.place(4)
     assert refused.reason is Reason.DOES_NOT_FIT  # it fits once the label goes
-    assert refused.message.endswith("; 1 of its nodes belong to other ComputeDomains")
+    assert refused.message.endswith("; of its nodes 1 is in other ComputeDomains")
     (one,) = explain(fleet, "f", fleet.pod_set(4))
     assert (one.fits, one.excluded) == (3, {Reason.OTHER_COMPUTE_DOMAIN: 1})
     fleet.label("c1n0", "")

@@ -152,14 +152,17 @@ def test_a_node_that_publishes_nothing_takes_no_pod_with_a_wish_for_its_zones(kn
     state.set_node(make_node("n0", rack="r1", gpu=4))
     shape = make_shape({GPU: 2}, wish=TopologyPolicy(policy))
     refusal = ask(state, pods_of(shape, 3 if known else 2))
-    assert refusal.reason is Reason.NEVER_FITS
-    assert f"n0: NumaPolicy: wishes {policy}, and nothing is known of the NUMA zones of this node" in refusal.message
+    unknown = f"n0: NumaPolicy: wishes {policy}, and nothing is known of the NUMA zones of this node"
+    nobody = f"no node publishes its NUMA zones, which numa-policy: {policy} needs; `topogate install --agent` "
+    assert refusal.reason is (Reason.NEVER_FITS if known else Reason.ZONES_UNKNOWN)
+    assert (unknown if known else nobody) in refusal.message
+    assert "`topogate install --agent` has nodes publish it" in refusal.message
     for lenient in (TopologyPolicy.NONE, TopologyPolicy.BEST_EFFORT):
         assert nodes_of(ask(state, pods_of(make_shape({GPU: 2}, wish=lenient), 3 if known else 2)))
     if known:
         assert nodes_of(ask(state, pods_of(shape, 2))) == {"n1": 2}
         state.remove_machine("n1")
-        assert "nothing is known of the NUMA zones" in ask(state, pods_of(shape, 1)).message
+        assert ask(state, pods_of(shape, 1)).reason is Reason.ZONES_UNKNOWN
         state.set_machine(seen)
         assert nodes_of(ask(state, pods_of(shape, 2))) == {"n1": 2}
 
@@ -172,7 +175,7 @@ def test_a_wish_about_what_no_kubelet_pins_for_the_pod_goes_anywhere():
     named = make_shape({"cpu": 2, GPU: 1}, wish=SINGLE, wish_resources=("example.com/nic",))
     assert nodes_of(ask(state, pods_of(named))) == {"n0": 1}
     named = make_shape({"cpu": 2, GPU: 1}, wish=SINGLE, wish_resources=("example.com/nic", GPU))
-    assert ask(state, pods_of(named)).reason is Reason.NEVER_FITS
+    assert ask(state, pods_of(named)).reason is Reason.ZONES_UNKNOWN
 
 
 def test_linked_devices_are_kept_together():
@@ -310,12 +313,14 @@ def test_a_node_that_publishes_nothing_takes_no_pod_that_requires_links(known):
     state.set_node(make_node("n0", rack="r1", gpu=4))
     shape = make_shape({GPU: 2}, gpu_link="require")
     refusal = ask(state, pods_of(shape, 3 if known else 2))
-    assert refusal.reason is Reason.NEVER_FITS
-    assert "needs NVLinks between its nvidia.com/gpu, and none are known on this node" in refusal.message
+    unknown = "needs NVLinks between its nvidia.com/gpu, and none are known on this node"
+    nobody = "no node publishes how its GPUs are linked, which gpu-link: require needs"
+    assert refusal.reason is (Reason.NEVER_FITS if known else Reason.ZONES_UNKNOWN)
+    assert (unknown if known else nobody) in refusal.message
     assert nodes_of(ask(state, pods_of(make_shape({GPU: 2}, gpu_link="prefer"))))
     if known:
         assert nodes_of(ask(state, pods_of(shape, 2))) == {"n1": 2}
         state.remove_machine("n1")
-        assert "none are known on this node" in ask(state, pods_of(shape, 1)).message
+        assert ask(state, pods_of(shape, 1)).reason is Reason.ZONES_UNKNOWN
         state.set_machine(linked)
         assert nodes_of(ask(state, pods_of(shape, 2))) == {"n1": 2}

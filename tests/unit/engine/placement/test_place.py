@@ -46,7 +46,7 @@ def test_required_never_spans_two_domains():
     assert domains(ask(state, make_pod_set(7))) == [("b1", "r1")]
     refusal = ask(state, make_pod_set(8))
     assert refusal.reason is Reason.NEVER_FITS
-    assert "8 pods do not fit one cloud/rack: the best of 2, b1/r1, takes 7" in refusal.message
+    assert "8 pods do not fit one rack: the largest, b1/r1, has 7" in refusal.message
     assert GPU in refusal.message
 
 

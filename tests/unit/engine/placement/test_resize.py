@@ -42,8 +42,8 @@ def test_extend_fills_used_nodes_first_and_stays_in_the_domain():
     assert nodes_of(more) == {"n0": 4, "n1": 8}
     assert more.count == 12
     refusal = extend(state, "w", make_pod_set(13), 3)
-    assert refusal.reason is Reason.DOES_NOT_FIT
-    assert RACK in refusal.message
+    text = f"3 more pods do not fit in the same rack: b1/r1 has 12 {GPU} in all; 13 are wanted"
+    assert (refusal.reason, refusal.message) == (Reason.NEVER_FITS, text)
 
 
 def test_extend_changes_nothing_until_reserved():
@@ -187,7 +187,7 @@ def test_why_a_lost_pod_has_no_other_place_is_told_of_its_own_rack():
     state.reserve("w", placed(ask(state, make_pod_set(2, gpu=8))).assignments)
     state.remove_node("n1")
     refusal = replace(state, "w", make_pod_set(2, gpu=8), {"n1"})
-    text = f"1 more pod does not fit in the same {RACK}: b1/r1 takes 0 more; short of {GPU} (8 more)"
+    text = f"1 more pod does not fit in the same rack: b1/r1 has 8 {GPU} in all; 16 are wanted"
     assert refusal.message == text
 
 
@@ -201,7 +201,8 @@ def test_a_rack_of_which_no_node_is_left_is_named():
 
 
 def test_why_no_more_pods_fit_anywhere_counts_what_more_fits():
-    state = racks({"b1/r1": [8, 8]})
+    state = racks({"b1/r1": [8, 8, 8]})
+    state.reserve("other", placed(ask(state, make_pod_set(1, gpu=8))).assignments)
     state.reserve("w", placed(ask(state, make_pod_set(1, gpu=8, policy=Policy.UNCONSTRAINED))).assignments)
     refusal = extend(state, "w", make_pod_set(3, gpu=8, policy=Policy.UNCONSTRAINED), 2)
-    assert "2 more pods do not fit anywhere: the 2 nodes of flavor tas take 1 more" in refusal.message
+    assert "2 more pods do not fit anywhere: the 3 nodes of flavor tas take 1 more" in refusal.message

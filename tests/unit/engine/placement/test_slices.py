@@ -178,8 +178,8 @@ def test_a_rack_takes_whole_slices_only():
     assert pods_in(ask(state, sliced(8, (RACK, 4))), RACK) == {("b1", "r1"): 4, ("b1", "r2"): 4}
     refusal = ask(state, sliced(12, (RACK, 4)))
     assert refusal.reason is Reason.NEVER_FITS
-    assert "the best of 1, b1, takes 8 in slices of 4 of one cloud/rack" in refusal.message
-    assert "one by one, but not for whole slices" in refusal.message
+    assert "b1 takes 8 in slices of 4 of one cloud/rack with nothing else running" in refusal.message
+    assert "single pods fit, but not whole slices" in refusal.message
 
 
 def test_layers_hold_from_the_inside_out():

@@ -45,7 +45,7 @@ def test_a_service_gets_as_many_pods_as_there_is_room_for(hosts):
     assert counts(made) == [{"main": hosts}]
     assert made.resized[0].refusal is not None
     assert queues.growing["svc"][0] == {"main": 6}
-    assert queues.entries["svc"].refusal.reason is Reason.DOES_NOT_FIT
+    assert queues.entries["svc"].refusal.reason is Reason.NEVER_FITS
     assert (cycle(state, queues, 3.0).resized, queues.quotas.used("q", ("tas", GPU))) == ([], 8 * hosts)
 
 

@@ -48,7 +48,7 @@ def test_more_pods_stay_in_the_rack_and_take_quota():
     assert resize(state, queues, "w", {"main": 4}) is None
 
 
-@pytest.mark.parametrize(("nominal", "reason"), [(16, Reason.INSUFFICIENT_QUOTA), (64, Reason.DOES_NOT_FIT)])
+@pytest.mark.parametrize(("nominal", "reason"), [(16, Reason.INSUFFICIENT_QUOTA), (64, Reason.NEVER_FITS)])
 def test_more_pods_than_quota_or_room_are_refused_and_nothing_changes(nominal, reason):
     state, queues = running(nominal)
     before = state.assignments("w"), queues.entries["w"].grant

@@ -153,7 +153,7 @@ def test_plain_pods_make_room_where_the_rules_say_so_and_ours_outrank_them():
             continue
         (victim,) = found.preempting[0].victims
         assert (victim.reason, victim.uid, victim.is_pod) == (Reason.OUTSIDE_QUEUES, "low", True)
-        assert "1 evicted pods" in found.preempting[0].message
+        assert "1 evicted pod is gone: pod " in found.preempting[0].message
         assert "no queue admitted" in found.preempting[0].message_to(victim)
         assert not keys(cycle(state, queues, 2.0))
         state.remove_pod("ns/low")

@@ -178,7 +178,7 @@ def test_pods_that_no_zone_can_hold_wait_with_numa_as_the_reason(world):
     refusal = world.refused(job)
     assert refusal.reason in {Reason.NUMA_ALIGNMENT, Reason.NEVER_FITS}
     text = refused_text(world.memory, world.record(job), refusal)
-    assert "kubelets would refuse" in text
+    assert "no kubelet would admit such a pod" in text
 
 
 def test_a_restart_ends_in_the_same_placements(world):

@@ -124,7 +124,7 @@ def test_a_plan_is_taken_up_again_and_its_victims_are_told(world):
     assert held(again)[record.key][2] == {victim.key}
     told = again.entries[victim.id].evict
     assert (told.reason, told.detail) == (Reason.PREEMPTED, Reason.IN_CLUSTER_QUEUE)
-    assert record.key in told.message
+    assert record.job.title in told.message
     # Where its victim is gone meanwhile, the next cycle admits it into the room that was kept for it.
     world.drop("workload", world.stores["workload"][victim.key])
     world.drop("job", low)

@@ -62,7 +62,7 @@ def test_each_pod_goes_to_a_node_of_its_own(world):
     assert on(world.placed(claims=CHANNEL)) == {"r1-h1": 1, "r1-h2": 1}
     assert on(world.placed("more", claims=CHANNEL)) == {"r2-h1": 1, "r2-h2": 1}
     reason, text = told(world, world.placed("third", 1, claims=CHANNEL))
-    assert (reason, "short of devices of its claims" in text) == (Reason.DOES_NOT_FIT, True)
+    assert (reason, "lacks devices of its claims" in text) == (Reason.DOES_NOT_FIT, True)
 
 
 def test_nodes_of_another_domain_take_none(world):
@@ -70,7 +70,7 @@ def test_nodes_of_another_domain_take_none(world):
     assert on(world.placed(claims=CHANNEL)) == {"r2-h1": 1, "r2-h2": 1}
     world.join(1, "uid-b")
     reason, text = told(world, world.placed("more", claims=CHANNEL))
-    assert (reason, "OtherComputeDomain" in text) == (Reason.DOES_NOT_FIT, True)
+    assert (reason, "in other ComputeDomains" in text) == (Reason.DOES_NOT_FIT, True)
 
 
 def test_who_waits_for_nodes_of_another_domain_is_placed_when_these_leave_it(world):

@@ -27,7 +27,7 @@ def test_nothing_goes_where_no_device_is():
 def test_who_does_not_fit_is_told_that_devices_are_short(world):
     reason, text = told(world, world.placed(count=5))
     assert reason is Reason.NEVER_FITS
-    assert 'short of devices of its claims (r1-h1: claim "gpu", request "gpu" (1 of DeviceClass "gpu"): 2 fit)' in text
+    assert 'devices of claims are short (r1-h1: claim "gpu", request "gpu" (1 of DeviceClass "gpu"): 2 fit)' in text
 
 
 def test_who_waits_is_told_who_holds_devices(world):

@@ -63,7 +63,7 @@ def test_who_does_not_fit_is_told_which_request_lacks_devices(world):
     reason, text = told(world, asking(world, count=9))
     assert reason is Reason.NEVER_FITS
     request = 'claim "<extended-resources>", request "container-0-request-1" (1 of DeviceClass "gpu"): 2 fit'
-    assert f"short of devices of its claims (r1-h1: {request})" in text
+    assert f"devices of claims are short (r1-h1: {request})" in text
 
 
 def test_the_name_of_a_class_is_a_resource_too(world):

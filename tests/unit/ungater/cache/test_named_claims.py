@@ -68,7 +68,7 @@ def test_who_does_not_fit_where_they_are_is_told(world):
 def test_devices_that_are_reached_from_nowhere_take_nobody(world):
     world.put("resource_claim", named("r2-h1", zone="none"))
     reason, text = told(world, world.placed(count=1, claims=NAMED))
-    assert (reason, "ClaimNodeAffinity" in text) == (Reason.NEVER_FITS, True)
+    assert (reason, "no node is reached by the devices of their claims" in text) == (Reason.NEVER_FITS, True)
 
 
 def test_devices_that_are_reached_from_everywhere_keep_nobody(world):
@@ -302,7 +302,7 @@ def test_no_node_takes_more_than_its_amounts_for_that(world):
     world.put("resource_claim", named())
     reason, text = told(world, world.placed(count=5, claims=NAMED))
     assert reason is Reason.NEVER_FITS
-    assert "5 pods do not fit one kubernetes.io/hostname" in text
+    assert "5 pods do not fit one node" in text
 
 
 def test_where_its_devices_are_nowhere_it_is_told(world):
