@@ -23,6 +23,9 @@ import msgspec
 from engine.reasons import Reason
 
 MOST_DOUBLINGS: Final = 32
+BY_HAND: Final = (
+    "the job was suspended by hand, and waits in its queue again; to stop it, set spec.active of its Workload to false"
+)
 _SLOW: Final = frozenset(
     {
         Reason.PODS_READY_TIMEOUT,
@@ -299,7 +302,7 @@ def _wrong(life: Life) -> tuple[Instruction, ...] | None:
         if check.state is CheckState.RETRY:
             return (Evict(reason=Reason.CHECK_RETRY, message=text),)
     if life.started and life.suspended:
-        return (Evict(reason=Reason.SUSPENDED, message="the job was suspended by hand"),)
+        return (Evict(reason=Reason.SUSPENDED, message=BY_HAND),)
     return None
 
 
@@ -307,7 +310,8 @@ def _running(life: Life, rules: LifeRules, now: float, admitted_at: float) -> It
     """Its job runs: conditions, and the earliest of its deadlines."""
     all_ready = life.ready >= life.wanted
     if all_ready and life.ready_at is None:
-        text = f"all {life.wanted} pods are ready or have finished"
+        which = f"all {life.wanted} pods are" if life.wanted > 1 else "its pod is"
+        text = f"{which} ready or finished"
         yield Set(type=Condition.PODS_READY, status=True, reason=Reason.PODS_READY, message=text)
     elif not all_ready and life.ready_at is not None:
         text = f"{life.ready} of {life.wanted} pods are ready"

@@ -68,7 +68,7 @@ def waiting_table(waiting: Iterable[Waiting]) -> Table:
         table.add_column(name, overflow="fold")
     for one in waiting:
         namespace, _, queue = one.local_queue.partition("/")
-        wants = ", ".join(f"{amount} {name}" for name, amount in one.wants.items())
+        wants = ", ".join(f"{n} {'pod' if (name, n) == ('pods', '1') else name}" for name, n in one.wants.items())
         place = "-" if one.position is None else str(one.position)
         job = f"{namespace}/{one.job.partition('/')[2]}"
         table.add_row(place, job, queue, str(one.priority), duration(one.age_seconds), wants, one.reason, one.short)

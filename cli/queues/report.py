@@ -230,7 +230,8 @@ def _short(reading: Reading, key: str, reason: str, message: str) -> str:
         return f"quota: lacks {lacking}"
     nomination = reading.workloads[key].status.nomination
     if nomination is not None and reason == Reason.PREEMPTING:
-        return f"{len(nomination.victims)} evicted workloads to be gone"
+        count = len(nomination.victims)
+        return f"{count} evicted workload{'s' * (count != 1)} to be gone"
     begin = message.partition(": ")[0]
     return begin if len(begin) <= MOST_WORDS else f"{begin[: MOST_WORDS - 1]}…"
 

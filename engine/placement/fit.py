@@ -77,7 +77,9 @@ class Fit:
         rank = None if tree is None else cls._rank(tree, pod_set)
         if tree is None or rank is None:
             level = pod_set.topology.level
-            return Refusal(Reason.UNKNOWN_LEVEL, f"flavor {flavor} has no level {level}", pod_set.name, flavor)
+            return Refusal(
+                Reason.UNKNOWN_LEVEL, f"flavor {flavor} has no level {level}{_levels(tree)}", pod_set.name, flavor
+            )
         if not tree.size:
             return Refusal(Reason.NO_NODES, _no_nodes(state, tree), pod_set.name, flavor)
         if lost := [level for level in _required(pod_set) if tree.lost(level)]:
@@ -193,9 +195,12 @@ def _required(pod_set: PodSet) -> Iterator[str]:
     yield from (part.level for part in topology.slices)
 
 
+def _levels(tree: Tree | None) -> str:
+    return f"; its levels are: {', '.join(tree.flavor.levels)}" if tree is not None else ""
+
+
 def _nobody_has(tree: Tree, level: str) -> str:
-    labels = f"the label {level}"
-    return f"flavor {tree.flavor.name}: none of its {tree.size} nodes has {labels}, so the level has no domain"
+    return f"flavor {tree.flavor.name}: none of its nodes has the label {level}, so the level has no domain"
 
 
 def _no_nodes(state: ClusterState, tree: Tree) -> str:

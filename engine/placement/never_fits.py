@@ -38,8 +38,8 @@ _PUBLISH: Final = "`topogate install --agent` has nodes publish it"
 # What a node must be or have for a filter, and the field that says so.
 _MUST: Final = {
     Reason.NODE_AFFINITY: "meets spec.affinity.nodeAffinity",
-    Reason.VOLUME_NODE_AFFINITY: "is reached by all their volumes",
-    Reason.CLAIM_NODE_AFFINITY: "is reached by the devices of their claims",
+    Reason.VOLUME_NODE_AFFINITY: "is reached by all volumes of the pods",
+    Reason.CLAIM_NODE_AFFINITY: "is reached by the devices of the pods' claims",
 }
 
 
@@ -88,17 +88,20 @@ def _filtered(state: ClusterState, fit: Fit) -> tuple[Mask, str]:
     """The leaves that its pods may use, and, where these are none, what none is or has."""
     nodes, tree, node_filter = state.cluster.columns, fit.tree, fit.known.shape.filter
     selector, left = iter(node_filter.selector), np.ones(tree.size, np.bool_)
-    told: list[str] = []
+    labels: list[str] = []
+    told: dict[Reason, str] = {}
     for reason, mask in node_filter.parts(nodes, tree.span):
-        which = next(selector) if reason is Reason.NODE_SELECTOR else None
+        label = "=".join(next(selector)) if reason is Reason.NODE_SELECTOR else ""
         if reason in PASSING or mask.all():
             continue
-        text = f"has {which[0]}={which[1]} (spec.nodeSelector)" if which is not None else _must(state, fit, reason)
-        if not mask.any():
-            return left & mask, text
+        alone = not mask.any()
+        if label:
+            labels = [label] if alone else [*labels, label]
+        told[reason] = f"has {' and '.join(labels)} (spec.nodeSelector)" if label else _must(state, fit, reason)
         left = left & mask
-        told.append(text)
-    return left, "" if left.any() else " and ".join(dict.fromkeys(told))
+        if alone:
+            return left, told[reason]
+    return left, "" if left.any() else " and ".join(told.values())
 
 
 def _must(state: ClusterState, fit: Fit, reason: Reason) -> str:
@@ -122,7 +125,7 @@ def _must(state: ClusterState, fit: Fit, reason: Reason) -> str:
 def _too_large(state: ClusterState, fit: Fit, index: Ints) -> str:
     """What one pod asks for and none of these nodes has, in itself or together; "" where some node has all."""
     table, of = state.cluster.table, _of(state, fit)
-    together, least = np.ones(len(index), np.bool_), ""
+    together, asked = np.ones(len(index), np.bool_), list[str]()
     needs = table.needs(fit.pod_set)
     for resource, amount in needs.items():
         have = table.amounts(table.alloc, resource, index)
@@ -133,8 +136,8 @@ def _too_large(state: ClusterState, fit: Fit, index: Ints) -> str:
             has = f"has more than {format_quantity(resource, most)}" if most > 0 else "has any"
             return f"a pod asks for {format_quantity(resource, wanted)} {resource}, and no node{of} {has}"
         together &= have >= amount
-        least += f"{' and ' * bool(least)}{format_quantity(resource, amount)} {resource}"
-    return "" if together.any() else f"no node{of} has all that a pod asks for: {least}"
+        asked.append(f"{format_quantity(resource, amount)} {resource}")
+    return "" if together.any() else f"no node{of} has {' and '.join(asked[1:])} together"  # a pod is one of pods too
 
 
 def _inside(state: ClusterState, fit: Fit, passing: Mask) -> Never:
@@ -150,7 +153,7 @@ def _inside(state: ClusterState, fit: Fit, passing: Mask) -> Never:
         return Never(Reason.NEVER_FITS, f"{text}; {_SMALLER}, or correct its claims")
     inside = shape.inside
     if inside is None:
-        return Never(Reason.NEVER_FITS, f"no node{of} takes such a pod; {_CORRECT}")
+        return Never(Reason.NEVER_FITS, f"no node{of} takes any; {_CORRECT}")
     refused = never_given(inside, state.cluster.columns.xpus)
     if refused is not None:
         return Never(Reason.NEVER_FITS, f"no node gives a pod what it asks for: {refused.message}; {_SMALLER}")
@@ -190,6 +193,7 @@ def _too_many(state: ClusterState, fit: Fit, leaf: Ints, passing: Mask) -> Never
         return Never(Reason.NEVER_FITS, text, most)
     why, advice = _why_fewer(state, fit, usable, leaf)
     takes = f"{most}{in_words(fit.pod_set.topology)} with nothing else running"
+    wider = "" if advice is _PUBLISH else wider
     return Never(Reason.NEVER_FITS, f"{where} takes {takes}{why}; {advice}{wider}", most)
 
 

@@ -131,7 +131,9 @@ def does_not_fit(state: ClusterState, fit: Fit) -> Refusal:
     """Why ``fit.pick()`` found nothing."""
     pod_set, flavor = fit.pod_set, fit.tree.flavor.name
     if _caps_decide(fit):
-        keys = ", ".join([c.topology_key for c in pod_set.spread] + [c.topology_key for c in pod_set.anti_affinity])
+        keys = ", ".join(
+            dict.fromkeys([c.topology_key for c in pod_set.spread] + [c.topology_key for c in pod_set.anti_affinity])
+        )
         text = f"topology spread or anti-affinity by {keys} cannot be honoured: it would need the pods spread evenly"
         return Refusal(
             Reason.UNSUPPORTED_CONSTRAINT, f"{text}, or more than one constraint at once", pod_set.name, flavor
@@ -164,14 +166,15 @@ def _how_close(state: ClusterState, fit: Fit, container: int, best: int) -> str:
     """``8 pods do not fit one rack: b1/r2, the best of 4, takes 3 and lacks 40 nvidia.com/gpu``."""
     head, tree = head_of(fit, container), fit.tree
     found = domain_fit(state, tree, fit.pod_set, fit.room, container, best)
-    takes = f"{found.fits}{in_words(fit.pod_set.topology)}{_short(fit, found)}"
+    takes = f"{found.fits}{in_words(fit.pod_set.topology)}"
     if container == ANYWHERE:
-        return f"{head}: the {tree.size} nodes of flavor {tree.flavor.name} take {takes}"
+        nodes = f"the {tree.size} nodes of flavor {tree.flavor.name} take"
+        return f"{head}: {nodes} {takes}{_short(fit, found, 'lack')}"
     named = container <= tree.last
     path = tree.path(container, best) if named else (*tree.paths[best], tree.names[best])
     others = tree.domains(container)
     of = f", the best of {others}," if others > 1 else ""
-    return f"{head}: {domain_in_words(path)}{of} takes {takes}"
+    return f"{head}: {domain_in_words(path)}{of} takes {takes}{_short(fit, found)}"
 
 
 def no_room_for_more(state: ClusterState, growth: Growth, held: Assignment) -> Refusal:
@@ -195,7 +198,7 @@ def no_room_for_more(state: ClusterState, growth: Growth, held: Assignment) -> R
     has = nodes if rank == ANYWHERE else f"{domain_in_words(tree.path(rank, domain))} takes"
     alone = replace(fit, pod_set=structs.replace(pod_set, count=by))
     found = domain_fit(state, tree, alone.pod_set, fit.room, rank, domain)
-    text = f"{head}: {has} {room} more{_short(alone, found)}"
+    text = f"{head}: {has} {room} more{_short(alone, found, 'lack' if rank == ANYWHERE else 'lacks')}"
     return Refusal(Reason.DOES_NOT_FIT, text, pod_set.name, held.flavor, room)
 
 
@@ -207,9 +210,9 @@ _OUT: Final = {
     Reason.NODE_SELECTOR: "not selected by spec.nodeSelector",
     Reason.NODE_AFFINITY: "not selected by spec.affinity.nodeAffinity",
     Reason.NODE_FEATURES: "without a feature that the pods use",
-    Reason.CLAIM_NODE_AFFINITY: "not reached by the devices of their claims",
+    Reason.CLAIM_NODE_AFFINITY: "not reached by the devices of the pods' claims",
     Reason.OTHER_COMPUTE_DOMAIN: "in other ComputeDomains",
-    Reason.VOLUME_NODE_AFFINITY: "not reached by their volumes",
+    Reason.VOLUME_NODE_AFFINITY: "not reached by volumes of the pods",
     Reason.POD_AFFINITY: "without the pods that spec.affinity.podAffinity wants",
     Reason.POD_ANTI_AFFINITY: "kept from them by an anti-affinity",
     Reason.HOST_PORTS: "without the host port",
@@ -217,7 +220,7 @@ _OUT: Final = {
 }
 
 
-def _short(fit: Fit, found: DomainFit) -> str:
+def _short(fit: Fit, found: DomainFit, verb: str = "lacks") -> str:
     """What a domain lacks for the rest of the pods, and which of its nodes take none."""
     out = [
         f"{count} {'is' if count == 1 else 'are'} {_OUT[reason]}"
@@ -239,8 +242,8 @@ def _short(fit: Fit, found: DomainFit) -> str:
         lacks = DEVICES
     devices = f" ({found.devices})" if found.devices else ""
     if lacks:
-        return f" and lacks {lacks}{devices}{left_out}"
-    return f": more would be {_OUT[Reason(found.limit)]}{left_out}"  # a cap
+        return f" and {verb} {lacks}{devices}{left_out}"
+    return f"; the others are {_OUT[Reason(found.limit)]}{left_out}"  # a cap
 
 
 def _caps_decide(fit: Fit) -> bool:

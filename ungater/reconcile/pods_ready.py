@@ -62,7 +62,7 @@ def ready(entry: WorkloadEntry) -> list[Instruction]:
     was_ready = observed is not None and is_true(observed.conditions, names.PODS_READY)
     if owner.ready >= owner.count > 0:
         astray = [mismatch for mismatch in entry.mismatches.values() if not mismatch.refused]
-        message = f"all {owner.count} pods are ready"
+        message = f"all {owner.count} pods are ready" if owner.count > 1 else "its pod is ready"
         if astray:
             message = f"{message}; {len(astray)} of them did not get the NUMA zones or devices that were predicted"
         known_so = was_ready and not astray

@@ -118,7 +118,7 @@ def test_the_pods_of_a_stateful_set_go_where_their_claims_are(tmp_path):
     (answer,) = ask(tmp_path, stateful(2), cluster=cluster)
     assert nodes_of(answer) == {"r1h2": 1, "r2h1": 1}
     (answer,) = ask(tmp_path, stateful(2, request=REQUIRED), cluster=cluster, status=3)
-    assert "no node is reached by all their volumes" in answer["message"]
+    assert "no node is reached by all volumes of the pods" in answer["message"]
 
 
 def test_the_claims_of_a_new_stateful_set_are_made_with_it(tmp_path):

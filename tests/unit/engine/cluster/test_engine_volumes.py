@@ -52,7 +52,10 @@ def test_pods_go_where_all_their_volumes_reach():
     both = within(RACK, "r1", "r2"), within(HOST, "n0", "n2")
     assert nodes_of(ask(state, make_pod_set(2, volume_nodes=both))) == {"n2": 2}
     refused = ask(state, make_pod_set(2, volume_nodes=(*both, within(RACK, "r0"))))
-    assert (refused.reason, "no node is reached by all their volumes" in refused.message) == (Reason.NEVER_FITS, True)
+    assert (refused.reason, "no node is reached by all volumes of the pods" in refused.message) == (
+        Reason.NEVER_FITS,
+        True,
+    )
 
 
 def test_explain_counts_the_nodes_that_volumes_do_not_reach():

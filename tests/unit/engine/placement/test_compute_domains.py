@@ -223,3 +223,23 @@ def test_a_slice_leaves_spares_that_others_use():
     assert cliques(fleet.place(4, None, PREFERRED)) == {"c1": 2, "c2": 2}
     assert fleet.place(3, None).reason is Reason.DOES_NOT_FIT
     assert fleet.place(16, B, sixteen).reason is Reason.DOES_NOT_FIT
+
+
+# -- why there is none ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("expression", "advice"),
+    [
+        ("device.driver == 'other'", "; ask for less in each pod, or correct its claims"),
+        ("device.attributes['no'].such == 1", "; correct the expression in the claim or its DeviceClass"),
+    ],
+)
+def test_devices_that_no_node_has_are_told_apart_from_an_expression_that_fails(expression, advice):
+    """kube-scheduler 1.37 ends a pod on every node where an expression fails: neither fewer pods nor a level help."""
+    fleet = Fleet(2)
+    found = {"metadata": {"name": CHANNELS}, "spec": {"selectors": [{"cel": {"expression": expression}}]}}
+    fleet.cluster.devices.set_class(CHANNELS, read_class(found))
+    refused = fleet.place(1)
+    assert refused.message.startswith("no node has the devices of a pod's claims (c1n0: ")
+    assert refused.message.endswith(advice)

@@ -40,7 +40,10 @@ def test_each_pod_has_a_slot_that_its_volumes_reach():
 def test_pods_of_several_volumes_share_the_domain_that_is_required():
     assert nodes_of(ask(two_blocks(), make_pod_set(3, level=BLOCK, pinned=pinned(r2=1, r3=2)))) == {"n2": 1, "n3": 2}
     refused = ask(two_blocks(), make_pod_set(3, level=BLOCK, pinned=pinned(r0=1, r3=2)))
-    assert (refused.reason, "no node is reached by all their volumes" in refused.message) == (Reason.NEVER_FITS, True)
+    assert (refused.reason, "no node is reached by all volumes of the pods" in refused.message) == (
+        Reason.NEVER_FITS,
+        True,
+    )
 
 
 def test_domains_that_a_volume_does_not_reach_are_not_tried():

@@ -68,7 +68,7 @@ def test_who_does_not_fit_where_they_are_is_told(world):
 def test_devices_that_are_reached_from_nowhere_take_nobody(world):
     world.put("resource_claim", named("r2-h1", zone="none"))
     reason, text = told(world, world.placed(count=1, claims=NAMED))
-    assert (reason, "no node is reached by the devices of their claims" in text) == (Reason.NEVER_FITS, True)
+    assert (reason, "no node is reached by the devices of the pods" in text) == (Reason.NEVER_FITS, True)
 
 
 def test_devices_that_are_reached_from_everywhere_keep_nobody(world):

@@ -191,7 +191,10 @@ def test_a_job_whose_volumes_share_no_node_waits_and_says_why(world):
     world.bind("two", "r2")
     world.put("job", job := make_job(spec=claims("one", "two")))
     refusal = world.place(job)
-    assert (refusal.reason, "no node is reached by all their volumes" in refusal.message) == (Reason.NEVER_FITS, True)
+    assert (refusal.reason, "no node is reached by all volumes of the pods" in refusal.message) == (
+        Reason.NEVER_FITS,
+        True,
+    )
 
 
 def test_a_job_goes_where_the_class_of_its_unbound_claim_makes_volumes(world):

@@ -1,0 +1,641 @@
+"""Every sentence that says why a workload waits, made by the code that makes it: `CASES` by the name of a case.
+
+``tests/data/sentences/waiting.txt`` has what each said when somebody last looked at it: a changed wording fails
+`tests/unit/test_sentences.py`. Once you like the new one, ``python -m tests.support.sentences`` writes it down.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from support import queue_factories as queued
+from support.engine_factories import (
+    BLOCK,
+    GPU,
+    HOST,
+    RACK,
+    ask,
+    make_flavor,
+    make_node,
+    make_pod,
+    make_pod_set,
+    make_state,
+    placed,
+)
+from support.numa_factories import make_machine, make_shape, on_zone, pod_on, pods_of, state_of
+
+from engine.kubelet.machine import TopologyPolicy
+from engine.model import (
+    NodeTerm,
+    PodTerm,
+    Policy,
+    Requirement,
+    SliceLayer,
+    SpreadConstraint,
+    Taint,
+    TopologyRequest,
+)
+from engine.placement.place import extend, replace
+from engine.reasons import Reason
+from engine.results import Refusal
+from queueing import messages
+from queueing.model import NonPreemptible, Preemption, Within
+from queueing.preemption.plan import Plan, Victim
+
+FILE: Final = Path(__file__).parent.parent / "data" / "sentences" / "waiting.txt"
+CASES: Final[dict[str, Callable[[], Refusal | str]]] = {}
+
+
+def case(make: Callable[[], Refusal | str]) -> Callable[[], Refusal | str]:
+    """A function that makes one sentence is a case of its name."""
+    CASES[make.__name__.replace("_", " ")] = make
+    return make
+
+
+def said() -> str:
+    """All cases and what they say, as the file has it."""
+    return "".join(f"{name}\n    {_line(make())}\n" for name, make in CASES.items())
+
+
+def _line(found: Refusal | str) -> str:
+    return found if isinstance(found, str) else f"{found.reason}: {found.message}"
+
+
+def fleet(*, used: int = 0, **more: object) -> object:
+    """Two racks of two nodes of 8 GPUs; so many GPUs of each node are used."""
+    nodes = [make_node(f"n{at}", rack=f"r{1 + at // 2}", **more) for at in range(4)]
+    return make_state(nodes, pods=[make_pod(f"other/p{at}", f"n{at}", gpu=used) for at in range(4) if used])
+
+
+# -- room that others have --------------------------------------------------------------------------------------------
+
+
+@case
+def a_rack_that_is_full():
+    return ask(fleet(used=8), make_pod_set(2, gpu=8))
+
+
+@case
+def a_rack_with_too_little_left():
+    return ask(fleet(used=4), make_pod_set(2, gpu=8, requests={GPU: 8, "cpu": 60_000}))
+
+
+@case
+def one_pod():
+    return ask(fleet(used=4), make_pod_set(1, gpu=8, level=HOST))
+
+
+@case
+def the_whole_flavor():
+    return ask(fleet(used=4), make_pod_set(4, gpu=8, policy=Policy.PREFERRED))
+
+
+@case
+def nodes_that_are_cordoned_and_not_ready():
+    state = fleet()
+    for name, change in (("n0", {"unschedulable": True}), ("n1", {"ready": False}), ("n2", {"unschedulable": True})):
+        state.set_node(make_node(name, rack="r1" if name != "n2" else "r2", **change))
+    return ask(state, make_pod_set(2, gpu=8))
+
+
+@case
+def a_selector_that_too_few_free_nodes_have():
+    state = fleet()
+    for name in ("n0", "n1"):
+        state.set_node(make_node(name, labels={"disk": "ssd"}))
+    state.set_pod(make_pod("other/p", "n0", gpu=8))
+    return ask(state, make_pod_set(2, gpu=8, node_selector={"disk": "ssd"}))
+
+
+@case
+def slices_that_do_not_fit_whole():
+    state = make_state([make_node(f"n{at}", rack=f"r{at}") for at in range(3)])
+    state.set_pod(make_pod("other/p", "n0", gpu=6))
+    state.set_pod(make_pod("other/q", "n1", gpu=6))
+    topology = TopologyRequest(policy=Policy.REQUIRED, level=BLOCK, slices=(SliceLayer(level=RACK, size=4),))
+    return ask(state, _with(make_pod_set(12), topology))
+
+
+def _with(pod_set, topology):
+    return type(pod_set)(**{**{f: getattr(pod_set, f) for f in pod_set.__struct_fields__}, "topology": topology})
+
+
+@case
+def a_host_port_that_others_have():
+    state = fleet()
+    for at in (0, 2):
+        state.set_pod(make_pod(f"other/p{at}", f"n{at}", namespace="", labels={"app": "x"}))
+    return ask(state, make_pod_set(2, gpu=1, anti_affinity=(_own("8080"),), labels={"app": "x"}))
+
+
+@case
+def the_nearer_of_two_flavors():
+    state = make_state([make_node("n0", gpu=8, labels={"pool": "a"})], make_flavor("a", node_labels={"pool": "a"}))
+    state.set_flavor(make_flavor("b", node_labels={"pool": "b"}))
+    state.set_node(make_node("n1", labels={"pool": "b"}))
+    return ask(state, make_pod_set(2, gpu=8, node_selector={"pool": "b"}))
+
+
+# -- nodes that are left out: one of two in each rack, and the others are in use --------------------------------------
+
+
+def _halves(pod_set, **others):
+    """Nodes n0 and n2 differ (``others``), which is why ``pod_set`` is not for them; n1 and n3 take one pod each."""
+    state = fleet()
+    for name, rack in (("n0", "r1"), ("n2", "r2")):
+        state.set_node(make_node(name, rack=rack, **others))
+    for name in ("n1", "n3"):
+        state.set_node(make_node(name, rack=f"r{1 + (name == 'n3')}", gpu=16, labels={"half": "1"}, features=("F",)))
+        state.set_pod(make_pod(f"other/{name}", name, gpu=8))
+    return ask(state, pod_set)
+
+
+_HALF = NodeTerm(labels=(Requirement(key="half", operator="Exists"),))
+
+
+@case
+def half_of_the_nodes_tainted():
+    taints = (Taint(key="dedicated", value="ml", effect="NoSchedule"),)
+    return _halves(make_pod_set(2, gpu=8), taints=taints)
+
+
+@case
+def half_of_the_nodes_not_selected():
+    return _halves(make_pod_set(2, gpu=8, node_selector={"half": "1"}))
+
+
+@case
+def half_of_the_nodes_without_the_affinity():
+    return _halves(make_pod_set(2, gpu=8, node_affinity=(_HALF,)))
+
+
+@case
+def half_of_the_nodes_without_a_feature():
+    return _halves(make_pod_set(2, gpu=8, features=("F",)))
+
+
+@case
+def half_of_the_nodes_not_reached_by_claims():
+    return _halves(make_pod_set(2, gpu=8, claim_nodes=((_HALF,),)))
+
+
+@case
+def half_of_the_nodes_not_reached_by_volumes():
+    return _halves(make_pod_set(2, gpu=8, volume_nodes=((_HALF,),)))
+
+
+@case
+def nodes_without_the_pods_that_an_affinity_wants():
+    state = fleet(used=4)
+    state.set_pod(make_pod("other/db", "n0", gpu=0, labels={"app": "db"}, namespace="default"))
+    term = PodTerm(HOST, (Requirement(key="app", operator="In", values=("db",)),), ("default",))
+    return ask(state, make_pod_set(2, gpu=4, affinity=(term,), namespace="default"))
+
+
+@case
+def nodes_that_an_anti_affinity_keeps_pods_from():
+    state = fleet(used=4)
+    state.set_pod(make_pod("other/db", "n0", gpu=0, labels={"app": "db"}, namespace="default"))
+    term = PodTerm(HOST, (Requirement(key="app", operator="In", values=("db",)),), ("default",))
+    return ask(state, make_pod_set(4, gpu=4, anti_affinity=(term,), namespace="default", level=BLOCK))
+
+
+@case
+def a_spread_beside_too_little_room():
+    spread = SpreadConstraint(HOST, 1, (Requirement(key="app", operator="In", values=("x",)),))
+    pods = make_pod_set(9, gpu=1, spread=(spread,), labels={"app": "x"}, namespace="default", level=BLOCK)
+    return ask(fleet(used=6), pods)
+
+
+@case
+def a_spread_that_leaves_no_room():
+    state = fleet()
+    for at in range(4):
+        gpu = 8 if at else 0
+        state.set_pod(make_pod(f"other/p{at}", f"n{at}", gpu=gpu, labels={"app": "x"}, namespace="default"))
+    spread = SpreadConstraint(HOST, 1, (Requirement(key="app", operator="In", values=("x",)),))
+    return ask(state, make_pod_set(2, gpu=1, spread=(spread,), labels={"app": "x"}, namespace="default"))
+
+
+# -- with nothing else running ----------------------------------------------------------------------------------------
+
+
+@case
+def a_level_that_is_too_small():
+    return ask(fleet(), make_pod_set(3, gpu=8))
+
+
+@case
+def the_widest_level_is_too_small():
+    return ask(fleet(), make_pod_set(5, gpu=8, level=BLOCK))
+
+
+@case
+def a_preferred_level_and_a_flavor_that_is_too_small():
+    return ask(fleet(), make_pod_set(5, gpu=8, policy=Policy.PREFERRED))
+
+
+@case
+def a_level_that_is_too_small_with_a_selector():
+    state = fleet()
+    state.set_node(make_node("n0", labels={"disk": "ssd"}))
+    return ask(state, make_pod_set(2, gpu=8, node_selector={"disk": "ssd"}))
+
+
+@case
+def pods_that_share_no_node():
+    return ask(fleet(), make_pod_set(3, gpu=5))
+
+
+@case
+def a_pod_larger_than_any_node():
+    return ask(fleet(), make_pod_set(2, gpu=16))
+
+
+@case
+def a_resource_that_no_node_has():
+    return ask(fleet(), make_pod_set(2, requests={"example.com/tpu": 1}))
+
+
+@case
+def amounts_that_no_node_has_together():
+    state = make_state([make_node("n0", gpu=8, cpu=8_000), make_node("n1", gpu=1, cpu=96_000)])
+    return ask(state, make_pod_set(1, requests={GPU: 8, "cpu": 64_000}))
+
+
+@case
+def an_amount_beyond_counting():
+    pod_set = make_pod_set(2, requests={"memory": 1 << 47}, cut={"memory": 7 << 60})
+    return ask(fleet(), pod_set)
+
+
+@case
+def a_label_that_no_node_has():
+    return ask(fleet(), make_pod_set(2, node_selector={"nosuch": "label"}))
+
+
+@case
+def labels_that_no_node_has_together():
+    state = fleet()
+    state.set_node(make_node("n0", labels={"disk": "ssd"}))
+    state.set_node(make_node("n1", labels={"net": "ib"}))
+    return ask(state, make_pod_set(2, node_selector={"disk": "ssd", "net": "ib"}))
+
+
+@case
+def a_node_affinity_that_no_node_meets():
+    term = NodeTerm(labels=(Requirement(key="zone", operator="In", values=("nowhere",)),))
+    return ask(fleet(), make_pod_set(2, node_affinity=(term,)))
+
+
+@case
+def a_taint_on_all_nodes():
+    taints = (Taint(key="dedicated", value="ml", effect="NoSchedule"),)
+    return ask(fleet(taints=taints), make_pod_set(2))
+
+
+@case
+def volumes_that_reach_no_node():
+    term = NodeTerm(labels=(Requirement(key=RACK, operator="In", values=("r9",)),))
+    return ask(fleet(), make_pod_set(2, volume_nodes=((term,),)))
+
+
+@case
+def devices_of_claims_that_reach_no_node():
+    term = NodeTerm(labels=(Requirement(key=RACK, operator="In", values=("r9",)),))
+    return ask(fleet(), make_pod_set(2, claim_nodes=((term,),)))
+
+
+@case
+def a_feature_that_no_node_declares():
+    return ask(fleet(), make_pod_set(2, features=("InPlacePodLevelResources",)))
+
+
+@case
+def a_host_port_and_too_few_nodes():
+    return ask(fleet(), make_pod_set(3, gpu=1, anti_affinity=(_own("8080"),), labels={"app": "x"}))
+
+
+@case
+def two_host_ports_and_too_few_nodes():
+    terms = (_own("8080"), _own("8081/UDP"))
+    return ask(fleet(), make_pod_set(3, gpu=1, anti_affinity=terms, labels={"app": "x"}))
+
+
+def _own(host_port=""):
+    """A term that keeps the pods of the set apart."""
+    selector = (Requirement(key="app", operator="In", values=("x",)),)
+    return PodTerm(topology_key=HOST, selector=selector, namespaces=("",), host_port=host_port)
+
+
+@case
+def an_anti_affinity_and_too_few_nodes():
+    return ask(fleet(), make_pod_set(3, gpu=1, anti_affinity=(_own(),), labels={"app": "x"}))
+
+
+@case
+def slices_larger_than_any_rack():
+    state = make_state([make_node(f"n{at}", rack=f"r{at}", gpu=6) for at in range(3)])
+    topology = TopologyRequest(policy=Policy.REQUIRED, level=BLOCK, slices=(SliceLayer(level=RACK, size=4),))
+    return ask(state, _with(make_pod_set(16), topology))
+
+
+# -- inside nodes -----------------------------------------------------------------------------------------------------
+
+
+@case
+def zones_that_nobody_publishes():
+    shape = make_shape({"cpu": 2, GPU: 2}, wish=TopologyPolicy.SINGLE)
+    return ask(fleet(), pods_of(shape, 2))
+
+
+@case
+def links_that_nobody_publishes():
+    return ask(fleet(), pods_of(make_shape({GPU: 2}, gpu_link="require"), 2))
+
+
+@case
+def zones_that_too_few_nodes_publish():
+    state = state_of(make_machine({GPU: 4}, node="n1"))
+    state.set_node(make_node("n0", rack="r1", gpu=4))
+    return ask(state, pods_of(make_shape({GPU: 2}, wish=TopologyPolicy.SINGLE), 3))
+
+
+@case
+def a_pod_that_no_kubelet_would_admit():
+    state = state_of(*(make_machine({"cpu": 4}, {"cpu": 4}, node=f"n{at}") for at in range(2)))
+    return ask(state, pods_of(make_shape({"cpu": 6}), 1))
+
+
+@case
+def a_level_whose_zones_are_too_small():
+    state = state_of(*(make_machine({"cpu": 5}, {"cpu": 5}, node=f"n{at}") for at in range(2)))
+    return ask(state, pods_of(make_shape({"cpu": 3}), 5))
+
+
+@case
+def zones_that_others_have():
+    state = state_of(*(make_machine({"cpu": 4}, {"cpu": 4}, node=f"n{at}") for at in range(2)))
+    for name in ("n0", "n1"):
+        for zone in (0, 1):
+            state.set_pod(pod_on(f"{name}/{zone}", make_shape({"cpu": 2}), on_zone(zone, cpu=2), name))
+    return ask(state, pods_of(make_shape({"cpu": 3}), 2))
+
+
+# -- flavors and levels -----------------------------------------------------------------------------------------------
+
+
+@case
+def nodes_that_each_lack_a_label():
+    state = make_state([make_node("n0", labels={RACK: ""}), make_node("n1", labels={BLOCK: ""})])
+    return ask(state, make_pod_set(1))
+
+
+@case
+def nodes_of_one_host_name():
+    state = make_state([make_node(f"n{at}", labels={HOST: "same", RACK: ""}) for at in range(2)])
+    state.set_node(make_node("n2", labels={BLOCK: ""}))
+    return ask(state, make_pod_set(1))
+
+
+@case
+def a_flavor_without_nodes():
+    return ask(make_state([], make_flavor(node_labels={"pool": "x"})), make_pod_set(1))
+
+
+@case
+def nodes_without_level_labels():
+    state = make_state([], make_flavor(node_labels={"pool": "x"}))
+    node = make_node("n0", labels={"pool": "x", RACK: ""})
+    state.set_node(node)
+    return ask(state, make_pod_set(1))
+
+
+@case
+def a_level_that_no_flavor_has():
+    return ask(fleet(), make_pod_set(1, level="cloud/row"))
+
+
+@case
+def a_flavor_that_is_not_there():
+    return ask(fleet(), make_pod_set(1), flavors=("gone",))
+
+
+@case
+def a_level_that_the_flavor_lacks():
+    return ask(fleet(), make_pod_set(1, level="cloud/row"), flavors=("tas",))
+
+
+@case
+def a_spread_that_cannot_be_honoured():
+    spread = SpreadConstraint(topology_key=RACK, max_skew=1, selector=(Requirement(key="a", operator="Exists"),))
+    return ask(fleet(), make_pod_set(5, gpu=4, level=BLOCK, labels={"a": "b"}, spread=(spread, spread)))
+
+
+# -- more pods of one that runs ---------------------------------------------------------------------------------------
+
+
+@case
+def more_pods_than_the_rack_has_in_all():
+    state = fleet()
+    state.reserve("w", placed(ask(state, make_pod_set(2, gpu=8))).assignments)
+    return extend(state, "w", make_pod_set(4, gpu=8), 2)
+
+
+@case
+def more_pods_than_are_free_in_the_rack():
+    state = fleet()
+    state.reserve("w", placed(ask(state, make_pod_set(1, gpu=8))).assignments)
+    state.set_pod(make_pod("other/p", "n1", gpu=4))
+    return extend(state, "w", make_pod_set(2, gpu=8), 1)
+
+
+@case
+def more_pods_than_are_free_anywhere():
+    state = fleet()
+    state.reserve("w", placed(ask(state, make_pod_set(1, gpu=8, policy=Policy.PREFERRED))).assignments)
+    for name in ("n1", "n2", "n3"):
+        state.set_pod(make_pod(f"other/{name}", name, gpu=4))
+    return extend(state, "w", make_pod_set(3, gpu=8, policy=Policy.PREFERRED), 2)
+
+
+@case
+def a_rack_without_nodes_left():
+    state = make_state([make_node("n0", rack="r1"), make_node("n1", rack="r2")])
+    state.reserve("w", placed(ask(state, make_pod_set(1, gpu=8))).assignments)
+    gone = next(iter(state.workloads["w"].values())).slices[0].nodes[0][0]
+    state.remove_node(gone)
+    return replace(state, "w", make_pod_set(1, gpu=8), {gone})
+
+
+# -- requests that are wrong ------------------------------------------------------------------------------------------
+
+
+@case
+def no_pod_sets():
+    return ask(fleet())
+
+
+@case
+def two_pod_sets_of_one_name():
+    return ask(fleet(), make_pod_set(1), make_pod_set(1))
+
+
+@case
+def no_pods():
+    return ask(fleet(), make_pod_set(0))
+
+
+@case
+def a_policy_without_a_level():
+    return ask(fleet(), make_pod_set(1, level=None))
+
+
+@case
+def a_negative_request():
+    return ask(fleet(), make_pod_set(1, gpu=-1))
+
+
+@case
+def slices_in_a_group():
+    topology = TopologyRequest(policy=Policy.REQUIRED, level=BLOCK, slices=(SliceLayer(level=RACK, size=4),))
+    return ask(fleet(), _with(make_pod_set(4, group="g"), topology))
+
+
+@case
+def slices_of_nothing():
+    topology = TopologyRequest(policy=Policy.REQUIRED, level=BLOCK, slices=(SliceLayer(level=RACK, size=0),))
+    return ask(fleet(), _with(make_pod_set(4), topology))
+
+
+@case
+def slices_that_do_not_divide_the_pods():
+    topology = TopologyRequest(policy=Policy.REQUIRED, level=BLOCK, slices=(SliceLayer(level=RACK, size=3),))
+    return ask(fleet(), _with(make_pod_set(4), topology))
+
+
+@case
+def a_group_of_different_wishes():
+    return ask(fleet(), make_pod_set(1, group="g"), make_pod_set(1, group="g", level=BLOCK, name="other"))
+
+
+# -- queues -----------------------------------------------------------------------------------------------------------
+
+
+def _queue(nominal=8, **more):
+    queues = queued.make_queues(queued.make_queue(nominal=nominal, **more))
+    return queued.make_state(2, 2), queues
+
+
+def _job(name, count=1, **more):
+    return queued.make_workload(f"ns/job-{name}-5a1c", count=count, owner=f"Job ns/{name}", **more)
+
+
+def _waits(state, queues, *jobs):
+    for at, job in enumerate(jobs):
+        queued.submit(queues, job, now=float(at))
+        found = queued.run(state, queues, now=float(at))
+    return f"{found.waiting[-1].reason}: {found.waiting[-1].message}"
+
+
+@case
+def quota_that_others_of_the_queue_use():
+    return _waits(*_queue(), _job("train"), _job("eval", created=1.0))
+
+
+@case
+def quota_that_a_cohort_uses():
+    queues = queued.make_queues(queued.make_queue("a", 8, cohort="c"), queued.make_queue("q", 8, cohort="c"))
+    taker = queued.make_workload("ns/job-taker-1", queue="a", count=2, owner="Job ns/taker")
+    return _waits(queued.make_state(2, 2), queues, taker, _job("train", created=1.0))
+
+
+@case
+def quota_with_a_borrowing_limit():
+    queues = queued.make_queues(
+        queued.make_queue("a", 8, cohort="c"), queued.make_queue("q", 8, cohort="c", borrowing=4)
+    )
+    return _waits(queued.make_state(2, 2), queues, _job("train"), _job("eval", created=1.0, gpu=6))
+
+
+@case
+def more_than_the_queue_may_ever_use():
+    return _waits(*_queue(), _job("train", 2))
+
+
+@case
+def more_than_one_that_is_nobodys_victim_may_use():
+    queues = queued.make_queues(queued.make_queue("a", 8, cohort="c"), queued.make_queue("q", 8, cohort="c"))
+    spared = {"non_preemptible": NonPreemptible.BY_CLASS}
+    return _waits(queued.make_state(2, 2), queues, _job("train", 2, **spared))
+
+
+@case
+def quota_that_is_used_by_those_who_are_nobodys_victims():
+    queues = queued.make_queues(queued.make_queue("a", 8, cohort="c"), queued.make_queue("q", 8, cohort="c"))
+    spared = {"non_preemptible": NonPreemptible.BY_CLASS}
+    return _waits(queued.make_state(2, 2), queues, _job("train", **spared), _job("eval", created=1.0, **spared))
+
+
+@case
+def the_same_as_one_before_it_waits_for():
+    return _waits(*_queue(), _job("train"), _job("eval", created=1.0), _job("late", created=2.0))
+
+
+@case
+def one_that_makes_others_go():
+    state, queues = _queue(preemption=Preemption(within=Within.LOWER))
+    queued.submit(queues, _job("train"))
+    queued.run(state, queues)
+    queued.submit(queues, _job("urgent", priority=5, created=1.0), now=1.0)
+    return queued.run(state, queues, now=2.0).preempting[0].message
+
+
+@case
+def one_that_has_to_go():
+    state, queues = _queue(preemption=Preemption(within=Within.LOWER))
+    queued.submit(queues, _job("train"))
+    queued.run(state, queues)
+    queued.submit(queues, _job("urgent", priority=5, created=1.0), now=1.0)
+    made = queued.run(state, queues, now=2.0).preempting[0]
+    return made.message_to(made.victims[0])
+
+
+@case
+def one_that_was_admitted():
+    state, queues = _queue(nominal=16)
+    queued.submit(queues, _job("train", 2))
+    return queued.run(state, queues).admitted[0].message
+
+
+def _of_messages() -> Iterator[tuple[str, Refusal | str]]:
+    """Sentences of `queueing.messages` that take long histories to come about, from what those end in."""
+    _, queues = _queue()
+    victims = (
+        Victim("ns/job-a-1", "a", 0, Reason.IN_CLUSTER_QUEUE),
+        Victim("ns/job-b-1", "b", 0, Reason.IN_CLUSTER_QUEUE, (("b1", "r1"),)),
+    )
+    job, other = "Job ns/train", "Job ns/eval"
+    yield "devices that are being counted", messages.counting(3)
+    yield "devices of one node that are being counted", messages.counting(1)
+    yield "quota that is kept", messages.behind(job, "cohort c")
+    yield "room that is kept", messages.behind_in_room([job])
+    yield "room that is kept for two", messages.behind_in_room([job, other])
+    yield "room that comes free bit by bit", messages.behind_successors([job])
+    yield "room that comes free bit by bit for several", messages.behind_successors([job, other, job, other])
+    yield "zones that are promised", messages.beside_promised_zones()
+    yield "one that has nobody evicted", messages.following(messages.behind_in_room([job]))
+    yield "several that go, one of them in part", messages.preempting(queues, Plan(victims, ()))
+    yield "claims that keep their devices", messages.deallocating(["gpus"])
+    yield "claims that keep their devices, several", messages.deallocating(["a", "b", "c", "d"])
+    for reason in (Reason.RECLAIMED, Reason.RECLAIMED_WHILE_BORROWING, Reason.FAIR_SHARING, Reason.OUTSIDE_QUEUES):
+        yield f"one that has to go by {reason}", messages.preempted(job, "q", reason)
+    yield "one that was admitted in part", messages.admitted("q", {"main": 1}, ["tas"], partly=True)
+    yield "one of two pod sets", messages.admitted("q", {"leader": 1, "workers": 4}, ["tas"], partly=False)
+
+
+CASES.update({name: (lambda found=found: found) for name, found in _of_messages()})
+
+
+if __name__ == "__main__":
+    FILE.write_text(said(), encoding="utf-8")
