@@ -61,8 +61,8 @@ from ungater.model.workload_object import unhealthy_nodes
 from ungater.numa.predictions import Predictions
 from ungater.reconcile import granted, moves, nominated_nodes
 from ungater.reconcile.resize import SHRINK_AFTER
-from ungater.scheduling.admission_conditions import admitted_as, pending
-from ungater.scheduling.replacement import reclaimed
+from ungater.scheduling.admission_conditions import admitted_as, admitted_still, pending
+from ungater.scheduling.replacement import message_of, reclaimed
 from ungater.scheduling.scheduler import Scheduler
 from ungater.writers.events import emit
 from ungater.writers.evictor import Evictor
@@ -335,7 +335,8 @@ class Executor:
     async def _shrink(self, entry: WorkloadEntry, shrink: Shrink) -> bool:
         entry.shrink(None)
         smaller = self._cache.reservations.smaller(entry, shrink.pod_set, shrink.slots, shrink.count, shrink.asks)
-        if await self._store(entry, smaller, ()):
+        text = message_of(self._cache, entry, smaller, "")
+        if await self._store(entry, smaller, admitted_still(entry.observed, text)):
             self._cache.admissions.hold_admission(entry, smaller)
         return True
 

@@ -13,7 +13,7 @@ from kube.events import EventRecorder, reference
 from kube.objects import OwnerReference, Pod, controller_of, key
 from kube.resources import PODS, Resource
 from ungater.cache.cache import Cache
-from ungater.executor.unowned import UnownedWorkloads
+from ungater.executor.unowned import StrayPods, UnownedWorkloads
 from ungater.guard import Guard
 from ungater.jobs.leaderworkerset import group_key, has_pods
 from ungater.jobs.pod_group import of_pods
@@ -22,7 +22,6 @@ from ungater.model.pod_slots import is_gated
 from ungater.model.workload_object import Workload, observed_of
 from ungater.workqueue import backoff
 from ungater.writers.evictor import Evictor
-from ungater.writers.pods import age
 from ungater.writers.workloads import WorkloadWriter
 
 SWEEP = 2.0  # seconds between two looks
@@ -85,6 +84,7 @@ class Sweeper:
         self._guard = guard
         self._clock = clock
         self._unowned = UnownedWorkloads(cache.pod_groups.serves, watches.there, cache.pod_groups.without_pods)
+        self._strays = StrayPods(watches.there)
         self._unowned_at = self._nominated_at = 0.0
         self._sweeps: dict[str, Callable[[], None]] = {
             "refusals": self._end_refusals,
@@ -197,12 +197,10 @@ class Sweeper:
             log.info("removed a Workload that is nobody's", workload=key(workload))
 
     def _tell_gated_orphans(self) -> None:
-        """Say why gated pods of owners that are not served stay gated; not at once, as their job may follow them."""
-        now = self._clock.now()
-        for uid, pod in self._cache.gated_orphans.pods.items():
-            if pod is None or age(pod.metadata.creation_timestamp, now) < SWEEP:
-                continue
-            self._cache.gated_orphans.pods[uid] = None
+        """Say why gated pods of owners that are not served stay gated."""
+        pods = self._cache.gated_orphans.pods
+        for pod in self._strays.to_tell(pods):
+            pods[pod.metadata.uid] = None
             owner = controller_of(pod.metadata)
             what = f"its owner, {owner.kind} {owner.name}," if owner else "what owns it"
             message = (

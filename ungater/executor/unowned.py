@@ -1,4 +1,4 @@
-"""Workloads that are nobody's any more: nothing else would ever remove them, and people take them for what holds.
+"""Workloads that are nobody's any more, and pods: nothing else would ever remove them, or say what they wait for.
 
 A Workload goes with its owner, by Kubernetes' garbage collector. What stays is that of an owner that was deleted and
 left it behind (``kubectl delete --cascade=orphan``), that of a job that is not ours any more, as it asks for nothing or
@@ -6,12 +6,36 @@ is another controller's now, that of pods that are another owner's now, where no
 whatever anybody made by hand.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
-from kube.objects import ObjectMeta, OwnerReference, controller_of, key
+from kube.objects import ObjectMeta, OwnerReference, Pod, controller_of, key
+from ungater.model.job_view import SUSPENDABLE
 from ungater.model.workload_object import Workload
 
 AFTER = 60.0  # seconds for which it has to be so: watches tell of an owner and its Workload in any order
+
+
+class StrayPods:
+    """Gated pods of owners that are not served: which of them are to be told so.
+
+    A Job's pods go some seconds after the Job (Kubernetes' garbage collector removes them), and watches tell of both in
+    any order. So one is told at the second look at the earliest, and one whose Job or JobSet is not there never.
+    ``there``: whether the owner, in this namespace, exists.
+    """
+
+    def __init__(self, there: Callable[[str, OwnerReference], bool]) -> None:
+        self._there = there
+        self._before: frozenset[str] = frozenset()  # seen by the last look
+
+    def to_tell(self, pods: Mapping[str, Pod | None]) -> list[Pod]:
+        """Those that are to be told now, of all by uid; None of those that were."""
+        before, self._before = self._before, frozenset(pods)
+        return [pod for uid, pod in pods.items() if pod is not None and uid in before and not self._goes(pod)]
+
+    def _goes(self, pod: Pod) -> bool:
+        owner = controller_of(pod.metadata)
+        known = owner is not None and (owner.kind, owner.api_version) in SUSPENDABLE
+        return known and owner is not None and not self._there(pod.metadata.namespace, owner)
 
 
 class UnownedWorkloads:

@@ -507,7 +507,7 @@ def _say(entry: WorkloadEntry, looks: Sequence[_PodSetUngating], now: float) -> 
     total = sum(look.slots.total for look in looks)
     if entry.refused is not None and (astray or owner.count > total):
         reason, detail = Reason.PARTLY_PLACED, entry.refused.message
-        message = f"{total} of {owner.count} pods have a slot; no room for the rest: {detail}"
+        message = f"{total} of {owner.count} pods have a slot: {detail}"
         if astray:
             where = ", ".join(astray[:3])
             why = "is lost" if any(look.lost for look in looks) else "refused such a pod or would now"

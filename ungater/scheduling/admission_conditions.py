@@ -28,6 +28,19 @@ def admitted_as(
     return tuple(wanted)
 
 
+def admitted_still(observed: ObservedWorkload | None, message: str) -> tuple[WantedCondition, ...]:
+    """What is said of one that holds less now; ``message``: where its pods are, "" where they have no slots."""
+    conditions_of = observed.conditions if observed is not None and message else ()
+    told = {conditions.QUOTA_RESERVED, conditions.ADMITTED}
+    return tuple(
+        [
+            WantedCondition(found.type, True, found.reason, message)
+            for found in conditions_of
+            if found.type in told and found.status == "True"
+        ]
+    )
+
+
 def waited(observed: ObservedWorkload | None) -> bool:
     """Whether people were told that it waits: then an event says that this is over, else its conditions say enough."""
     return observed is not None and condition(observed.conditions, conditions.QUOTA_RESERVED) is not None

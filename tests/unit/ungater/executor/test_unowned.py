@@ -2,10 +2,10 @@
 
 import msgspec
 import pytest
-from support.owned import make_job, make_owner, slot_map
+from support.owned import make_job, make_owner, make_pod, slot_map
 from support.world import FLAVOR, NODES, World, stored_workload
 
-from ungater.executor.unowned import AFTER, UnownedWorkloads
+from ungater.executor.unowned import AFTER, StrayPods, UnownedWorkloads
 
 
 def workload(**meta):
@@ -61,3 +61,28 @@ def test_the_memory_says_whose_workloads_are_known():
     assert not world.memory.pod_groups.serves(record.key)
     world.memory.pod_groups.leave_out(record.key)
     assert world.memory.pod_groups.serves(record.key), "it is being removed already"
+
+
+# -- gated pods of owners that are not served --------------------------------------------------------------------------
+
+
+def told(*, there, pod=None):
+    """The pods that two looks tell something."""
+    pod = pod or make_pod("a", owner=make_owner())
+    strays = StrayPods(lambda _namespace, _owner: there)
+    assert strays.to_tell({"uid": pod}) == [], "its Job may be heard of a moment later"
+    return strays.to_tell({"uid": pod})
+
+
+def test_a_pod_whose_job_was_deleted_hears_nothing_as_it_goes_too():
+    """`Warning UnsupportedOwner` came for waiting Jobs that somebody deleted, until the garbage collector had been."""
+    assert told(there=False) == []
+    assert len(told(there=True)) == 1, "a Job that is there, and asks for nothing"
+
+
+def test_a_pod_of_an_owner_of_another_kind_is_told_why_it_stays_gated():
+    pod = make_pod("a", owner=make_owner())
+    (owner,) = pod.metadata.owner_references
+    other = msgspec.structs.replace(owner, kind="DaemonSet", api_version="apps/v1")
+    pod = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, owner_references=(other,)))
+    assert len(told(there=False, pod=pod)) == 1
