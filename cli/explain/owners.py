@@ -11,6 +11,7 @@ from kube.resources import (
     DAEMON_SETS,
     DEPLOYMENTS,
     JOB_SETS,
+    JOBS,
     LEADER_WORKER_SETS,
     PODS,
     REPLICA_SETS,
@@ -21,6 +22,7 @@ from ungater.cache.cache import Cache
 from ungater.model.job_view import JobView
 from ungater.model.workload_entry import WorkloadEntry
 
+NAMED = 3  # owners in a sentence
 _SHORT = {"js": "jobset", "lws": "leaderworkerset", "sts": "statefulset", "deploy": "deployment", "rs": "replicaset"}
 _SHORT |= {"po": "pod", "group": "podgroup", "ds": "daemonset", "wl": "workload"}
 # What makes other objects, which own the pods: the kind of those, and what follows its own name in theirs.
@@ -32,7 +34,7 @@ _MAKES = {
 _KNOWN: Mapping[str, Resource] = MappingProxyType(
     {
         one.kind.lower(): one
-        for one in (JOB_SETS, LEADER_WORKER_SETS, STATEFUL_SETS, DEPLOYMENTS, REPLICA_SETS, DAEMON_SETS, PODS)
+        for one in (JOBS, JOB_SETS, LEADER_WORKER_SETS, STATEFUL_SETS, DEPLOYMENTS, REPLICA_SETS, DAEMON_SETS, PODS)
     }
 )
 
@@ -64,6 +66,9 @@ def find(cache: Cache, namespace: str, kind: str, name: str) -> list[WorkloadEnt
 async def not_found(client: Client, cache: Cache, namespace: str, kind: str, name: str) -> Failure:
     """Why nothing can be said of an owner: it is not there, or none of its pods is ours to place."""
     resource = _KNOWN.get(kind)
+    if others := elsewhere(cache, namespace, kind, name):
+        what = resource.kind if resource is not None else kind or "Job"
+        return Failure(f"no {what} {name} in namespace {namespace}, but there is {others}")
     if resource is not None:
         try:
             await client.get(resource, name, namespace)
@@ -80,6 +85,16 @@ async def not_found(client: Client, cache: Cache, namespace: str, kind: str, nam
     has = f"those that have are of kind {', '.join(kinds)}" if kinds else "nothing there has"
     hint = f"{has}; `kubectl get workloads -n {namespace}` lists what it knows"
     return Failure(f"no {what} {name} in namespace {namespace} has pods that Topogate places: {hint}")
+
+
+def elsewhere(cache: Cache, namespace: str, kind: str, name: str) -> str:
+    """The owners of that name in other namespaces: ``Job train in team-a (-n team-a)``; "" where there is none."""
+    alike = [
+        entry.job for entry in cache.entries.values() if entry.job.namespace != namespace and _is(entry, kind, name)
+    ]
+    found = sorted({(owner.namespace, f"{owner.kind} {owner.name} in {owner.namespace}") for owner in alike})
+    named_so = [f"{text} (-n {where})" for where, text in found[:NAMED]]
+    return " and ".join(named_so) + (f" and {len(found) - NAMED} more" if len(found) > NAMED else "")
 
 
 def _is(entry: WorkloadEntry, kind: str, name: str) -> bool:

@@ -146,8 +146,6 @@ async def reports(
     settings = await installed.settings(client)
     keys = Keys(domain) if domain else settings.keys
     job = await _job(client, namespace, name) if kind in {"", "job"} else None
-    if job is None and kind == "job":
-        raise Failure(f"no Job {name} in namespace {namespace}; `kubectl get jobs -n {namespace}` lists them")
     read = await cluster_snapshot.read(client)
     cache = cluster_snapshot.cache_of(read, settings.model_copy(update={"domain": keys.domain}), clock=clock)
     found = _entries_of(cache, job) if job is not None else owners.find(cache, namespace, kind, name)

@@ -5,7 +5,7 @@ import pytest
 from support.owned import KEYS, make_job
 from support.world import World
 
-from cli.explain.owners import find, named
+from cli.explain.owners import elsewhere, find, named
 from cli.output import Failure
 from kube.objects import Pod
 
@@ -95,6 +95,20 @@ def memory():
 )
 def test_all_workloads_of_an_owner_are_found_by_its_name(memory, text, owners):
     assert [record.job.full_name for record in find(memory, "ns", *named(text))] == owners
+
+
+@pytest.mark.parametrize(
+    ("text", "there"),
+    [
+        ("train", "Job train in ns (-n ns)"),
+        ("deploy/web", "ReplicaSet web-7d in ns (-n ns) and ReplicaSet web-9f in ns (-n ns)"),
+        ("jobset/train", ""),
+        ("nothing", ""),
+    ],
+)
+def test_in_the_wrong_namespace_the_right_one_is_told(memory, text, there):
+    assert elsewhere(memory, "other", *named(text)) == there
+    assert not elsewhere(memory, "ns", *named(text))
 
 
 def test_a_workload_is_found_by_its_own_name(memory):
