@@ -3,6 +3,7 @@
 from typing import Final
 
 from engine.kubelet.device_manager import GPU_LINK, XPU_ALLOCATION, never_given
+from engine.kubelet.disagreement import disagreement
 from engine.kubelet.machine import Machine, PodShape, State
 from engine.kubelet.numa_policy import NUMA_POLICY, refused_unseen
 from engine.kubelet.rebuild import asked
@@ -37,6 +38,7 @@ def kubelet_refusal(
         admission = asked(machine.layout, state, shape)
         if not admission.admitted:
             told = f"{node}: {admission.reason}"
-            return f"{told}: {admission.message}" if admission.reason in OURS else told
+            more = admission.message if admission.reason in OURS else disagreement(machine.layout, state, shape)
+            return f"{told}: {more}" if more else told
         state = admission.after
     return ""
