@@ -1,27 +1,45 @@
 """The settings of a component: those of its file; beside a cluster, where there is none, those of the installation.
 
-One that started with defaults instead would look for other annotations, gates and queues than all others do.
+One that started with defaults instead would look for other annotations, gates and queues than all others do. Where the
+settings are wrong, the last good ones count, and a line says so.
 """
 
 import asyncio
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
-import yaml
 
 from cli.output import Failure
 from clock import SYSTEM
-from crds.settings import CONFIG_PATH, Settings, SettingsError, from_mapping, load
+from crds.settings import (
+    CONFIG_KEY,
+    CONFIG_MAP,
+    CONFIG_PATH,
+    LAST_GOOD_KEY,
+    ReadSettings,
+    Settings,
+    SettingsError,
+    from_mapping,
+    load,
+    load_good,
+    read_good,
+)
 
-CONFIG_MAP, KEY = "topogate-config", "config.yaml"
 AGAIN_SECONDS = 1.0
 FORBIDDEN_SECONDS = 15.0  # an API server that starts knows no roles for a moment, and forbids everything meanwhile
 HELP = "Settings file; default /etc/topogate/config.yaml; where there is none, the ConfigMap topogate-config counts."
 
 log = structlog.get_logger()
+
+
+class Settled(NamedTuple):
+    """The settings; where they are those of the ConfigMap, its text, and what the command line says on top."""
+
+    settings: Settings
+    source: dict[str, Any] | None
 
 
 def settled(
@@ -31,24 +49,30 @@ def settled(
     context: str | None,
     *,
     patient: bool = True,
-) -> Settings:
+) -> Settled:
     """The settings, with what was ``given`` on the command line. Raises Failure.
 
     While the API server cannot be reached a component waits for it. A command of a person (not ``patient``) says so
     at once, unless it runs in a pod, where nobody is there to read it.
     """
+    path = config or Path(CONFIG_PATH)
+    changes = {name: value for name, value in given.items() if value is not None}
     try:
-        if config is not None or Path(CONFIG_PATH).exists():
-            settings = load(config)
+        if config is not None or path.exists():
+            found = load_good(path, os.environ)
         else:
-            settings = asyncio.run(_installed(kubeconfig, context, patient=patient))
-        changes = {name: value for name, value in given.items() if value is not None}
-        return from_mapping({**settings.model_dump(), **changes}, source="command line") if changes else settings
+            found = asyncio.run(_installed(kubeconfig, context, patient=patient))
+        settings = found.settings
+        if changes:
+            settings = from_mapping({**settings.model_dump(), **changes}, source="command line")
     except SettingsError as error:
         raise Failure(str(error)) from error
+    if found.problem:
+        log.warning("settings are refused, the last good ones count", error=found.problem)
+    return Settled(settings, {"text": found.text, "given": changes} if path == Path(CONFIG_PATH) else None)
 
 
-async def _installed(kubeconfig: str | None, context: str | None, *, patient: bool) -> Settings:
+async def _installed(kubeconfig: str | None, context: str | None, *, patient: bool) -> ReadSettings:
     """What the installation's ConfigMap says, and the environment on top; defaults where nothing is installed."""
     # Late, so that --help and a wrong setting answer at once.
     from cli.reaching import failure
@@ -78,7 +102,7 @@ async def _installed(kubeconfig: str | None, context: str | None, *, patient: bo
             try:
                 found = await client.get(CONFIG_MAPS, CONFIG_MAP, namespace)
             except NotFound:
-                return load()
+                return ReadSettings(load(), "")
             except Forbidden as error:
                 if SYSTEM.monotonic() - began < FORBIDDEN_SECONDS:
                     await asyncio.sleep(AGAIN_SECONDS)
@@ -100,11 +124,7 @@ async def _installed(kubeconfig: str | None, context: str | None, *, patient: bo
                 return _read(found, name)
 
 
-def _read(found: Mapping[str, Any], name: str) -> Settings:
-    try:
-        values = yaml.safe_load((found.get("data") or {}).get(KEY, ""))
-    except yaml.YAMLError as error:
-        raise SettingsError(f"{name}: {KEY} is no YAML: {error}") from error
-    if not isinstance(values or {}, dict):
-        raise SettingsError(f"{name}: {KEY}: expected `key: value` lines, found {type(values).__name__}")
-    return from_mapping(values or {}, source=f"{name}, {KEY}", env=os.environ)
+def _read(found: Mapping[str, Any], name: str) -> ReadSettings:
+    data = found.get("data") or {}
+    source = f"{name}, key {CONFIG_KEY}"
+    return read_good(data.get(CONFIG_KEY, ""), data.get(LAST_GOOD_KEY), source=source, env=os.environ)

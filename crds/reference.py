@@ -9,7 +9,7 @@ from pydantic.alias_generators import to_camel
 
 from crds.constants import API_VERSION, COPY_OF, DEFAULT_DOMAIN, HELD, OWNER, POD_GROUP_INDEX, Keys
 from crds.kinds.common import CEL, LIST_KEYS, ApiObject, Schema
-from crds.settings import ENV_PREFIX, Settings
+from crds.settings import AT_START, ENV_PREFIX, Settings
 
 _INTRO = f"""# API reference
 
@@ -67,13 +67,15 @@ def _key_rows() -> Iterator[str]:
 def _settings() -> Iterator[str]:
     yield (
         "\n## Settings\n\nKey `config.yaml` of ConfigMap `topogate-config`; an environment variable "
-        f"`{ENV_PREFIX}<NAME>` wins. Times are in seconds, sizes in bytes.\n\n"
-        "| setting | variable | default | meaning |\n|---|---|---|---|\n"
+        f"`{ENV_PREFIX}<NAME>` wins. Times are in seconds, sizes in bytes. A component that runs takes another value "
+        "within seconds, or `after a restart` of it.\n\n"
+        "| setting | variable | default | taken | meaning |\n|---|---|---|---|---|\n"
     )
     for name, field in Settings.model_fields.items():
         shown = f"`{_plain(field.default)}`"
         default = shown if field.default != "" else ""
-        yield _row(f"`{to_camel(name)}`", f"`{ENV_PREFIX}{name.upper()}`", default, field.description or "")
+        taken = "after a restart" if name in AT_START else "at once"
+        yield _row(f"`{to_camel(name)}`", f"`{ENV_PREFIX}{name.upper()}`", default, taken, field.description or "")
 
 
 def _kind(kind: type[ApiObject], schema: Schema) -> Iterator[str]:

@@ -2,13 +2,17 @@
 
 In a cluster the file is key ``config.yaml`` of the ConfigMap ``topogate-config``, mounted at /etc/topogate. Keys in the
 file are camelCase (``ungateBatchSeconds``), variables the field name in capitals (``TOPOGATE_UNGATE_BATCH_SECONDS``).
-An unknown key or a wrong value stops the start with a message that names it: a typo never falls back to a default.
+An unknown key or a wrong value is an error that names it: a typo never falls back to a default. A component that meets
+one goes on with the last good settings, which the ungater keeps under key ``last-good.yaml`` beside the others; where
+there are none, it does not start.
 """
 
 import os
+import reprlib
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -19,8 +23,13 @@ from crds.device_annotations import DEFAULT as DEVICE_ANNOTATIONS
 from crds.device_annotations import XPU_RESOURCE
 from crds.device_settings import MOST_MAPPINGS, DeviceAnnotation, DeviceClassMapping, ambiguous
 
-CONFIG_PATH = "/etc/topogate/config.yaml"
+CONFIG_MAP: Final = "topogate-config"
+CONFIG_KEY: Final = "config.yaml"
+LAST_GOOD_KEY: Final = "last-good.yaml"
+CONFIG_PATH = f"/etc/topogate/{CONFIG_KEY}"
 ENV_PREFIX = "TOPOGATE_"
+MOST_PROBLEMS = 8  # that one message names
+LONGEST = 65_536  # characters of a file: all settings, with every list as long as it may be, are a tenth of it
 
 Port = Annotated[int, Field(ge=0, le=65535)]  # 0: any free port
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
@@ -285,6 +294,25 @@ class Settings(BaseModel):
         return self
 
 
+AT_START: Final = frozenset(
+    {
+        *("domain", "namespace", "log_level", "log_format", "bind_address", "health_port", "metrics_port"),
+        *("metrics_authentication", "leader_election", "lease_name"),
+        *("lease_seconds", "lease_renew_seconds", "lease_retry_seconds"),
+        *(name for name in Settings.model_fields if name.startswith(("webhook_", "certificate_", "ca_", "agent_"))),
+    }
+)
+"""What a component goes by until it is started again; it takes all else while it runs."""
+
+
+class ReadSettings(NamedTuple):
+    """Settings in use, the text that they are of, and why a newer text is not used ("": it is the one)."""
+
+    settings: Settings
+    text: str
+    problem: str = ""
+
+
 def load(path: str | Path | None = None, env: Mapping[str, str] | None = None) -> Settings:
     """Read the settings: defaults, then the file, then the environment.
 
@@ -292,8 +320,46 @@ def load(path: str | Path | None = None, env: Mapping[str, str] | None = None) -
     None: this process's. Raises SettingsError.
     """
     file = Path(CONFIG_PATH) if path is None else Path(path)
-    values = {} if path is None and not file.exists() else _read(file)
-    return from_mapping(values, source=str(file), env=os.environ if env is None else env)
+    text = "" if path is None and not file.exists() else _text(file)
+    return parse(text, source=str(file), env=os.environ if env is None else env)
+
+
+def load_good(path: str | Path, env: Mapping[str, str]) -> ReadSettings:
+    """As `load`; where the file is wrong, by the last good one beside it, as they lie in the mounted ConfigMap."""
+    file = Path(path)
+    last_good = file.with_name(LAST_GOOD_KEY)
+    return read_good(_text(file), _text(last_good) if last_good.exists() else None, source=str(file), env=env)
+
+
+def read_good(text: str, last_good: str | None, *, source: str, env: Mapping[str, str] | None) -> ReadSettings:
+    """The settings of a text, or those of the last good one where it is wrong. Raises SettingsError."""
+    try:
+        return ReadSettings(parse(text, source=source, env=env), text)
+    except SettingsError as error:
+        if last_good is None:
+            raise
+        return ReadSettings(parse(last_good, source=f"last good settings of {source}", env=env), last_good, str(error))
+
+
+def right_parts(text: str) -> Settings:
+    """What is right in a text that is wrong, and defaults for the rest: for those who only look at a cluster."""
+    try:
+        values = _mapping(text, "")
+    except SettingsError:
+        return Settings()
+    known: dict[str, Any] = {}
+    for key, value in values.items():
+        try:
+            from_mapping(known | {key: value})
+        except SettingsError:
+            continue
+        known[key] = value
+    return from_mapping(known)
+
+
+def parse(text: str, *, source: str, env: Mapping[str, str] | None = None) -> Settings:
+    """The settings of a file's text, and ``TOPOGATE_*`` variables on top. Raises SettingsError."""
+    return from_mapping(_mapping(text, source), source=source, env=env)
 
 
 def from_mapping(
@@ -313,17 +379,29 @@ def from_mapping(
         raise SettingsError(_explain(error, origin, source)) from error
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _text(file: Path) -> str:
     try:
-        values = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SettingsError(f"{file}: cannot be read: {error.strerror}") from error
-    except yaml.YAMLError as error:
-        raise SettingsError(f"{file}: is no YAML: {error}") from error
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise SettingsError(f"{file}: cannot be read: {why}") from error
+
+
+def _mapping(text: str, source: str) -> dict[str, Any]:
+    if len(text) > LONGEST:
+        raise SettingsError(f"{source}: expected at most {LONGEST} characters, found {len(text)}")
+    try:
+        # The webhook reads what anybody sends: a few aliases inside each other stand for more than fits any memory.
+        aliased = any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader))
+        values = None if aliased else yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise SettingsError(f"{source}: is no YAML: {error}") from error
+    if aliased:
+        raise SettingsError(f"{source}: expected each value in its place, found an alias (*name)")
     if values is None:
         return {}
     if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
-        raise SettingsError(f"{file}: expected `key: value` lines, found {type(values).__name__}")
+        raise SettingsError(f"{source}: expected `key: value` lines, found {type(values).__name__}")
     return values
 
 
@@ -334,15 +412,21 @@ def _field_name(key: str) -> str:
 
 def _explain(error: ValidationError, origin: Mapping[str, str], source: str) -> str:
     lines = []
-    for problem in error.errors():
+    for problem in error.errors(include_url=False, include_context=False):
         field = str(problem["loc"][0]) if problem["loc"] else ""
         where = origin.get(field, source)
+        rest = "".join(f".{part}" for part in problem["loc"][1:])
+        shown = f"{where}: {to_camel(field) if field in Settings.model_fields else field[:80]}{rest}"
         if problem["type"] == "extra_forbidden":
-            known = ", ".join(to_camel(name) for name in Settings.model_fields)
-            lines.append(f"{where}: {field}: unknown setting; known are {known}")
+            lines.append(f"{shown}: unknown field" if rest else f"{shown}: unknown setting; {_suggestion(field)}")
         elif field:
-            shown = to_camel(field) if field in Settings.model_fields else field
-            lines.append(f"{where}: {shown}: {problem['msg']}, found {problem['input']!r}")
+            lines.append(f"{shown}: {problem['msg']}, found {reprlib.repr(problem['input'])}")
         else:
             lines.append(f"{where}: {problem['msg'].removeprefix('Value error, ')}")
-    return "\n".join(lines)
+    return "\n".join(lines[:MOST_PROBLEMS])
+
+
+def _suggestion(key: str) -> str:
+    known = {to_camel(name).lower(): to_camel(name) for name in Settings.model_fields}
+    alike = get_close_matches(key[:100].replace("_", "").lower(), known, n=1)
+    return f"did you mean {known[alike[0]]}?" if alike else "docs/api.md lists them all"

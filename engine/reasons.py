@@ -139,6 +139,10 @@ class Reason(StrEnum):
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
 
+    # The ungater says of its settings.
+    SETTINGS_CHANGED = "SettingsChanged"  # it goes by others now, or will after a restart
+    SETTINGS_REFUSED = "SettingsRefused"  # they are wrong, and the last good ones count
+
     # The webhook says of its Secret.
     CERTIFICATES_ROTATED = "CertificatesRotated"
     CERTIFICATES_REPAIRED = "CertificatesRepaired"  # what it held could not be used

@@ -15,12 +15,10 @@ from typing import Any
 import yaml
 
 from crds.constants import DEFAULT_DOMAIN, NAMESPACE
-from crds.settings import Settings, from_mapping
+from crds.settings import CONFIG_KEY, Settings, parse
 
 Json = dict[str, Any]
 
-CONFIG_MAP = "topogate-config"
-CONFIG_KEY = "config.yaml"
 WEBHOOK_CONFIGURATION = "topogate-webhook"
 POLICY = "topogate-pods"
 DEVICE_POLICY = "topogate-ungater-pods"
@@ -150,4 +148,4 @@ def _adapted(obj: Json, options: Options) -> Json:
 
 
 def _settings(config: str) -> Settings:
-    return from_mapping(yaml.safe_load(config) or {}, source=CONFIG_KEY)
+    return parse(config, source=CONFIG_KEY)

@@ -74,6 +74,11 @@ class Metrics:
         self._cluster(registry)
         self._api(registry)
         self.leader = Gauge("topogate_leader", "1 while this process leads.", registry=registry)
+        self.settings_refused = Gauge(
+            "topogate_settings_refused",
+            "1 while the settings in ConfigMap topogate-config are wrong, and the last good ones count.",
+            registry=registry,
+        )
         self._seen = -1, -1  # version of the state, and of its table, that capacity was read from
         self._outside: dict[str, tuple[float, int]] = {}  # by flavor: when counted, how many
 

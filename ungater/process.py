@@ -12,11 +12,13 @@ from uuid import uuid4
 import structlog
 
 from clock import SYSTEM, Clock
+from engine.reasons import Reason
 from kube.client import Client
 from kube.errors import KubeError
-from kube.events import EventRecorder
+from kube.events import EventRecorder, ObjectReference
 from kube.lease import LeaderElector
 from kube.versions import NEWEST, SchedulerRules, scheduler_rules
+from serving.live_settings import CONFIG_MAP, SettingsChange, SettingsSource, SettingsWatch
 from serving.server import serving
 from ungater.controller import Controller
 from ungater.metrics import Metrics
@@ -30,10 +32,17 @@ log = structlog.get_logger()
 
 
 class Process:
-    """The controller of one process: a fresh `Controller` for every term in which it leads."""
+    """The controller of one process: a fresh `Controller` for every term in which it leads.
 
-    def __init__(self, settings: "Settings", client: Client, clock: Clock) -> None:
+    ``source``: what the settings were made of; None where that is no ConfigMap, and so nothing is looked at again.
+    """
+
+    def __init__(
+        self, settings: "Settings", client: Client, clock: Clock, source: SettingsSource | None = None
+    ) -> None:
         self._settings = settings
+        self._source = source
+        self._retold = asyncio.Event()  # other settings are to be gone by
         self._client = client
         self._clock = clock
         self._recorder = EventRecorder(client, COMPONENT, clock=clock)
@@ -48,7 +57,10 @@ class Process:
 
     async def run(self) -> None:
         """Lead whenever the lease is ours, until cancelled."""
-        flushing = asyncio.create_task(self._recorder.run())
+        beside = [asyncio.create_task(self._recorder.run())]
+        if self._source is not None:
+            watch = SettingsWatch(self._client, self._settings.namespace, self._source, self)
+            beside.append(asyncio.create_task(watch.run()))
         try:
             if not self._settings.leader_election:
                 await self._lead(self._client)
@@ -57,10 +69,43 @@ class Process:
             # Whoever is stopped for a while, and then goes on as if it still led, is to write nothing.
             await elector.run(partial(self._lead, self._client.fenced(lambda: elector.is_leader)))
         finally:
-            flushing.cancel()
-            with suppress(asyncio.CancelledError):
-                await flushing
+            for task in beside:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
             await self._recorder.close()
+
+    # --- settings --------------------------------------------------------------------------------------------------
+
+    def take_settings(self, change: SettingsChange, uid: str) -> None:
+        """Go by other settings: the term ends, and the next one reads everything again, as after a start."""
+        self.metrics.settings_refused.set(0)
+        log.info("settings changed", taken=change.taken, after_a_restart=change.at_start)
+        if change.taken or change.at_start:
+            later = f"; only after a restart: {', '.join(change.at_start)}" if change.at_start else ""
+            message = f"taken: {', '.join(change.taken) or 'nothing'}{later}"
+            self._tell_settings("Normal", Reason.SETTINGS_CHANGED, message, uid)
+        if change.taken:
+            self._settings = change.settings
+            self._retold.set()
+
+    def settings_refused(self, problem: str, uid: str) -> None:
+        """The settings are wrong: those in use go on."""
+        self.metrics.settings_refused.set(1)
+        log.error("settings are refused, the last good ones count", error=problem)
+        self._tell_settings("Warning", Reason.SETTINGS_REFUSED, f"{problem}: the last good settings count", uid)
+
+    def keeps_settings(self) -> bool:
+        """Whether it keeps the last good ones, as the leader does."""
+        return self.controller is not None
+
+    def _tell_settings(self, kind: str, reason: Reason, message: str, uid: str) -> None:
+        about = ObjectReference(
+            api_version="v1", kind="ConfigMap", namespace=self._settings.namespace, name=CONFIG_MAP, uid=uid
+        )
+        self._recorder.event(about, kind, reason, "Settings", message)
+
+    # --- terms -----------------------------------------------------------------------------------------------------
 
     def _elector(self) -> LeaderElector:
         settings = self._settings
@@ -77,23 +122,26 @@ class Process:
         )
 
     async def _lead(self, client: Client) -> None:
-        """Work until cancelled; from the start again once kube-scheduler has other rules, as it was upgraded."""
+        """Work until cancelled; from the start again with other settings, or once kube-scheduler has other rules."""
         scheduler = await self._scheduler(client, NEWEST)
         while True:
+            self._retold.clear()
+            retold = asyncio.create_task(self._retold.wait())
             term = asyncio.create_task(self._term(client, scheduler))
             try:
                 now = scheduler
-                while now == scheduler:
-                    await asyncio.wait([term], timeout=VERSION_SECONDS)
+                while now == scheduler and not retold.done():
+                    await asyncio.wait([term, retold], timeout=VERSION_SECONDS, return_when=asyncio.FIRST_COMPLETED)
                     if term.done():
                         term.result()
                         return
                     now = await self._scheduler(client, scheduler)
-                log.info("the API server has another version: all is read again")
+                log.info("the settings, or the version of the API server, are others: all is read again")
             finally:
-                term.cancel()
-                with suppress(asyncio.CancelledError):
-                    await term
+                for task in (term, retold):
+                    task.cancel()
+                    with suppress(asyncio.CancelledError):
+                        await task
             scheduler = now
 
     async def _term(self, client: Client, scheduler: SchedulerRules) -> None:
@@ -125,15 +173,17 @@ async def run(
     stop: asyncio.Event | None = None,
     on_port: Callable[[int], None] | None = None,
     clock: Clock = SYSTEM,
+    source: SettingsSource | None = None,
 ) -> None:
     """Run until ``stop`` is set or the task is cancelled.
 
-    ``on_port`` is told the port of /healthz and /readyz (``health_port`` 0 takes any free one).
+    ``source``: as for `Process`. ``on_port`` is told the port of /healthz and /readyz (``health_port`` 0 takes any
+    free one).
 
     Raises:
         OSError: the port is taken.
     """
-    process = Process(settings, client, clock)
+    process = Process(settings, client, clock, source)
     async with serving(
         settings, client, process.metrics.registry, ready=lambda: process.ready, alive=lambda: True, clock=clock
     ) as ports:

@@ -16,6 +16,7 @@ from webhook.checks import FORBIDDEN, INVALID, Problem
 from webhook.memo import Decisions
 from webhook.mutate import CREATE, Decision, Rules
 from webhook.objects import Job, JobSet, Pod
+from webhook.settings import ConfigMap, judged
 
 log = structlog.get_logger(__name__)
 
@@ -113,7 +114,7 @@ class Rulebook:
 
 
 class Reviewer:
-    """Answers the reviews of one kind. Make one with `for_jobs`, `for_jobsets` or `for_pods`."""
+    """Answers the reviews of one kind. Make one with `for_jobs`, `for_jobsets`, `for_pods` or `for_settings`."""
 
     def __init__(self, kind: str, shape: type, decide: Decide) -> None:
         self._kind = kind
@@ -170,6 +171,17 @@ def for_jobsets() -> Reviewer:
 def for_pods() -> Reviewer:
     """Reviews of Pods."""
     return Reviewer("Pod", Pod, Decisions.on_pod)
+
+
+def for_settings(domain: str) -> Reviewer:
+    """Reviews of the ConfigMap with the settings; ``domain``: of the installation."""
+
+    def decide(
+        _decisions: Decisions[Verdict], new: ConfigMap, _operation: str, old: ConfigMap | None, _beyond: object
+    ) -> Verdict:
+        return _verdict(Decision(denied=judged(new, old, domain)))
+
+    return Reviewer("ConfigMap", ConfigMap, decide)
 
 
 def _verdict(decision: Decision) -> Verdict:

@@ -1,6 +1,6 @@
 """The webhook as a server: what is served where, readiness, drain.
 
-- ``webhook_port``, TLS: POST /mutate-job, /mutate-jobset, /mutate-pod; GET /healthz, /readyz.
+- ``webhook_port``, TLS: POST /mutate-job, /mutate-jobset, /mutate-pod, /check-settings; GET /healthz, /readyz.
 - ``metrics_port``, TLS: GET /metrics, /healthz, /readyz; metrics for those who may read them, where that is asked.
 - ``health_port``, plain, for the kubelet: GET /healthz, /readyz.
 
@@ -33,6 +33,7 @@ from engine.reasons import Reason
 from kube.client import Client
 from kube.events import EventRecorder, ObjectReference
 from serving.access import Access, by_api_server
+from serving.live_settings import SettingsChange, SettingsSource, SettingsWatch
 from webhook.answers import (
     BODY_LATE,
     Answer,
@@ -48,7 +49,7 @@ from webhook.levels import FlavorLevels, LevelSource, Offer
 from webhook.listener import Listener
 from webhook.metrics import CONTENT_TYPE, TOO_LARGE, Metrics, PathStats
 from webhook.mutate import Rules
-from webhook.review import MALFORMED, Reply, Reviewer, Rulebook, for_jobs, for_jobsets, for_pods
+from webhook.review import MALFORMED, Reply, Reviewer, Rulebook, for_jobs, for_jobsets, for_pods, for_settings
 
 if TYPE_CHECKING:
     from crds.settings import Settings
@@ -62,6 +63,7 @@ REVIEWERS: Mapping[str, Callable[[], Reviewer]] = {
     JOB_SET_PATH: for_jobsets,
     POD_PATH: for_pods,
 }
+SETTINGS_PATH = "/check-settings"
 LEVELS_WAIT_SECONDS = 2.0
 # An API server keeps an idle connection for 90 s. Were we to close it first, a review could be on its way just then.
 KEEPALIVE_SECONDS = 150.0
@@ -112,7 +114,9 @@ class WebhookServer:
             tell=self._note_closed,
         )
         self._told = -math.inf
-        self.metrics = Metrics(tuple(REVIEWERS), expiry, lambda: len(self._reviewing), lambda: not self.missing())
+        self.metrics = Metrics(
+            (*REVIEWERS, SETTINGS_PATH), expiry, lambda: len(self._reviewing), lambda: not self.missing()
+        )
         self.port = self.metrics_port = self.health_port = 0
 
     async def __aenter__(self) -> Self:
@@ -125,6 +129,8 @@ class WebhookServer:
             short[path] = self._answerer(reviewer, stats)
             reviews[path] = ("POST", self._reviews(reviewer, short[path], stats))
         settings = self._settings
+        checks = self._settings_reviews(for_settings(settings.domain), self.metrics.paths[SETTINGS_PATH])
+        reviews[SETTINGS_PATH] = ("POST", checks)
         seen: Routes = {"/metrics": ("GET", self._metrics), **health}
         port, most = settings.webhook_port, SEEN_CONNECTIONS
         looking, probing = (Crowd(most, strangers=most, tell=self._note_closed) for _ in range(2))
@@ -148,6 +154,17 @@ class WebhookServer:
         if self._draining:
             return ("draining",)
         return tuple(name for name, holds in self._conditions.items() if not holds())
+
+    def take_settings(self, change: SettingsChange, _uid: str) -> None:
+        """Go by other settings from the next review on. The ungater tells of them, for both."""
+        self._settings = change.settings
+
+    def settings_refused(self, _problem: str, _uid: str) -> None:
+        """They are wrong: those in use go on."""
+
+    def keeps_settings(self) -> bool:
+        """The ungater keeps the last good ones."""
+        return False
 
     async def drain(self, seconds: float) -> None:
         """Be unready from now on, and serve on for so long, closing each connection with its next answer."""
@@ -220,17 +237,18 @@ class WebhookServer:
 
     def _answerer(self, reviewer: Reviewer, stats: PathStats) -> Answerer:
         """The decision on a body that is whole; None as long as the flavors are not known."""
-        levels, offered, monotonic = self._levels, None, self._clock.monotonic
-        rulebook = Rulebook(self._rules(None))
+        levels, monotonic = self._levels, self._clock.monotonic
+        offered: Offer | None = None
+        rulebook, settings = Rulebook(self._rules(None)), self._settings
 
         def answer(body: bytes) -> Reply | None:
-            nonlocal rulebook, offered
+            nonlocal rulebook, offered, settings
             start = monotonic()
             offer = levels.current()
             if offer is None:
                 return None
-            if offered is not offer:
-                rulebook, offered = Rulebook(self._rules(offer)), offer
+            if offered is not offer or settings is not self._settings:
+                rulebook, offered, settings = Rulebook(self._rules(offer)), offer, self._settings
             reply = reviewer.answer(body, rulebook)
             stats.observe(reply.verdict, monotonic() - start)
             return reply
@@ -239,17 +257,9 @@ class WebhookServer:
 
     def _reviews(self, reviewer: Reviewer, answer: Answerer, stats: PathStats) -> Handler:
         async def review(request: web.BaseRequest) -> Reply:
-            try:
-                body = await read_body(request, self._settings.webhook_max_body_bytes)
-            except BodyTooLargeError:
-                stats.observe(TOO_LARGE, 0.0)
-                return text(413, f"the body is larger than {self._settings.webhook_max_body_bytes} bytes")
-            except BodyBrokenError as error:
-                stats.observe(MALFORMED, 0.0)
-                return text(400, f"the body did not arrive whole: {error}")
-            except TimeoutError:
-                stats.observe(MALFORMED, 0.0)
-                return BODY_LATE
+            body = await self._body(request, stats)
+            if isinstance(body, Reply):
+                return body
             reply = answer(body)
             if reply is None:
                 await self._levels.wait(LEVELS_WAIT_SECONDS)
@@ -257,6 +267,36 @@ class WebhookServer:
             return reply
 
         return review
+
+    def _settings_reviews(self, reviewer: Reviewer, stats: PathStats) -> Handler:
+        """Beside all other reviews, one at a time: reading settings takes longer than any of those."""
+        alone = asyncio.Lock()
+
+        async def review(request: web.BaseRequest) -> Reply:
+            body = await self._body(request, stats)
+            if isinstance(body, Reply):
+                return body
+            async with alone:
+                start = self._clock.monotonic()
+                reply = await asyncio.to_thread(reviewer.answer, body, Rulebook(self._rules(None)))
+                stats.observe(reply.verdict, self._clock.monotonic() - start)
+            return reply
+
+        return review
+
+    async def _body(self, request: web.BaseRequest, stats: PathStats) -> bytes | Reply:
+        """The body of a review; where it did not come, the answer that says so."""
+        try:
+            return await read_body(request, self._settings.webhook_max_body_bytes)
+        except BodyTooLargeError:
+            stats.observe(TOO_LARGE, 0.0)
+            return text(413, f"the body is larger than {self._settings.webhook_max_body_bytes} bytes")
+        except BodyBrokenError as error:
+            stats.observe(MALFORMED, 0.0)
+            return text(400, f"the body did not arrive whole: {error}")
+        except TimeoutError:
+            stats.observe(MALFORMED, 0.0)
+            return BODY_LATE
 
     def _unchecked(self, reviewer: Reviewer, body: bytes, stats: PathStats) -> Reply:
         reply = reviewer.answer(body, Rulebook(self._rules(None)))
@@ -287,11 +327,13 @@ async def serve(
     on_bound: Callable[[WebhookServer], None],
     options: Options | None = None,
     clock: Clock = SYSTEM,
+    source: SettingsSource | None = None,
 ) -> None:
     """Run the webhook until ``stop`` is set, drain, and return.
 
     ``hosts``: further names of the serving certificate. ``on_bound`` is called once the ports are open. ``options``:
-    where certificates live, where that is not what the settings say. Raises OSError where a port is taken.
+    where certificates live, where that is not what the settings say. ``source``: what the settings were made of;
+    None where that is no ConfigMap, and so nothing is looked at again. Raises OSError where a port is taken.
     """
     tls = ServerTls()
     levels = FlavorLevels(client, clock)
@@ -322,6 +364,8 @@ async def serve(
     )
     async with server, asyncio.TaskGroup() as group:
         background = [group.create_task(each.run()) for each in (levels, manager, recorder)]
+        if source is not None:
+            background.append(group.create_task(SettingsWatch(client, settings.namespace, source, server).run()))
         on_bound(server)
         await (stop or asyncio.Event()).wait()
         await server.drain(settings.webhook_drain_seconds)

@@ -1,23 +1,47 @@
 """The Topogate that is installed in a cluster, for commands that decide as it does: whether it is, and its settings."""
 
-import yaml
+from collections.abc import Mapping
+from typing import Any
 
-from cli.output import Failure
+from cli.output import Failure, stderr
 from cli.reaching import not_installed
-from crds import settings as configuration
 from crds.constants import NAMESPACE
+from crds.settings import (
+    CONFIG_KEY,
+    CONFIG_MAP,
+    LAST_GOOD_KEY,
+    ReadSettings,
+    Settings,
+    SettingsError,
+    read_good,
+    right_parts,
+)
 from kube.client import Client
 from kube.errors import Forbidden, KubeError, NotFound
 from kube.resources import CONFIG_MAPS, RESOURCE_FLAVORS
 
 
-async def settings(client: Client) -> configuration.Settings:
+async def settings(client: Client) -> Settings:
     """The settings in use, from the installed configuration; defaults where it cannot be read."""
     try:
-        data = await client.get(CONFIG_MAPS, "topogate-config", NAMESPACE)
+        found = await client.get(CONFIG_MAPS, CONFIG_MAP, NAMESPACE)
     except KubeError:
-        return configuration.Settings()
-    return configuration.from_mapping(yaml.safe_load(data["data"]["config.yaml"]) or {})
+        return Settings()
+    read = in_use(found, NAMESPACE)
+    if read.problem:
+        line = f"Warning: {read.problem}; the last good settings count (`topogate doctor` says more)"
+        stderr().print(line, style="yellow", markup=False, soft_wrap=True)
+    return read.settings
+
+
+def in_use(config_map: Mapping[str, Any], namespace: str) -> ReadSettings:
+    """The settings that count: those of the ConfigMap, else the last good ones, else what of them is right."""
+    data = config_map.get("data") or {}
+    text, source = data.get(CONFIG_KEY, ""), f"ConfigMap {namespace}/{CONFIG_MAP}, key {CONFIG_KEY}"
+    try:
+        return read_good(text, data.get(LAST_GOOD_KEY), source=source, env=None)
+    except SettingsError as error:
+        return ReadSettings(right_parts(text), text, str(error))
 
 
 async def require(client: Client) -> None:

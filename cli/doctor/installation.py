@@ -20,7 +20,7 @@ from cli.doctor.findings import Finding, error, unknown, warning
 from cli.install import installation
 from cli.install.steps import Json, read
 from crds.constants import NAMESPACE
-from crds.settings import Settings, from_mapping
+from crds.settings import CONFIG_MAP, Settings
 from kube import resources
 from kube.client import Client
 from kube.connection.answers import decode
@@ -54,6 +54,7 @@ class Installed:
     kubernetes: str = ""
     policies: bool = True  # the server offers ValidatingAdmissionPolicies as 1.30 and later do
     configured: bool = False
+    misconfigured: str = ""  # what is wrong with its settings, so that older ones count
     objects: list[tuple[Json, Json | None]] = field(default_factory=list)
     denied: list[str] = field(default_factory=list)
     lease: Json | None = None
@@ -73,9 +74,10 @@ class Installed:
 
 
 async def look_at(client: Client, namespace: str = NAMESPACE) -> Installed:
-    """Read all of it. Raises KubeError where the API server cannot be asked, Failure for settings that are none."""
-    values = await installation.settings_of(client, namespace)
-    found = Installed(from_mapping({**values, "namespace": namespace}), configured=bool(values))
+    """Read all of it. Raises KubeError where the API server cannot be asked."""
+    told = await installation.settings_of(client, namespace)
+    settings = (told.settings if told else Settings()).model_copy(update={"namespace": namespace})
+    found = Installed(settings, configured=told is not None, misconfigured=told.problem if told else "")
     found.kubernetes = await client.server_version()
     found.policies = await _offers(client, resources.VALIDATING_ADMISSION_POLICIES)
     options = replace(
@@ -123,7 +125,10 @@ async def _read(
 
 
 def judge(found: Installed, now: datetime, version: str) -> Iterator[Finding]:
-    """All findings about the installation. ``version``: of this command."""
+    """All findings about the installation, those about its settings first. ``version``: of this command."""
+    if found.misconfigured:
+        mend = f"kubectl -n {found.settings.namespace} edit configmap {CONFIG_MAP}"
+        yield error("settings", f"{found.misconfigured}; the last good settings count", mend)
     yield from _kubernetes(found)
     if found.denied:
         text = f"{len(found.denied)} objects may not be read ({', '.join(found.denied[:3])} ...)"

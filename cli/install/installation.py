@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 import msgspec
 import yaml
 
+from cli.cluster.installed import in_use
 from cli.install.steps import Json, Outcome, Step, delete, is_ours, read
 from cli.install.waiting import wait_gone
 from cli.output import Failure
 from crds.constants import DEFAULT_DOMAIN
-from crds.settings import Settings, SettingsError, from_mapping
+from crds.settings import CONFIG_KEY, CONFIG_MAP, ReadSettings, Settings, SettingsError, from_mapping, parse
 from kube import resources
 from kube.client import Client
 from kube.errors import KubeError, NotFound
@@ -49,7 +50,7 @@ async def plan(client: Client | None, wish: Requested) -> render.Options:
     if client:
         await _only_there(client, settings.namespace)
     config = await _installed_config(client, settings.namespace) if client else ""
-    installed = _parse(config, settings.namespace).get("domain", DEFAULT_DOMAIN) if config else ""
+    installed = _parsed(config, settings.namespace).domain if config else ""
     domain = wish.domain or installed or DEFAULT_DOMAIN
     if installed and domain != installed:
         raise Failure(
@@ -134,19 +135,18 @@ async def _remove_part(client: Client, without: render.Options, whole: render.Op
             yield step
 
 
-async def settings_of(client: Client, namespace: str) -> Json:
-    """The settings of the installation in a namespace; empty without one. Raises Failure where they are wrong."""
-    config = await _installed_config(client, namespace)
-    return _parse(config, namespace) if config else {}
+async def settings_of(client: Client, namespace: str) -> ReadSettings | None:
+    """The settings of the installation in a namespace, as far as they are right; None without one."""
+    found = await read(client, resources.CONFIG_MAPS, CONFIG_MAP, namespace)
+    return None if found is None else in_use(found, namespace)
 
 
 async def installed(client: Client, namespace: str, domain: str = "") -> render.Options:
     """What is installed in the namespace, by its settings; ``domain`` or the default where there are none left."""
     settings = _settings({"namespace": namespace} | ({"domain": domain} if domain else {}))
     await _only_there(client, namespace)
-    config = await _installed_config(client, namespace)
-    found = _parse(config, namespace).get("domain", DEFAULT_DOMAIN) if config else settings.domain
-    made = render.Options(domain=domain or found, namespace=namespace)
+    found = await settings_of(client, namespace)
+    made = render.Options(domain=domain or (found.settings if found else settings).domain, namespace=namespace)
     return replace(made, agent=True, kueue=True, metrics_authentication=True)
 
 
@@ -177,27 +177,22 @@ def _settings(values: Json) -> Settings:
 
 
 async def _installed_config(client: Client, namespace: str) -> str:
-    try:
-        found = await client.get(resources.CONFIG_MAPS, render.CONFIG_MAP, namespace)
-    except NotFound:
-        return ""
-    return str((found.get("data") or {}).get(render.CONFIG_KEY, ""))
+    found = await read(client, resources.CONFIG_MAPS, CONFIG_MAP, namespace)
+    return str(((found or {}).get("data") or {}).get(CONFIG_KEY, ""))
 
 
-def _parse(config: str, namespace: str) -> Json:
-    where = f"ConfigMap {namespace}/{render.CONFIG_MAP}, key {render.CONFIG_KEY}"
+def _parsed(config: str, namespace: str) -> Settings:
     try:
-        values = yaml.safe_load(config) or {}
-        from_mapping(values, source=where)
-    except (yaml.YAMLError, SettingsError, AttributeError) as error:
-        raise Failure(f"{where}: {error}") from error
-    return dict(values)
+        return parse(config, source=f"ConfigMap {namespace}/{CONFIG_MAP}, key {CONFIG_KEY}")
+    except SettingsError as error:
+        mend = f"mend it first: kubectl -n {namespace} edit configmap {CONFIG_MAP}"
+        raise Failure(f"{error}; {mend}") from error
 
 
 def _config(existing: str, options: render.Options) -> str:
     """The settings file: what is there, or the base's, with what this installation fixes; text that says it is kept."""
     text = existing or _base_config(options)
-    values = _parse(text, options.namespace)
+    values = yaml.safe_load(text) or {}
     wanted = {key: value for key, value in values.items() if key != "webhookUrl"}
     wanted |= {"domain": options.domain, "namespace": options.namespace}
     if options.webhook_url:
@@ -207,7 +202,7 @@ def _config(existing: str, options: render.Options) -> str:
 
 def _base_config(options: render.Options) -> str:
     found = next(obj for obj in render.objects(options) if obj["kind"] == "ConfigMap")
-    return str(found["data"][render.CONFIG_KEY])
+    return str(found["data"][CONFIG_KEY])
 
 
 async def _has_agent(client: Client, namespace: str) -> bool:

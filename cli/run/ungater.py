@@ -42,6 +42,6 @@ def command(
     to their slots. Kill it at any moment and start it again: it goes on from what the API server has.
     """
     given = {"leader_election": leader_election, "health_port": port, "bind_address": host}
-    settings = settled(config, given, kubeconfig, context)
-    task = {"settings": settings.model_dump(mode="json"), "kubeconfig": kubeconfig, "context": context}
-    become("cli.run.ungater_process", task)
+    found = settled(config, given, kubeconfig, context)
+    task = {"settings": found.settings.model_dump(mode="json"), "source": found.source}
+    become("cli.run.ungater_process", {**task, "kubeconfig": kubeconfig, "context": context})

@@ -13,6 +13,7 @@ from cli.run import plain_settings
 from kube.client import Client
 from kube.connection.tls_buffers import shrink_tls_buffers
 from kube.errors import ConfigError
+from serving.live_settings import SettingsSource
 from ungater.process import run
 
 if TYPE_CHECKING:
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
 
 
 class UngaterTask(msgspec.Struct, frozen=True):
-    """What the process is told."""
+    """What the process is told; ``source``: what the settings were made of, where that is the ConfigMap."""
 
     settings: dict[str, Any]
+    source: SettingsSource | None = None
     kubeconfig: str | None = None
     context: str | None = None
 
@@ -37,7 +39,7 @@ def main(text: str) -> None:
     logs.configure(settings)
     shrink_tls_buffers()
     try:
-        asyncio.run(_run(settings, task.kubeconfig, task.context))
+        asyncio.run(_run(settings, task))
     except OSError as error:
         hint = "give another port with --health-port"
         sys.exit(f"Error: the controller cannot serve on port {settings.health_port}: {error.strerror}; {hint}")
@@ -45,13 +47,13 @@ def main(text: str) -> None:
         sys.exit(f"Error: {error}")
 
 
-async def _run(settings: "Settings", kubeconfig: str | None, context: str | None) -> None:
+async def _run(settings: "Settings", task: UngaterTask) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with await Client.connect(kubeconfig, context) as client:
-        await run(settings, client, stop=stop, on_port=lambda _port: settle_heap())
+    async with await Client.connect(task.kubeconfig, task.context) as client:
+        await run(settings, client, stop=stop, on_port=lambda _port: settle_heap(), source=task.source)
 
 
 def settle_heap() -> None:

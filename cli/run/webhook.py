@@ -43,6 +43,6 @@ def command(
     keeps the caBundle of its configuration. SIGTERM drains it: what is in flight is answered.
     """
     given = {"webhook_port": port, "metrics_port": metrics_port, "health_port": health_port, "bind_address": host}
-    settings = settled(config, given, kubeconfig, context)
-    task = {"settings": settings.model_dump(mode="json"), "names": names or (), "kubeconfig": kubeconfig}
-    become("cli.run.webhook_process", {**task, "context": context})
+    found = settled(config, given, kubeconfig, context)
+    task = {"settings": found.settings.model_dump(mode="json"), "source": found.source, "names": names or ()}
+    become("cli.run.webhook_process", {**task, "kubeconfig": kubeconfig, "context": context})

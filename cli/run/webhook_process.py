@@ -13,6 +13,7 @@ from cli.run import plain_settings
 from kube.client import Client
 from kube.connection.tls_buffers import shrink_tls_buffers
 from kube.errors import ConfigError
+from serving.live_settings import SettingsSource
 from webhook.server import serve
 
 if TYPE_CHECKING:
@@ -20,9 +21,14 @@ if TYPE_CHECKING:
 
 
 class WebhookTask(msgspec.Struct, frozen=True):
-    """What the process is told; ``names``: further ones of a webhook outside of the cluster, for its certificate."""
+    """What the process is told.
+
+    ``source``: what the settings were made of, where that is the ConfigMap. ``names``: further ones of a webhook
+    outside of the cluster, for its certificate.
+    """
 
     settings: dict[str, Any]
+    source: SettingsSource | None = None
     names: tuple[str, ...] = ()
     kubeconfig: str | None = None
     context: str | None = None
@@ -51,7 +57,9 @@ async def _run(settings: "Settings", task: WebhookTask) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with await Client.connect(task.kubeconfig, task.context) as client:
-        await serve(settings, client, hosts=task.names, stop=stop, on_bound=lambda _server: _settle_heap())
+        await serve(
+            settings, client, hosts=task.names, stop=stop, on_bound=lambda _server: _settle_heap(), source=task.source
+        )
 
 
 def _settle_heap() -> None:

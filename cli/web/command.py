@@ -133,7 +133,7 @@ def command(
     if snapshot:
         _of_files(snapshot, wish)
     else:
-        _of_cluster(settled(config, {}, kubeconfig, context, patient=False), wish, kubeconfig, context)
+        _of_cluster(settled(config, {}, kubeconfig, context, patient=False).settings, wish, kubeconfig, context)
 
 
 def _checked(url: str) -> str:

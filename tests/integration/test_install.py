@@ -13,6 +13,7 @@ from cli.install import command
 from cli.install.installation import FIELD_MANAGER
 from cli.output import Failure, OutputFormat
 from crds.constants import DEFAULT_DOMAIN, FINALIZER, NAMESPACE, Keys
+from crds.settings import CONFIG_MAP
 from kube.client import Client
 from kube.errors import NotFound
 from kube.replicas import REPLICATED
@@ -179,7 +180,7 @@ def test_settings_and_certificates_survive_an_upgrade(installed, install, kubect
     kubectl(
         "patch",
         "configmap",
-        render.CONFIG_MAP,
+        CONFIG_MAP,
         "-n",
         NAMESPACE,
         "--patch",
@@ -195,13 +196,13 @@ def test_settings_and_certificates_survive_an_upgrade(installed, install, kubect
         json.dumps({"data": {"tls.crt": "Cg=="}}),
     )
     install(**OUTSIDE)
-    assert get(kubectl, "configmap", render.CONFIG_MAP, "-n", NAMESPACE)["data"]["config.yaml"] == config
+    assert get(kubectl, "configmap", CONFIG_MAP, "-n", NAMESPACE)["data"]["config.yaml"] == config
     assert get(kubectl, "secret", "topogate-webhook-cert", "-n", NAMESPACE)["data"] == {"tls.crt": "Cg=="}
     broken = json.dumps({"data": {"config.yaml": "domian: x\n"}})
-    kubectl("patch", "configmap", render.CONFIG_MAP, "-n", NAMESPACE, "--patch", broken)
+    kubectl("patch", "configmap", CONFIG_MAP, "-n", NAMESPACE, "--patch", broken)
     with pytest.raises(Failure, match=r"ConfigMap topogate-system/topogate-config.*domian"):
         install(**OUTSIDE)
-    kubectl("delete", "configmap", render.CONFIG_MAP, "-n", NAMESPACE)
+    kubectl("delete", "configmap", CONFIG_MAP, "-n", NAMESPACE)
 
 
 def test_the_domain_of_an_installation_stays(clean, install, kubectl):
@@ -244,17 +245,17 @@ def test_the_policy_follows_device_annotations_that_somebody_set(clean, install,
     install(**OUTSIDE)
     config = yaml.safe_dump(
         {
-            **yaml.safe_load(get(kubectl, "configmap", render.CONFIG_MAP, "-n", NAMESPACE)["data"]["config.yaml"]),
+            **yaml.safe_load(get(kubectl, "configmap", CONFIG_MAP, "-n", NAMESPACE)["data"]["config.yaml"]),
             "deviceAnnotations": [{"resource": "nvidia.com/gpu", "key": "nvidia.com/use-gpuuuid", "value": "id"}],
         }
     )
     patch = json.dumps({"data": {"config.yaml": config}})
-    kubectl("patch", "configmap", render.CONFIG_MAP, "-n", NAMESPACE, "--patch", patch)
+    kubectl("patch", "configmap", CONFIG_MAP, "-n", NAMESPACE, "--patch", patch)
     assert outcomes(install(**OUTSIDE))["validatingadmissionpolicy/topogate-ungater-pods"] == "configured"
     policy = get(kubectl, "validatingadmissionpolicy", "topogate-ungater-pods")
     (devices,) = [one["expression"] for one in policy["spec"]["variables"] if one["name"] == "devices"]
     assert devices == "['nvidia.com/use-gpuuuid']"
-    kubectl("delete", "configmap", render.CONFIG_MAP, "-n", NAMESPACE)
+    kubectl("delete", "configmap", CONFIG_MAP, "-n", NAMESPACE)
 
 
 def test_dry_run_changes_nothing(clean, install, kubectl, there):
@@ -299,7 +300,7 @@ def test_out_of_cluster_takes_the_place_of_the_deployments(install, kubectl):
     assert [hook["clientConfig"] for hook in webhooks] == [
         {"url": f"{URL}/mutate-{kind}"} for kind in ("job", "jobset", "pod")
     ]
-    config = yaml.safe_load(get(kubectl, "configmap", render.CONFIG_MAP, "-n", NAMESPACE)["data"]["config.yaml"])
+    config = yaml.safe_load(get(kubectl, "configmap", CONFIG_MAP, "-n", NAMESPACE)["data"]["config.yaml"])
     assert config["webhookUrl"] == URL
     assert set(outcomes(install(out_of_cluster=True, webhook_url=URL)).values()) == {"unchanged", "kept"}
     install()
@@ -438,7 +439,7 @@ HOME = {
     ),
     "ungater": spread("create", "leases.coordination.k8s.io").union(
         spread("get update", "leases.coordination.k8s.io", "topogate-ungater"),
-        spread("get", "configmaps", "topogate-config"),
+        spread("get patch", "configmaps", "topogate-config"),
     ),
 }
 

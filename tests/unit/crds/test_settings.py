@@ -2,7 +2,7 @@ import pytest
 
 from crds.constants import DEFAULT_DOMAIN
 from crds.preemption import victim_rules
-from crds.settings import Settings, SettingsError, from_mapping, load
+from crds.settings import Settings, SettingsError, from_mapping, load, load_good, parse, right_parts
 from engine.model import NODES_PER_OPENED_DOMAIN
 from engine.numa.score import ALIGNMENT_OVER_PACKING, AlignmentOverPacking, ZoneScore
 from engine.preemption.model import Landing, Rules, Strategy
@@ -103,7 +103,18 @@ def test_device_classes_are_mapped_to_resources_of_queues():
     assert device_resources(Settings()) == {}
 
 
-@pytest.mark.parametrize(("text", "part"), [("- a\n- b\n", "key: value"), ("a: [", "no YAML")])
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("- a\n- b\n", "key: value"),
+        ("a: [", "no YAML"),
+        ("a: 2024-99-99\n", "no YAML"),
+        ("[" * 5000, "no YAML"),
+        ("a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n", "alias"),
+        ("#" * 70_000, "at most 65536 characters"),
+        ("1: 2\n", "key: value"),
+    ],
+)
 def test_a_file_of_another_shape_is_named(tmp_path, text, part):
     file = tmp_path / "config.yaml"
     file.write_text(text)
@@ -128,3 +139,45 @@ def test_what_is_set_without_anybody_s_word_may_be_set():
     """Commands that set options pass all settings on, those that are as they were too."""
     plain = Settings()
     assert Settings.model_validate(plain.model_dump()) == plain
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("requireQeue", "requireQeue: unknown setting; did you mean requireQueue?"),
+        ("RequireQueue", "did you mean requireQueue?"),
+        ("lease-seconds", "did you mean leaseSeconds?"),
+        ("color", "color: unknown setting; docs/api.md lists them all"),
+        ("x" * 500, "unknown setting"),
+    ],
+)
+def test_an_unknown_setting_is_told_with_the_nearest_known_one(key, said):
+    with pytest.raises(SettingsError) as refused:
+        parse(f"{key}: true\n", source="f.yaml")
+    assert said in str(refused.value)
+    assert len(str(refused.value)) < 200, "no list of all settings"
+
+
+def test_a_value_of_any_size_is_told_in_a_line():
+    with pytest.raises(SettingsError) as refused:
+        parse(f"numaScore: [{'x, ' * 9000}]\n", source="f.yaml")
+    assert len(str(refused.value)) < 400
+
+
+def test_wrong_settings_of_a_mounted_config_map_give_way_to_the_last_good_ones(tmp_path):
+    file = tmp_path / "config.yaml"
+    file.write_text("requireQeue: true\n")
+    with pytest.raises(SettingsError, match="requireQeue"):
+        load_good(file, {})
+    (tmp_path / "last-good.yaml").write_text("domain: topogate.dev\n")
+    found = load_good(file, {})
+    assert (found.settings.domain, found.text) == ("topogate.dev", "domain: topogate.dev\n")
+    assert "did you mean requireQueue?" in found.problem
+    file.write_text("domain: example.com\n")
+    assert load_good(file, {}) == (Settings(domain="example.com"), "domain: example.com\n", "")
+
+
+@pytest.mark.parametrize("wrong", ["requireQeue: true", "leaseSeconds: 1", "logFormat: []"])
+def test_whoever_only_looks_goes_by_what_is_right_in_wrong_settings(wrong):
+    assert right_parts(f"{wrong}\ndomain: topogate.dev\n") == Settings(domain="topogate.dev")
+    assert right_parts("a: [") == Settings()

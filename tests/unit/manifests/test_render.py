@@ -63,7 +63,7 @@ def test_rules_know_every_key(domain):
     (webhooks,) = of_kind("MutatingWebhookConfiguration", Options(domain=domain))
     policy = named("ValidatingAdmissionPolicy", render.POLICY, Options(domain=domain))
     for key in (*keys.requests, GPU_LINK):
-        for webhook in webhooks["webhooks"]:
+        for webhook in webhooks["webhooks"][:3]:
             assert f"'{key}'" in webhook["matchConditions"][0]["expression"]
         assert f"'{key}'" in yaml.safe_dump(policy, width=10_000)
     variables = {one["name"]: one["expression"] for one in policy["spec"]["variables"]}
@@ -172,9 +172,12 @@ def test_who_has_the_agents_token_does_not_see_the_kubelets_credentials():
 
 def test_the_webhook_is_closed_and_narrow():
     (configuration,) = of_kind("MutatingWebhookConfiguration")
-    for webhook in configuration["webhooks"]:
+    *of_jobs, of_settings = configuration["webhooks"]
+    assert (of_settings["name"], of_settings["failurePolicy"]) == ("settings.topogate.dev", "Ignore")
+    for webhook in of_jobs:
         assert webhook["failurePolicy"] == "Fail"
         assert webhook["reinvocationPolicy"] == "IfNeeded"
+    for webhook in configuration["webhooks"]:
         assert webhook["sideEffects"] == "None"
         assert webhook["matchConditions"]
         assert "caBundle" not in webhook["clientConfig"]
@@ -187,7 +190,8 @@ def test_out_of_cluster():
         assert not of_kind(kind, options)
     (configuration,) = of_kind("MutatingWebhookConfiguration", options)
     urls = [webhook["clientConfig"] for webhook in configuration["webhooks"]]
-    assert urls == [{"url": f"https://127.0.0.1:9443/mutate-{kind}"} for kind in ("job", "jobset", "pod")]
+    paths = ("mutate-job", "mutate-jobset", "mutate-pod", "check-settings")
+    assert urls == [{"url": f"https://127.0.0.1:9443/{path}"} for path in paths]
 
 
 def test_image():

@@ -1,4 +1,5 @@
-"""A term of the controller goes by the version of the API server that it began with, and ends when that changes."""
+"""A term of the controller goes by the settings and the version of the API server that it began with, and ends when
+either changes."""
 
 import asyncio
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ from clock import SYSTEM
 from crds.settings import Settings
 from kube.errors import ConnectionFailed
 from kube.versions import NEWEST, scheduler_rules
+from serving.live_settings import SettingsChange
 from ungater import process
 
 
@@ -20,8 +22,9 @@ class Terms:
         self.ended = 0
         self.again = asyncio.Event()
 
-    def __call__(self, *_parts, scheduler):
+    def __call__(self, settings, *_parts, scheduler):
         self.begun.append(scheduler)
+        self.settings = settings
         return SimpleNamespace(run=self.run, ready=True)
 
     async def run(self):
@@ -72,3 +75,21 @@ async def test_all_is_read_again_once_the_api_server_is_upgraded_from_1_36_to_1_
 async def test_a_server_that_does_not_say_its_version_counts_as_the_newest(terms):
     await led(terms, ConnectionFailed("starts"), "v1.35.0")
     assert terms.begun == [NEWEST, scheduler_rules("v1.35.0")]
+
+
+async def test_other_settings_begin_a_term_and_wrong_ones_do_not(terms, monkeypatch):
+    monkeypatch.setattr(process, "VERSION_SECONDS", 3600.0)
+    made = process.Process(Settings(leader_election=False), Versions("v1.36.3"), SYSTEM)
+    leading = asyncio.create_task(made.run())
+    while not terms.begun:
+        await asyncio.sleep(0)
+    made.settings_refused("requireQeue: unknown setting", "u")
+    made.take_settings(SettingsChange(Settings(require_queue=True), (), ("leaseSeconds",)), "u")
+    assert (len(terms.begun), made.metrics.settings_refused._value.get()) == (1, 0)
+    made.take_settings(SettingsChange(Settings(require_queue=True), ("requireQueue",), ()), "u")
+    await terms.again.wait()
+    assert (len(terms.begun), terms.ended, terms.settings.require_queue) == (2, 1, True)
+    made.settings_refused("requireQeue: unknown setting", "u")
+    assert made.metrics.settings_refused._value.get() == 1
+    leading.cancel()
+    await asyncio.gather(leading, return_exceptions=True)

@@ -20,7 +20,7 @@ def test_options_win_over_the_file(tmp_path):
     file = tmp_path / "config.yaml"
     file.write_text("domain: topogate.dev\nwebhookPort: 1234\n")
     given = {"webhook_port": 4321, "metrics_port": None, "health_port": 0, "bind_address": "127.0.0.1"}
-    settings = settled(file, given, None, None)
+    settings = settled(file, given, None, None).settings
     assert (settings.domain, settings.webhook_port, settings.health_port) == ("topogate.dev", 4321, 0)
     assert (settings.metrics_port, settings.bind_address) == (8443, "127.0.0.1")
 
