@@ -4,11 +4,14 @@ The policy is applied for a domain of its own, so that it does not meet the pods
 """
 
 import asyncio
+import json
+import subprocess
 
 import pytest
 import yaml
 from support import jobsets
 from support.accounts import (
+    CONTAINER,
     GATE,
     KEYS,
     OPTIONS,
@@ -61,6 +64,108 @@ async def test_policies_are_well_typed(users, client):
                     break
                 await asyncio.sleep(0.05)
         assert status.get("typeChecking", {}).get("expressionWarnings", []) == [], name
+
+
+NOTHING: dict = {}
+
+
+def job(name, *, of_job=NOTHING, of_template=NOTHING, requests=CONTAINER["resources"]):
+    container = {"name": "c", "image": "i", "resources": requests}
+    template = {"metadata": of_template, "spec": {"restartPolicy": "Never", "containers": [container]}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, **of_job},
+        "spec": {"template": template},
+    }
+
+
+def service(kind, name, *, of_object=NOTHING, of_template=NOTHING):
+    labels = {"app": name, **of_template.get("labels", {})}
+    template = {"metadata": {**of_template, "labels": labels}, "spec": {"containers": [CONTAINER]}}
+    spec = {"selector": {"matchLabels": {"app": name}}, "template": template}
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, **of_object}, "spec": spec}
+
+
+def annotation(key):
+    return {"annotations": {key: "rack"}}
+
+
+NUMA, QUEUE, REQUIRED, PREFERRED = constants.NUMA_POLICY, K.queue_name, K.required[0], K.preferred[0]
+KUEUE = "kueue.x-k8s.io"
+MISTAKEN = [  # what somebody makes, and what is told
+    (job("typo", of_job=annotation(f"{K.domain}/required-topology")), f"did you mean the annotation {REQUIRED}?"),
+    (job("prefix", of_job=annotation("topogate.dev/require-topology")), f"did you mean the annotation {REQUIRED}?"),
+    (job("kueue", of_job=annotation("kueue.x-k8s.io/require-topology")), f"did you mean the annotation {REQUIRED}?"),
+    (job("bare", of_job=annotation("require-topology")), f"did you mean the annotation {REQUIRED}?"),
+    (
+        job("case", of_template=annotation(f"{K.domain}/Prefered_Topolgy")),
+        f"the annotation {PREFERRED}?",
+    ),
+    (job("numa", of_template=annotation(f"{K.domain}/numa-policy")), f"did you mean the annotation {NUMA}?"),
+    (job("queues", of_job={"labels": {"topogate.dev/queue-name": "q"}}), f"did you mean the label {QUEUE}?"),
+    (job("label", of_job={"labels": {REQUIRED: "rack"}}), f"metadata.labels[{REQUIRED}] has no effect as a label"),
+    (job("queue", of_job=annotation(QUEUE)), f"metadata.annotations[{QUEUE}] has no effect as an annotation"),
+    (
+        job("nothing", of_job=annotation(REQUIRED), requests={}),
+        "the pods ask for no resources",
+    ),
+    (
+        service("Deployment", "web", of_object=annotation(REQUIRED)),
+        f"[{REQUIRED}] has no effect on a Deployment",
+    ),
+    (
+        service("StatefulSet", "db", of_object={"labels": {QUEUE: "q"}}),
+        f"[{QUEUE}] has no effect on a StatefulSet",
+    ),
+    (
+        pod("pod", annotations=annotation(f"{K.domain}/reqiure-topology")["annotations"]),
+        f"[{K.domain}/reqiure-topology]",
+    ),
+]
+RIGHT = [
+    job("plain"),
+    job("placed", of_job=annotation(REQUIRED)),
+    job("below", of_template=annotation(K.preferred[1])),
+    job("other", of_job={"labels": {"topology.kubernetes.io/zone": "b", "queue": "x"}}),
+    job("requires", of_job=annotation("example.com/require-type")),
+    job(
+        "of-kueue",
+        of_job={**annotation("kueue.x-k8s.io/podset-required-topology"), "labels": {"kueue.x-k8s.io/queue-name": "q"}},
+    ),
+    job("claimed", of_job=annotation(REQUIRED), requests={"claims": [{"name": "gpu"}]}),
+    service("Deployment", "served", of_object=annotation(REQUIRED), of_template=annotation(REQUIRED)),
+    pod("gated", annotations=REQUEST, gates=GATE),
+]
+
+
+def test_what_looks_like_ours_and_has_no_effect_is_told_at_creation(policies, cluster, namespace):
+    """With Kubernetes 1.37: a policy that warns never refuses. Its warnings are all that kubectl says on stderr."""
+    claims = [{"name": "gpu", "resourceClaimName": "gpu"}]
+    RIGHT[6]["spec"]["template"]["spec"]["resourceClaims"] = claims
+
+    def created(objects):
+        listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+        line = [
+            cluster.kubectl,
+            "--kubeconfig",
+            cluster.kubeconfig,
+            "create",
+            "-n",
+            namespace,
+            "-f",
+            "-",
+            "--dry-run=server",
+        ]
+        done = subprocess.run(line, input=listed, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stderr.splitlines()
+
+    said = created([obj for obj, _ in MISTAKEN])
+    assert len(said) == len(MISTAKEN), said
+    for (_, told), line in zip(MISTAKEN, said, strict=True):
+        assert told in line
+    assert created(RIGHT) == []
 
 
 async def test_a_pod_with_a_request_and_no_gate_is_refused(users, namespace):

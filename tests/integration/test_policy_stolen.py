@@ -49,6 +49,7 @@ from kube.resources import (
     Resource,
 )
 from manifests import render
+from serving.live_settings import CONFIG_MAP, LAST_GOOD
 
 pytestmark = pytest.mark.cluster
 
@@ -75,6 +76,26 @@ async def ungater(users):
 
 def strategic(body):
     return {"body": body, "content_type": PatchType.STRATEGIC}
+
+
+# --- the ungater: settings -------------------------------------------------------------------------------------------
+
+
+async def test_of_the_settings_the_ungater_keeps_the_last_good_ones_and_changes_nothing_else(users, ungater, client):
+    name = renamed({"metadata": {"name": CONFIG_MAP}})["metadata"]["name"]
+    stored = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"config.yaml": "a: b"}}
+    await client.create(CONFIG_MAPS, stored, NAMESPACE)
+    await ungater.patch(CONFIG_MAPS, name, NAMESPACE, body={"data": {LAST_GOOD: "a: b"}})
+    for body in (
+        {"data": {"config.yaml": "domain: evil.example.com"}},
+        {"data": {"config.yaml": None}},
+        {"data": {"other.yaml": "x"}},
+        {"binaryData": {"config.yaml": "eA=="}, "data": {"config.yaml": None}},
+        {"metadata": {"labels": {"a": "b"}}},
+        {"immutable": True},
+    ):
+        await refused(ungater.patch(CONFIG_MAPS, name, NAMESPACE, body=body), "last-good.yaml")
+    await client.delete(CONFIG_MAPS, name, NAMESPACE)
 
 
 # --- the ungater: pods -----------------------------------------------------------------------------------------------

@@ -102,6 +102,11 @@ def test_every_policy_is_bound_and_denies():
     policies = {obj["metadata"]["name"]: obj for obj in of_kind("ValidatingAdmissionPolicy", options)}
     bindings = {obj["spec"]["policyName"]: obj for obj in of_kind("ValidatingAdmissionPolicyBinding", options)}
     assert policies.keys() == bindings.keys()
+    warns = policies.pop("topogate-hints")
+    assert (warns["spec"]["failurePolicy"], bindings.pop("topogate-hints")["spec"]["validationActions"]) == (
+        "Ignore",
+        ["Warn"],
+    )
     assert {policy["spec"]["failurePolicy"] for policy in policies.values()} == {"Fail"}
     assert all(binding["spec"]["validationActions"] == ["Deny"] for binding in bindings.values())
     assert not any("paramKind" in policy["spec"] for policy in policies.values())  # stale after they were made anew
