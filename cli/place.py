@@ -1,4 +1,4 @@
-"""``topogate place -f FILE --dry-run``: where the pods of a manifest would go, or exactly why not."""
+"""``topogate place -f FILE``: where the pods of a manifest would go, or exactly why not."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -123,9 +123,9 @@ def command(
     files: Annotated[
         list[str], typer.Option("-f", "--filename", metavar="FILE", help="Manifests; - is stdin. Repeat for more.")
     ],
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would happen. There is no other way: kubectl apply submits.")
-    ] = False,
+    dry_run: Annotated[  # noqa: ARG001 -- scripts say it
+        bool, typer.Option("--dry-run", help="Nothing is ever submitted, with it or without.")
+    ] = True,
     namespace: Annotated[
         str | None, typer.Option("-n", "--namespace", help="Namespace of objects that name none.")
     ] = None,
@@ -151,8 +151,6 @@ def command(
 
     The exit status is 0 if everything would be placed, 3 if something would wait, 4 if something would be refused.
     """
-    if not dry_run:
-        raise Failure("place only says where pods would go: say --dry-run, or submit the manifest with `kubectl apply`")
     dump, settings, own = cluster_snapshot.fetch(cluster, domain, kubeconfig, context)
     where = namespace or own
     found, passed = manifests.read(files, where)

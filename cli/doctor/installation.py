@@ -17,6 +17,7 @@ from typing import Any
 from certs.authority import BundleError, check, parse, signed_by
 from certs.store import ROTATE, bundle_of
 from cli.doctor.findings import Finding, error, unknown, warning
+from cli.doctor.trial import FINE, Trial, try_webhook
 from cli.install import installation
 from cli.install.steps import Json, read
 from crds.constants import NAMESPACE
@@ -60,6 +61,31 @@ class Installed:
     lease: Json | None = None
     secret: Json | None = None
     agent: bool = False
+    trial: Trial = FINE
+
+    @property
+    def missing(self) -> frozenset[str]:
+        """Kind and name of what is not there."""
+        return frozenset(_name(wanted) for wanted, live in self.objects if live is None)
+
+    @property
+    def down(self) -> frozenset[str]:
+        """Deployments of which no pod is ready."""
+        return frozenset(
+            wanted["metadata"]["name"]
+            for wanted, live in self.objects
+            if live is not None
+            and wanted["kind"] == "Deployment"
+            and not live.get("status", {}).get("availableReplicas")
+        )
+
+    def lacks(self, component: str) -> bool:
+        """Whether a component is not there, as its objects are missing."""
+        return bool({f"{kind} topogate-{component}" for kind in ("ServiceAccount", "Deployment")} & self.missing)
+
+    def runs(self, component: str) -> bool:
+        """Whether nothing that is told already keeps a component from its work."""
+        return not self.lacks(component) and f"topogate-{component}" not in self.down
 
     @property
     def outside(self) -> bool:
@@ -97,6 +123,8 @@ async def look_at(client: Client, namespace: str = NAMESPACE) -> Installed:
         found.objects.append((obj, live))
     found.lease = await _read(client, found, resources.LEASES, render.LEASE, namespace)
     found.secret = await _read(client, found, resources.SECRETS, found.settings.webhook_secret, namespace)
+    if f"{resources.MUTATING_WEBHOOKS.kind} {render.WEBHOOK_CONFIGURATION}" not in found.missing:
+        found.trial = await try_webhook(client, found.settings.domain)
     return found
 
 
@@ -136,10 +164,14 @@ def judge(found: Installed, now: datetime, version: str) -> Iterator[Finding]:
     if not found.configured and not any(live for _, live in found.objects):
         yield error("installation", "Topogate is not installed in this cluster", "topogate install --topology auto")
         return
-    yield from _objects(found.objects, found.install_command)
+    yield from _objects(found)
     yield from _pods(found, version)
-    yield from _certificates(found, now)
-    yield from _leader(found, now)
+    # A fault is told once: what follows from it goes with it, and has no remedy of its own.
+    if found.runs("webhook"):
+        certificates = list(_certificates(found, now))
+        yield from certificates or _trial(found)
+    if found.runs("ungater"):
+        yield from _leader(found, now)
 
 
 def _kubernetes(found: Installed) -> Iterator[Finding]:
@@ -156,10 +188,13 @@ def _kubernetes(found: Installed) -> Iterator[Finding]:
     yield error("versions", f"{what} {wrong}: {range_}", f"upgrade the cluster to {oldest} or newer")
 
 
-def _objects(objects: Sequence[tuple[Json, Json | None]], again: str) -> Iterator[Finding]:
+def _objects(found: Installed) -> Iterator[Finding]:
+    objects, again = found.objects, found.install_command
     missing = [_name(wanted) for wanted, live in objects if live is None]
     if missing:
-        yield error("installation", f"missing: {_some(missing)}", again)
+        effects = {"webhook": "no webhook answers", "ungater": "nothing new is placed"}
+        follows = "".join(f", so {effect}" for component, effect in effects.items() if found.lacks(component))
+        yield error("installation", f"missing: {_some(missing)}{follows}", again)
     for kinds, about, what in (
         ({"CustomResourceDefinition"}, "versions", "kinds of another version than this command"),
         ({"Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"}, "rbac", "rights that differ from the installed"),
@@ -222,6 +257,16 @@ def _pods(found: Installed, version: str) -> Iterator[Finding]:
             )
 
 
+def _trial(found: Installed) -> Iterator[Finding]:
+    look = f"kubectl -n {found.settings.namespace} get pods -l app.kubernetes.io/component=webhook"
+    if found.outside:
+        look = f"start `topogate webhook`, where {found.settings.webhook_url} leads to ({OUTSIDE})"
+    if found.trial.wrong:
+        yield error("webhook", found.trial.wrong, look)
+    if found.trial.unknown:
+        yield unknown("webhook", found.trial.unknown, "run this as somebody who may create Jobs there")
+
+
 def _certificates(found: Installed, now: datetime) -> Iterator[Finding]:
     configuration = next(
         (live for wanted, live in found.objects if wanted["kind"] == "MutatingWebhookConfiguration"), None
@@ -237,7 +282,7 @@ def _certificates(found: Installed, now: datetime) -> Iterator[Finding]:
         text = "the webhook's configuration has no caBundle yet: objects with a request are refused"
         yield error("certificates", text, restart)
     if found.secret is None:
-        if f"Secret {name}" not in found.denied:
+        if f"Secret {name}" not in found.missing and f"Secret {name}" not in found.denied:
             yield error("certificates", f"there is no Secret {namespace}/{name}: no webhook ever started", restart)
         return
     bundle = bundle_of(found.secret.get("data") or {})

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from cli.doctor.findings import Finding, warning
 from cli.topology.known import WRITERS
-from cli.topology.odd import lopsided_levels, superseded
+from cli.topology.odd import likely_value, lopsided_levels, superseded
 from cli.topology.survey import Coverage, Labelled, coverage, listed, unknown_in_words
 from crds.constants import HOSTNAME_LABEL
 from crds.topology_labels import SUPERSEDED, lopsided_in_words, superseded_in_words
@@ -37,12 +37,22 @@ def without_a_domain(name: str, nodes: Sequence[Labelled], levels: Sequence[str]
         told: set[str] = set()
         for value, names in found.unknown.items():
             told.update(names)
-            yield warning(name, unknown_in_words(found, value, names), relabel(names, level))
+            yield warning(name, unknown_in_words(found, value, names), _filled_in(nodes, names, level, overwrite=True))
         if lacking := [node for node in found.missing if node not in told]:
             lacks, takes = ("lacks", "takes") if len(lacking) == 1 else ("lack", "take")
             share = f"{len(lacking)} of {len(nodes)}"
             text = f"{listed(lacking)} ({share}) {lacks} the label {level} of a level, and {takes} no pods"
-            yield warning(name, text, relabel(lacking, level))
+            yield warning(name, text, _filled_in(nodes, lacking, level))
+
+
+def _filled_in(nodes: Sequence[Labelled], lacking: Sequence[str], key: str, *, overwrite: bool = False) -> str:
+    """What gives nodes their label of a level, with the values that their neighbours by name have."""
+    if key in WRITERS:
+        return relabel(lacking, key)
+    by_value: dict[str, list[str]] = {}
+    for name in lacking[:MOST]:
+        by_value.setdefault(likely_value(nodes, name, key) or "...", []).append(name)
+    return "; ".join(relabel(names, key, value, overwrite=overwrite) for value, names in by_value.items())
 
 
 def _lost(name: str, found: Coverage, levels: Sequence[str], install: str) -> Finding:

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -19,7 +19,7 @@ from cli.topology.known import WORDS
 from crds.constants import DEFAULT_DOMAIN, NAMESPACE
 from kube.client import Client
 from kube.errors import KubeError
-from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, Resource
+from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, MUTATING_WEBHOOKS, NAMESPACES, Resource
 from manifests import render
 
 WAIT_SECONDS = 120.0
@@ -142,8 +142,11 @@ async def _install(client: Client, wish: Requested, site: _Site, seconds: float,
     if site.topology:
         choice, made = await flavors.planned(client, *site)
         stdout().print(flavors.shown(choice, made["metadata"]["name"]))
+    # API servers call a webhook from the moment of its configuration on: a first one comes once somebody answers.
+    waits = bool(seconds) and not wish.webhook_url and not dry_run and not await installation.is_called(client)
+    calls = [obj for obj in objects if waits and obj["kind"] == MUTATING_WEBHOOKS.kind]
     with progress(f"Applying {len(objects)} objects"):
-        await _show(installation.apply(client, objects, dry_run=dry_run))
+        await _show(installation.apply(client, [obj for obj in objects if obj not in calls], dry_run=dry_run))
     if dry_run:
         if made is not None:
             stdout().print(str(await flavors.applied(client, made, dry_run=True)), markup=False)
@@ -163,8 +166,25 @@ async def _install(client: Client, wish: Requested, site: _Site, seconds: float,
         stdout().print(str(await flavors.applied(client, made, dry_run=False)), markup=False)
     if seconds and not wish.webhook_url:
         with progress("Waiting for the pods"):
-            await waiting.wait_available(client, options, seconds)
+            await _wait_available(client, options, seconds, called=not calls)
+    if calls:
+        await _show(installation.apply(client, calls))
+        with progress("Waiting for the webhook to be trusted"):
+            await waiting.wait_trusted(client, seconds)
     _next_steps(options, made or await flavors.there(client))
+
+
+async def _wait_available(client: Client, options: render.Options, seconds: float, *, called: bool) -> None:
+    """Wait for the pods; where the webhook is not ``called`` yet, a failure says that it stays so."""
+    try:
+        await waiting.wait_available(client, options, seconds)
+    except Failure as error:
+        if called:
+            raise
+        again = "run the same command again once the pods can run, or `topogate uninstall`"
+        raise Failure(
+            f"{error}. The webhook is not called yet, so no Job is refused, and none with a request is placed: {again}"
+        ) from error
 
 
 def _described(wish: Requested, site: _Site, kubeconfig: str | None, context: str | None) -> list[render.Json]:
@@ -191,6 +211,9 @@ def uninstall(
         bool, typer.Option("--ungate", help="Remove the gate from waiting pods, which then run anywhere.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be deleted and who would wait, and change nothing.")
+    ] = False,
     output: Output = OutputFormat.TABLE,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -199,14 +222,20 @@ def uninstall(
 
     async def run(client: Client) -> None:
         options = await installation.installed(client, namespace, domain)
-        if delete_crds and not yes:
-            _confirm(await removal.count_data(client))
+        if dry_run or not yes:
+            planned = [step async for step in removal.uninstall(client, options, delete_crds=delete_crds, dry_run=True)]
+            left = await removal.left_behind(client, options.domain)
+            if dry_run:
+                _report(planned, left, [], output, before=True, ungate=ungate)
+                return
+            stored = await removal.count_data(client) if delete_crds else {}
+            _confirm(planned, stored, removal.lines(left, ungated=ungate, before=True))
         with progress("Deleting"):
             steps = [step async for step in removal.uninstall(client, options, delete_crds=delete_crds)]
             await waiting.wait_gone(client, _deleted(steps))
             left = await removal.left_behind(client, options.domain)
             ungated = [pod async for pod in removal.ungate(client, options.domain, left.gated_pods if ungate else [])]
-        _report(steps, left, ungated, output)
+        _report(steps, left, ungated, output, ungate=bool(ungated))
 
     _with_client(run, kubeconfig, context)
 
@@ -275,24 +304,40 @@ def _deleted(steps: list[Step]) -> list[tuple[Resource, str, str]]:
     return [(slow[step.kind], step.name, "") for step in steps if step.kind in slow and step.outcome == "deleted"]
 
 
-def _confirm(counts: dict[str, int]) -> None:
-    held = ", ".join(f"{count} {plural}" for plural, count in counts.items() if count) or "no objects"
-    question = f"Deleting the kinds deletes what is stored in them: {held}. Go on?"
-    if not sys.stdin.isatty():
-        raise Failure(f"{question} Say so with --yes, for there is no terminal to ask on")
-    if not typer.confirm(question):
+def _confirm(planned: list[Step], stored: dict[str, int], waiting_ones: Iterable[str]) -> None:
+    """Ask, after what would be lost. Raises Failure where the answer is no, or nobody answers."""
+    count = sum(step.outcome == "deleted" for step in planned)
+    for line in waiting_ones:
+        stderr().print(line, markup=False, soft_wrap=True)
+    held = ", ".join(f"{number} {plural}" for plural, number in stored.items() if number)
+    kinds = f", and with the kinds what is stored in them: {held or 'nothing'}" if stored else ""
+    try:
+        agreed = typer.confirm(f"Delete {count} objects of Topogate{kinds}?", err=True)
+    except typer.Abort as error:
+        raise Failure("nothing was deleted: nobody answered; --yes does not ask") from error
+    if not agreed:
         raise Failure("nothing was deleted")
 
 
-def _report(steps: list[Step], left: Left, ungated: list[str], output: OutputFormat) -> None:
+def _report(
+    steps: list[Step],
+    left: Left,
+    ungated: list[str],
+    output: OutputFormat,
+    *,
+    before: bool = False,
+    ungate: bool,
+) -> None:
     if output is not OutputFormat.TABLE:
         emit({"objects": steps, "left": left, "ungated": ungated}, output)
         return
     table = Table("KIND", "NAME", "NAMESPACE", "", box=None, pad_edge=False)
     for step in steps:
-        table.add_row(step.kind, step.name, step.namespace, step.outcome)
+        table.add_row(step.kind, step.name, step.namespace, f"{step.outcome}{' (dry run)' * step.dry_run}")
     stdout().print(table if steps else "Nothing of Topogate was found.")
     if ungated:
         stdout().print(f"{len(ungated)} pods were ungated and run anywhere.")
-    for line in removal.lines(left, ungated=bool(ungated)):
+    for line in removal.lines(left, ungated=ungate, before=before):
         stderr().print(line, markup=False, soft_wrap=True)
+    if before:
+        stdout().print("Nothing was changed: this was a dry run.")

@@ -63,7 +63,7 @@ async def planned(client: Client, text: str, name: str, group: Mapping[str, str]
 async def applied(client: Client, body: dict[str, Any], *, dry_run: bool) -> Step:
     """Make the flavor. In a dry run before the kinds are there it cannot be tried."""
     if dry_run and not await _flavors(client):
-        return Step(body["kind"], body["metadata"]["name"], "", "created")
+        return Step(body["kind"], body["metadata"]["name"], "", "created", dry_run)
     return await anext(installation.apply(client, [body], dry_run=dry_run))
 
 

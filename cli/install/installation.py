@@ -91,7 +91,9 @@ async def apply(client: Client, objects: Sequence[Json], *, dry_run: bool = Fals
         name, namespace = obj["metadata"]["name"], obj["metadata"].get("namespace", "")
         try:
             if resource is resources.NAMESPACES and await is_ours(client, name) is False:
-                yield Step(obj["kind"], name, "", "kept")  # somebody made it for us, and looks after its labels
+                yield Step(
+                    obj["kind"], name, "", "kept", dry_run
+                )  # somebody made it for us, and looks after its labels
                 continue
             before = await _settled(client, resource, name, namespace)
             if dry_run and before is None and await _lacks_namespace(client, namespace):
@@ -101,7 +103,12 @@ async def apply(client: Client, objects: Sequence[Json], *, dry_run: bool = Fals
                 outcome = _compare(before, result)
         except KubeError as error:
             raise Failure(f"{obj['kind']} {name}: {error}") from error
-        yield Step(obj["kind"], name, namespace, outcome)
+        yield Step(obj["kind"], name, namespace, outcome, dry_run)
+
+
+async def is_called(client: Client) -> bool:
+    """Whether API servers call the webhook."""
+    return await read(client, resources.MUTATING_WEBHOOKS, render.WEBHOOK_CONFIGURATION, "") is not None
 
 
 async def remove_components(client: Client, options: render.Options) -> AsyncIterator[Step]:

@@ -20,6 +20,7 @@ from kube.errors import Forbidden, NotFound
 from kube.patches import PatchType
 from manifests import render
 
+MOST_LISTED = 20
 POLICY_SECONDS = 15.0  # API servers notice a deleted policy well within this
 
 
@@ -66,18 +67,20 @@ class Left(msgspec.Struct, frozen=True):
     gating_jobs: list[str]
 
 
-async def uninstall(client: Client, options: render.Options, *, delete_crds: bool) -> AsyncIterator[Step]:
+async def uninstall(
+    client: Client, options: render.Options, *, delete_crds: bool, dry_run: bool = False
+) -> AsyncIterator[Step]:
     """Delete the objects, last applied first; the namespace only where it is ours, CRDs (and data) only where asked."""
     for obj in reversed(render.objects(options)):
         match obj["kind"]:
             case "CustomResourceDefinition" if not delete_crds:
-                yield Step(obj["kind"], obj["metadata"]["name"], "", "kept")
+                yield Step(obj["kind"], obj["metadata"]["name"], "", "kept", dry_run)
                 continue
-            case "CustomResourceDefinition":
+            case "CustomResourceDefinition" if not dry_run:
                 await _drop_finalizers(client, obj["spec"]["names"]["plural"])
             case "Namespace" if not await is_ours(client, obj["metadata"]["name"]):
                 continue
-        if step := await delete(client, obj):
+        if step := await delete(client, obj, dry_run=dry_run):
             yield step
 
 
@@ -125,20 +128,29 @@ async def count_data(client: Client) -> dict[str, int]:
     return counts
 
 
-def lines(left: Left, *, ungated: bool) -> Iterator[str]:
-    """What a person must know and do about what is left."""
-    if left.gated_pods and not ungated:
-        yield f"{len(left.gated_pods)} pods still wait behind the gate, and nothing removes it any more:"
-        yield from (f"  {pod}" for pod in left.gated_pods[:20])
-        if len(left.gated_pods) > 20:
-            yield f"  ... and {len(left.gated_pods) - 20} more"
+def lines(left: Left, *, ungated: bool, before: bool = False) -> Iterator[str]:
+    """What a person must know and do about what is left, or (``before``) about what will be."""
+    if left.gated_pods and ungated and before:
+        yield f"{_counted(left.gated_pods, 'pod')} behind the gate will run anywhere."
+    elif left.gated_pods and not ungated:
+        pods, removes = _counted(left.gated_pods, "pod"), "would remove" if before else "removes"
+        yield f"{pods} behind the gate, which nothing {removes} any more, so without --ungate they wait for ever:"
+        yield from _listed(left.gated_pods)
         yield "`topogate uninstall --ungate` lets them run anywhere; or delete their jobs."
     if left.gating_jobs:
-        yield f"{len(left.gating_jobs)} unfinished Jobs have the gate in their template, and make more such pods:"
-        yield from (f"  {job}" for job in left.gating_jobs[:20])
-        if len(left.gating_jobs) > 20:
-            yield f"  ... and {len(left.gating_jobs) - 20} more"
-        yield "Make them anew without a topology request."
+        yield f"{_counted(left.gating_jobs, 'unfinished Job')} with the gate in the template, to make more such pods:"
+        yield from _listed(left.gating_jobs)
+        yield "Create them again without a topology request."
+
+
+def _counted(names: Sequence[str], what: str) -> str:
+    return f"{len(names)} {what}{'s' * (len(names) != 1)}"
+
+
+def _listed(names: Sequence[str]) -> Iterator[str]:
+    yield from (f"  {name}" for name in names[:MOST_LISTED])
+    if len(names) > MOST_LISTED:
+        yield f"  ... and {len(names) - MOST_LISTED} more"
 
 
 async def _drop_finalizers(client: Client, plural: str) -> None:

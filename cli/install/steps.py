@@ -30,10 +30,11 @@ class Step(msgspec.Struct, frozen=True):
     name: str
     namespace: str
     outcome: Outcome
+    dry_run: bool = False
 
     def __str__(self) -> str:
         place = f" in {self.namespace}" if self.namespace else ""
-        return f"{self.kind.lower()}/{self.name}{place} {self.outcome}"
+        return f"{self.kind.lower()}/{self.name}{place} {self.outcome}{' (dry run)' * self.dry_run}"
 
 
 async def read(client: Client, resource: Resource, name: str, namespace: str) -> Json | None:
@@ -44,16 +45,16 @@ async def read(client: Client, resource: Resource, name: str, namespace: str) ->
         return None
 
 
-async def delete(client: Client, obj: Json) -> Step | None:
+async def delete(client: Client, obj: Json, *, dry_run: bool = False) -> Step | None:
     """Delete the object; None where it is gone already."""
     name, namespace = obj["metadata"]["name"], obj["metadata"].get("namespace", "")
     try:
-        await client.delete(resource_of(obj), name, namespace or None, propagation="Background")
+        await client.delete(resource_of(obj), name, namespace or None, propagation="Background", dry_run=dry_run)
     except NotFound:
         return None
     except KubeError as error:
         raise Failure(f"{obj['kind']} {name}: {error}") from error
-    return Step(obj["kind"], name, namespace, "deleted")
+    return Step(obj["kind"], name, namespace, "deleted", dry_run)
 
 
 async def is_ours(client: Client, namespace: str) -> bool | None:

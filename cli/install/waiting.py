@@ -59,6 +59,21 @@ async def wait_available(
         await _until(available, f"Deployment {options.namespace}/{name}", timeout, clock, hint)
 
 
+async def wait_trusted(
+    client: Client,
+    timeout: float,  # noqa: ASYNC109 - as above
+    clock: Clock = SYSTEM,
+) -> None:
+    """Wait until the webhook has written its authority into its configuration. Raises Failure after ``timeout``."""
+
+    async def trusted() -> str:
+        found = await read(client, resources.MUTATING_WEBHOOKS, render.WEBHOOK_CONFIGURATION, "")
+        bundles = [one.get("clientConfig", {}).get("caBundle") for one in (found or {}).get("webhooks", ())]
+        return "" if bundles and all(bundles) else "its caBundle is empty"
+
+    await _until(trusted, f"MutatingWebhookConfiguration {render.WEBHOOK_CONFIGURATION}", timeout, clock)
+
+
 async def wait_gone(
     client: Client,
     objects: Sequence[tuple[Resource, str, str]],

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cli.topology.survey import Labelled, listed
+from crds.constants import HOSTNAME_LABEL
 from crds.topology_labels import OF_SPINES, SUPERSEDED, lopsided
 
 LEAST_SAME: Final = 2  # domains of the usual size, beside the two
@@ -66,6 +67,15 @@ def superseded(nodes: Iterable[Labelled], keys: Iterable[str]) -> list[str]:
     """Those of the labels that their tool gave up for others, which some of the nodes have."""
     carried = {key for node in nodes for key in node.labels}
     return [key for key in keys if SUPERSEDED.get(key) in carried]
+
+
+def likely_value(nodes: Iterable[Labelled], name: str, key: str) -> str:
+    """The domain of a node without one: that of all nodes whose names differ in the last number alone; "" without."""
+    if key == HOSTNAME_LABEL:
+        return name
+    stem = name.rstrip(DIGITS)
+    alike = {node.value(key) for node in nodes if node.name != stem and node.name.rstrip(DIGITS) == stem} - {""}
+    return alike.pop() if len(alike) == 1 else ""
 
 
 def _domains(nodes: Iterable[Labelled], keys: Sequence[str]) -> dict[Path, list[str]]:

@@ -2,14 +2,18 @@
 
 import asyncio
 import contextlib
+import io
 import json
 import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import yaml
 from support.kueue_kinds import bare_workloads
 
-from cli.install import command
+from cli.install import command, waiting
 from cli.install.installation import FIELD_MANAGER
 from cli.output import Failure, OutputFormat
 from crds.constants import DEFAULT_DOMAIN, FINALIZER, NAMESPACE, Keys
@@ -61,10 +65,33 @@ def kubectl(own):
     return run
 
 
+@contextlib.contextmanager
+def trusted(own):
+    """Does what the webhook would do once it is called, as simulated pods run nothing: it writes its caBundle."""
+    names = ("job", "jobset", "pod", "settings")
+    hooks = [{"name": f"{name}.topogate.dev", "clientConfig": {"caBundle": "Cg=="}} for name in names]
+    line = [own.kubectl, "--kubeconfig", own.kubeconfig, "patch", "mutatingwebhookconfiguration", "topogate-webhook"]
+    line += ["--type", "strategic", "-p", json.dumps({"webhooks": hooks})]
+    over = threading.Event()
+
+    def write():
+        while not over.wait(0.2):
+            subprocess.run(line, capture_output=True, check=False)
+
+    with ThreadPoolExecutor(1) as pool:
+        written = pool.submit(write)
+        try:
+            yield
+        finally:
+            over.set()
+        written.result()
+
+
 @pytest.fixture
 def install(own, capsys):
     def run(**arguments):
-        command.install(kubeconfig=str(own.kubeconfig), **{"wait": False} | arguments)
+        with trusted(own) if arguments.get("wait") else contextlib.nullcontext():
+            command.install(kubeconfig=str(own.kubeconfig), **{"wait": False} | arguments)
         return capsys.readouterr().out
 
     return run
@@ -73,7 +100,7 @@ def install(own, capsys):
 @pytest.fixture
 def uninstall(own, capsys):
     def run(**arguments):
-        command.uninstall(kubeconfig=str(own.kubeconfig), **arguments)
+        command.uninstall(kubeconfig=str(own.kubeconfig), **{"yes": True} | arguments)
         return capsys.readouterr()
 
     return run
@@ -119,7 +146,7 @@ def outcomes(printed):
     lines = [
         line.split() for line in printed.splitlines() if "/" in line.split()[0] and not line.startswith("Topogate")
     ]
-    return {words[0]: words[-1] for words in lines}
+    return {words[0]: " ".join(words[words.index("in") + 2 if "in" in words else 1 :]) for words in lines}
 
 
 def test_install_makes_every_object_and_waits_for_the_pods(clean, install, kubectl, there):
@@ -260,7 +287,7 @@ def test_the_policy_follows_device_annotations_that_somebody_set(clean, install,
 
 def test_dry_run_changes_nothing(clean, install, kubectl, there):
     printed = install(dry_run=True, namespace="new")
-    assert set(outcomes(printed).values()) == {"created"}
+    assert set(outcomes(printed).values()) == {"created (dry run)"}
     assert there() == []
 
 
@@ -544,16 +571,40 @@ def test_uninstall_leaves_nothing(clean, install, uninstall, kubectl, there):
     uninstall(**own, delete_crds=True, yes=True)
 
 
+def test_a_webhook_that_nobody_serves_is_not_called(clean, install, kubectl, there, monkeypatch):
+    """Else every Job with a request would be refused while the image cannot be pulled."""
+
+    async def never(*_, **__):
+        raise Failure("Deployment topogate-system/topogate-webhook was not ready after 120 s")
+
+    monkeypatch.setattr(waiting, "wait_available", never)
+    with pytest.raises(Failure, match=r"was not ready.*The webhook is not called yet, so no Job is refused"):
+        install(wait=True)
+    assert get(kubectl, "mutatingwebhookconfigurations")["items"] == []
+    monkeypatch.undo()
+    assert outcomes(install(wait=True))["mutatingwebhookconfiguration/topogate-webhook"] == "created"
+
+
 def test_data_is_kept_unless_asked_for(clean, install, uninstall, kubectl, there):
     install(**OUTSIDE)
     kubectl("create", "-f", "-", stdin=json.dumps(flavor()))
     uninstall()
     assert {kind for kind, _ in there()} == {"CustomResourceDefinition"}
-    with pytest.raises(Failure, match=r"1 resourceflavors.*--yes"):
-        uninstall(delete_crds=True)
     assert kubectl("get", "rf", "tas", "-o", "name")
     install(**OUTSIDE)
     assert kubectl("get", "rf", "tas", "-o", "name")
+
+
+def test_who_says_no_or_nothing_deletes_nothing(installed, uninstall, there, monkeypatch, capsys):
+    before = there()
+    monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
+    with pytest.raises(Failure, match="nothing was deleted"):
+        uninstall(delete_crds=True, yes=False)
+    assert "what is stored in them: " in capsys.readouterr().err
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    with pytest.raises(Failure, match="nobody answered; --yes"):
+        uninstall(yes=False)
+    assert there() == before
 
 
 def test_a_namespace_of_somebody_else_stays(installed, uninstall, kubectl, there):
@@ -562,14 +613,24 @@ def test_a_namespace_of_somebody_else_stays(installed, uninstall, kubectl, there
     assert get(kubectl, "namespace", NAMESPACE)["status"]["phase"] == "Active"
 
 
-def test_pods_that_would_wait_for_ever_are_named_and_can_be_ungated(clean, install, uninstall, kubectl):
+def test_pods_that_would_wait_for_ever_are_named_and_can_be_ungated(clean, install, uninstall, kubectl, there):
     install(**OUTSIDE)  # nobody serves that
     kubectl("delete", "mutatingwebhookconfiguration", "topogate-webhook")
     kubectl("create", "-f", "-", stdin=json.dumps(gated("Pod", "waiting")))
     kubectl("create", "-f", "-", stdin=json.dumps(gated("Job", "maker")))
-    shown = uninstall().err
-    for part in ("1 pods still wait", "default/waiting", "--ungate", "1 unfinished Jobs", "default/maker"):
-        assert part in shown
+    before = there()
+    for dry_run, part in ((True, "would remove"), (False, "removes any more")):
+        shown = uninstall(dry_run=dry_run)
+        for said in (
+            f"1 pod behind the gate, which nothing {part}",
+            "default/waiting",
+            "--ungate",
+            "1 unfinished Job ",
+        ):
+            assert said in shown.err
+        assert "default/maker" in shown.err
+        assert ("deleted (dry run)" in shown.out) is dry_run
+        assert (there() == before) is dry_run
     answer = json.loads(uninstall(ungate=True, output=OutputFormat.JSON).out)
     assert answer["ungated"] == ["default/waiting"]
     assert answer["left"]["gating_jobs"] == ["default/maker"]

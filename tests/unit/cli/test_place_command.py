@@ -368,10 +368,14 @@ def test_bad_input_is_told_without_a_traceback(tmp_path, text, told):
         run(tmp_path, [], text=text)
 
 
-def test_it_only_plans():
-    result = CliRunner().invoke(app, ["place", "-f", "x.yaml"])
-    assert isinstance(result.exception, Failure)
-    assert "--dry-run" in str(result.exception)
+def test_it_only_plans_whether_it_is_told_so_or_not(tmp_path):
+    """Scripts say --dry-run."""
+    (tmp_path / "c.json").write_text(listed([FLAVOR, *NODES]))
+    command = ["place", "-f", "-", "--cluster", str(tmp_path / "c.json")]
+    given = yaml.safe_dump(job("train", 2, 8))
+    plain, told = (CliRunner().invoke(app, [*command, *more], input=given) for more in ((), ("--dry-run",)))
+    assert (plain.exit_code, plain.output) == (told.exit_code, told.output)
+    assert plain.exit_code == 0
 
 
 def test_hosts_are_named_where_the_narrowest_level_is_no_host(tmp_path):

@@ -15,8 +15,10 @@ from cli.doctor import nodes
 from cli.doctor.command import shown
 from cli.doctor.installation import Installed, differs, judge
 from cli.doctor.nodes import Seen
+from cli.doctor.trial import Trial, try_webhook
 from crds.constants import NUMA_POLICY
 from crds.settings import Settings
+from kube.errors import Forbidden, KubeTimeout, ServerError
 from kube.objects import (
     FlavorTopology,
     Node,
@@ -104,6 +106,12 @@ def test_nodes_that_lack_a_level():
     assert (weight, about) == ("warning", "flavor gpu")
     assert "node x (1 of 9) lacks the label rack" in message
     assert mend == "kubectl label node x rack=..."
+
+
+def test_a_node_without_a_label_gets_that_of_its_neighbours_by_name():
+    racks = [node(f"b1-r{rack}-h{host}", block="b1", rack=f"r{rack}") for rack in (1, 2) for host in (1, 2, 3)]
+    racks[0], racks[4] = node("b1-r1-h1", block="b1"), node("b1-r2-h2", block="b1")
+    assert only(look(racks))[3] == "kubectl label node b1-r1-h1 rack=r1; kubectl label node b1-r2-h2 rack=r2"
 
 
 TIERS = ("fabric.topograph.run/tier-1", "fabric.topograph.run/tier-0", HOST)
@@ -428,6 +436,13 @@ BROKEN = {
         {"tls.crt": base64.b64encode(b"x").decode()}
     ),
     "certificates: the caBundle does not have the CA": lambda found: setattr(found, "secret", healthy().secret),
+    "webhook: a Job with a request is refused: connection refused": lambda found: setattr(
+        found, "trial", Trial(wrong="a Job with a request is refused: connection refused")
+    ),
+    "webhook: no Job could be tried": lambda found: setattr(found, "trial", Trial(unknown="no Job could be tried: no")),
+    "settings: requireQeue: unknown setting; the last good settings count": lambda found: setattr(
+        found, "misconfigured", "requireQeue: unknown setting"
+    ),
     "ungater: no ungater leads": lambda found: setattr(found, "lease", None),
     "ungater: a has not renewed its lease for 61 s": lambda found: found.lease["spec"].update(
         renewTime=(NOW - timedelta(seconds=61)).isoformat()
@@ -443,6 +458,66 @@ def test_each_thing_that_breaks_is_one_finding_with_a_remedy(told):
     assert any(answer.startswith(told) for answer in answers), answers
     assert all(mend for *_, mend in judged(found))
     assert len(answers) <= 2
+
+
+def test_wrong_settings_come_first():
+    found = healthy()
+    found.denied, found.misconfigured = ["Lease topogate-ungater"], "requireQeue: unknown setting"
+    assert [about for _, about, *_ in judged(found)] == ["settings", "rights"]
+
+
+def test_what_follows_from_missing_objects_is_told_with_them_and_has_no_remedy_of_its_own():
+    """As on a cluster where only the kinds were left."""
+    found = healthy()
+    found.objects = [
+        (wanted, live if wanted["kind"] == "CustomResourceDefinition" else None) for wanted, live in found.objects
+    ]
+    found.secret = found.lease = None
+    (_, about, message, mend) = only(judged(found))
+    assert (about, mend) == ("installation", "topogate install")
+    assert message.endswith("more, so no webhook answers, so nothing new is placed")
+
+
+def test_what_follows_from_pods_that_are_not_ready_is_told_with_them():
+    found = healthy()
+    for name in ("topogate-webhook", "topogate-ungater"):
+        live(found, "Deployment", name)["status"] = {}
+    found.lease, found.trial = None, Trial(wrong="a Job with a request is refused")
+    assert [about for _, about, *_ in judged(found)] == ["pods", "pods"]
+
+
+class Refusing:
+    """Stands in for the client: what the API server makes of the doctor's Job."""
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    async def create(self, _resource, job, namespace, *, dry_run):
+        assert (namespace, dry_run) == ("default", True)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        job["spec"]["template"]["spec"]["schedulingGates"] = self.answer
+        return job
+
+
+DENIED = 'admission webhook "job.topogate.dev" denied the request: in this cluster nothing is placed without a queue'
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict"),
+    [
+        ([{"name": "kueue.x-k8s.io/topology"}], ""),
+        (Forbidden(403, message=DENIED), ""),
+        ([{"name": "example.com/other"}], "wrong"),
+        (ServerError(500, message='failed calling webhook "job.topogate.dev": connection refused'), "wrong"),
+        (Forbidden(403, message="jobs is forbidden: User cannot create resource"), "unknown"),
+        (Forbidden(403, message='admission webhook "of.somebody.else" denied the request'), "unknown"),
+        (KubeTimeout("no answer"), "unknown"),
+    ],
+)
+async def test_a_job_is_tried_in_a_dry_run_and_the_answer_tells_whether_the_webhook_works(answer, verdict):
+    found = await try_webhook(Refusing(answer), "kueue.x-k8s.io")
+    assert [name for name, text in found._asdict().items() if text] == [verdict] * bool(verdict)
 
 
 def test_certificates_that_end_soon_or_have_ended():
