@@ -2,10 +2,10 @@
 
 Rules
 - A ResourceFlavor may give its levels names (``spec.topology.names``), as in ``require-topology: rack``.
-- A name means one level in the whole cluster, whichever flavor the pods then go to; so a request means the same to
-  everybody who reads it.
+- A name means one level among the flavors of the job's queue (`LevelNames.within`), and without a queue, or where that
+  has no flavor with this name, one level in the whole cluster; whichever flavor the pods then go to.
 - A text that is a level of some flavor is that level, whatever else is called so.
-- A name that flavors give to different levels means none of them: `check_level` refuses it and names them all.
+- A name that these flavors give to different levels means none of them: `check_level` refuses it and names them all.
 - What a name meant it goes on to mean where the flavor that said so is gone, for as long as this object lives.
 - The Workload and the annotations keep what was written. What is decided on is `named`.
 """
@@ -25,15 +25,17 @@ Name: TypeAlias = str
 Level: TypeAlias = str
 Flavor: TypeAlias = str
 _NO_NAMES: Mapping[Name, Level] = {}
+_NO_MEANING: Mapping[Name, tuple[Level, ...]] = {}
 
 
 class LevelNames:
     """What the flavors call their levels; changes as flavors come and go."""
 
-    def __init__(self) -> None:
+    def __init__(self, meaning: Mapping[Name, tuple[Level, ...]] = _NO_MEANING) -> None:
         self._levels: dict[Flavor, tuple[Level, ...]] = {}
         self._names: dict[Flavor, Mapping[Name, Level]] = {}
-        self._meaning: dict[Name, tuple[Level, ...]] = {}  # also what flavors said that are gone
+        self._meaning = dict(meaning)  # also what flavors said that are gone
+        self._within: dict[frozenset[Flavor], LevelNames] = {}
 
     @classmethod
     def read(cls, flavors: Iterable[tuple[Flavor, Sequence[Level], Mapping[Name, Level] | None]]) -> Self:
@@ -54,6 +56,24 @@ class LevelNames:
         self._levels.pop(flavor, None)
         self._names.pop(flavor, None)
         return self._read()
+
+    @property
+    def ambiguous(self) -> tuple[Name, ...]:
+        """The names that flavors give to different levels."""
+        return tuple(sorted(name for name, meant in self._meaning.items() if len(meant) > 1))
+
+    def within(self, flavors: Iterable[Flavor]) -> "LevelNames":
+        """Those of some flavors, as of a queue's; what none of them names means what it means everywhere."""
+        if not self.ambiguous:
+            return self
+        wanted = self._levels.keys() & set(flavors)
+        found = self._within.get(key := frozenset(wanted))
+        if found is None:
+            found = LevelNames({name: meant for name, meant in self._meaning.items() if len(meant) == 1})
+            for flavor in sorted(wanted):
+                found.set(flavor, self._levels[flavor], self._names[flavor])
+            self._within[key] = found
+        return found
 
     def level(self, text: str) -> Level:
         """The level that is meant; the text itself where it is no name, or an ambiguous one."""
@@ -76,6 +96,7 @@ class LevelNames:
             for name, level in self._names[flavor].items():
                 if name not in levels and level in self._levels[flavor]:
                     found.setdefault(name, {})[level] = None
+        self._within.clear()
         past = {name: meant for name, meant in self._meaning.items() if name not in levels}
         before, self._meaning = self._meaning, past | {name: tuple(meant) for name, meant in found.items()}
         return self._meaning != before

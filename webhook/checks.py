@@ -119,8 +119,8 @@ def check_slices(job: Job, request: ParsedRequest) -> Iterator[Problem]:
         yield Problem(INVALID, text)
 
 
-def queue_of(job: Job | None, keys: Keys) -> str:
-    """The local queue of a Job; "" where it has none."""
+def queue_of(job: Job | Pod | None, keys: Keys) -> str:
+    """The local queue of a Job or pod; "" where it has none."""
     return labels_of(job.metadata).get(keys.queue_name, "") if job is not None else ""
 
 

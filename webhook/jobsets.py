@@ -30,6 +30,7 @@ from webhook.mutate import (
     check_offered,
     deny,
     has_gate,
+    names_for,
     offered,
     other_manager,
     route_of,
@@ -193,7 +194,7 @@ def _warnings(head: Job, parts: list[_Part], rules: Rules) -> Iterator[str]:
     for part in parts:
         if part.request is not None:
             yield from advice.on_level(
-                named(part.request, rules.names), offered(rules, head), unchecked=rules.flavors is None
+                named(part.request, names_for(rules, head)), offered(rules, head), unchecked=rules.flavors is None
             )
         yield from advice.on_template(part.template, part.path)
 

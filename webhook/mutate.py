@@ -114,7 +114,8 @@ def mutate_job(
         if request is not None:
             check_offered(request, rules, job, queue)
         if level := _level_of_group(job):
-            both = agreed(named(request, rules.names) if request is not None else None, level, JOB_SCHEDULING)
+            meant = named(request, names_for(rules, job)) if request is not None else None
+            both = agreed(meant, level, JOB_SCHEDULING)
             check_offered(both, rules, job, queue)
     except RequestError as error:
         return deny([Problem(INVALID, str(error))])
@@ -176,8 +177,8 @@ def mutate_pod(
         if request is None and queue is None:
             return UNTOUCHED
         request = request or ParsedRequest(Policy.UNCONSTRAINED, None, checks.queue_path(rules.keys))
-        if not checked and rules.flavors is not None and not (queue and request.policy is Policy.UNCONSTRAINED):
-            check_level(named(request, rules.names), rules.flavors, names=rules.names)
+        if not checked:
+            check_offered(request, rules, pod, queue or "")
     except RequestError as error:
         return deny([Problem(INVALID, str(error))])
     alone = () if checked else checks.check_group(pod, rules.keys)
@@ -188,7 +189,7 @@ def mutate_pod(
     if checked:
         return Decision(patch) if patch else UNTOUCHED
     warnings = chain(
-        advice.on_level(named(request, rules.names), rules.flavors or {}, unchecked=rules.flavors is None),
+        advice.on_level(named(request, names_for(rules, pod)), offered(rules, pod), unchecked=rules.flavors is None),
         advice.on_template(pod, ""),
         advice.on_wishes(pod),
         advice.on_lone_total(pod, rules.keys),
@@ -207,8 +208,8 @@ def _admit_job(job: Job, request: ParsedRequest, rules: Rules, operation: str, o
         return Decision(warnings=advice.trim(iter((late,))))
     warnings = chain(
         advice.on_queue(job, rules.keys, route_of(job, rules), known=rules.flavors is not None),
-        advice.on_counts(job, named(request, rules.names)),
-        advice.on_level(named(request, rules.names), offered(rules, job), unchecked=rules.flavors is None),
+        advice.on_counts(job, named(request, names_for(rules, job))),
+        advice.on_level(named(request, names_for(rules, job)), offered(rules, job), unchecked=rules.flavors is None),
         advice.on_template(template, _TEMPLATE),
         advice.on_wishes(template, job),
         _spelling(job, rules.keys),
@@ -233,28 +234,34 @@ def _handed_down(job: Job, keys: Keys) -> dict[str, str]:
     return {key: annotations[key] for key in (*WISHES, *keys.grouping) if key in annotations}
 
 
-def route_of(job: Job, rules: Rules) -> Route | None:
-    """Where the Job's queue leads; None where it has none, or there is none of that name."""
+def route_of(job: Job | Pod, rules: Rules) -> Route | None:
+    """Where the queue of a Job or pod leads; None where it has none, or there is none of that name."""
     namespace = (job.metadata.namespace if job.metadata is not None else None) or ""
     return rules.queues.get((namespace, checks.queue_of(job, rules.keys)))
 
 
-def offered(rules: Rules, job: Job) -> Flavors:
-    """The flavors with a topology that the Job may be given: those of its queue, where that is known."""
+def names_for(rules: Rules, job: Job | Pod) -> LevelNames:
+    """By which a Job or pod may ask for levels: where its queue is known, what the flavors of that call so."""
+    return rules.names.within(offered(rules, job))
+
+
+def offered(rules: Rules, job: Job | Pod) -> Flavors:
+    """The flavors with a topology that a Job or pod may be given: those of its queue, where that is known."""
     route, flavors = route_of(job, rules), rules.flavors or {}
     if route is None or route.flavors is None:
         return flavors
     return {name: flavors[name] for name in route.flavors if name in flavors}
 
 
-def check_offered(request: ParsedRequest, rules: Rules, job: Job, queue: str) -> None:
-    """The level is one of a flavor that the Job may be given. Who asks for none may be given a flavor without any."""
+def check_offered(request: ParsedRequest, rules: Rules, job: Job | Pod, queue: str) -> None:
+    """The level is one of a flavor that it may be given. Who asks for none may be given a flavor without any."""
     if rules.flavors is None or (queue and request.policy is Policy.UNCONSTRAINED):
         return
     route = route_of(job, rules)
     known = route is not None and route.flavors is not None
     of = f" of ClusterQueue {route.cluster_queue}" if route and known else ""
-    check_level(named(request, rules.names), offered(rules, job), of=of, names=rules.names)
+    names = names_for(rules, job)
+    check_level(named(request, names), offered(rules, job), of=of, names=names)
 
 
 def deny(problems: Sequence[Problem]) -> Decision:

@@ -116,8 +116,12 @@ def _names(flavors: Sequence[ResourceFlavor]) -> Iterator[Finding]:
     known = LevelNames.read((name, topology.levels, topology.names) for name, topology in topologies)
     for text in sorted({text for _, topology in topologies for text in topology.names or {}}):
         if several := known.several(text):
-            message = f'"{text}" is the name of different levels ({", ".join(several)}): requests by it are refused'
-            yield warning("flavors", message, "kubectl get resourceflavors -o wide")
+            message = (
+                f'"{text}" is the name of different levels ({", ".join(several)}): requests by it are refused, but in '
+                "queues whose flavors mean one of them"
+            )
+            mend = "where Jobs name no queue, or one with several of these flavors, have them say the level itself"
+            yield warning("flavors", message, f"{mend}: kubectl get resourceflavors -o wide lists them")
 
 
 def _outside(flavors: Sequence[ResourceFlavor], nodes: Sequence[Labelled]) -> Iterator[Finding]:

@@ -141,7 +141,7 @@ async def _install(client: Client, wish: Requested, site: _Site, seconds: float,
     made: dict[str, Any] | None = None
     if site.topology:
         choice, made = await flavors.planned(client, *site)
-        stdout().print(flavors.shown(choice, made["metadata"]["name"]))
+        stdout().print(flavors.shown(choice, made))
     # API servers call a webhook from the moment of its configuration on: a first one comes once somebody answers.
     waits = bool(seconds) and not wish.webhook_url and not dry_run and not await installation.is_called(client)
     calls = [obj for obj in objects if waits and obj["kind"] == MUTATING_WEBHOOKS.kind]

@@ -1,22 +1,23 @@
 """``topogate install --topology``: the flavor that one word makes of the nodes' labels."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from cli.cluster import installed
 from cli.install import installation
 from cli.install.steps import Step
 from cli.output import Failure
 from cli.topology.choice import Choice, check, choose
-from cli.topology.survey import labelled
+from cli.topology.survey import Labelled, labelled, with_verb
 from crds.constants import API_VERSION
 from crds.names import is_object_name
 from kube.client import Client
 from kube.errors import NotFound
-from kube.objects import Node, ResourceFlavor
+from kube.objects import FlavorTopology, Node, ResourceFlavor
 from kube.resources import NODES, RESOURCE_FLAVORS
 
 
@@ -47,10 +48,14 @@ def meant(text: str | None) -> str:
 
 async def planned(client: Client, text: str, name: str, group: Mapping[str, str]) -> tuple[Choice, dict[str, Any]]:
     """What the word means on the nodes of the cluster, and the flavor. Raises Failure where it cannot be made."""
-    choice = choose(labelled(await client.list(NODES, type=Node)), text, group)
+    nodes = labelled(await client.list(NODES, type=Node))
+    choice = choose(nodes, text, group)
     name = name or ("nodes" if choice.word == "labels" else choice.word)
-    kept = await _check(client, name, choice)
-    topology: dict[str, Any] = {"levels": [level.key for level in choice.levels], "names": {**choice.names, **kept}}
+    flavors = [one for one in await _flavors(client) if one.spec.topology and one.spec.topology.levels]
+    kept = _check(flavors, nodes, name, choice)
+    queued = (await installed.settings(client)).require_queue
+    names = {**_free_words(flavors, name, choice, queued=queued), **kept}
+    topology: dict[str, Any] = {"levels": [level.key for level in choice.levels], "names": names}
     body = {
         "apiVersion": API_VERSION,
         "kind": "ResourceFlavor",
@@ -80,14 +85,14 @@ async def _flavors(client: Client) -> list[ResourceFlavor]:
         return []  # the kinds are not there yet
 
 
-async def _check(client: Client, name: str, choice: Choice) -> Mapping[str, str]:
+def _check(
+    flavors: Sequence[ResourceFlavor], nodes: Sequence[Labelled], name: str, choice: Choice
+) -> Mapping[str, str]:
     """A flavor keeps its levels, and two of the same nodes would count them twice. The names that it has to keep."""
     kept: Mapping[str, str] = {}
     levels = tuple(level.key for level in choice.levels)
-    for one in await _flavors(client):
-        topology, labels = one.spec.topology, one.spec.node_labels or {}
-        if topology is None or not topology.levels:
-            continue
+    for one in flavors:
+        topology, labels = one.spec.topology or FlavorTopology(), one.spec.node_labels or {}
         if one.metadata.name == name and topology.levels != levels:
             raise Failure(
                 f"ResourceFlavor {name} exists with the levels {', '.join(topology.levels)}, and a flavor keeps its "
@@ -95,22 +100,50 @@ async def _check(client: Client, name: str, choice: Choice) -> Mapping[str, str]
             )
         if one.metadata.name == name:
             kept = topology.names or {}
-        elif all(choice.group.get(key, value) == value for key, value in labels.items()):
+            continue
+        both = [node.name for node in nodes if {**labels, **choice.group}.items() <= node.labels.items()]
+        contradict = any(choice.group.get(key, value) != value for key, value in labels.items())
+        if both and not contradict:
             raise Failure(
-                f"ResourceFlavor {one.metadata.name} may have the same nodes already (nodeLabels {_pairs(labels)}), "
-                f"and would count them twice: leave --topology away, take --flavor {one.metadata.name}, or tell "
-                f"the nodes apart by --nodes KEY=VALUE"
+                f"{with_verb(both, 'is', 'are')} of ResourceFlavor {one.metadata.name} already (nodeLabels "
+                f"{_pairs(labels)}), and would count twice: leave --topology away, take --flavor {one.metadata.name}, "
+                f"or say which other nodes are meant by --nodes KEY=VALUE"
+            )
+        if not contradict:
+            choice.notes.append(
+                f"no node is of ResourceFlavor {one.metadata.name} ({_pairs(labels)}) too; one with the labels of both "
+                "would count twice"
             )
     return kept
 
 
-def shown(choice: Choice, flavor: str) -> Group:
-    """What was found, for a person."""
+def _free_words(flavors: Sequence[ResourceFlavor], name: str, choice: Choice, *, queued: bool) -> dict[str, str]:
+    """The names of the levels but those that mean another level elsewhere: Jobs without a queue would be refused.
+
+    ``queued``: all Jobs have a queue, in which a name means a level of its flavors.
+    """
+    words = dict(choice.names)
+    for one in flavors:
+        for word, level in ((one.spec.topology or FlavorTopology()).names or {}).items():
+            if queued or one.metadata.name == name or words.get(word, level) == level:
+                continue
+            key = words.pop(word)
+            others = [f'"{other}"' for other, meant in words.items() if meant == key] or [key]
+            choice.notes.append(
+                f'"{word}" means {level} in ResourceFlavor {one.metadata.name}, so it is no name of {key} here: ask '
+                f"for that by {others[0]}. Where all Jobs name a queue, you can add the name (spec.topology.names)"
+            )
+    return words
+
+
+def shown(choice: Choice, body: Mapping[str, Any]) -> Group:
+    """What was found, for a person; ``body``: the flavor that is made of it."""
+    flavor, words = body["metadata"]["name"], body["spec"]["topology"]["names"]
     table = Table(box=None, pad_edge=False)
     for name in ("LEVEL", "ASK FOR IT BY", "NODES", "DOMAINS", "NODES A DOMAIN"):
         table.add_column(name, justify="left" if name in {"LEVEL", "ASK FOR IT BY"} else "right", no_wrap=True)
     for level, found, domains in zip(choice.levels, choice.found, choice.domains, strict=True):
-        names = ", ".join(level.names)
+        names = ", ".join(name for name in level.names if name in words)
         table.add_row(level.key, names, f"{found.carried}/{found.nodes}", str(len(domains.values)), domains.sizes)
     what = f" with {', '.join(choice.accelerators)}" if choice.accelerators else ", none with accelerators"
     head = f"Topology of {choice.nodes} nodes{what}: {choice.title}"

@@ -22,6 +22,7 @@ from cli.topology import known
 from cli.topology.known import CLIQUE, HOSTS, LabelSource, Level
 from cli.topology.odd import lopsided_levels, odd_one, superseded
 from cli.topology.survey import (
+    COVERED,
     Coverage,
     Labelled,
     candidates,
@@ -147,12 +148,16 @@ def _automatic(nodes: Sequence[Labelled]) -> Choice:
         best = max((_of_source(nodes, source) for source in known.SOURCES), key=lambda one: len(one.levels))
         best.keep_narrowest()
     if not best.levels:
+        if kinds := _kinds(nodes):
+            raise Failure(f"--topology auto: no known topology label is on all of the {len(nodes)} nodes. {kinds}")
         partly = [line for one in every for line in one.left_out]
         raise Failure(
             f"--topology auto: {'; '.join(partly) or 'no known topology label is on them'}. {_carried(nodes)}"
         )
     if not any(level.nvlink for level in best.levels):
         _consider(best, nodes, CLIQUE, divided=True)
+    if kinds := _kinds(nodes):
+        best.notes.append(kinds)
     others = [one.word for one in every if one.levels and one.word not in {best.word, "nvl72"}]
     if others:
         best.left_out.append(f"the labels of {', '.join(others)} are there too (--topology {others[0]})")
@@ -265,6 +270,22 @@ def _warn_of_missing(found: Choice) -> None:
     if lacking:
         keys = ", ".join(dict.fromkeys(key for keys in lacking.values() for key in keys))
         found.warnings.append(f"{listed(sorted(lacking))} will take no pods until labelled with {keys}")
+
+
+def _kinds(nodes: Sequence[Labelled]) -> str:
+    """Where some nodes have the labels of one source alone: the command for each such kind of nodes; else ""."""
+    found = []
+    for source in known.SOURCES:
+        keys = {level.key for level in source.levels}
+        kind = [node for node in nodes if any(map(node.value, keys))]
+        others = [node for node in nodes if not any(map(node.value, keys))]
+        if not kind or len(kind) >= COVERED * len(nodes):
+            continue
+        same = {key: value for key, value in shared(kind).items() if key not in keys}
+        alone = [key for key in same if not any(node.labels.get(key) == same[key] for node in others)]
+        if key := next((key for key in (*known.GROUPS, *sorted(alone)) if key in alone), ""):
+            found.append(f"--topology {source.word} --nodes {key}={same[key]} ({len(kind)} nodes)")
+    return f"There are several kinds of nodes, so run it once for each: {'; '.join(found)}" if found else ""
 
 
 def _carried(nodes: Sequence[Labelled]) -> str:

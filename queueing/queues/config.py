@@ -28,6 +28,14 @@ class QueueConfig:
         local = self.local.get((workload.namespace, workload.queue))
         return local.cluster_queue if local is not None else ""
 
+    def flavors(self, namespace: str, queue: str) -> tuple[str, ...] | None:
+        """The flavors that a LocalQueue gives; None where it leads to no ClusterQueue, or to one without quota."""
+        local = self.local.get((namespace, queue))
+        found = self.quotas.queues.get(local.cluster_queue) if local is not None else None
+        if found is None or found.unlimited:
+            return None
+        return tuple([quota.flavor for group in found.groups for quota in group.flavors])
+
     def refused(self, workload: Workload) -> tuple[Refusal | None, str]:
         """(why a workload can wait in no ClusterQueue, None where it can; the ClusterQueue, as far as it is named)."""
         local = self.local.get((workload.namespace, workload.queue))

@@ -68,7 +68,7 @@ def test_one_word_installs_and_makes_the_flavor_and_the_doctor_sees_what_is_wron
     command.install(kubeconfig=kubeconfig, topology="auto", dry_run=True, **OUTSIDE)
     printed = capsys.readouterr().out
     assert "Topology of 8 nodes with nvidia.com/gpu" in printed
-    assert "resourceflavor/local created" in printed
+    assert "resourceflavor/local created (dry run)" in printed
     command.install(kubeconfig=kubeconfig, topology="auto", output=OutputFormat.YAML, **OUTSIDE)
     assert capsys.readouterr().out.count("\nkind: ResourceFlavor\n") == 1
 
@@ -88,7 +88,7 @@ def test_one_word_installs_and_makes_the_flavor_and_the_doctor_sees_what_is_wron
     assert "start `topogate webhook`" in again
     for options, told in (
         ({"topology": RACK_LABEL, "flavor": "local"}, "exists with the levels"),
-        ({"topology": "auto", "flavor": "other"}, "would count them twice"),
+        ({"topology": "auto", "flavor": "other"}, "would count twice"),
         ({"topology": "gke"}, "none of its labels is on any of them"),
         ({"flavor": "x"}, "give that too"),
         ({"namespace": "elsewhere"}, "installed in namespace topogate-system"),
@@ -117,7 +117,7 @@ def test_one_word_installs_and_makes_the_flavor_and_the_doctor_sees_what_is_wron
     assert "ClusterRole topogate-ungater (rules)" in found["error", "rbac"]["message"]
     assert found["error", "rbac"]["mend"] == "topogate install --out-of-cluster --webhook-url https://127.0.0.1:9443"
     assert "node b1-r1-h1 (1 of 7) lacks the label" in found["warning", "flavor local"]["message"]
-    assert found["warning", "flavor local"]["mend"] == f"kubectl label node b1-r1-h1 {RACK_LABEL}=..."
+    assert found["warning", "flavor local"]["mend"] == f"kubectl label node b1-r1-h1 {RACK_LABEL}=r1"
     assert "b2-r2-h2" in found["warning", "nodes"]["mend"]
     command.install(kubeconfig=kubeconfig, **OUTSIDE)
     assert ("error", "rbac") not in findings(own)

@@ -13,8 +13,8 @@ def read(body, kind):
     return msgspec.json.decode(msgspec.json.encode(body), type=kind)
 
 
-def cluster_queue(cpus, **spec):
-    flavor = {"name": "gpu", "resources": [{"name": "cpu", "nominalQuota": cpus}]}
+def cluster_queue(cpus, flavor="gpu", **spec):
+    flavor = {"name": flavor, "resources": [{"name": "cpu", "nominalQuota": cpus}]}
     group = {"coveredResources": ["cpu"], "flavors": [flavor]}
     body = {"metadata": {"name": "cq"}, "spec": {"resourceGroups": [group], "namespaceSelector": {}, **spec}}
     return read(body, ClusterQueue)

@@ -155,6 +155,7 @@ class ConfigEvents:
             self._queues.remove_cluster_queue(event.key)
         else:
             self.set_cluster_queue(event.new)
+        self._rerouted()
         self._signal()
 
     def on_local_queue(self, event: Event[LocalQueue]) -> None:
@@ -165,7 +166,13 @@ class ConfigEvents:
             self.set_local_queue(event.new)
         elif event.old is not None:
             self._queues.remove_local_queue(event.old.metadata.namespace, event.old.metadata.name)
+        self._rerouted()
         self._signal()
+
+    def _rerouted(self) -> None:
+        """Queues give other flavors: what a name means may depend on that."""
+        if self._core.level_names.ambiguous:
+            self._renamed()
 
     def set_flavor(self, wire: objects.ResourceFlavor) -> None:
         """A flavor is there."""

@@ -63,7 +63,9 @@ class JobViews:
     def seen(self, own: JobView) -> JobView:
         """A job as everything here is to look at it."""
         find = self._stores.native_group if self._stores.reads_groups() else None
-        own = with_groups(self._pods.seen(own).named(self._names), find, self._keys, self._priority_of)
+        flavors = self._queues.config.flavors(own.namespace, own.queue) if own.queue else None
+        names = self._names if flavors is None else self._names.within(flavors)
+        own = with_groups(self._pods.seen(own).named(names), find, self._keys, self._priority_of)
         return own if self._view is None else self._view(own, self._entries.get(own.id), self._state.nodes)
 
     def review_all(self) -> None:

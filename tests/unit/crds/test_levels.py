@@ -89,3 +89,24 @@ def test_names_come_and_stay_as_long_as_somebody_may_have_asked_by_them():
     assert found.level("rack") == RACK
     assert found.set("new", (HOST,), {"rack": HOST})
     assert found.level("rack") == HOST
+
+
+OTHER = ("topology.k8s.aws/network-node-layer-3", HOST)
+
+
+def test_a_name_of_several_levels_means_that_of_the_queues_flavors():
+    both = names(eks=(OTHER, {"rack": OTHER[0], "host": HOST}))
+    with pytest.raises(RequestError, match="flavors call different levels so"):
+        check_level(named(asked("rack"), both), {**FLAVORS, "eks": OTHER}, names=both)
+    for flavor, levels in {**FLAVORS, "eks": OTHER}.items():
+        within = both.within([flavor, "plain"])
+        request = named(asked("rack"), within)
+        assert request.level == levels[-2]
+        check_level(request, {flavor: levels}, names=within)
+    assert both.within(["gpu", "eks"]).several("rack") == (OTHER[0], RACK)
+    assert both.within(["eks"]).level("block") == BLOCK, "a name that only another flavor has keeps its meaning"
+    assert both.within([]).level("rack") == "rack"
+    assert both.within(["eks"]) is both.within(["eks"])
+    both.set("eks", OTHER, {"shelf": OTHER[0]})
+    assert both.within(["eks"]).level("shelf") == OTHER[0]
+    assert names().within(["gpu"]).level("rack") == RACK

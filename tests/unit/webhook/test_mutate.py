@@ -753,6 +753,23 @@ def test_a_level_by_its_name_is_stamped_as_it_was_written():
     assert decide_pod(make_pod({REQUIRE: "rack"}), NAMED).denied is None
 
 
+def test_a_name_that_two_pools_give_to_different_levels_means_that_of_the_queues_pool():
+    flavors = {**FLAVORS, "eks": ("layer-3", HOST)}
+    names = LevelNames.read([("tas", FLAVORS["tas"], {"rack": RACK}), ("eks", flavors["eks"], {"rack": "layer-3"})])
+    queues = {("ns", "one"): Route("one", ("tas",)), ("ns", "both"): Route("both", ("tas", "eks"))}
+    rules = Rules(Keys(), flavors, queues, names=names)
+    for make, decide in ((make_job, decide_job), (make_pod, decide_pod)):
+
+        def submitted(queue, make=make):
+            made = make({REQUIRE: "rack"})
+            made["metadata"] |= {"namespace": "ns", "labels": {QUEUE: queue} if queue else {}}
+            return made
+
+        assert decide(submitted("one"), rules).denied is None
+        for queue in ("both", ""):
+            assert "flavors call different levels so" in refusal(decide(submitted(queue), rules))
+
+
 def test_a_name_that_no_flavor_gives_is_refused_with_the_names_that_there_are():
     for text in (
         refusal(decide_job(make_job({REQUIRE: "row"}), NAMED)),

@@ -486,3 +486,26 @@ def test_a_workload_that_went_with_its_pods_was_not_deleted_by_anybody(world):
         world.memory.workloads._note_deleted(record)
     record.forget_workload()
     assert looked_at(world, record, 0.0) == [Create()]
+
+
+def test_a_name_that_two_pools_give_to_different_levels_means_that_of_the_queues_pool(world):
+    """Also once the queue gives another pool, and after a restart."""
+
+    def put_flavor(name, **names):
+        topology = msgspec.structs.replace(FLAVOR.spec.topology, names=names)
+        spec = msgspec.structs.replace(FLAVOR.spec, topology=topology)
+        metadata = msgspec.structs.replace(FLAVOR.metadata, name=name)
+        world.put("flavor", msgspec.structs.replace(FLAVOR, metadata=metadata, spec=spec))
+
+    def level(memory, one):
+        return memory.entries[id_of(one)].job.pod_sets[0].request.level
+
+    put_flavor("gpu", row="rack")
+    put_flavor("other", row="block")
+    request = {KEYS.required[0]: "row"}
+    job, alone = queued(world, "a", request=request), make_job("alone", request=request)
+    world.put("job", alone)
+    assert (level(world.memory, job), level(world.restarted(), job)) == ("rack", "rack")
+    assert level(world.memory, alone) == "row", "no queue says which"
+    world.put("cluster_queue", cluster_queue(4, "other"))
+    assert (level(world.memory, job), level(world.restarted(), job)) == ("block", "block")
