@@ -11,6 +11,7 @@ Rules
 - A pod that carries a request never goes on without our gate: either it has it already, or gets it, or is refused.
 - The level that its spec.scheduling names is compared with the request, and is to be a level as well. It is no request
   by itself: kube-scheduler honours it for Jobs that are not ours.
+- A suspended Job may ask for something else: the copies in its template follow. One that is not is refused that.
 - A Job that exists is refused a change of its request or queue, never anything else: status updates and finalizers
   pass. A pod template that loses the gate, as one of a suspended Job can, gets it back.
 - A Job that another controller manages (``spec.managedBy``) is left to it.
@@ -39,6 +40,7 @@ from crds.request import (
 )
 from engine.model import Policy
 from webhook import advice, checks
+from webhook.changed_mind import stale_copies, without
 from webhook.checks import INVALID, Flavors, Problem, Route, Routes
 from webhook.objects import (
     Gate,
@@ -106,6 +108,20 @@ def mutate_job(
         return Decision(warnings=advice.trim(iter((advice.on_manager(manager, "Job"),))))
     if operation == UPDATE and (old is None or not _request_changed(old, job, rules.keys)):
         return _scale_job(job, old, rules.keys)
+    copies = stale_copies(old, job, rules.keys) if operation == UPDATE and old is not None else {}
+    if not copies:
+        return _decide_job(job, rules, operation, old, beyond)
+    if not (is_suspended(old) and is_suspended(job)):
+        field = next(iter(copies.values()))
+        text = "its pods are made by what it said before, and cannot change: delete the Job and create it again"
+        return deny([Problem(INVALID, f"{field}: Forbidden: {text}")])
+    bare = without(job, copies)
+    decision = _decide_job(bare, rules, operation, old, beyond)
+    reset = Add(f"{_TEMPLATE_POINTER}/metadata/annotations", annotations_of(_template(bare).metadata))
+    return decision if decision.denied else decision._replace(patch=(reset, *decision.patch))
+
+
+def _decide_job(job: Job, rules: Rules, operation: str, old: Job | None, beyond: Sequence[Problem]) -> Decision:
     template, queue = _template(job), checks.queue_of(job, rules.keys)
     try:
         request = parse_job_request(annotations_of(job.metadata), annotations_of(template.metadata), rules.keys)

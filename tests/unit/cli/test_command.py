@@ -14,8 +14,9 @@ from cli.main import COMMANDS
 
 @pytest.fixture
 def run(monkeypatch, capsys, tmp_path):
-    """Runs the command with these words and no cluster in reach: exit status, stdout, stderr."""
-    monkeypatch.setenv("HOME", str(tmp_path))
+    """Runs the command with these words and no cluster in reach, not even a local one: exit status, stdout, stderr."""
+    for folder in ("HOME", "XDG_STATE_HOME"):
+        monkeypatch.setenv(folder, str(tmp_path))
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     monkeypatch.setenv("COLUMNS", "120")
 

@@ -1,3 +1,4 @@
+import copy
 import json
 
 import msgspec
@@ -236,6 +237,53 @@ def test_a_suspended_job_may_change_its_queue():
     decision = decide_job(queued("held", suspend=True), QUEUED, "UPDATE", queued("team-a", suspend=True))
     assert decision.denied is None
     assert any("stopPolicy Hold" in warning for warning in decision.warnings)
+
+
+NUMA = "topogate.dev/numa-policy"
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "stamped"),
+    [
+        ({REQUIRE: RACK}, {REQUIRE: BLOCK}, {REQUIRE: BLOCK}),
+        ({REQUIRE: RACK}, {PREFER: RACK}, {PREFER: RACK}),
+        ({KUEUE_REQUIRED: RACK}, {KUEUE_REQUIRED: BLOCK}, {REQUIRE: BLOCK}),
+        (
+            {REQUIRE: RACK, NUMA: "restricted"},
+            {REQUIRE: RACK, NUMA: "best-effort"},
+            {REQUIRE: RACK, NUMA: "best-effort"},
+        ),
+        ({REQUIRE: RACK, NUMA: "restricted"}, {REQUIRE: RACK}, {REQUIRE: RACK}),
+    ],
+)
+def test_a_suspended_job_may_change_its_mind_and_its_template_follows(was, now, stamped):
+    """As `kubectl annotate --overwrite` does; what else is on the template stays."""
+    old = make_job(was, template={"other": "stays"}, labels={QUEUE: "team-a"}, namespace="ns", suspend=True)
+    old = patched(old, plain(decide_job(old, QUEUED)))
+    new = copy.deepcopy(old)
+    new["metadata"]["annotations"] = now
+    decision = decide_job(new, QUEUED, "UPDATE", old)
+    after = patched(new, plain(decision))
+    assert after["spec"]["template"]["metadata"]["annotations"] == {"other": "stays", POD_SET: "main", **stamped}
+    assert decide_job(after, QUEUED, "UPDATE", new).patch == (), "a second pass over the result changes nothing"
+
+
+def test_a_job_whose_pods_are_made_is_told_to_be_created_again():
+    old = make_job({REQUIRE: RACK})
+    old = patched(old, plain(decide_job(old)))
+    new = copy.deepcopy(old)
+    new["metadata"]["annotations"] = {REQUIRE: BLOCK}
+    message = refusal(decide_job(new, operation="UPDATE", old=old))
+    assert message == (
+        f"metadata.annotations[{REQUIRE}]: Forbidden: its pods are made by what it said before, and cannot change: "
+        "delete the Job and create it again"
+    )
+
+
+def test_what_the_user_wrote_on_the_template_contradicts_as_before():
+    old = make_job({REQUIRE: RACK}, template={REQUIRE: RACK}, suspend=True)
+    new = make_job({REQUIRE: BLOCK}, template={REQUIRE: "cloud.example/other"}, suspend=True)
+    assert "contradicts" in refusal(decide_job(new, operation="UPDATE", old=old))
 
 
 def test_an_update_never_suspends_again():
