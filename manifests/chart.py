@@ -337,6 +337,7 @@ EDITS: Mapping[str, Sequence[Edit]] = {
             "- --allowed-host=topogate-web.{{ .Release.Namespace }}.svc\n{{- range .Values.web.hosts }}\n"
             '- {{ printf "--allowed-host=%s" . | quote }}\n{{- end }}\n{{- if .Values.web.tlsSecret }}\n'
             "- --tls-certificate=/etc/topogate-tls/tls.crt\n- --tls-key=/etc/topogate-tls/tls.key\n{{- end }}\n"
+            '{{- with .Values.web.clusterName }}\n- {{ printf "--cluster-name=%s" . | quote }}\n{{- end }}\n'
             '{{- with .Values.web.prometheus }}\n- {{ printf "--prometheus=%s" . | quote }}\n{{- end }}',
         ),
         swap(

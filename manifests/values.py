@@ -119,6 +119,8 @@ class Web(Pods):
     """Whether it runs."""
     hosts: list[DnsName] = []
     """Names that browsers know it by, such as that of your Ingress; its Service and localhost are known."""
+    cluster_name: str = ""
+    """What it calls the cluster, at the top of the page."""
     tls_secret: str = ""
     """A Secret with tls.crt and tls.key that it serves with; empty: a certificate that signs itself."""
     prometheus: Annotated[str, Field(pattern=r"^(https?://[^\s/?#]+[^\s?#]*)?$")] = ""

@@ -21,8 +21,11 @@ from engine.kubelet.machine import NumaPlacement
 from kube import objects
 from kube.pods import convert
 from kube.pods.requests import charged_requests
+from kube.pods.templates import template_of
 from kube.topologies import FlexTopo
 from kube.versions import NEWEST
+from kube.workloads import TopologyRequest, WorkloadPodSet
+from kube.workloads import Workload as WholeWorkload
 from ungater.model.pod_slots import finished, is_gated, rank_of
 from ungater.model.unscheduled import REFUSED
 from ungater.model.unstarted import container_waiting
@@ -61,11 +64,25 @@ class Step(msgspec.Struct, frozen=True):
     message: str
 
 
+class Asked(msgspec.Struct, frozen=True):
+    """What one pod set asks for: so many pods, ``amount`` of the resource for each, and how they are to lie.
+
+    ``policy``: as in a Workload, "" where no topology is asked for.
+    """
+
+    name: str
+    count: int
+    amount: int
+    policy: str = ""
+    level: str = ""
+
+
 class Holder(msgspec.Struct, frozen=True):
     """Who holds or wants something: a workload of ours (``workload``: its name), or a controller ("").
 
     ``slots``: (value of the host name label, amount) that are kept for its pods; ``wants``: the amount of all its pods.
-    ``reason``: why it waits, "" where it does not. Times are seconds since the epoch.
+    ``reason``: why it waits, "" where it does not; ``since``: since when. ``asked``: empty where nobody knows.
+    Times are seconds since the epoch.
     """
 
     namespace: str
@@ -82,7 +99,9 @@ class Holder(msgspec.Struct, frozen=True):
     active: bool = True
     reason: str = ""
     message: str = ""
+    since: float = 0.0
     evicted: bool = False
+    asked: tuple[Asked, ...] = ()
     slots: tuple[tuple[str, int], ...] = ()
     steps: tuple[Step, ...] = ()
 
@@ -188,8 +207,19 @@ def _bound(wire: objects.Pod) -> float:
     return seconds(scheduled.last_transition_time) if scheduled is not None and scheduled.status == "True" else 0.0
 
 
-def workload(wire: Workload, resource: str, wants: int | None = None) -> Holder | None:
-    """A Workload; None once it has finished. ``wants``: the amount that all its pods ask for, where that is known."""
+def asked(whole: WholeWorkload, resource: str) -> tuple[Asked, ...]:
+    """What the pod sets of a Workload ask for."""
+    return tuple(_asked(one, resource) for one in whole.spec.pod_sets)
+
+
+def _asked(one: WorkloadPodSet, resource: str) -> Asked:
+    request = one.topology_request or TopologyRequest()
+    amount = amount_of(resource, convert.pod_requests(template_of(one).spec))
+    return Asked(one.name, one.count, amount, request.policy, request.level or "")
+
+
+def workload(wire: Workload, resource: str, wanted: tuple[Asked, ...] = ()) -> Holder | None:
+    """A Workload; None once it has finished. ``wanted``: what it asks for, where that is known."""
     conditions = wire.status.conditions or ()
     if objects.is_true(conditions, "Finished"):
         return None
@@ -209,11 +239,13 @@ def workload(wire: Workload, resource: str, wants: int | None = None) -> Holder 
         created=seen.created,
         admitted=seconds(admitted.last_transition_time) if admitted is not None and held else 0.0,
         count=sum(seen.counts),
-        wants=used if held or wants is None else wants,
+        wants=used if held else sum(one.count * one.amount for one in wanted),
         active=seen.active,
         reason="" if held else (waits.reason if waits is not None else "Pending"),
         message="" if held or waits is None else waits.message[:MOST_TEXT],
+        since=0.0 if held else (seconds(waits.last_transition_time) if waits is not None else 0.0) or seen.created,
         evicted=objects.is_true(conditions, "Evicted"),
+        asked=wanted,
         slots=tuple(_slots(wire, resource)),
         steps=tuple(_steps(conditions)),
     )

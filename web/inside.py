@@ -162,6 +162,7 @@ def workload(board: Board, key: str) -> Json | None:
     return {
         "row": row,
         "message": one.message,
+        "asked": [[a.name, a.count, a.amount, a.policy, a.level] for a in one.asked],
         "steps": [[s.type, s.status, s.at, s.reason, s.message] for s in (*one.steps, *_ungated(one, pods))],
         "slots": list(one.slots),
         "many": len(pods),

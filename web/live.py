@@ -18,7 +18,6 @@ from kube.errors import KubeError
 from kube.informer import Event, Informer
 from kube.pods import convert
 from kube.pods.devices import DeviceTaintRule, ResourceClaim, ResourceSlice
-from kube.pods.templates import template_of
 from kube.queues import LocalQueue
 from kube.resources import WORKLOADS
 from kube.topologies import FlexTopo
@@ -38,10 +37,10 @@ log = structlog.get_logger()
 class Feed:
     """Turns objects into facts on a board. What of one object cannot be read costs that one alone."""
 
-    def __init__(self, board: Board, keys: Keys, wants: Callable[[str], int | None]) -> None:
+    def __init__(self, board: Board, keys: Keys, whole: Callable[[str], WholeWorkload | None]) -> None:
         self.board = board
         self._keys = keys
-        self._wants = wants  # the amount that all pods of a workload ask for, by its key
+        self._whole = whole  # a Workload with its templates, by its key
         self.handlers: dict[str, Callable[[Any, str], None]] = {
             "flavor": self.flavor,
             "queue": self.queue,
@@ -84,7 +83,10 @@ class Feed:
 
     def workload(self, workload: Workload | None, key: str) -> None:
         """A Workload is there, or gone."""
-        made = facts.workload(workload, self.board.resource, self._wants(key)) if workload is not None else None
+        whole, made = self._whole(key), None
+        if workload is not None:
+            wanted = facts.asked(whole, self.board.resource) if whole is not None else ()
+            made = facts.workload(workload, self.board.resource, wanted)
         if made is None:
             self.board.remove_holder(key)
         else:
@@ -124,14 +126,6 @@ class Feed:
             self.handlers[kind](one, key)
         except Exception:
             log.exception("an object cannot be shown", kind=kind, key=key)
-
-
-def wanted(workload: WholeWorkload, resource: str) -> int:
-    """The amount that all its pods ask for."""
-    return sum(
-        facts.amount_of(resource, convert.pod_requests(template_of(one).spec)) * one.count
-        for one in workload.spec.pod_sets
-    )
 
 
 class Live:
@@ -186,10 +180,6 @@ class Live:
         heard = min(one.heard for one in (informers.nodes, informers.pods, informers.workloads))
         return max(0.0, self._clock.now() - heard)
 
-    def _wants(self, resource: str, key: str) -> int | None:
-        found = self.templates.store.get(key)
-        return wanted(found, resource) if found is not None else None
-
     def _optional(self) -> Iterator[Any]:
         """Those of kinds that need not be there, without two that neither a picture nor a question needs."""
         informers = self.informers
@@ -222,5 +212,5 @@ class Live:
 
     def fill(self, board: Board) -> None:
         """Take in all that was listed, and follow it from here on."""
-        self._feed = Feed(board, self._keys, partial(self._wants, board.resource))
+        self._feed = Feed(board, self._keys, self.templates.store.get)
         self._feed.take_all({kind: one.store for kind, one in self._shown().items()})

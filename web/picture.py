@@ -16,7 +16,7 @@ from web.sight import Sight
 
 HOLDER: Final = (
     *("number", "namespace", "kind", "name", "workload", "queue", "clusterQueue", "priority", "created", "admitted"),
-    *("count", "running", "wants", "state", "reason"),
+    *("count", "running", "wants", "state", "reason", "since"),
 )
 WAITING, STARTING, RUNNING, INACTIVE, FOREIGN = "waiting", "starting", "running", "inactive", "foreign"
 Json = dict[str, Any]
@@ -122,5 +122,5 @@ def holder_row(board: Board, key: str) -> list[Any] | None:
         state = RUNNING if running >= one.count else STARTING
     return [
         *(board.numbers[key], one.namespace, one.kind, one.name, one.workload, one.queue, one.cluster_queue),
-        *(one.priority, one.created, one.admitted, one.count, running, one.wants, state, one.reason),
+        *(one.priority, one.created, one.admitted, one.count, running, one.wants, state, one.reason, one.since),
     ]

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.cluster.live_queues import Reading, with_pods
+from cli.queues.rendering import duration
 from engine.cluster.state import ClusterState
 from engine.model import Amounts
 from engine.quantity import format_quantity
@@ -184,12 +185,12 @@ def _claim(reading: Reading, key: str, options: tuple[QuotaOption, ...], title: 
     possible = any(not any(line.never for line in option.quotas) for option in options)
     if possible and (waited := reading.now - entry.workload.created) >= rules.patience and entry.group is not None:
         yield (
-            f"It has waited longer than {rules.patience:g} s (queuePatienceSeconds): those behind it leave it the "
-            "quota that it needs, and the room "
+            f"It has waited longer than {duration(int(rules.patience))} (queuePatienceSeconds): those behind it "
+            "leave it the quota that it needs, and the room "
             + (
-                f"where they fit elsewhere, after {rules.hold:g} s in any case (queueHoldSeconds)"
+                f"where they fit elsewhere, after {duration(int(rules.hold))} in any case (queueHoldSeconds)"
                 if waited < rules.hold
-                else f"in any case, since it has waited longer than {rules.hold:g} s (queueHoldSeconds)"
+                else f"in any case, since it has waited longer than {duration(int(rules.hold))} (queueHoldSeconds)"
             )
             + ", unless another one comes before it that waits for the same flavor"
         )

@@ -79,6 +79,10 @@ Labels = Annotated[
         help="A label that only the series of this cluster have there; repeat for more.",
     ),
 ]
+ClusterName = Annotated[
+    str,
+    typer.Option("--cluster-name", metavar="NAME", help="What the page calls the cluster; default: your context."),
+]
 HealthPort = Annotated[
     int | None, typer.Option("--health-port", min=0, max=65535, help="Also serve /healthz and /readyz here, plain.")
 ]
@@ -97,6 +101,7 @@ def command(
     health_port: HealthPort = None,
     prometheus: PrometheusUrl = "",
     prometheus_label: Labels = None,
+    cluster_name: ClusterName = "",
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
@@ -129,6 +134,7 @@ def command(
         out=out,
         prometheus=_checked(prometheus),
         labels=_labels(prometheus_label or [], prometheus),
+        cluster=cluster_name,
     )
     if snapshot:
         _of_files(snapshot, wish)
@@ -160,7 +166,7 @@ def _of_files(snapshot: list[str], wish: "Wish") -> None:
     settings = Settings()
     found = running.of_files(snapshot, settings)
     if wish.out is not None:
-        running.write(wish.out, found, settings)
+        running.write(wish.out, found, settings, cluster=wish.cluster)
         stderr().print(f"open {wish.out} in a browser", markup=False, soft_wrap=True)
         return
     _run(running.serve_files(found, settings, wish, _stop_event, _say), wish)
@@ -171,7 +177,7 @@ def _of_cluster(settings: Settings, wish: "Wish", kubeconfig: str | None, contex
 
     if wish.out is not None:
         found = running.taken_now(kubeconfig, context, settings)
-        running.write(wish.out, found, settings)
+        running.write(wish.out, found, settings, cluster=wish.cluster or running.name_of(kubeconfig, context))
         stderr().print(f"open {wish.out} in a browser", markup=False, soft_wrap=True)
         return
     from cli import logs  # late: it configures logging, which other commands leave alone

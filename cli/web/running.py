@@ -23,6 +23,7 @@ from cli.web.snapshot import Snapshot, objects_of
 from clock import SYSTEM, Clock
 from crds.settings import Settings
 from kube.client import Client
+from kube.connection.config import described
 from kube.errors import Forbidden, NotFound
 from kube.workloads import Workload as WholeWorkload
 from serving.server import own_tls, serving
@@ -48,7 +49,7 @@ class Wish:
     """How the page is served.
 
     ``key`` opens it; "": everybody logs in. ``certificate``: files of it and of its key. ``prometheus``: the URL of one
-    that has the metrics, "": none; ``labels``: of this cluster's series there.
+    that has the metrics, "": none; ``labels``: of this cluster's series there. ``cluster``: what to call the cluster.
     """
 
     host: str
@@ -60,11 +61,12 @@ class Wish:
     out: Path | None = None
     prometheus: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    cluster: str = ""
 
 
 def of_files(files: Sequence[str], settings: Settings) -> Snapshot:
     """A cluster of files. Raises Failure."""
-    return Snapshot(objects_of(files), settings, ", ".join(files))
+    return Snapshot(objects_of(files), settings, ", ".join(Path(file).name for file in files))
 
 
 def taken_now(kubeconfig: str | None, context: str | None, settings: Settings, clock: Clock = SYSTEM) -> Snapshot:
@@ -74,11 +76,16 @@ def taken_now(kubeconfig: str | None, context: str | None, settings: Settings, c
     return Snapshot(found, settings, "the cluster", clock.now())
 
 
-def write(out: Path, found: Snapshot, settings: Settings, clock: Clock = SYSTEM) -> None:
+def name_of(kubeconfig: str | None, context: str | None) -> str:
+    """What a person calls the cluster: its context; "" in a pod, which has none. Raises ConfigError."""
+    return described(kubeconfig, context).context
+
+
+def write(out: Path, found: Snapshot, settings: Settings, clock: Clock = SYSTEM, cluster: str = "") -> None:
     """The page with all that it shows, as one file. Raises Failure where that cannot be written."""
     clock = found.clock(clock)
     questions = ClusterQuestions(found.reading, settings, clock)
-    hub = Hub(found.board, clock, found.source)
+    hub = Hub(found.board, clock, cluster or found.source)
     hub.history.take_sample(found.board, clock.now())
     try:
         out.write_bytes(export.page(hub, questions, found.inside))
@@ -91,7 +98,7 @@ async def serve_files(
 ) -> None:
     """Serve the page of files until ``stop``. Raises OSError where the port is taken."""
     clock = found.clock(clock)
-    hub = Hub(found.board, clock, found.source)
+    hub = Hub(found.board, clock, wish.cluster or found.source)
     hub.publish()
     hub.history.take_sample(found.board, clock.now())
     questions = ClusterQuestions(found.reading, settings, clock)
@@ -126,7 +133,7 @@ async def serve_cluster(
             await stack.enter_async_context(health)
 
         async def opened(board: Board) -> Hub:
-            hub = Hub(board, clock, client.connection.url)
+            hub = Hub(board, clock, wish.cluster or name_of(kubeconfig, context))
             page = Page(
                 hub,
                 rights,

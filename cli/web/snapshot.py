@@ -15,7 +15,7 @@ from kube.workloads import Workload as WholeWorkload
 from ungater.numa.sources import Described, describe
 from web import facts
 from web.board import Board
-from web.live import Feed, wanted
+from web.live import Feed
 
 
 def objects_of(files: Sequence[str]) -> Iterator[Found]:
@@ -47,11 +47,8 @@ class Snapshot:
         self.board = Board(facts.main_resource(self.dump.nodes))
         templates = {objects.key(one): one for one in self.workloads}
 
-        def wants(key: str) -> int | None:
-            return wanted(templates[key], self.board.resource) if key in templates else None
-
         read = self.dump
-        Feed(self.board, settings.keys, wants).take_all(
+        Feed(self.board, settings.keys, templates.get).take_all(
             {
                 "flavor": {one.metadata.name: one for one in read.flavors},
                 "queue": {objects.key(one): one for one in read.local_queues},

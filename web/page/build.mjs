@@ -18,12 +18,12 @@ const made = await build({
   jsxImportSource: "preact",
   charset: "utf8",
   legalComments: "none",
-  banner: { js: "/* Topogate's page, with Preact (MIT), d3-hierarchy (ISC) and uPlot (MIT). Made by web/page/build.mjs. */" },
+  banner: { js: "/* Topogate's page, with Preact (MIT) and uPlot (MIT). Made by web/page/build.mjs. */" },
 });
 const files = new Map(made.outputFiles.map((one) => [one.path.split("/").at(-1), Buffer.from(one.contents)]));
 for (const name of ["index.html", "icon.svg"]) files.set(name, await readFile(new URL(`src/${name}`, import.meta.url)));
 const texts = [];
-for (const name of ["preact", "d3-hierarchy", "uplot"]) {
+for (const name of ["preact", "uplot"]) {
   const own = JSON.parse(await readFile(`node_modules/${name}/package.json`, "utf8"));
   texts.push(`${name} ${own.version}\n\n${(await readFile(`node_modules/${name}/LICENSE`, "utf8")).trim()}\n`);
 }

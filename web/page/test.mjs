@@ -3,7 +3,10 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { build } from "esbuild";
 
-const parts = ["layout", "painter", "model", "colours", "quantity", "source", "claims"].map((one) => `export * from "./src/${one}";`).join("");
+globalThis.location = { hash: "" };
+globalThis.matchMedia = () => ({ matches: false });
+
+const parts = ["layout", "painter", "model", "colours", "quantity", "source", "claims", "workloads", "queues", "route"].map((one) => `export * from "./src/${one}";`).join("");
 const made = await build({ stdin: { contents: parts, resolveDir: ".", loader: "ts" }, bundle: true, write: false, format: "esm", target: "es2022" });
 const page = await import(`data:text/javascript;base64,${Buffer.from(made.outputFiles[0].contents).toString("base64")}`);
 
@@ -17,7 +20,7 @@ function picture(blocks, racks, hosts, held = () => []) {
     }
     tree.push([`b${b}`, below]);
   }
-  const holders = [[1, "team", "Job", "train", "w", "q", "cq", 0, 10, 20, 2, 2, 16, "running", ""]];
+  const holders = [[1, "team", "Job", "train", "w", "q", "cq", 0, 10, 20, 2, 2, 16, "running", "", 0]];
   const sees = { hosts: true, queues: true, all: true, namespaces: [] };
   return { epoch: "e", version: 1, at: 100, cluster: "c", resource: "nvidia.com/gpu", sees, groves: [{ flavor: "tas", levels: ["x/block", "x/rack", "h"], tree }], hosts: rows, holders };
 }
@@ -42,6 +45,40 @@ test("who holds what moves nothing", () => {
   assert.deepEqual(page.arrange(idle.groves, idle.hosts, 700, 400), page.arrange(busy.groves, busy.hosts, 700, 400));
 });
 
+test("hosts of a size have one shape, whatever they stand beside, and none is a line", () => {
+  for (const [width, height] of [[1420, 760], [800, 1000], [370, 550], [1400, 300]]) {
+    const shown = uneven(), { w, h } = page.arrange(shown.groves, shown.hosts, width, height);
+    for (let at = 1; at < w.length; at++) assert.ok(Math.abs(w[at] - w[0]) < 0.01 && Math.abs(h[at] - h[0]) < 0.01, `${at} of ${width}`);
+    assert.ok(w[0] / h[0] > 0.9 && w[0] / h[0] < 2.4, `${w[0]} by ${h[0]}`);
+    assert.ok(w[0] * h[0] * w.length > 0.3 * width * height, `${Math.round((100 * w[0] * h[0] * w.length) / width / height)} % of ${width} by ${height}`);
+  }
+});
+
+/** Three flavors of very different sizes, whose domains are called alike. */
+function uneven() {
+  const sizes = [[3, 4, 4], [2, 2, 3], [1, 1, 3]], shown = picture(1, 1, 1);
+  shown.hosts = [];
+  shown.groves = sizes.map(([blocks, racks, hosts], at) => {
+    const one = picture(blocks, racks, hosts);
+    shown.hosts.push(...one.hosts.map((row) => [`${at}-${row[0]}`, ...row.slice(1)]));
+    return { ...one.groves[0], flavor: `f${at}` };
+  });
+  return shown;
+}
+
+test("beside a panel everything keeps its place, and is narrower", () => {
+  const shown = uneven(), whole = page.arrange(shown.groves, shown.hosts, 1400, 700), half = page.squeezed(whole, 700);
+  for (let at = 0; at < whole.x.length; at++) assert.deepEqual([half.x[at], half.y[at], half.w[at]], [whole.x[at] / 2, whole.y[at], whole.w[at] / 2]);
+});
+
+test("domains that are called alike are told apart by their flavor", () => {
+  const shown = uneven(), cluster = new page.Cluster(shown), frames = page.arrange(shown.groves, shown.hosts, 900, 500).frames.map((one) => one.path);
+  assert.equal(new Set(frames).size, frames.length);
+  assert.equal(cluster.domainOf(0), "f0/b0/r0");
+  assert.ok(frames.includes(cluster.domain("f2", ["b0", "r0"])));
+  assert.equal(new page.Cluster(picture(2, 2, 2)).domainOf(7), "b1/r1");
+});
+
 test("a cluster without hosts, of one host, and of unequal ones is drawn", () => {
   assert.equal(page.arrange([], [], 300, 200).x.length, 0);
   assert.equal(page.arrange([{ flavor: "", levels: [], tree: [["", 1]] }], [["a", 8, 0, 0]], 300, 200).w[0] > 0, true);
@@ -62,19 +99,23 @@ function canvas() {
 
 function drawn(shown, more = {}, view = { scale: 1, x: 0, y: 0 }) {
   const cluster = new page.Cluster(shown), ctx = canvas(), size = { width: 900, height: 500 };
-  const look = { mode: "occupancy", theme: page.LIGHT, now: 100, queues: new Map(), lit: null, ranks: null, hover: -1, chosen: -1, matches: null, ...more };
+  const look = { mode: "occupancy", theme: page.LIGHT, now: 100, queues: new Map(), lit: null, ranks: null, hover: -1, chosen: -1, free: [], ...more };
   page.paint(ctx, page.arrange(shown.groves, shown.hosts, 900, 500), cluster, view, look, size, 1, (colour, _, kind, texture) => `${kind}${texture}:${colour}`);
   return ctx.calls;
 }
 
+const toneOf = (shown, number) => {
+  const cluster = new page.Cluster(shown);
+  return page.LIGHT.tones[cluster.lookOf(cluster.holders.get(number)).tone];
+};
 const filled = (calls, style) => calls.filter(([name, fill]) => name === "fillRect" && fill === style);
 
 test("what is used, promised, free and out is drawn, each in its own way", () => {
   const shown = picture(1, 1, 4, (at) => (at === 0 ? [1, 8, 0] : at === 1 ? [1, 3, 5] : []));
   shown.hosts[3][2] = 1;
-  const calls = drawn(shown);
-  assert.equal(filled(calls, page.LIGHT.used).length, 8 + 3);
-  assert.equal(filled(calls, `promised0:${page.LIGHT.used}`).length, 5);
+  const calls = drawn(shown), tone = toneOf(shown, 1);
+  assert.equal(filled(calls, tone).length, 8 + 3);
+  assert.equal(filled(calls, `promised0:${tone}`).length, 5);
   assert.equal(filled(calls, page.LIGHT.free).length, 8);
   assert.equal(filled(calls, `out0:${page.LIGHT.outLine}`).length, 8);
 });
@@ -100,7 +141,7 @@ test("no two queues, workloads or ages are told apart by colour alone", () => {
   assert.equal(page.MARKS.length, page.TEXTURES);
   assert.equal(new Set(page.MARKS.map((one) => JSON.stringify(one))).size, page.TEXTURES);
   const shown = picture(1, 1, 2, (at) => [at + 1, 4, 2]);
-  shown.holders.push([2, "team", "Job", "other", "v", "q2", "other", 0, 10, 20, 1, 1, 8, "running", ""]);
+  shown.holders.push([2, "team", "Job", "other", "v", "q2", "other", 0, 10, 20, 1, 1, 8, "running", "", 0]);
   const calls = drawn(shown, { mode: "queue", queues: new Map([["cq", 0], ["other", 1]]) }), [first, second] = [page.kindOf(page.LIGHT, 0), page.kindOf(page.LIGHT, 1)];
   assert.deepEqual([filled(calls, first.colour).length, filled(calls, `used1:${second.colour}`).length], [4, 4]);
   assert.deepEqual([filled(calls, `promised0:${first.colour}`).length, filled(calls, `promised1:${second.colour}`).length], [2, 2]);
@@ -120,7 +161,8 @@ test("nothing outside of the view is drawn, and little of what is very small", (
 });
 
 test("more than there is fills a host and no more", () => {
-  assert.equal(filled(drawn(picture(1, 1, 1, () => [1, 40, 40])), page.LIGHT.used).length, 8);
+  const shown = picture(1, 1, 1, () => [1, 40, 40]);
+  assert.equal(filled(drawn(shown), toneOf(shown, 1)).length, 8);
 });
 
 test("changes are put upon the picture, and others' versions are not", () => {
@@ -128,7 +170,7 @@ test("changes are put upon the picture, and others' versions are not", () => {
   assert.equal(cluster.apply({ since: 5, version: 6, at: 1, hosts: [], holders: [], gone: [] }), false);
   assert.equal(cluster.apply({ since: 1, version: 2, at: 1, hosts: [[1, 2, 0, 1, 3, 4]], holders: [], gone: [] }), true);
   assert.deepEqual(cluster.hosts[1], ["b0-r0-h1", 8, 2, 0, 1, 3, 4]);
-  assert.deepEqual(cluster.totals(), { amount: 16, used: 3, promised: 4, free: 8, out: 1, waiting: 0, wanted: 0 });
+  assert.deepEqual(cluster.totals(), { amount: 16, used: 3, promised: 4, free: 8, out: 1, waiting: 0, wanted: 0, stuck: 0 });
   assert.equal(cluster.apply({ since: 2, version: 3, at: 1, hosts: [[9, 0, 0]], holders: [], gone: [] }), false);
   cluster.apply({ since: 2, version: 3, at: 1, hosts: [], holders: [], gone: [1] });
   assert.equal(cluster.holder("team/w"), undefined);
@@ -140,13 +182,80 @@ test("the largest gang is of whole hosts that are ready", () => {
   assert.deepEqual(new page.Cluster(shown).gangs(), [{ level: "block", amount: 48 }, { level: "rack", amount: 24 }]);
 });
 
-test("neighbours have different colours, which stay", () => {
-  const shown = picture(1, 1, 30, (at) => [at + 1, 8, 0]);
-  shown.holders = Array.from({ length: 30 }, (_, at) => [at + 1, "team", "Job", `j${at}`, `w${at}`, "", "", 0, 1, 1, 1, 1, 8, "running", ""]);
-  const cluster = new page.Cluster(shown), before = new Map(cluster.shades);
-  for (let at = 2; at <= 30; at++) assert.notEqual(before.get(at), before.get(at - 1));
-  cluster.apply({ since: 1, version: 2, at: 1, hosts: [[3, 0, 0]], holders: [], gone: [] });
-  assert.deepEqual(cluster.shades, before);
+function crowd(count) {
+  const shown = picture(1, 1, count, (at) => [at + 1, 8, 0]);
+  shown.holders = Array.from({ length: count }, (_, at) => [at + 1, "team", "Job", `j${at}`, `w${at}`, "", "", 0, 1, 1, 1, 1, 8, "running", "", 0]);
+  return shown;
+}
+
+const looks = (cluster) => new Map([...cluster.holders.values()].map((one) => [one.number, cluster.lookOf(one).look]));
+
+test("sixty workloads all look different, ten have ten colours, and neighbours never have the same", () => {
+  for (const count of [10, 30, 60]) {
+    const found = looks(new page.Cluster(crowd(count))), values = [...found.values()];
+    assert.equal(new Set(values).size, count);
+    assert.equal(new Set(values.map((one) => one % page.COLOURS)).size, 10);
+    for (let at = 2; at <= count; at++) assert.notEqual(found.get(at) % page.COLOURS, found.get(at - 1) % page.COLOURS);
+  }
+});
+
+test("a look stays while others come and go, and when the whole picture comes again", () => {
+  const cluster = new page.Cluster(crowd(30)), before = looks(cluster);
+  cluster.apply({ since: 1, version: 2, at: 1, hosts: [[3, 0, 0], [4, 0, 0, 99, 8, 0]], holders: [[99, "team", "Job", "new", "new", "", "", 0, 1, 1, 1, 1, 8, "running", "", 0]], gone: [4] });
+  before.delete(4);
+  const after = looks(cluster), fresh = after.get(99);
+  after.delete(99);
+  assert.deepEqual(after, before);
+  assert.ok(![...before.values()].includes(fresh));
+  const again = new page.Cluster({ ...crowd(30), holders: crowd(30).holders.map((row) => [row[0] + 100, ...row.slice(1)]) }, cluster);
+  assert.equal(again.lookOf(again.holder("team/w7")).look, before.get(8));
+});
+
+test("in the colours of occupancy neighbours have other tones", () => {
+  const cluster = new page.Cluster(crowd(40)), tones = [...cluster.holders.values()].map((one) => cluster.lookOf(one).tone);
+  for (let at = 1; at < tones.length; at++) assert.notEqual(tones[at], tones[at - 1]);
+});
+
+const waiter = (number, name, reason, since, more = {}) => page.holderOf([number, more.ns ?? "a", "Job", name, `job-${name}-5f0c`, "q", "cq", more.priority ?? 0, since, 0, 2, 0, 8, "waiting", reason, since]);
+
+test("workloads are chosen by namespace, state and reason, and the longest wait comes first", () => {
+  const all = [waiter(1, "late", "DoesNotFit", 50), waiter(2, "never", "NeverFits", 30), waiter(3, "early", "DoesNotFit", 10), waiter(4, "theirs", "DoesNotFit", 5, { ns: "b" })];
+  const names = (query) => page.chosen(all, query).map((one) => one.name);
+  assert.deepEqual(names({ sort: "since" }), ["theirs", "early", "never", "late"]);
+  assert.deepEqual(names({ sort: "-since", ns: "a" }), ["late", "never", "early"]);
+  assert.deepEqual(names({ reason: "DoesNotFit", ns: "a", sort: "since" }), ["early", "late"]);
+  assert.deepEqual(names({ stuck: "yes" }), ["never"]);
+  assert.deepEqual(names({ sort: "reason" }), ["theirs", "early", "late", "never"]);
+  assert.deepEqual(names({ sort: "__proto__" }).length, 4);
+});
+
+test("a workload is found by the name of its Workload, of its owner with and without the kind", () => {
+  const shown = picture(1, 1, 1);
+  shown.holders = [[7, "a", "JobSet", "train", "jobset-train-5f0c", "", "", 0, 1, 1, 1, 1, 8, "running", "", 0]];
+  const cluster = new page.Cluster(shown);
+  for (const name of ["a/jobset-train-5f0c", "a/jobset/train", "a/train"]) assert.equal(cluster.named(name)?.number, 7, name);
+  for (const name of ["a/job/train", "b/train", "train", "a/b/c/d"]) assert.equal(cluster.named(name), undefined, name);
+});
+
+test("who can never start is counted, and who waits in a namespace alone", () => {
+  const shown = picture(1, 1, 1);
+  shown.holders = [[1, "a", "Job", "x", "x", "", "", 0, 1, 0, 1, 0, 8, "waiting", "NeverFits", 1], [2, "b", "Job", "y", "y", "", "", 0, 1, 0, 1, 0, 4, "waiting", "DoesNotFit", 1]];
+  const cluster = new page.Cluster(shown), of = (ns) => (({ waiting, wanted, stuck }) => [waiting, wanted, stuck])(cluster.totals(ns));
+  assert.deepEqual([of(""), of("a"), of("b")], [[2, 12, 1], [1, 8, 1], [1, 4, 0]]);
+});
+
+test("times of a simulation and amounts are told as people say them", () => {
+  assert.deepEqual([0, 30, 900, 3600, 129600, 86400 * 3].map(page.elapsed), ["0", "30s", "15m", "1h", "1d 12h", "3d"]);
+  assert.deepEqual([page.amountText(1, "GPUs"), page.amountText(3200, "GPUs"), page.short("kubernetes.io/hostname")], ["1 GPU", "3,200 GPUs", "host"]);
+  assert.match(page.iso(1_795_000_000).day, /^2026-11-\d\d$/);
+});
+
+test("an address keeps the namespace and the time that somebody looks at", () => {
+  location.hash = "#/map?ns=team-a&t=7&colour=queue";
+  assert.equal(page.link("queues"), "#/queues?ns=team-a&t=7");
+  assert.equal(page.link("map", { ns: undefined, workload: "a/b" }), "#/map?t=7&workload=a%2Fb");
+  location.hash = "";
+  assert.equal(page.parse("").view, "map");
 });
 
 test("ranks, quantities and texts that are too long", () => {

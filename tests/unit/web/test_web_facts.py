@@ -10,7 +10,10 @@ from clock import SYSTEM
 from crds.constants import Keys
 from crds.settings import Settings
 from kube import objects
+from localcluster.nodes import BLOCK_LABEL
+from ungater.model.workload_object import Workload
 from web import facts
+from web.inside import workload
 from web.picture import HOLDER, holder_row
 
 
@@ -53,6 +56,23 @@ def test_a_workload_waits_starts_and_runs(snapshot):
     assert by_state["waiting"]["wants"] > 0
     assert by_state["waiting"]["clusterQueue"] in {"language", "vision", "speech", "research"}
     assert by_state["running"]["running"] == by_state["running"]["count"]
+
+
+def test_a_workload_tells_what_it_asked_for_and_since_when_it_waits(snapshot):
+    waits = next(one for one in snapshot.board.holders.values() if one.reason == "DoesNotFit")
+    (asked,) = workload(snapshot.board, waits.key)["asked"]
+    assert asked == ["main", waits.count, 8, "Required", BLOCK_LABEL]
+    assert waits.wants == waits.count * 8
+    assert waits.created < waits.since < waits.created + 60, "the condition tells, and not its age"
+    runs = next(one for one in snapshot.board.holders.values() if one.admitted)
+    assert runs.since == 0.0
+    assert runs.asked
+
+
+def test_a_workload_of_which_no_template_is_known_tells_no_request():
+    wire = {"metadata": {"name": "w", "namespace": "team"}, "spec": {"podSets": [{"name": "main", "count": 2}]}}
+    found = facts.workload(msgspec.convert(wire, Workload), facts.GPU)
+    assert (found.asked, found.wants, found.reason, found.since) == ((), 0, "Pending", 0.0)
 
 
 def test_a_pod_is_a_workloads_within_its_own_namespace_alone():

@@ -1,13 +1,13 @@
 // What each colour mode says, and in which colours: two themes, told apart by colour-blind readers, red for what is wrong.
-import { CROSSES, LOST, OVER, type Cluster, type Holder } from "./model";
+import { COLOURS, CROSSES, LOST, LOOKS, OVER, type Cluster, type Holder } from "./model";
 
 export type Mode = "occupancy" | "queue" | "workload" | "age" | "problem";
-export const MODES: { mode: Mode; label: string; says: string }[] = [
-  { mode: "occupancy", label: "Occupancy", says: "used, promised, free, out" },
-  { mode: "queue", label: "Queue", says: "whose queue" },
-  { mode: "workload", label: "Workload", says: "who" },
-  { mode: "age", label: "Age", says: "admitted how long ago" },
-  { mode: "problem", label: "Problems", says: "what is wrong" },
+export const MODES: { mode: Mode; label: string }[] = [
+  { mode: "occupancy", label: "Occupancy" },
+  { mode: "queue", label: "Queue" },
+  { mode: "workload", label: "Workload" },
+  { mode: "age", label: "Age" },
+  { mode: "problem", label: "Problems" },
 ];
 
 export interface Theme {
@@ -20,6 +20,7 @@ export interface Theme {
   lines: string[];
   free: string;
   used: string;
+  tones: string[]; // of used: another one for each neighbour
   back: string;
   out: string;
   outLine: string;
@@ -40,13 +41,14 @@ export const LIGHT: Theme = {
   lines: ["#c3cad1", "#dce1e5", "#e6eaed"],
   free: "#dde4ea",
   used: "#2c6e9e",
+  tones: ["#2c6e9e", "#5590bb", "#1d4f76"],
   back: "#c9d1d8",
   out: "#e9e6e0",
   outLine: "#a9a396",
   wrong: "#c4231b",
   focus: "#0b57d0",
   ages: ["#1f8a70", "#5a9e4b", "#b59a1f", "#b9772a", "#8a5a7d"],
-  kinds: ["#2c6e9e", "#d08a1d", "#3b8f6b", "#a05a9c", "#7a6a4f", "#4f7fd0", "#b5643c", "#6f8f2f", "#5f6b7a", "#2f9aa0"],
+  kinds: ["#2c6e9e", "#d9921f", "#2f8f63", "#b05aa8", "#7d5a3c", "#7cb5dd", "#93a82f", "#5a52b0", "#dd93a8", "#37a3a3"],
   other: "#9aa4ae",
 };
 
@@ -60,13 +62,14 @@ export const DARK: Theme = {
   lines: ["#3d4751", "#2b333b", "#252c33"],
   free: "#2c353e",
   used: "#58a6d9",
+  tones: ["#58a6d9", "#93c7e8", "#2f7fb5"],
   back: "#39434d",
   out: "#2a2722",
   outLine: "#6d6658",
   wrong: "#ff6a5e",
   focus: "#8ab4f8",
   ages: ["#4cc2a3", "#86c670", "#dcc552", "#e0a05a", "#c08fb4"],
-  kinds: ["#58a6d9", "#e5ab4e", "#63bf97", "#c98ac5", "#b3a27f", "#8aaef0", "#dd936e", "#a3c25f", "#97a5b5", "#5cc8cd"],
+  kinds: ["#4d9ad6", "#e8ae4a", "#5cbf8d", "#d08bd0", "#b08d6a", "#b5dcf5", "#c3cf5e", "#9a92ee", "#f0b3c4", "#4cc4bf"],
   other: "#66717c",
 };
 
@@ -78,10 +81,10 @@ export const AGES: { upTo: number; label: string }[] = [
   { upTo: Infinity, label: "longer" },
 ];
 
-export const WRONG: { bit: number; label: string }[] = [
-  { bit: LOST, label: "held, though not ready" },
-  { bit: OVER, label: "more held than there is" },
-  { bit: CROSSES, label: "a pod across sockets without need" },
+export const WRONG: { bit: number; one: string; more: string }[] = [
+  { bit: LOST, one: "host is not ready, and pods are on it", more: "hosts are not ready, and pods are on them" },
+  { bit: OVER, one: "host has more taken than it has", more: "hosts have more taken than they have" },
+  { bit: CROSSES, one: "host has a pod across sockets without need", more: "hosts have a pod across sockets without need" },
 ];
 
 /** Which colour stands for each queue: in the order of their names, so that neighbours in the legend differ. */
@@ -96,7 +99,7 @@ export function queueOf(one: Holder): string {
 }
 
 /** Marks beside the colours, so that no two are told apart by colour alone. 0: none. */
-export const TEXTURES = 6;
+export const TEXTURES = LOOKS / COLOURS;
 
 /** Which mark goes with a colour; who has the colour of another, ten places on, has another mark. */
 export function textureOf(place: number, colours: number): number {
@@ -108,16 +111,17 @@ export interface Paint {
   texture: number;
 }
 
-export function paintOf(mode: Mode, theme: Theme, one: Holder | undefined, queues: Map<string, number>, shades: Map<number, number>, now: number): Paint {
+/** `kinds`: the place of each queue among all. */
+export function paintOf(mode: Mode, theme: Theme, one: Holder | undefined, kinds: Map<string, number>, cluster: Cluster, now: number): Paint {
   const plain = (colour: string): Paint => ({ colour, texture: 0 });
-  if (mode === "occupancy") return plain(theme.used);
   if (mode === "problem") return plain(theme.back);
+  if (mode === "occupancy") return plain(one ? theme.tones[cluster.lookOf(one).tone]! : theme.used);
   if (!one) return plain(theme.other);
   if (mode === "queue") {
     const name = queueOf(one);
-    return name === "" ? plain(theme.other) : kindOf(theme, queues.get(name) ?? 0);
+    return name === "" ? plain(theme.other) : kindOf(theme, kinds.get(name) ?? 0);
   }
-  if (mode === "workload") return one.workload ? kindOf(theme, shades.get(one.number) ?? 0) : plain(theme.other);
+  if (mode === "workload") return kindOf(theme, cluster.lookOf(one).look);
   if (!one.admitted) return plain(theme.other);
   const at = AGES.findIndex((each) => now - one.admitted < each.upTo), age = at < 0 ? AGES.length - 1 : at;
   return { colour: theme.ages[age]!, texture: age };

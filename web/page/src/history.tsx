@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import type { Theme } from "./colours";
-import { many, short, type Cluster } from "./model";
+import { elapsed, iso, many, short, type Cluster } from "./model";
 import { Waits, useAsked } from "./parts";
 import type { Source } from "./source";
 
@@ -77,12 +77,12 @@ function shownOf(told: Told, unit: string, theme: Theme): Shown[] {
   const inUse: Shown = {
     title: `${unit} in use`,
     says: relative ? `at most ${many(top(told.used))} of ${many(last(told.amount))}`
-      : told.promised ? `${many(last(told.used))} used, ${many(last(promised))} promised, ${many(last(out))} out of ${many(last(told.amount))}`
-      : `${many(last(told.used))} used, promised or out, of ${many(last(told.amount))}`,
+      : told.promised ? `${many(last(told.used))} used, ${many(last(promised))} reserved, ${many(last(out))} out of service, of ${many(last(told.amount))}`
+      : `${many(last(told.used))} used, reserved or out of service, of ${many(last(told.amount))}`,
     curves: [
       { label: "all", values: told.amount, colour: theme.muted, dash: [2, 3] },
       ...(some(out) ? [{ label: "in order", values: told.amount.map((one, at) => (one ?? 0) - (out[at] ?? 0)), colour: theme.outLine, dash: [9, 3, 2, 3] }] : []),
-      ...(some(promised) ? [{ label: "with promised", values: told.used.map((one, at) => (one ?? 0) + (promised[at] ?? 0)), colour: theme.kinds[1]!, dash: [7, 3] }] : []),
+      ...(some(promised) ? [{ label: "with reserved", values: told.used.map((one, at) => (one ?? 0) + (promised[at] ?? 0)), colour: theme.kinds[1]!, dash: [7, 3] }] : []),
       { label: told.promised ? "used" : "not free", values: told.used, colour: theme.used, fill: `${theme.used}2e` },
     ],
   };
@@ -109,6 +109,9 @@ function shownOf(told: Told, unit: string, theme: Theme): Shown[] {
 
 const DASHES = [[], [7, 3], [3, 3], [9, 3, 2, 3]]; // so that no two curves are told apart by colour alone
 const SYNC = "history";
+const HEIGHT = 150;
+/** Steps in which the time of a simulation is told, in seconds: whole minutes, hours and days. */
+const ROUND = [1, 5, 15, 60, 300, 900, 1800, 3600, 2 * 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86400, 2 * 86400, 5 * 86400, 10 * 86400, 30 * 86400, 90 * 86400, 365 * 86400];
 
 /** A curve's dashes, as the border of its mark in the legend. */
 function border(dash: number[] | undefined): string {
@@ -122,24 +125,34 @@ function Chart({ title, says, curves, at, theme, relative }: { title: string; sa
   useEffect(() => {
     const element = box.current!;
     const axis: uPlot.Axis = { stroke: theme.muted, grid: { stroke: theme.lines[2]!, width: 1 }, ticks: { stroke: theme.lines[1]!, width: 1 }, font: "11px system-ui, sans-serif" };
-    const days = (values: number[]): string[] => values.map((one) => (one >= 86400 || one === 0 ? `day ${+(one / 86400).toFixed(1)}` : `${+(one / 3600).toFixed(1)} h`));
+    const times = (_: uPlot, values: number[]): string[] => {
+      if (relative) return values.map(elapsed);
+      let day = "";
+      return values.map((one) => {
+        const found = iso(one), label = found.day === day ? found.time : `${found.time}\n${found.day}`;
+        day = found.day;
+        return label;
+      });
+    };
+    const moment = (at: number): string => (relative ? elapsed(at) : `${iso(at).day} ${iso(at).time}`);
     const options: uPlot.Options = {
-      width: element.clientWidth, height: 132,
+      width: element.clientWidth, height: HEIGHT,
       cursor: { sync: { key: SYNC, setSeries: false }, points: { size: 5 }, drag: { x: true, y: false } },
       legend: { live: true, markers: { dash: (_, at) => border(curves[at - 1]?.dash) } },
+      padding: [8, 14, 0, 0],
       scales: { x: { time: !relative }, y: { range: (_, __, high) => [0, Math.max(1, high * 1.05)] } },
-      axes: [{ ...axis, ...(relative ? { values: (_: uPlot, values: number[]) => days(values) } : {}) }, { ...axis, size: 56, values: (_, values) => values.map((one) => (Number.isInteger(one) ? many(one) : "")) }],
+      axes: [{ ...axis, values: times, space: 84, ...(relative ? { incrs: ROUND } : { size: 46 }) }, { ...axis, size: 56, values: (_, values) => values.map((one) => (Number.isInteger(one) ? many(one) : "")) }],
       series: [
-        { label: "time", value: (_, value) => (value == null ? "–" : relative ? days([value])[0]! : new Date(value * 1000).toLocaleTimeString()) },
+        { label: "time", value: (plot, value) => moment(value ?? plot.data[0].at(-1) ?? 0) }, // the last, while nobody points at one
         ...curves.map((one): uPlot.Series => ({
-          label: one.label, stroke: one.colour, width: 1.5, points: { show: false }, value: (_, value) => (value == null ? "–" : many(value)),
+          label: one.label, stroke: one.colour, width: 1.5, points: { show: false }, value: (plot, value, series) => many(value ?? last(plot.data[series] as Column)),
           ...(one.fill ? { fill: one.fill } : {}), ...(one.dash ? { dash: one.dash } : {}),
           paths: one.bars ? uPlot.paths.bars!({ size: [0.8, 6] }) : uPlot.paths.stepped!({ align: 1 }),
         })),
       ],
     };
     plot.current = new uPlot(options, [at, ...curves.map((one) => one.values)], element);
-    const watch = new ResizeObserver(() => plot.current?.setSize({ width: element.clientWidth, height: 132 }));
+    const watch = new ResizeObserver(() => plot.current?.setSize({ width: element.clientWidth, height: HEIGHT }));
     watch.observe(element);
     return () => {
       watch.disconnect();

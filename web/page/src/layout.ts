@@ -1,7 +1,6 @@
-// Where each domain and host is drawn: a tree map in the cluster's own order. The same tree gives the same places, so
-// nothing jumps from update to update.
-import { hierarchy, treemap, treemapSquarify, type HierarchyRectangularNode } from "d3-hierarchy";
-import type { Domain, Grove, HostRow } from "./model";
+// Where each domain and host is drawn, in the cluster's own order. The same tree gives the same places, so nothing jumps
+// from update to update.
+import { OUTSIDE, type Domain, type Grove, type HostRow } from "./model";
 
 export interface Frame {
   x: number;
@@ -26,115 +25,185 @@ export interface Scene {
   h: Float64Array;
 }
 
-interface Item {
+interface Box {
   label: string;
   path: string;
-  host: number; // -1: a domain
-  value: number;
-  children?: Item[];
+  depth: number; // of a frame; -1: nothing is drawn of it
+  wide: number; // of a host: its part of the width of a full one
+  count: number; // of hosts, 1: a host
+  kind: number; // the same for those that are laid out alike
+  boxes: Box[];
 }
 
-type Cell = HierarchyRectangularNode<Item>;
+/** How a cell of a host looks: somewhat wider than high, as there is a name upon its devices. */
+const SHAPE = 1.45;
+/** Shapes that domains are tried in: width by height. */
+const NARROW = [0.45, 0.7, 1, 1.5, 2.2, 3.4], WIDE = [0.5, 0.8, 1.2, 1.8, 2.8, 5];
 
-/** Equal children stand in a grid, others as a squarified tree map in their own order. */
-export function tile(node: Cell, x0: number, y0: number, x1: number, y1: number): void {
-  const cells = node.children ?? [];
-  const first = cells[0];
-  if (!first) return;
-  const equal = cells.every((one) => one.value === first.value);
-  if (!equal) {
-    treemapSquarify(node, x0, y0, x1, y1);
-    return;
-  }
-  const [columns, rows] = grid(cells.length, x1 - x0, y1 - y0, first.children ? 1.35 : 1.5);
-  const w = (x1 - x0) / columns, h = (y1 - y0) / rows;
-  cells.forEach((one, at) => {
-    const column = at % columns, row = Math.floor(at / columns);
-    one.x0 = x0 + column * w;
-    one.x1 = one.x0 + w;
-    one.y0 = y0 + row * h;
-    one.y1 = one.y0 + h;
-  });
+interface Sizes {
+  cell: number; // width of a full host
+  inner: number; // shape of the domains that hold hosts
+  outer: number; // and of those around them
+  down: boolean; // the widest domains stand below each other first, then beside
 }
 
-/** Columns and rows for so many equal cells: near a shape, with few places left empty. */
-export function grid(count: number, width: number, height: number, shape: number): [number, number] {
-  let best: [number, number] = [count, 1], least = Infinity;
-  for (let columns = 1; columns <= count; columns++) {
-    const rows = Math.ceil(count / columns);
-    const aspect = width / columns / Math.max(1e-6, height / rows) / shape;
-    const cost = Math.abs(Math.log(aspect)) + 5 * ((columns * rows - count) / count);
-    if (cost < least) [best, least] = [[columns, rows], cost];
-  }
-  return best;
+interface Placed {
+  w: number;
+  h: number;
+  at: Float64Array; // x, y, w, h of each box within
+  within: Placed[];
+  head: number;
 }
 
+/** Every host of a size has one shape; where domains end, a line does. The order is the cluster's own. */
 export function arrange(groves: Grove[], hosts: HostRow[], width: number, height: number): Scene {
-  let next = 0;
-  const leaf = (path: string): Item => {
-    const host = next++;
-    return { label: String(hosts[host]![0]), path, host, value: Math.max(1, Number(hosts[host]![1])) };
-  };
-  const domain = ([label, below]: Domain, above: string): Item => {
-    const path = above && label ? `${above}/${label}` : above || label;
-    const children = typeof below === "number" ? Array.from({ length: below }, () => leaf(path)) : below.map((one) => domain(one, path));
-    return { label, path, host: -1, value: 0, children };
-  };
-  const several = groves.length > 1;
-  const tops = groves.map((one) => {
-    const children = one.tree.map((each) => domain(each, ""));
-    return { label: several ? one.flavor || "no flavor" : "", path: "", host: -1, value: 0, children };
-  });
-  const root: Item = several ? { label: "", path: "", host: -1, value: 0, children: tops } : (tops[0] ?? { label: "", path: "", host: -1, value: 0, children: [] });
+  const roots = boxesOf(groves, hosts), next = roots.reduce((sum, one) => sum + one.count, 0);
   const scene: Scene = {
     width, height, frames: [],
     x: new Float64Array(next), y: new Float64Array(next), w: new Float64Array(next), h: new Float64Array(next),
   };
   if (!next) return scene;
-  const tree = hierarchy<Item>(root, (one) => one.children).sum((one) => (one.host >= 0 ? one.value : 0));
-  const crowd = Math.sqrt((width * height) / next); // about the side of a host
-  const gap = (d: number): number => (d === 0 ? 0 : Math.min(6, Math.max(1, crowd / (6 + 4 * (d - 1)))));
-  const head = (one: Cell): number => headOf(one, several, crowd);
-  const map = treemap<Item>()
-    .size([width, height])
-    .tile(tile as never)
-    .paddingInner((one) => (one.children?.[0]?.children ? Math.min(8, Math.max(2, crowd / 3)) : 0))
-    .paddingTop((one) => head(one as Cell))
-    .paddingLeft((one) => gap(one.depth))
-    .paddingRight((one) => gap(one.depth))
-    .paddingBottom((one) => gap(one.depth));
-  const placed = map(tree);
-  let host = 0;
-  const visit = (one: Cell): [number, number] => {
-    if (one.data.host >= 0) {
-      const at = one.data.host;
-      scene.x[at] = one.x0;
-      scene.y[at] = one.y0;
-      scene.w[at] = one.x1 - one.x0;
-      scene.h[at] = one.y1 - one.y0;
-      host = at + 1;
-      return [at, at + 1];
-    }
-    const from = host;
-    const frame: Frame | null =
-      one.depth > 0 && one.data.label
-        ? { x: one.x0, y: one.y0, w: one.x1 - one.x0, h: one.y1 - one.y0, depth: one.depth - 1, head: head(one), label: one.data.label, path: one.data.path, from, to: from }
-        : null;
-    if (frame) scene.frames.push(frame);
-    for (const each of one.children ?? []) visit(each);
-    if (frame) frame.to = host;
-    return [from, host];
-  };
-  visit(placed);
+  const root: Box = { label: "", path: "", depth: -1, wide: 0, count: next, kind: -1, boxes: roots };
+  let best: { placed: Placed; cell: number } | null = null;
+  for (const inner of NARROW)
+    for (const outer of WIDE)
+      for (const down of [false, true]) {
+        const found = largest(root, { cell: 0, inner, outer, down }, width, height, best?.cell ?? 0);
+        if (found) best = found;
+      }
+  const placed = best?.placed ?? flow(root, { cell: 1, inner: 1, outer: 1, down: false }, width, height);
+  const sx = width / Math.max(placed.w, 1e-6), sy = height / Math.max(placed.h, 1e-6);
+  draw(scene, root, placed, 0, 0, Math.min(sx, MOST_STRETCH * sy), Math.min(sy, MOST_STRETCH * sx), 0);
   return scene;
 }
 
-function headOf(one: Cell, several: boolean, crowd: number): number {
-  if (one.depth === 0) return 0;
-  const top = one.depth === 1;
-  const room = one.x1 - one.x0;
-  if (top || (several && one.depth === 2)) return 17;
-  return room > 56 && crowd > 11 ? 13 : Math.min(3, crowd / 6);
+const MOST_STRETCH = 1.25;
+
+/** With the widest cells by which all fits; null where they are no wider than `least`. */
+function largest(root: Box, shapes: Sizes, width: number, height: number, least: number): { placed: Placed; cell: number } | null {
+  const fits = (cell: number): Placed | null => {
+    const placed = flow(root, { ...shapes, cell }, width, height);
+    return placed.w <= width + 1e-6 && placed.h <= height + 1e-6 ? placed : null;
+  };
+  let low = least * 1.01 + 1e-3, found = fits(low);
+  if (!found) return null;
+  let high = Math.max(low * 2, Math.sqrt((width * height * SHAPE) / root.count) * 1.6);
+  for (let step = 0; step < 9; step++) {
+    const middle = (low + high) / 2, placed = fits(middle);
+    if (placed) [low, found] = [middle, placed];
+    else high = middle;
+  }
+  return { placed: found, cell: low };
+}
+
+function boxesOf(groves: Grove[], hosts: HostRow[]): Box[] {
+  const most = hosts.reduce((found, row) => Math.max(found, Number(row[1])), 1), several = groves.length > 1;
+  const kinds = new Map<string, number>();
+  let next = 0;
+  const kindOf = (text: string): number => {
+    if (!kinds.has(text)) kinds.set(text, kinds.size);
+    return kinds.get(text)!;
+  };
+  const made = (label: string, path: string, depth: number, boxes: Box[]): Box => ({
+    label, path, depth, wide: 0, count: boxes.reduce((sum, one) => sum + one.count, 0), kind: kindOf(`${depth} ${boxes.map((one) => one.kind).join()}`), boxes,
+  });
+  const host = (path: string): Box => {
+    const row = hosts[next++]!, wide = Math.max(0.3, Math.min(1, Number(row[1]) / most));
+    return { label: String(row[0]), path, depth: -1, wide, count: 1, kind: kindOf(`host ${wide}`), boxes: [] };
+  };
+  const domain = ([label, below]: Domain, above: string, depth: number): Box => {
+    const path = above && label ? `${above}/${label}` : above || label, framed = label !== "";
+    const boxes = typeof below === "number" ? Array.from({ length: below }, () => host(path)) : below.map((one) => domain(one, path, framed ? depth + 1 : depth));
+    return made(label, path, framed ? depth : -1, boxes);
+  };
+  return groves.flatMap((one) => {
+    const name = one.flavor || OUTSIDE, boxes = one.tree.map((each) => domain(each, several ? name : "", several ? 1 : 0));
+    return several ? [made(name, name, 0, boxes)] : boxes;
+  });
+}
+
+const gapOf = (cell: number): number => Math.min(8, Math.max(1, cell / 8));
+
+/** The boxes of one box in lines, as wide as its shape is. `most`: wider it may not be; `high`: nor higher, of the whole. */
+function flow(box: Box, sizes: Sizes, most: number, high: number, known = new Map<number, Placed>()): Placed {
+  if (!box.boxes.length) return { w: sizes.cell * box.wide, h: sizes.cell / SHAPE, at: EMPTY, within: [], head: 0 };
+  const before = known.get(box.kind);
+  if (before) return before;
+  const top = box.depth < 0 && box.label === "" && !box.path, leaf = !box.boxes[0]!.boxes.length;
+  const gap = gapOf(sizes.cell), side = top ? 0 : leaf ? gap / 2 : gap, between = leaf ? 0 : gap, head = box.depth < 0 ? 0 : headOf(box.depth, sizes.cell);
+  const within = box.boxes.map((one) => flow(one, sizes, most - 2 * side, high, known));
+  const room = top ? most : Math.min(most - 2 * side, widthFor(within, leaf ? sizes.inner : sizes.outer, between));
+  const down = top && sizes.down, at = new Float64Array(within.length * 4);
+  let along = 0, across = 0, thick = 0, longest = 0, first = 0;
+  const close = (end: number): void => {
+    for (let i = first; i < end; i++) at[4 * i + (down ? 2 : 3)] = thick; // of one line, all are as thick
+    first = end;
+  };
+  within.forEach((one, i) => {
+    const [long, wide] = down ? [one.h, one.w] : [one.w, one.h];
+    if (along > 0 && along + long > (down ? high : room) + 1e-6) {
+      close(i);
+      [along, across, thick] = [0, across + thick + between, 0];
+    }
+    at.set(down ? [across, along, one.w, one.h] : [side + along, head + across, one.w, one.h], 4 * i);
+    along += long;
+    longest = Math.max(longest, along);
+    along += between;
+    thick = Math.max(thick, wide);
+  });
+  close(within.length);
+  const [w, h] = down ? [across + thick, longest] : [longest, across + thick];
+  const placed = { w: w + 2 * side, h: head + h + side, at, within, head };
+  known.set(box.kind, placed);
+  return placed;
+}
+
+const EMPTY = new Float64Array(0);
+
+/** The width at which the lines of these end, for about this shape. */
+function widthFor(within: Placed[], shape: number, between: number): number {
+  let area = 0, widest = 0;
+  for (const one of within) {
+    area += (one.w + between) * (one.h + between);
+    widest = Math.max(widest, one.w);
+  }
+  const wished = Math.max(widest, Math.sqrt(area * shape));
+  const each = within[0]!.w + between, count = within.length;
+  if (!within.every((one) => Math.abs(one.w - within[0]!.w) < 1e-6)) return wished;
+  const columns = Math.max(1, Math.min(count, Math.round(wished / each)));
+  const cost = (one: number): number => (Math.ceil(count / one) * one - count) / count + 0.1 * Math.abs(one - columns); // full lines are better
+  const best = [columns, columns - 1, columns + 1].filter((one) => one >= 1 && one <= count).reduce((found, one) => (cost(one) < cost(found) ? one : found));
+  return best * each - between;
+}
+
+function headOf(depth: number, cell: number): number {
+  if (depth === 0) return 17;
+  return cell > 22 ? 14 : Math.min(3, cell / 6);
+}
+
+function draw(scene: Scene, box: Box, placed: Placed, left: number, top: number, sx: number, sy: number, from: number): number {
+  let next = from;
+  box.boxes.forEach((one, i) => {
+    const x = left + placed.at[4 * i]! * sx, y = top + placed.at[4 * i + 1]! * sy, w = placed.at[4 * i + 2]! * sx, h = placed.at[4 * i + 3]! * sy;
+    if (!one.boxes.length) {
+      [scene.x[next], scene.y[next], scene.w[next], scene.h[next]] = [x, y, w, h];
+      next += 1;
+      return;
+    }
+    const inner = placed.within[i]!;
+    const frame: Frame | null = one.depth >= 0 ? { x, y, w, h, depth: one.depth, head: inner.head * sy, label: one.label, path: one.path, from: next, to: next } : null;
+    if (frame) scene.frames.push(frame);
+    next = draw(scene, one, inner, x, y, sx, sy, next);
+    if (frame) frame.to = next;
+  });
+  return next;
+}
+
+/** The same, as wide as there is room beside a panel: nothing changes its place. */
+export function squeezed(scene: Scene, width: number): Scene {
+  const by = width / scene.width;
+  if (by === 1) return scene;
+  return { ...scene, width, frames: scene.frames.map((one) => ({ ...one, x: one.x * by, w: one.w * by })), x: scene.x.map((one) => one * by), w: scene.w.map((one) => one * by) };
 }
 
 export function hostAt(scene: Scene, x: number, y: number): number {

@@ -43,12 +43,12 @@ export function Machine({ source, cluster, name, version, theme, close }: { sour
   const { found, error } = useAsked<Inside>(source, "host", { name }, version, 3000);
   const [lit, light] = useState(-1);
   const index = cluster.at.get(name);
-  const place = index === undefined ? [] : (cluster.places[index]?.path ?? []);
+  const domain = index === undefined ? "" : cluster.domainOf(index);
   return (
-    <aside class="drawer" aria-label={`Host ${name}`}>
+    <aside class="drawer" aria-label={`Host ${name}`} tabIndex={0}>
       <header>
         <h2><Name text={name} /></h2>
-        <p class="dim">{place.length ? <a href={link("map", { at: place.join("/"), host: name })}>{place.join(" / ")}</a> : "in no topology"}</p>
+        <p class="dim">{domain ? <a href={link("map", { at: domain, host: name })}>{domain.split("/").join(" / ")}</a> : "in no topology"}</p>
         <button type="button" class="close" onClick={close} aria-label="Close">×</button>
       </header>
       {!found ? <Waits what="Reading the host" error={error} /> : <Body cluster={cluster} found={found} theme={theme} lit={lit} light={light} />}
@@ -62,7 +62,7 @@ function Body({ cluster, found, theme, lit, light }: { cluster: Cluster; found: 
   return (
     <>
       <p class="sum">
-        {used} used{kept ? `, ${kept} promised` : ""}, {Math.max(0, found.amount - used - kept)} {found.state ? "out" : "free"} of {found.amount} {cluster.unit}
+        {used} used{kept ? `, ${kept} reserved` : ""}, {Math.max(0, found.amount - used - kept)} {found.state ? "out of service" : "free"} of {found.amount} {cluster.unit}
         {found.state !== 0 && <b class="wrong"> · {stateName(found.state)}</b>}
       </p>
       {found.zones ? <Sockets found={found} colours={colours} theme={theme} lit={lit} light={light} unit={cluster.unit} /> : <Plain found={found} colours={colours} theme={theme} />}
@@ -258,7 +258,7 @@ function Pods({ cluster, found, colours, theme, lit, light }: { cluster: Cluster
         })}
         {found.kept.map(([number, amount]) => {
           const who = cluster.holders.get(number);
-          return <tr key={`k${number}`}><td>{who ? <a href={link("map", { workload: who.key })}>{who.title}</a> : <span class="dim">others</span>}</td><td /><td class="n">{many(amount)}</td><td /><td>promised</td></tr>;
+          return <tr key={`k${number}`}><td>{who ? <a href={link("map", { workload: who.key })}>{who.title}</a> : <span class="dim">others</span>}</td><td /><td class="n">{many(amount)}</td><td /><td>reserved</td></tr>;
         })}
       </tbody>
     </table>

@@ -53,6 +53,7 @@ export interface Holder {
   wants: number;
   state: string;
   reason: string;
+  since: number; // it waits
   key: string;
   title: string;
 }
@@ -63,6 +64,7 @@ export interface Held {
   promised: number;
 }
 
+export const OUTSIDE = "no flavor"; // what hosts are in that no flavor has
 export const READY = 0, NOT_READY = 1, CORDONED = 2;
 export const LOST = 1, OVER = 2, CROSSES = 4;
 
@@ -74,19 +76,27 @@ export interface Totals {
   out: number;
   waiting: number;
   wanted: number;
+  stuck: number;
 }
 
 export function holderOf(row: unknown[]): Holder {
-  const [number, namespace, kind, name, workload, queue, clusterQueue, priority, created, admitted, count, running, wants, state, reason] =
-    row as [number, string, string, string, string, string, string, number, number, number, number, number, number, string, string];
+  const [number, namespace, kind, name, workload, queue, clusterQueue, priority, created, admitted, count, running, wants, state, reason, since] =
+    row as [number, string, string, string, string, string, string, number, number, number, number, number, number, string, string, number];
   const key = workload ? `${namespace}/${workload}` : `${namespace}/${kind}/${name}`;
   return {
-    number, namespace, kind, name, workload, queue, clusterQueue, priority, created, admitted, count, running, wants, state, reason, key,
+    number, namespace, kind, name, workload, queue, clusterQueue, priority, created, admitted, count, running, wants, state, reason, since, key,
     title: `${namespace}/${name}`,
   };
 }
 
-export const SHADES = 10;
+/** So many workloads have each a look of their own: colours, and for each of these so many textures. */
+export const COLOURS = 10, LOOKS = 60;
+/** Reasons that only a person can do something about: nothing that ends or comes makes such a Job fit. */
+export const NEVER = new Set(["NeverFits", "ExceedsQuota", "NoQuota", "NoFlavor", "NoNodes", "NoQueue", "QueueRequired", "NamespaceNotSelected", "InvalidRequest", "TooLarge", "UnknownLevel", "ContradictingRequests", "UnknownPriorityClass", "UnsupportedConstraint"]);
+
+export function stuck(one: Holder): boolean {
+  return one.state === "waiting" && NEVER.has(one.reason);
+}
 
 /** The same number for the same text, whoever asks. */
 export function hashed(text: string): number {
@@ -100,6 +110,21 @@ export interface Place {
   path: string[]; // values of the levels above the host
 }
 
+const REMEMBERED = 10_000; // looks of workloads that are gone
+
+/** The look that fewest have, of a colour that fewest have and no neighbour does. */
+function freeLook(from: number, taken: number[], beside: number[]): number {
+  const colours = new Array<number>(COLOURS).fill(0);
+  taken.forEach((count, look) => (colours[look % COLOURS]! += count));
+  let best = from, least = Infinity;
+  for (let step = 0; step < LOOKS; step++) {
+    const look = (from + step) % LOOKS, near = beside.some((one) => one >= 0 && one % COLOURS === look % COLOURS);
+    const cost = 1e6 * taken[look]! + 100 * colours[look % COLOURS]! + (near ? 250 : 0) + Math.floor(look / COLOURS);
+    if (cost < least) [best, least] = [look, cost];
+  }
+  return best;
+}
+
 /** A cluster as it is now. `version` grows with each change that is taken in. */
 export class Cluster {
   readonly hosts: HostRow[];
@@ -107,19 +132,21 @@ export class Cluster {
   readonly byKey = new Map<string, number>();
   readonly at = new Map<string, number>();
   readonly places: Place[] = [];
-  /** A number for each workload that is on the map, other than its neighbours': its colour. It stays. */
-  readonly shades = new Map<number, number>();
+  /** A look for each who holds something, by key, other than all others' as far as there are looks: it stays. */
+  readonly looks: Map<string, number>; // a tone, times LOOKS, and a look
   version: number;
   time: number;
 
-  constructor(readonly picture: Picture) {
-    this.hosts = picture.hosts;
+  /** `before`: the cluster that this is a newer picture of. */
+  constructor(readonly picture: Picture, before?: Cluster) {
+    this.hosts = [...picture.hosts];
+    this.looks = new Map(before?.looks);
     this.version = picture.version;
     this.time = picture.at;
     for (const row of picture.holders) this.keep(holderOf(row));
     this.hosts.forEach((row, index) => this.at.set(row[0] as string, index));
     picture.groves.forEach((grove, number) => this.walk(grove.tree, [], number));
-    this.shade();
+    this.dress();
   }
 
   private walk(domains: Domain[], above: string[], grove: number): void {
@@ -135,19 +162,33 @@ export class Cluster {
     this.byKey.set(holder.key, holder.number);
   }
 
-  private shade(): void {
+  /** Give a look to whoever is new on the map; those of who is gone are free again. */
+  private dress(): void {
+    const taken = new Array<number>(LOOKS).fill(0);
+    const full = this.looks.size > 2 * this.byKey.size + REMEMBERED;
+    for (const [key, look] of this.looks)
+      if (this.byKey.has(key)) taken[look % LOOKS]! += 1;
+      else if (full) this.looks.delete(key); // it may come again: a simulation is looked at back and forth
     let before = -1, last = -1;
     for (const row of this.hosts)
       for (let i = 4; i < row.length; i += 3) {
-        const number = row[i] as number;
-        let shade = this.shades.get(number);
-        if (shade === undefined) {
-          shade = hashed(this.holders.get(number)?.key ?? "") % SHADES;
-          while (shade === last || shade === before) shade = (shade + 3) % SHADES;
-          this.shades.set(number, shade);
+        const key = this.holders.get(row[i] as number)?.key;
+        if (key === undefined) continue;
+        let look = this.looks.get(key);
+        if (look === undefined) {
+          const tone = [0, 1, 2].find((one) => one !== Math.floor(last / LOOKS) && one !== Math.floor(before / LOOKS)) ?? 0;
+          const free = freeLook(hashed(key) % LOOKS, taken, [last % LOOKS, before % LOOKS]);
+          taken[free]! += 1;
+          this.looks.set(key, (look = tone * LOOKS + free));
         }
-        if (shade !== last) [before, last] = [last, shade];
+        if (look !== last) [before, last] = [last, look];
       }
+  }
+
+  /** Its look, and its tone where colours say something else. */
+  lookOf(one: Holder): { look: number; tone: number } {
+    const found = this.looks.get(one.key) ?? hashed(one.key) % LOOKS;
+    return { look: found % LOOKS, tone: Math.floor(found / LOOKS) };
   }
 
   get resource(): string {
@@ -173,10 +214,41 @@ export class Cluster {
       this.holders.delete(number);
     }
     for (const row of changes.holders) this.keep(holderOf(row));
-    this.shade();
+    this.dress();
     this.version = changes.version;
     this.time = changes.at;
     return true;
+  }
+
+  /** Several flavors may call their domains alike: those are named with their flavor. */
+  get several(): boolean {
+    return this.picture.groves.length > 1;
+  }
+
+  /** The address of a domain on the map. */
+  domain(flavor: string, values: string[]): string {
+    return [...(this.several ? [flavor || OUTSIDE] : []), ...values].join("/");
+  }
+
+  /** The domain that a host is in, as an address. */
+  domainOf(host: number): string {
+    const place = this.places[host];
+    return place ? this.domain(this.picture.groves[place.grove]?.flavor ?? "", place.path) : "";
+  }
+
+  /** A workload by any of its names. */
+  named(name: string): Holder | undefined {
+    const known = this.holder(name);
+    if (known) return known;
+    const parts = name.split("/"), kind = parts.length === 3 ? parts[1]!.toLowerCase() : "";
+    if (parts.length < 2 || parts.length > 3) return undefined;
+    for (const one of this.holders.values())
+      if (one.namespace === parts[0] && one.name === parts.at(-1) && (!kind || one.kind.toLowerCase() === kind)) return one;
+    return undefined;
+  }
+
+  namespaces(): string[] {
+    return [...new Set([...this.holders.values()].map((one) => one.namespace))].sort();
   }
 
   holder(key: string): Holder | undefined {
@@ -184,8 +256,9 @@ export class Cluster {
     return number === undefined ? undefined : this.holders.get(number);
   }
 
-  totals(): Totals {
-    const found: Totals = { amount: 0, used: 0, promised: 0, free: 0, out: 0, waiting: 0, wanted: 0 };
+  /** `namespace`: who waits there alone; "": all. */
+  totals(namespace = ""): Totals {
+    const found: Totals = { amount: 0, used: 0, promised: 0, free: 0, out: 0, waiting: 0, wanted: 0, stuck: 0 };
     for (const row of this.hosts) {
       const amount = row[1] as number;
       const { used, promised } = sums(row);
@@ -197,9 +270,10 @@ export class Cluster {
       else found.out += left;
     }
     for (const one of this.holders.values()) {
-      if (one.state !== "waiting") continue;
+      if (one.state !== "waiting" || (namespace && one.namespace !== namespace)) continue;
       found.waiting += 1;
       found.wanted += one.wants;
+      found.stuck += stuck(one) ? 1 : 0;
     }
     return found;
   }
@@ -249,13 +323,22 @@ export function heldOf(row: HostRow): Held[] {
 /** The last word of a label key: "rack" of cloud-provider.com/topology-rack. */
 export function short(level: string): string {
   const name = level.split("/").at(-1) ?? level;
-  return name.replace(/^topology-/, "");
+  return name === "hostname" ? "host" : name.replace(/^topology-/, "");
 }
 
 /** A resource as people call it: "GPU" of nvidia.com/gpu. */
 export function called(resource: string): string {
   const last = resource.split("/").at(-1) ?? resource;
   return last === "cpu" || last === "gpu" || last === "xpu" ? `${last.toUpperCase()}s` : last;
+}
+
+/** "1 GPU", "32 GPUs". */
+export function amountText(count: number, unit: string): string {
+  return `${many(count)} ${count === 1 && unit.endsWith("s") ? unit.slice(0, -1) : unit}`;
+}
+
+export function counted(count: number, one: string, more = `${one}s`): string {
+  return `${many(count)} ${count === 1 ? one : more}`;
 }
 
 export function stateName(state: number): string {
@@ -270,7 +353,23 @@ export function age(seconds: number): string {
   return `${Math.floor(s / 86400)}d${Math.floor((s % 86400) / 3600)}h`;
 }
 
+/** A moment in the words of ISO 8601, in the time zone of whoever looks. */
+export function iso(at: number): { day: string; time: string } {
+  const date = new Date((at - new Date(at * 1000).getTimezoneOffset() * 60) * 1000).toISOString();
+  return { day: date.slice(0, 10), time: date.slice(11, 16) };
+}
+
+/** Time since a beginning: "0", "6h", "1d 12h". */
+export function elapsed(seconds: number): string {
+  const s = Math.round(seconds), days = Math.floor(s / 86400), hours = Math.floor((s % 86400) / 3600), minutes = Math.floor((s % 3600) / 60);
+  const found = [days && `${days}d`, hours && `${hours}h`, !days && minutes && `${minutes}m`].filter(Boolean).join(" ");
+  return found || (s ? `${s}s` : "0");
+}
+
+const LONGEST_RUN = 1e9; // seconds: what is less is a time since a simulation began
+
 export function exact(at: number): string {
+  if (at > 0 && at < LONGEST_RUN) return `${elapsed(at)} after the beginning`;
   return at > 0 ? new Date(at * 1000).toISOString().replace("T", " ").slice(0, 19) + " UTC" : "";
 }
 

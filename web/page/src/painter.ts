@@ -18,7 +18,7 @@ export interface Look {
   ranks: Map<number, number[]> | null; // host -> ranks of the lit workload there, in order
   hover: number; // host, or -1
   chosen: number;
-  matches: Set<number> | null; // hosts that a search found
+  free: number[]; // how much is free up to each host, in order: what a domain has is a difference
 }
 
 export type Context = Pick<
@@ -94,7 +94,14 @@ function paintFrames(ctx: Context, scene: Scene, view: View, look: Look, size: {
     ctx.fillStyle = one.depth === 0 ? theme.ink : theme.muted;
     const left = Math.max(x, 0) + 4; // the name stays in sight while its frame does
     const text = fitted(ctx, one.label, x + w - left - 4);
-    if (text) ctx.fillText(text, left, Math.min(Math.max(y, 0) + Math.min(head, 20) / 2 + 0.5, y + h - 6));
+    if (!text) continue;
+    const middle = Math.min(Math.max(y, 0) + Math.min(head, 20) / 2 + 0.5, y + h - 6);
+    ctx.fillText(text, left, middle);
+    const free = (look.free[one.to] ?? 0) - (look.free[one.from] ?? 0), right = Math.min(x + w, size.width) - 4;
+    ctx.font = `400 ${Math.min(12, points)}px ${FONT}`;
+    ctx.fillStyle = theme.muted;
+    const says = free ? `${free} free` : "full", wide = ctx.measureText(says).width;
+    if (right - wide > left + ctx.measureText(text).width + 14) ctx.fillText(says, right - wide, middle);
   }
 }
 
@@ -132,7 +139,7 @@ function parts(cluster: Cluster, row: HostRow, look: Look, hatch: Hatch): Part[]
       left -= count;
       const holder = row[i] as number;
       const back = look.lit !== null && !look.lit.has(holder);
-      let { colour, texture } = paintOf(mode, theme, cluster.holders.get(holder), look.queues, cluster.shades, look.now);
+      let { colour, texture } = paintOf(mode, theme, cluster.holders.get(holder), look.queues, cluster, look.now);
       if (wrong) colour = theme.wrong;
       else if (back) [colour, texture] = [theme.back, 0];
       else if (look.lit !== null && (mode === "occupancy" || mode === "problem")) colour = theme.used;
@@ -190,17 +197,24 @@ export function ticks(amount: number, width: number, height: number): [number, n
   return found;
 }
 
+/** Of each host its name, and, where there is room, of whom it is. */
 function paintNames(ctx: Context, scene: Scene, cluster: Cluster, view: View, look: Look, near: number[]): void {
   ctx.textBaseline = "middle";
   ctx.textAlign = "left";
+  ctx.font = `400 11px ${FONT}`;
   for (const at of near) {
     const w = scene.w[at]! * view.scale;
     const x = view.x + scene.x[at]! * view.scale, y = view.y + scene.y[at]! * view.scale;
     const row = cluster.hosts[at]!;
-    ctx.font = `400 11px ${FONT}`;
     ctx.fillStyle = row[2] === READY ? look.theme.ink : look.theme.muted;
     const text = fitted(ctx, String(row[0]), w - 8);
-    if (text) ctx.fillText(text, x + 4, y + 10.5);
+    if (!text) continue;
+    ctx.fillText(text, x + 4, y + 10.5);
+    const from = x + 4 + ctx.measureText(text).width + 8, who = row.length > 7 ? `${(row.length - 4) / 3} jobs` : cluster.holders.get(row[4] as number)?.name;
+    if (!who || look.ranks) continue;
+    ctx.fillStyle = look.theme.muted;
+    const said = fitted(ctx, who, x + w - 5 - from);
+    if (said) ctx.fillText(said, x + w - 5 - ctx.measureText(said).width, y + 10.5);
   }
 }
 
@@ -212,7 +226,6 @@ function paintMarks(ctx: Context, scene: Scene, cluster: Cluster, view: View, lo
     ctx.strokeRect(x + 0.5, y + 0.5, scene.w[at]! * view.scale - 1, scene.h[at]! * view.scale - 1);
   };
   const { theme } = look;
-  for (const at of look.matches ?? []) outline(at, theme.focus, 2);
   if (look.ranks) {
     ctx.textAlign = "center";
     ctx.textBaseline = "middle";

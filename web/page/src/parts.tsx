@@ -2,8 +2,9 @@
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { DARK, LIGHT, type Theme } from "./colours";
-import { age, exact } from "./model";
+import { age, exact, type Cluster } from "./model";
 import { MARKS, SHADE, TILE } from "./painter";
+import { link } from "./route";
 import type { Source } from "./source";
 
 export function useTheme(): Theme {
@@ -56,11 +57,29 @@ export function useAsked<T>(source: Source, path: string, query: Record<string, 
 }
 
 export function When({ at, now, past = " ago" }: { at: number; now: number; past?: string }): JSX.Element {
-  if (!at) return <span class="dim">–</span>;
+  if (!at) return <></>;
   return <time dateTime={new Date(at * 1000).toISOString()} title={exact(at)}>{age(now - at)}{past}</time>;
 }
 
-/** A name that one click copies. */
+const NAMES = /([a-z0-9][\w.-]*(?:\/[a-z0-9][\w.-]*)+)/;
+
+/** A sentence in which the workloads that are named are called by their owners, and lead to them. */
+export function Text({ text, cluster }: { text: string; cluster: Cluster }): JSX.Element {
+  return <>{text.split(NAMES).map((part, at) => (at % 2 ? <Named name={part} cluster={cluster} key={at} /> : part))}</>;
+}
+
+/** A workload by whatever name it was told of: NAMESPACE/WORKLOAD, NAMESPACE/KIND/NAME, NAMESPACE/NAME. */
+export function Named({ name, cluster, text }: { name: string; cluster: Cluster; text?: string }): JSX.Element {
+  const whole = name.replace(/[.,:]+$/, ""), found = cluster.named(whole);
+  return found ? <><a href={link("map", { workload: found.key })}>{found.title}</a>{name.slice(whole.length)}</> : <>{text ?? name}</>;
+}
+
+/** A domain, as a link to its place on the map. */
+export function InMap({ cluster, flavor, values, workload }: { cluster: Cluster; flavor: string; values: string[]; workload?: string }): JSX.Element {
+  return <a href={link("map", { at: cluster.domain(flavor, values), workload })}>{values.join(" / ") || flavor}</a>;
+}
+
+/** A name or command that one click copies. */
 export function Name({ text, children }: { text: string; children?: ComponentChildren }): JSX.Element {
   const [done, set] = useState(false);
   const copy = (): void => {

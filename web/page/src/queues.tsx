@@ -1,7 +1,7 @@
 // Queues: quota and what is used of it, cohorts, and who waits in which order, for what.
 import type { JSX } from "preact";
-import { type Cluster, age, called } from "./model";
-import { Waits, useAsked } from "./parts";
+import { heldOf, age, called, counted, type Cluster } from "./model";
+import { Text, Waits, useAsked } from "./parts";
 import { link } from "./route";
 import type { Source } from "./source";
 import { amountOf } from "./quantity";
@@ -50,82 +50,127 @@ export interface Report {
   inactive: string[];
 }
 
+/** How the queues of a simulation are at the time that is shown: what is used and who waits is on the map. */
+export function reportAt(told: Report, cluster: Cluster): Report {
+  const used = new Map<string, number>(), waiting = new Map<string, Waiting[]>();
+  cluster.hosts.forEach((row, host) => {
+    const flavor = cluster.picture.groves[cluster.places[host]?.grove ?? 0]?.flavor ?? "";
+    for (const one of heldOf(row)) {
+      const key = `${cluster.holders.get(one.holder)?.clusterQueue}/${flavor}`;
+      used.set(key, (used.get(key) ?? 0) + one.used + one.promised);
+    }
+  });
+  const holders = [...cluster.holders.values()].sort((a, b) => b.priority - a.priority || a.created - b.created);
+  for (const one of holders.filter((each) => each.state === "waiting")) {
+    const line = waiting.get(one.clusterQueue) ?? [];
+    waiting.set(one.clusterQueue, line);
+    line.push({
+      position: line.length + 1, workload: one.key, job: one.name, local_queue: one.queue, priority: one.priority, age_seconds: cluster.time - one.since,
+      wants: { [cluster.resource]: String(one.wants) }, reason: one.reason, message: "", short: "",
+    });
+  }
+  const queues = told.queues.map((one): Queue => {
+    const quotas = one.quotas.filter((each) => each.resource === cluster.resource).map((each): Quota => {
+      const has = used.get(`${one.name}/${each.flavor}`) ?? 0, nominal = amountOf(each.nominal);
+      const cohort = told.queues.filter((other) => other.name === one.name || (one.cohort !== "" && other.cohort === one.cohort));
+      const all = cohort.reduce((sum, other) => sum + other.quotas.filter((each2) => each2.flavor === each.flavor && each2.resource === each.resource).reduce((s, each2) => s + amountOf(each2.nominal), 0), 0);
+      const free = all - cohort.reduce((sum, other) => sum + (used.get(`${other.name}/${each.flavor}`) ?? 0), 0);
+      return { ...each, used: String(has), borrowed: String(Math.max(0, has - nominal)), free: String(Math.max(0, free)) };
+    });
+    const line = waiting.get(one.name) ?? [];
+    return { ...one, quotas, waiting: line, pending: line.length, admitted: holders.filter((each) => each.clusterQueue === one.name && each.admitted > 0).length };
+  });
+  return { ...told, queues };
+}
+
 export function Queues({ source, cluster, version, query }: { source: Source; cluster: Cluster; version: number; query: Record<string, string> }): JSX.Element {
-  const { found, error } = useAsked<Report>(source, "queues", {}, version, 5000);
-  if (!found) return <Waits what="Reading the queues" error={error} />;
+  const { found: told, error } = useAsked<Report>(source, "queues", {}, source.live ? version : 0, 5000);
+  if (!told) return <Waits what="Reading the queues" error={error} />;
+  const found = source.times.length ? reportAt(told, cluster) : told;
   if (!found.queues.length)
     return <p class="state">There is no ClusterQueue that you may see. Jobs without a queue are placed at once where there is room; <code>docs/queues.md</code> has how to share a cluster.</p>;
   const chosen = found.queues.filter((one) => !query["queue"] || one.name === query["queue"]);
-  const shown = chosen.length ? chosen : found.queues;
+  const { ns } = query, mine = ns ? chosen.filter((one) => one.local_queues.some((local) => local.startsWith(`${ns}/`))) : chosen;
+  const shown = mine.length ? mine : chosen.length ? chosen : found.queues;
   const cohorts = new Map<string, Queue[]>();
   for (const one of shown) cohorts.set(one.cohort, [...(cohorts.get(one.cohort) ?? []), one]);
   return (
     <section class="page" aria-label="Queues">
+      <ul class="legend" aria-label="Legend">
+        <li><span class="key k-used" /> used, of its own quota</li><li><span class="key k-over" /> borrowed</li><li><span class="key k-lent" /> lent to others</li><li><span class="key k-free" /> not used</li><li><span class="key k-line" /> its quota ends here</li>
+      </ul>
       {shown.length < found.queues.length && <p><a href={link("queues")}>All {found.queues.length} queues</a></p>}
       {[...cohorts].map(([cohort, queues]) => (
         <section key={cohort} aria-label={cohort ? `Cohort ${cohort}` : "Without a cohort"}>
           {cohorts.size > 1 || cohort ? <h2 class="cohort">{cohort ? `Cohort ${cohort}` : "Without a cohort"}</h2> : null}
-          {queues.map((one) => <OneQueue key={one.name} queue={one} unit={cluster.resource} />)}
+          {queues.map((one) => <OneQueue key={one.name} queue={one} cluster={cluster} ns={ns ?? ""} />)}
         </section>
       ))}
     </section>
   );
 }
 
-function OneQueue({ queue, unit }: { queue: Queue; unit: string }): JSX.Element {
-  const first = queue.quotas.filter((one) => one.resource === unit), rest = queue.quotas.filter((one) => one.resource !== unit && one.resource !== "pods");
+const MANY = 6; // quotas that are shown without a click
+
+function OneQueue({ queue, cluster, ns }: { queue: Queue; cluster: Cluster; ns: string }): JSX.Element {
+  const unit = cluster.resource, main = (one: Quota): number => (one.resource === unit ? 0 : 1);
+  const quotas = queue.quotas.filter((one) => one.resource !== "pods").sort((a, b) => main(a) - main(b)), rest = quotas.slice(MANY);
+  const bar = (one: Quota): JSX.Element => <QuotaBar key={`${one.flavor}/${one.resource}`} quota={one} cohort={queue.cohort !== ""} />;
+  const waiting = queue.waiting.filter((one) => !ns || one.workload.startsWith(`${ns}/`));
   return (
     <article class="queue">
       <header>
         <h3><a href={link("queues", { queue: queue.name })}>{queue.name}</a></h3>
         <p class="dim">{queue.admitted} admitted, {queue.pending} waiting · {queue.strategy}{queue.local_queues.length > 0 && ` · ${queue.local_queues.join(", ")}`} · <a href={link("map", { colour: "queue", queue: queue.name })}>on the map</a></p>
       </header>
-      {!queue.active && <p class="wrong">{queue.reason}: {queue.message}</p>}
-      <div class="bars">
-        {(first.length ? first : rest).map((one) => <QuotaBar key={`${one.flavor}/${one.resource}`} quota={one} cohort={queue.cohort !== ""} />)}
-      </div>
-      {first.length > 0 && rest.length > 0 && (
-        <details><summary>{rest.length} more {rest.length > 1 ? "quotas" : "quota"}</summary><div class="bars">{rest.map((one) => <QuotaBar key={`${one.flavor}/${one.resource}`} quota={one} cohort={queue.cohort !== ""} />)}</div></details>
-      )}
-      {queue.waiting.length > 0 ? <Line name={queue.name} waiting={queue.waiting} others={queue.others} unit={unit} /> : <p class="dim">{queue.others ? `${queue.others} of others wait.` : "Nobody waits."}</p>}
+      {!queue.active && <p class="wrong">{queue.reason}: <Text text={queue.message} cluster={cluster} /></p>}
+      <div class="bars">{quotas.slice(0, MANY).map(bar)}</div>
+      {rest.length > 0 && <details><summary>{counted(rest.length, "more quota", "more quotas")}</summary><div class="bars">{rest.map(bar)}</div></details>}
+      {waiting.length > 0 ? <Line name={queue.name} waiting={waiting} others={queue.others + queue.waiting.length - waiting.length} cluster={cluster} /> : <p class="dim">{queue.others + queue.waiting.length ? `${counted(queue.others + queue.waiting.length, "job of others waits", "jobs of others wait")}.` : "No job waits."}</p>}
     </article>
   );
 }
 
+const BEYOND = 1.06; // the bar goes on a little after the quota, so that one sees where it ends
+
 /** Used within the nominal quota, borrowed beyond it, and what is not used, which others may borrow. */
 function QuotaBar({ quota, cohort }: { quota: Quota; cohort: boolean }): JSX.Element {
   const nominal = amountOf(quota.nominal), used = amountOf(quota.used), borrowed = amountOf(quota.borrowed), free = amountOf(quota.free);
-  const whole = Math.max(nominal, used, 1e-9) * (borrowed > 0 ? 1.02 : 1);
-  const own = (100 * Math.min(used, nominal)) / whole, over = (100 * Math.max(0, used - nominal)) / whole, line = (100 * nominal) / whole;
-  const lent = cohort ? Math.max(0, nominal - used - free) : 0;
+  const whole = Math.max(nominal, used, 1e-9) * BEYOND, part = (amount: number): number => (100 * amount) / whole;
+  const own = Math.min(used, nominal), lent = cohort ? Math.max(0, nominal - used - free) : 0;
+  const says = `${quota.used} of ${quota.nominal} used${borrowed > 0 ? `, of these ${quota.borrowed} borrowed` : ""}${lent > 0 ? `, about ${lent} lent` : ""}`;
   return (
     <div class="quota">
-      <div class="quota-head"><span>{called(quota.resource)} <span class="dim">of {quota.flavor}</span></span><span><b>{quota.used}</b> of {quota.nominal}{borrowed > 0 && `, ${quota.borrowed} borrowed`}{lent > 0 && `, about ${lent} lent`} <span class="dim">· {quota.free} may be taken now</span></span></div>
-      <svg class="bar" role="img" aria-label={`${quota.used} of ${quota.nominal} used, ${quota.borrowed} borrowed`} viewBox="0 0 100 8" preserveAspectRatio="none">
-        <rect width="100" height="8" class="b-free" />
-        <rect width={own} height="8" class="b-used" />
-        {over > 0 && <rect x={own} width={over} height="8" class="b-over" />}
-        {lent > 0 && <rect x={own} width={Math.min(100 - own, (100 * lent) / whole)} height="8" class="b-lent" />}
-        {over > 0 && <rect x={line - 0.2} width="0.4" height="8" class="b-line" />}
+      <div class="quota-head">
+        <span>{called(quota.resource)} <span class="dim">in flavor {quota.flavor}{quota.borrowing_limit !== null && `, may borrow ${quota.borrowing_limit}`}{quota.lending_limit !== null && `, may lend ${quota.lending_limit}`}</span></span>
+        <span><b>{quota.used}</b> of {quota.nominal} used{borrowed > 0 && <>, <b>{quota.borrowed}</b> of these borrowed</>}{lent > 0 && <>, about <b>{lent}</b> lent</>} <span class="dim">· {quota.free} may be taken now</span></span>
+      </div>
+      <svg class="bar" role="img" aria-label={says} viewBox="0 0 100 14" preserveAspectRatio="none">
+        <rect y="2" width={part(nominal)} height="10" class="b-free" />
+        <rect y="2" width={part(own)} height="10" class="b-used" />
+        {used > nominal && <rect y="2" x={part(nominal)} width={part(used - nominal)} height="10" class="b-over" />}
+        {lent > 0 && <rect y="2" x={part(own)} width={part(Math.min(lent, nominal - own))} height="10" class="b-lent" />}
+        <line x1={part(nominal)} x2={part(nominal)} y1="0" y2="14" class="b-line" vector-effect="non-scaling-stroke" />
       </svg>
     </div>
   );
 }
 
-function Line({ name, waiting, others, unit }: { name: string; waiting: Waiting[]; others: number; unit: string }): JSX.Element {
+function Line({ name, waiting, others, cluster }: { name: string; waiting: Waiting[]; others: number; cluster: Cluster }): JSX.Element {
+  const unit = cluster.resource;
   return (
-    <div class="scroll-x" tabIndex={0} role="region" aria-label={`Who waits in ${name}`}>
-    <table>
-      <caption class="hidden">Who waits, in order</caption>
-      <thead><tr><th scope="col" class="n">Place</th><th scope="col">Job</th><th scope="col" class="n">Priority</th><th scope="col">Since</th><th scope="col">Wants</th><th scope="col">Waits for</th></tr></thead>
+    <div class="scroll-x" tabIndex={0} role="region" aria-label={`What waits in ${name}`}>
+    <table class="cards">
+      <caption class="hidden">What waits, in order</caption>
+      <thead><tr><th scope="col" class="n">Place</th><th scope="col">Job</th><th scope="col" class="n">Priority</th><th scope="col">Waits for</th><th scope="col">Wants</th><th scope="col">Why</th></tr></thead>
       <tbody>
         {waiting.slice(0, 200).map((one) => (
           <tr key={one.workload}>
-            <td class="n">{one.position ?? "–"}</td>
-            <td><a href={link("workloads", { workload: one.workload })}>{one.workload.split("/")[0]}/{one.job.split("/").at(-1)}</a></td>
-            <td class="n">{one.priority}</td><td>{age(one.age_seconds)}</td>
-            <td>{one.wants[unit] ? `${one.wants[unit]} ${called(unit)}` : Object.entries(one.wants).map(([name, amount]) => `${amount} ${called(name)}`).join(", ")}</td>
-            <td title={one.message}><span class="dim">{one.reason}</span> {one.short}</td>
+            <td class="n" data-label="Place">{one.position ?? ""}</td>
+            <th scope="row"><a href={link("workloads", { workload: one.workload })}>{cluster.named(one.workload)?.title ?? one.job}</a></th>
+            <td class="n" data-label="Priority">{one.priority}</td><td data-label="Waits for">{age(one.age_seconds)}</td>
+            <td data-label="Wants">{one.wants[unit] ? `${one.wants[unit]} ${called(unit)}` : Object.entries(one.wants).map(([resource, amount]) => `${amount} ${called(resource)}`).join(", ")}</td>
+            <td data-label="Why" title={one.message}><b>{one.reason}</b> <Text text={one.short} cluster={cluster} /></td>
           </tr>
         ))}
         {(waiting.length > 200 || others > 0) && <tr><td /><td colSpan={5} class="dim">and {Math.max(0, waiting.length - 200) + others} more</td></tr>}

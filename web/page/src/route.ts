@@ -2,7 +2,8 @@
 import { useEffect, useState } from "preact/hooks";
 
 export const VIEWS = ["map", "queues", "workloads", "history", "whatif"] as const;
-const NARROW = 760; // pixels: a small screen shows the list first
+/** What goes with whoever reads from view to view: the namespace, and the time of a simulation. */
+const STICKY = ["ns", "t"];
 export type View = (typeof VIEWS)[number];
 
 export interface Route {
@@ -12,12 +13,13 @@ export interface Route {
 
 export function parse(hash: string): Route {
   const [path = "", search = ""] = hash.replace(/^#\/?/, "").split("?");
-  const view = VIEWS.find((one) => one === path) ?? (innerWidth <= NARROW ? "workloads" : "map");
+  const view = VIEWS.find((one) => one === path) ?? "map";
   return { view, query: Object.fromEntries(new URLSearchParams(search)) };
 }
 
 export function link(view: View, query: Record<string, string | undefined> = {}): string {
-  const kept = Object.entries(query).filter((pair): pair is [string, string] => pair[1] !== undefined && pair[1] !== "");
+  const here = parse(location.hash).query, sticky = Object.fromEntries(STICKY.flatMap((one) => (here[one] ? [[one, here[one]]] : [])));
+  const kept = Object.entries({ ...sticky, ...query } as typeof query).filter((pair): pair is [string, string] => pair[1] !== undefined && pair[1] !== "");
   const search = new URLSearchParams(kept).toString();
   return `#/${view}${search ? `?${search}` : ""}`;
 }

@@ -23,11 +23,14 @@ export function find(cluster: Cluster, text: string, colour: string | undefined)
     found.push([at === 0 ? 0 : at + 1, { kind, text: name, open }]);
   };
   const paths = new Set<string>();
-  for (const place of cluster.places) for (let depth = 1; depth <= place.path.length; depth++) paths.add(place.path.slice(0, depth).join("/"));
+  cluster.places.forEach((_, host) => {
+    const values = cluster.domainOf(host).split("/");
+    for (let depth = 1; depth <= values.length; depth++) paths.add(values.slice(0, depth).join("/"));
+  });
   for (const path of paths) see(path, "domain", () => go("map", { colour, at: path }));
   for (const one of cluster.holders.values()) see(one.title, one.kind, () => go("map", { colour, workload: one.key }));
   for (const name of queuesOf(cluster)) if (name) see(name, "queue", () => go("map", { colour: "queue", queue: name }));
-  for (const row of cluster.hosts) see(String(row[0]), "host", () => go("map", { colour, host: String(row[0]), at: cluster.places[cluster.at.get(String(row[0]))!]?.path.join("/") }));
+  for (const row of cluster.hosts) see(String(row[0]), "host", () => go("map", { colour, host: String(row[0]), at: cluster.domainOf(cluster.at.get(String(row[0]))!) }));
   return found.sort((a, b) => a[0] - b[0] || a[1].text.length - b[1].text.length || (a[1].text < b[1].text ? -1 : 1)).slice(0, MOST).map(([, hit]) => hit);
 }
 

@@ -16,9 +16,20 @@ export interface Follower {
 
 export interface Source {
   readonly live: boolean; // whether what-if and explanations can be asked
+  readonly times: number[]; // moments of a simulation, one after the other; none: it is as it is
+  readonly first: number; // the moment that is shown first
+  seek(moment: number): void;
   has(what: "queues" | "history" | "hosts"): boolean;
   follow(to: Follower): () => void;
   ask<T>(path: string, query?: Record<string, string>, body?: string): Promise<T>;
+}
+
+/** What is different from one moment of a simulation to the next. */
+interface Moment {
+  hosts: (number | string)[][];
+  holders: unknown[][];
+  gone: number[];
+  workloads: Record<string, unknown>;
 }
 
 export interface Embedded {
@@ -27,6 +38,7 @@ export interface Embedded {
   hosts: Record<string, unknown>;
   history: unknown;
   queues: unknown;
+  film?: { times: number[]; first: number; moments: Moment[] } | null;
 }
 
 /** The data in the page's own file; null where it was served. */
@@ -37,7 +49,17 @@ export function embedded(): Embedded | null {
 
 export class FileSource implements Source {
   readonly live = false;
-  constructor(private readonly data: Embedded) {}
+  readonly times: number[];
+  readonly first: number;
+  private to: Follower | null = null;
+  private at = 0;
+  private workloads: Record<string, unknown>;
+
+  constructor(private readonly data: Embedded) {
+    this.times = data.film?.times ?? [];
+    this.first = data.film?.first ?? 0;
+    this.workloads = { ...data.workloads };
+  }
 
   has(what: "queues" | "history" | "hosts"): boolean {
     if (what === "hosts") return Object.keys(this.data.hosts).length > 0;
@@ -45,20 +67,40 @@ export class FileSource implements Source {
   }
 
   follow(to: Follower): () => void {
+    this.to = to;
+    this.at = 0;
     to.whole(this.data.picture);
     to.state("connected", "");
-    return () => undefined;
+    return () => (this.to = null);
+  }
+
+  /** Show another moment: forward by what is different, backward from the beginning. */
+  seek(moment: number): void {
+    const film = this.data.film, to = this.to;
+    const wanted = Math.max(0, Math.min(this.times.length - 1, moment));
+    if (!film || !to || wanted === this.at) return;
+    const back = wanted < this.at;
+    if (back) {
+      this.at = 0;
+      this.workloads = { ...this.data.workloads };
+      to.whole(this.data.picture);
+    }
+    while (this.at < wanted) {
+      const { workloads, ...rest } = film.moments[++this.at]!;
+      Object.assign(this.workloads, workloads);
+      to.changes({ since: this.at - 1, version: this.at, at: this.times[this.at]!, ...rest });
+    }
   }
 
   ask<T>(path: string, query: Record<string, string> = {}): Promise<T> {
     const own = (table: Record<string, unknown>, key: string): unknown => (Object.hasOwn(table, key) ? table[key] : null);
     const found =
       path === "host" ? own(this.data.hosts, query["name"] ?? "")
-      : path === "workload" ? own(this.data.workloads, query["key"] ?? "")
+      : path === "workload" ? own(this.workloads, query["key"] ?? "")
       : path === "queues" ? this.data.queues
       : path === "history" ? this.data.history
       : null;
-    return found ? Promise.resolve(found as T) : Promise.reject(new Refused(404, "this file does not have that"));
+    return found ? Promise.resolve(found as T) : Promise.reject(new Refused(404, this.times.length ? "it is not there at this time" : "this file does not have that"));
   }
 }
 
@@ -66,6 +108,8 @@ const AGAIN = [500, 1000, 2000, 4000, 8000];
 
 export class ServerSource implements Source {
   readonly live = true;
+  readonly times: number[] = [];
+  readonly first = 0;
   #token: string;
 
   constructor(token: string) {
@@ -74,6 +118,10 @@ export class ServerSource implements Source {
 
   has(): boolean {
     return true;
+  }
+
+  seek(): void {
+    // what is live is at one time: now
   }
 
   async ask<T>(path: string, query: Record<string, string> = {}, body?: string): Promise<T> {

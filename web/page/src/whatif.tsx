@@ -2,7 +2,8 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { link } from "./route";
-import { called, short } from "./model";
+import { called, counted, short, type Cluster } from "./model";
+import { Named, Text } from "./parts";
 import type { Source } from "./source";
 import { ReliefText, RoomTable, type Relief, type Room } from "./workload";
 
@@ -32,15 +33,18 @@ interface Answer {
   warnings: string[];
 }
 
-const EXAMPLE = `apiVersion: batch/v1
+/** A Job in the words of this cluster. */
+function example(cluster: Cluster, pods: number, policy: "require" | "prefer", level: string): string {
+  const devices = cluster.resource === "cpu" ? 4 : Math.max(1, ...cluster.hosts.map((row) => Number(row[1])));
+  return `apiVersion: batch/v1
 kind: Job
 metadata:
   name: train
   annotations:
-    kueue.x-k8s.io/require-topology: cloud-provider.com/topology-rack
+    kueue.x-k8s.io/${policy}-topology: ${level}
 spec:
-  parallelism: 4
-  completions: 4
+  parallelism: ${pods}
+  completions: ${pods}
   completionMode: Indexed
   template:
     spec:
@@ -50,13 +54,29 @@ spec:
         image: registry.example/train:1
         resources:
           limits:
-            nvidia.com/gpu: 8
+            ${cluster.resource}: ${devices}
 `;
+}
 
-const WORDS: Record<string, string> = { Placed: "would be placed", Preempts: "would be placed once its victims are gone", Waits: "would wait", Refused: "would be refused", NotManaged: "is kube-scheduler's alone" };
+interface Example {
+  label: string;
+  text: string;
+}
 
-export function WhatIf({ source, resource }: { source: Source; resource: string }): JSX.Element {
-  const [text, setText] = useState(() => EXAMPLE.replace("nvidia.com/gpu", resource)), [namespace, setNamespace] = useState("default");
+function examples(cluster: Cluster): Example[] {
+  const levels = cluster.picture.groves.find((one) => one.levels.length)?.levels ?? [], domains = levels.filter((one) => short(one) !== "host");
+  const narrow = domains.at(-1) ?? levels[0] ?? "kubernetes.io/hostname", wide = domains[0] ?? narrow;
+  return [
+    { label: `4 pods in one ${short(narrow)}`, text: example(cluster, 4, "require", narrow) },
+    ...(wide !== narrow ? [{ label: `8 pods in one ${short(wide)}`, text: example(cluster, 8, "require", wide) }] : []),
+    { label: `8 pods, in one ${short(narrow)} if possible`, text: example(cluster, 8, "prefer", narrow) },
+  ];
+}
+
+const WORDS: Record<string, string> = { Placed: "would be placed", Preempts: "would be placed once its victims are gone", Waits: "would wait", Refused: "would be refused", NotManaged: "is left to kube-scheduler: it asks for no topology" };
+
+export function WhatIf({ source, cluster }: { source: Source; cluster: Cluster }): JSX.Element {
+  const [ideas] = useState(() => examples(cluster)), [text, setText] = useState(ideas[0]!.text), [namespace, setNamespace] = useState("default");
   const [answers, setAnswers] = useState<Answer[] | null>(null), [error, setError] = useState(""), [busy, setBusy] = useState(false);
   const ask = (event: Event): void => {
     event.preventDefault();
@@ -71,6 +91,7 @@ export function WhatIf({ source, resource }: { source: Source; resource: string 
     <section class="page whatif" aria-label="What if">
       <form onSubmit={ask}>
         <label for="manifest">A manifest: Jobs, JobSets, LeaderWorkerSets, Deployments, StatefulSets, Pods</label>
+        <p class="ideas small">For example {ideas.map((one) => <button type="button" class="plain" key={one.label} onClick={() => setText(one.text)}>{one.label}</button>)}</p>
         <textarea id="manifest" value={text} onInput={(event) => setText(event.currentTarget.value)} spellcheck={false} rows={22} maxLength={256 * 1024} />
         <div class="row">
           <label>Namespace <input value={namespace} onInput={(event) => setNamespace(event.currentTarget.value)} size={16} /></label>
@@ -80,23 +101,38 @@ export function WhatIf({ source, resource }: { source: Source; resource: string 
       </form>
       <div class="answers" aria-live="polite">
         {error && <p class="state wrong" role="alert">{error}</p>}
-        {answers?.map((one) => <OneAnswer key={`${one.namespace}/${one.name}`} answer={one} />)}
-        {!answers && !error && <p class="state dim">The answer stands here.</p>}
+        {answers?.map((one) => <OneAnswer key={`${one.namespace}/${one.name}`} answer={one} cluster={cluster} />)}
+        {!answers && !error && <Before />}
       </div>
     </section>
   );
 }
 
-function OneAnswer({ answer }: { answer: Answer }): JSX.Element {
+function Before(): JSX.Element {
+  return (
+    <section class="before" aria-label="What you get">
+      <h2>What you get to know</h2>
+      <ul>
+        <li>where each pod would go, with its rank</li>
+        <li>or why it would wait: what is short, and in which domains</li>
+        <li>who would have to end, or would be preempted, so that it fits</li>
+        <li>what is wrong with its annotations</li>
+      </ul>
+      <p class="dim">Paste a manifest of your own, or take an example, and press the button below it.</p>
+    </section>
+  );
+}
+
+function OneAnswer({ answer, cluster }: { answer: Answer; cluster: Cluster }): JSX.Element {
   const pods = answer.podSets.reduce((sum, one) => sum + one.count, 0);
   return (
     <article class="answer">
       <h2>{answer.namespace}/{answer.name} <span class={`verdict ${answer.state.toLowerCase()}`}>{WORDS[answer.state] ?? answer.state}</span></h2>
-      <p>{answer.state !== "Placed" && answer.reason ? `${answer.reason}: ` : ""}{answer.message}{answer.queue && <span class="dim"> · queue {answer.queue}</span>}</p>
+      <p>{answer.state !== "Placed" && answer.reason ? <b>{answer.reason}: </b> : ""}<Text text={answer.message} cluster={cluster} />{answer.queue && <span class="dim"> · queue {answer.queue}</span>}</p>
       {answer.warnings.map((one) => <p class="small" key={one}>Warning: {one}</p>)}
       {answer.podSets.filter((one) => one.domains.length).map((one) => (
         <table key={one.name}>
-          <caption>{answer.podSets.length > 1 ? `Pod set ${one.name}: ` : ""}{one.count} pods of {Object.entries(one.perPod).filter(([name]) => name !== "pods").map(([name, amount]) => `${amount} ${called(name)}`).join(", ")}</caption>
+          <caption>{answer.podSets.length > 1 ? `Pod set ${one.name}: ` : ""}{one.flavor && cluster.several && `${one.flavor}: `}{counted(one.count, "pod")} of {Object.entries(one.perPod).filter(([name]) => name !== "pods").map(([name, amount]) => `${amount} ${called(name)}`).join(", ")}</caption>
           <thead><tr>{one.levels.map((level) => <th scope="col" key={level}>{short(level)}</th>)}<th scope="col" class="n">Pods</th>{one.ranked && <th scope="col">Ranks</th>}</tr></thead>
           <tbody>
             {one.domains.slice(0, 64).map((domain) => (
@@ -109,9 +145,9 @@ function OneAnswer({ answer }: { answer: Answer }): JSX.Element {
           </tbody>
         </table>
       ))}
-      {answer.victims.length > 0 && <p>It would evict: {answer.victims.map((one) => `${one.job || one.workload || "somebody else's"} (priority ${one.priority})`).join(", ")}.</p>}
-      <RoomTable room={answer.room} count={pods} />
-      {answer.relief && <ReliefText relief={answer.relief} />}
+      {answer.victims.length > 0 && <p>It would evict: {answer.victims.map((one, at) => <span key={at}>{at > 0 && ", "}{one.workload ? <Named name={one.workload} text={one.job} cluster={cluster} /> : "somebody else's"} (priority {one.priority})</span>)}.</p>}
+      {answer.relief && <ReliefText relief={answer.relief} cluster={cluster} />}
+      <RoomTable room={answer.room} cluster={cluster} count={pods} />
     </article>
   );
 }
