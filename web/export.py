@@ -11,6 +11,8 @@ from typing import Any, Final
 import msgspec
 
 from web import inside, picture
+from web.board import Board
+from web.film import Film
 from web.hub import Hub
 from web.questions import QuestionError, Questions
 from web.server import Inside
@@ -20,28 +22,42 @@ MOST_HOSTS: Final = 20_000  # with their insides
 _encode = msgspec.json.Encoder().encode
 
 
-def page(hub: Hub, questions: Questions | None, known: Inside, *, history: dict[str, Any] | None = None) -> bytes:
-    """The file. ``history``: told instead of the hub's own; where neither has two samples, there are no curves."""
-    board = hub.board
-    told = history if history is not None else hub.history.columns()
+def page(hub: Hub, questions: Questions, known: Inside) -> bytes:
+    """The file of a cluster at one time."""
+    board, history = hub.board, hub.history.columns()
+    whole = picture.whole(board, EVERYTHING, version=0, epoch="file", now=hub.now(), cluster=hub.cluster)
     made: dict[str, Any] = {
-        "picture": msgspec.Raw(
-            picture.whole(board, EVERYTHING, version=0, epoch="file", now=hub.now(), cluster=hub.cluster)
-        ),
+        "picture": msgspec.Raw(whole),
         "workloads": {key: inside.workload(board, key) for key in board.all_holders()},
-        "hosts": {},
-        "history": told if len(told["at"]) > 1 else None,
+        "hosts": _hosts(board, known),
+        "history": history if len(history["at"]) > 1 else None,
         "queues": None,
     }
-    if len(board.hosts) <= MOST_HOSTS:
-        shown = [name for grove in board.groves() for name in grove.hosts]
-        made["hosts"] = {name: inside.machine(board, EVERYTHING, name, *known(name)) for name in shown}
-    if questions is not None:
-        try:
-            made["queues"] = questions.queues(EVERYTHING)
-        except QuestionError:
-            made["queues"] = None
+    try:
+        made["queues"] = questions.queues(EVERYTHING)
+    except QuestionError:
+        made["queues"] = None
     return html(_encode(made))
+
+
+def moving(film: Film, first: float, queues: dict[str, Any], history: dict[str, Any]) -> bytes:
+    """The file of a film, which is shown from ``first`` on. ``queues``: their quotas, which stay."""
+    made: dict[str, Any] = {
+        "picture": msgspec.Raw(film.whole),
+        "workloads": film.workloads,
+        "hosts": _hosts(film.board, lambda _: (None, None)),
+        "history": history if len(history["at"]) > 1 else None,
+        "queues": queues,
+        "film": film.told(first),
+    }
+    return html(_encode(made))
+
+
+def _hosts(board: Board, known: Inside) -> dict[str, Any]:
+    if len(board.hosts) > MOST_HOSTS:
+        return {}
+    shown = [name for grove in board.groves() for name in grove.hosts]
+    return {name: inside.machine(board, EVERYTHING, name, *known(name)) for name in shown}
 
 
 def html(data: bytes) -> bytes:

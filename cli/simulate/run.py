@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -18,7 +19,7 @@ from cli.simulate.known import SimulationInput, known
 from cli.simulate.output import table, write_jobs, write_series
 from cli.simulate.policies import DEFAULT, EXAMPLE, policies
 from cli.web import simulated
-from cli.web.simulated import Moment
+from cli.web.simulated import Recording
 from clock import SYSTEM, Clock
 from crds.constants import DEFAULT_DOMAIN, Keys
 from simulator.generate import MIXES, JobMix, generate
@@ -136,7 +137,7 @@ Page = Annotated[
     typer.Option(
         "--web",
         metavar="FILE",
-        help="Write a page into one HTML file a policy: who had what at the time of --picture-at, and curves.",
+        help="Write a page into one HTML file a policy: who had what at any time (first at --picture-at), and curves.",
         rich_help_panel=RESULTS,
     ),
 ]
@@ -207,17 +208,17 @@ def command(
     else:
         wanted = _generated(jobs, place, None if cluster else made, queues, seed=seed, span=span, load=load, mix=mix)
     at = _time_or_none("--picture-at", picture_at)
-    moments = [Moment(at) for _ in chosen]
-    results = list(_simulated(place, wanted, chosen, options, _time_or_none("--until", until), at, moments))
+    recordings = [Recording(at, one.name) for one in chosen] if page is not None else []
+    results = list(_simulated(place, wanted, chosen, options, _time_or_none("--until", until), at, recordings))
     emit([summarise(result) for result in results], output, table=table(results))
     _write(results, out, picture, formats or ["svg"])
     if page is not None:
-        _show(page, results, moments, show)
+        _show(page, results, recordings, show)
 
 
-def _show(page: Path, results: Sequence[Result], moments: Sequence[Moment], wished: bool | None) -> None:
+def _show(page: Path, results: Sequence[Result], recordings: Sequence[Recording], wished: bool | None) -> None:
     """Write a page a policy, and open them where that is wished for."""
-    for written in simulated.write(page, list(zip(results, moments, strict=True))):
+    for written in simulated.write(page, list(zip(results, recordings, strict=True))):
         if browser.wanted(wished):
             browser.show(written.resolve().as_uri())
 
@@ -318,18 +319,24 @@ def _simulated(
     options: Options,
     until: float | None,
     picture: float | None,
-    moments: Sequence[Moment],
+    recordings: Sequence[Recording],
 ) -> Iterator[Result]:
-    for policy, moment in zip(chosen, moments, strict=True):
+    """``recordings``: one a policy, or none."""
+    for policy, recording in zip_longest(chosen, recordings):
         try:
             simulation = Simulation(cluster, jobs, policy, options)
         except ValueError as error:
             raise Failure(str(error)) from None
         with _bar(policy.name, len(jobs)) as show:
 
-            def watch(step: Simulation, show: Callable[[Simulation], object] = show, taken: Moment = moment) -> None:
+            def watch(
+                step: Simulation,
+                show: Callable[[Simulation], object] = show,
+                taken: Recording | None = recording,
+            ) -> None:
                 show(step)
-                taken(step)
+                if taken is not None:
+                    taken(step)
 
             yield simulation.run(until, watch, picture=picture)
 

@@ -1,84 +1,156 @@
-"""A moment of a simulation, and how it went, as a page in one file."""
+"""A simulation from moment to moment, and how it went, as a page in one file."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from cli.output import Failure, stderr
-from clock import SYSTEM, Clock
 from engine.model import Pod
+from engine.quantity import format_quantity
 from simulator.results import Result
 from simulator.run import Simulation
 from simulator.tally import measured
 from simulator.tracks import Track
 from web import export
 from web.board import Board
-from web.facts import BoundPod, Holder, Host, HostState, amount_of
-from web.hub import Hub
+from web.facts import Asked, BoundPod, Holder, Host, HostState, Step, amount_of
+from web.film import Film
 
 MOST_ROWS: Final = 2000  # of the curves
+MOMENTS: Final = 120  # of a film, while jobs arrive
+BEGINNING: Final = 0.001  # what happens first: 0 is no time
 JOB: Final = "Job"
 
 
-class Moment:
-    """The board of a simulation at a time, taken while it runs: call it after each step. ``at`` None: half-way."""
+class Recording:
+    """A film of a simulation, taken while it runs: call it after each step. ``first``: what is shown first, in seconds.
 
-    def __init__(self, at: float | None) -> None:
-        self._at = at
-        self.board: Board | None = None
-        self.time = 0.0
+    Moments are as far from each other as there is room for, in the time in which jobs arrive; what goes on afterwards
+    is told as long as there is room.
+    """
+
+    def __init__(self, first: float | None, name: str) -> None:
+        self.first = first or 0.0
+        self.film: Film | None = None
+        self.queues: dict[str, Any] = {}
+        self._half = first is None
+        self._name = name
+        self._step = 1.0
 
     def __call__(self, simulation: Simulation) -> None:
         """One step was made."""
-        if self.board is None:
-            at = self._at
-            if at is None:
-                at = max((track.job.arrival for track in simulation.tracks.values()), default=0.0) / 2
-            if simulation.now >= at:
-                self.board, self.time = board_of(simulation), simulation.now
+        film = self.film or self._begin(simulation)
+        if film.full or (film.times and simulation.now < film.times[-1] + self._step):
+            return
+        _show(film.board, simulation)
+        film.take(simulation.now)
+
+    def _begin(self, simulation: Simulation) -> Film:
+        board = Board(measured(simulation.site.state))
+        _show_hosts(board, simulation)
+        self.film = Film(board, self._name)
+        self.queues = {"queues": list(_queues(simulation))}
+        window = max((track.job.arrival for track in simulation.tracks.values()), default=0.0)
+        self.first = window / 2 if self._half else self.first
+        self._step = max(1.0, window / MOMENTS)
+        return self.film
 
 
-def board_of(simulation: Simulation) -> Board:
-    """Who has what now."""
+def _show_hosts(board: Board, simulation: Simulation) -> None:
     state = simulation.site.state
-    board = Board(measured(state))
     for flavor in state.flavors.values():
         board.set_flavor(flavor)
     for name, node in state.nodes.items():
         off = HostState.CORDONED if node.unschedulable else HostState.READY
         amount = amount_of(board.resource, node.allocatable)
         board.set_host(node, Host(name, amount, off if node.ready else HostState.NOT_READY))
+
+
+def _show(board: Board, simulation: Simulation) -> None:
+    """Who has what now, and who waits; what was told before and is no more is gone."""
+    pods, holders = dict[str, BoundPod](), dict[str, Holder]()
     ours = set[str]()
     for track in simulation.tracks.values():
+        if track.where is None and (track.end is not None or track.job.arrival > simulation.now):
+            continue
+        holders[track.job.key] = _holder(track, board.resource, simulation)
         for pod in _pods(track, board.resource):
-            ours.add(pod.key)
-            board.set_pod(pod)
-        if track.where is not None or (track.end is None and track.job.arrival <= simulation.now):
-            board.set_holder(_holder(track, board.resource))
-    for key, found in state.pods.items():
+            pods[pod.key] = pod
+        ours.update(key for key, _, _ in track.where.pods) if track.where is not None else None
+    for key, found in simulation.site.state.pods.items():
         if key not in ours and found.claim is None:
-            board.set_pod(_other(found, board.resource))
-    return board
+            other = _other(found, board.resource)
+            pods[other.key] = other
+    for key in board.pods.keys() - pods.keys():
+        board.remove_pod(key)
+    for key in board.holders.keys() - holders.keys():
+        board.remove_holder(key)
+    for holder in holders.values():
+        board.set_holder(holder)
+    for pod in pods.values():
+        board.set_pod(pod)
 
 
-def _holder(track: Track, resource: str) -> Holder:
-    job = track.job
-    wants = sum(amount_of(resource, one.requests) * one.count for one in job.pod_sets)
+def _queues(simulation: Simulation) -> Iterator[dict[str, Any]]:
+    """Their quotas, which stay; the page itself tells what of it is used, and who waits, at each moment."""
+    known = simulation.queues
+    for name, queue in sorted(known.quotas.queues.items()):
+        local = sorted("/".join(key) for key, one in known.local.items() if one.cluster_queue == name)
+        quotas = [
+            {
+                "flavor": one.flavor,
+                "resource": resource,
+                "nominal": format_quantity(resource, quota.nominal),
+                "borrowing_limit": _limit(resource, quota.borrowing),
+                "lending_limit": _limit(resource, quota.lending),
+            }
+            for group in queue.groups
+            for one in group.flavors
+            for resource, quota in one.resources.items()
+        ]
+        yield {
+            "name": name,
+            "cohort": queue.cohort,
+            "strategy": "StrictFIFO" if queue.strict else "BestEffortFIFO",
+            "active": True,
+            "local_queues": local,
+            "quotas": quotas,
+            "others": 0,
+        }
+
+
+def _limit(resource: str, amount: int | None) -> str | None:
+    return None if amount is None else format_quantity(resource, amount)
+
+
+def _holder(track: Track, resource: str, simulation: Simulation) -> Holder:
+    job, placed = track.job, track.where is not None
+    asked = tuple(
+        Asked(
+            one.name, one.count, amount_of(resource, one.requests), str(one.topology.policy), one.topology.level or ""
+        )
+        for one in job.pod_sets
+    )
     reason, _, message = track.reason.partition(": ")
+    local = simulation.queues.local.get((job.namespace, job.queue))
+    admitted = max(track.admitted, BEGINNING)
     return Holder(
         namespace=job.namespace,
         kind=JOB,
         name=job.name,
         workload=job.name,
         queue=job.queue,
-        cluster_queue=job.queue,
+        cluster_queue=local.cluster_queue if local is not None else job.queue,
         priority=job.priority,
-        created=max(job.arrival, 0.001),
-        admitted=max(track.since, 0.001) if track.where is not None else 0.0,
+        created=max(job.arrival, BEGINNING),
+        admitted=admitted if placed else 0.0,
         count=job.pods,
-        wants=wants,
-        reason="" if track.where is not None else (reason or "Pending"),
+        wants=sum(one.count * one.amount for one in asked),
+        asked=asked,
+        reason="" if placed else (reason or "Pending"),
         message=message,
+        since=0.0 if placed else max(job.arrival, BEGINNING),
+        steps=(Step("Admitted", status=True, at=admitted, reason="", message=""),) if placed else (),
     )
 
 
@@ -132,17 +204,15 @@ def curves(result: Result) -> dict[str, Any]:
     }
 
 
-def write(path: Path, found: Sequence[tuple[Result, Moment]], clock: Clock = SYSTEM) -> list[Path]:
+def write(path: Path, found: Sequence[tuple[Result, Recording]]) -> list[Path]:
     """The files: one a policy; its name has the policy's where there are several. Raises Failure."""
     written: list[Path] = []
-    for result, moment in found:
-        if moment.board is None:
+    for result, recording in found:
+        if recording.film is None:
             continue
         name = path if len(found) == 1 else path.with_stem(f"{path.stem}-{result.policy.name}")
-        at: Callable[[], float] = lambda moment=moment: moment.time  # type: ignore[misc]  # noqa: E731
-        hub = Hub(moment.board, Clock(at, clock.monotonic), f"{result.policy.name}, day {moment.time / 86400:.1f}")
         try:
-            name.write_bytes(export.page(hub, None, lambda _: (None, None), history=curves(result)))
+            name.write_bytes(export.moving(recording.film, recording.first, recording.queues, curves(result)))
         except OSError as error:
             raise Failure(f"cannot write {name}: {error.strerror}") from error
         stderr().print(f"open {name} in a browser", markup=False, soft_wrap=True)

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import re
+import sys
 from urllib.parse import quote
 
 import pytest
@@ -88,13 +90,93 @@ async def test_every_view_is_shown_without_an_error(tab, page, dark):
     assert tab.errors == []
 
 
-async def test_every_view_is_shown_on_a_phone(tab, page):
+async def test_every_view_is_shown_on_a_tablet_and_a_phone(tab, page):
     _, names = page
-    await tab.look(390, 844, scale=2, mobile=True)
-    for name, (ready, address) in VIEWS.items():
-        await show(tab, address.format(**names), ready)
-        assert await tab.js("document.documentElement.scrollWidth - innerWidth") <= 0, name
+    for width, height in ((820, 1180), (390, 844)):
+        await tab.look(width, height, scale=2, mobile=True)
+        for name, (ready, address) in VIEWS.items():
+            await show(tab, address.format(**names), ready)
+            assert await tab.js("document.documentElement.scrollWidth - innerWidth") <= 0, name
+            last = await tab.js("[...document.querySelectorAll('nav a')].at(-1).getBoundingClientRect().right")
+            assert last <= width, "all views are in sight"
+            if name in {"queues", "workloads"}:  # their tables are lists there
+                assert await violations(tab) == [], name
+    await show(tab, "#/", DRAWN)
+    assert await tab.js("document.querySelector('nav a[aria-current]').innerText") == "Map"
     assert tab.errors == []
+
+
+BOX = (
+    "(({left, right, top, bottom}) => [left, right, top, bottom])(document.querySelector('%s').getBoundingClientRect())"
+)
+
+
+async def test_nothing_lies_upon_the_map_and_one_sees_where_one_is(tab, page):
+    """Neither a panel nor the buttons; and what the mouse was upon is said no more once keys go on elsewhere."""
+    _, names = page
+    whole = await tab.js(BOX % "canvas")
+    await show(tab, f"#/map?workload={names['runs']}", "!!document.querySelector('.drawer .way')")
+    (left, right, top, _), drawer, zoom = [await tab.js(BOX % one) for one in ("canvas", ".drawer", ".zoom")]
+    assert left == whole[0]
+    assert right <= drawer[0]
+    assert right < whole[1], "it is narrower"
+    assert zoom[3] <= top
+    said = "document.querySelector('.tip')?.innerText ?? ''"
+    for y in range(int(top) + 30, int(top) + 300, 13):
+        await tab.mouse("mouseMoved", left + 90, y)
+        await asyncio.sleep(0.1)
+        if await tab.js(said):
+            break
+    assert await tab.js(said)
+    await tab.key("/", "Slash", "/")
+    await tab.until(f"({said}) === ''")
+    await tab.js("document.activeElement.blur()")
+    for _ in range(12):  # and zooming ends where a host fills the view
+        await tab.mouse("mouseWheel", 300, 300, deltaX=0, deltaY=-600)
+    where = await tab.until("document.querySelector('.where')?.innerText")
+    assert where.startswith("b")
+    await tab.settled()
+    for y in range(200, 700, 40):  # somewhere in sight is a host
+        await tab.mouse("mouseMoved", 500, y)
+        await asyncio.sleep(0.05)
+        if await tab.js("!!document.querySelector('.tip')"):
+            break
+    assert await tab.js("!!document.querySelector('.tip')")
+    await tab.js("[...document.querySelectorAll('.zoom button')].at(-1).click()")
+    await tab.until("!document.querySelector('.where')")
+
+
+async def test_a_panel_says_what_was_asked_and_where_it_is_and_leads_to_the_map_and_back(tab, page):
+    _, names = page
+    await show(tab, f"#/workloads?workload={names['runs']}", "!!document.querySelector('.drawer .way')")
+    told = await tab.js("document.querySelector('.drawer').innerText")
+    order = [told.index(one) for one in ("Running for", "Asked for", "Placed in", "Timeline")]
+    assert order == sorted(order)
+    assert "all in one block (required)" in told
+    assert f"-n {names['runs'].partition('/')[0]}" in told
+    assert "kubectl topogate explain" in told
+    await tab.js("[...document.querySelectorAll('.drawer a')].find(one => one.innerText === 'show on the map').click()")
+    await tab.until("location.hash.startsWith('#/map') && !!document.querySelector('canvas')")
+    await tab.until("document.querySelector('.drawer').innerText.includes('show in the list')")
+    await tab.js(
+        "[...document.querySelectorAll('.drawer a')].find(one => one.innerText === 'show in the list').click()"
+    )
+    await tab.until("location.hash.startsWith('#/workloads') && location.hash.includes('workload=')")
+
+    # A namespace goes from view to view, and lists are sorted by address.
+    await show(tab, "#/workloads?ns=vision&sort=since", "document.querySelectorAll('.list tbody tr').length > 2")
+    names = await tab.js("[...document.querySelectorAll('.list tbody th a')].map(one => one.innerText)")
+    assert {name.partition("/")[0] for name in names} == {"vision"}
+    links = await tab.js("[...document.querySelectorAll('nav a')].map(one => one.hash)")
+    assert all("ns=vision" in link for link in links), links
+    await show(tab, "#/workloads?state=waiting&sort=since", "document.querySelectorAll('.list tbody tr').length > 2")
+    ages = await tab.js("[...document.querySelectorAll('.list tbody tr')].map(one => one.children[4].innerText)")
+    assert ages == sorted(ages, key=minutes, reverse=True), "who waits longest comes first"
+
+
+def minutes(age):
+    found = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?", age)
+    return sum(int(part or 0) * each for part, each in zip(found.groups(), (1440, 60, 1), strict=True))
 
 
 async def test_the_key_is_out_of_the_address_at_once_and_stored_nowhere(tab, page):
@@ -188,7 +270,7 @@ async def test_one_that_waits_to_grow_says_what_it_lacks_and_who_is_in_the_way(t
         await show(tab, f"#/map?workload={key}", "!!document.querySelector('[aria-label=Growth] .relief')")
         told = await tab.js("document.querySelector('[aria-label=Growth]').innerText")
         assert "It waits to grow by 2 pods" in told
-        assert "It would fit in r1 if this one was gone: team/job/other (1 pod, priority 0)." in told
+        assert "It would fit in r1 if this one was gone: team/other (1 pod, priority 0)." in told
         assert "Closest" not in told, "the table says that already"
         await tab.js("document.querySelector('.relief a').click()")
         await tab.until(f"decodeURIComponent(location.hash).includes({json.dumps(other)})")
@@ -262,4 +344,39 @@ async def test_a_file_opens_without_a_server_and_asks_nobody(tmp_path, snapshot,
         ready, address = VIEWS[name]
         await show(tab, address.format(**names), ready)
     assert [request["url"] for request in tab.requests if request["url"].startswith("http")] == []
+    assert tab.errors == []
+
+
+async def test_a_simulation_is_looked_at_from_moment_to_moment(tmp_path, tab):
+    file = tmp_path / "sim.html"
+    options = ("--blocks", "2", "--racks", "2", "--hosts", "4", "--jobs", "80", "--span", "2d", "--queues", "2")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "cli.main", "simulate", "run", *options, "-p", "topology", "--web", str(file)),
+        stdout=asyncio.subprocess.DEVNULL,
+    )
+    assert await process.wait() == 0
+    await tab.open(f"file://{file}")
+    await tab.until(DRAWN)
+    links = await tab.js("[...document.querySelectorAll('nav a')].map(one => one.innerText)")
+    assert links == ["Map", "Queues", "Workloads", "History"]
+    facts = "document.querySelector('.line').innerText"
+    middle, end = await tab.js(facts), await tab.js("Number(document.querySelector('.slider input').max)")
+    await show(tab, f"#/map?t={end}", f"({facts}) !== {json.dumps(middle)}")
+    last = await tab.js(facts)
+    await show(tab, "#/map?t=9&colour=workload", f"({facts}) !== {json.dumps(last)}")
+    early, legend = await tab.js(facts), "document.querySelector('.legend').innerText"
+    looks = await tab.js(legend)
+    await show(tab, f"#/map?t={end}&colour=workload", f"({facts}) === {json.dumps(last)}")
+    await show(tab, "#/map?t=9&colour=workload", f"({facts}) === {json.dumps(early)}")
+    assert await tab.js(legend) == looks, "back again, all is as it was"
+    await show(tab, "#/queues?t=9", "document.querySelectorAll('.queue').length === 2")
+    assert await violations(tab) == []
+    assert "used" in await tab.js("document.querySelector('.quota-head').innerText")
+    await show(tab, "#/history?t=9", "!!document.querySelector('.u-legend')")
+    assert "\N{EN DASH}" not in await tab.js("document.querySelector('.history').innerText")
+    await show(tab, "#/workloads?t=9&state=running", "document.querySelectorAll('.list tbody tr').length > 0")
+    await tab.js("document.querySelector('.list tbody a').click()")
+    told = await tab.until("document.querySelector('.drawer .facts')?.innerText")
+    assert "Asked for" in told
+    assert "Placed in" in told
     assert tab.errors == []

@@ -65,5 +65,10 @@ def test_a_simulation_becomes_one_file_a_policy(tmp_path):
     assert written == ["sim-count-only.html", "sim-topology.html"]
     data = json.loads((tmp_path / written[1]).read_text().partition('id="data">')[2].partition("</script>")[0])
     assert len(data["picture"]["hosts"]) == 8
+    assert [one["name"] for one in data["queues"]["queues"]]
+    film = data["film"]
+    assert 20 < len(film["times"]) == len(film["moments"])
+    assert film["times"] == sorted(film["times"])
+    assert 0 < film["first"] < len(film["times"]) - 1, "half-way"
     assert data["history"]["relative"]
     assert max(data["history"]["used"]) > 0

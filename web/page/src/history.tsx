@@ -46,7 +46,7 @@ export function History({ source, cluster, now, theme }: { source: Source; clust
       {found.why && <p class="wrong" role="status">{found.why}. This is what the page saw itself.</p>}
       {found.at.length < 2
         ? <p class="state" role="status">The page has watched for less than a minute: curves begin with the second sample, one every 30 seconds, for a day.</p>
-        : <Curves told={found} unit={cluster.unit} theme={theme} />}
+        : <Curves told={found} unit={cluster.unit} theme={theme} shown={source.times.length ? cluster.time : null} />}
     </section>
   );
 }
@@ -62,11 +62,11 @@ interface Shown {
 }
 
 /** What all histories have, and, told by the page's own memory or a simulation, who has it and what is stranded. */
-function Curves({ told, unit, theme }: { told: Told; unit: string; theme: Theme }): JSX.Element {
+function Curves({ told, unit, theme, shown }: { told: Told; unit: string; theme: Theme; shown: number | null }): JSX.Element {
   const charts = useMemo(() => shownOf(told, unit, theme), [told, unit, theme]);
   return (
     <>
-      {charts.map((one) => <Chart key={one.title} {...one} at={told.at} theme={theme} relative={told.relative === true} />)}
+      {charts.map((one) => <Chart key={one.title} {...one} at={told.at} theme={theme} relative={told.relative === true} shown={shown} />)}
       <p class="dim small">Drag across a curve to look closer; double click shows all again. {told.relative ? "Time is that of the simulation." : told.source === "prometheus" ? `From Prometheus, one sample every ${(told.step ?? 0) / 60} minutes, for a day.` : "Kept in the page's server for a day, one sample every 30 seconds."}</p>
     </>
   );
@@ -119,8 +119,10 @@ function border(dash: number[] | undefined): string {
   return dash.length > 2 ? "double" : dash[0]! > 3 ? "dashed" : "dotted";
 }
 
-function Chart({ title, says, curves, at, theme, relative }: { title: string; says: string; curves: Curve[]; at: number[]; theme: Theme; relative: boolean }): JSX.Element {
-  const box = useRef<HTMLDivElement>(null), plot = useRef<uPlot | null>(null);
+/** `shown`: the time that the other views are of, where that is not the last. */
+function Chart({ title, says, curves, at, theme, relative, shown }: { title: string; says: string; curves: Curve[]; at: number[]; theme: Theme; relative: boolean; shown: number | null }): JSX.Element {
+  const box = useRef<HTMLDivElement>(null), plot = useRef<uPlot | null>(null), mark = useRef(shown);
+  mark.current = shown;
   const shape = curves.map((one) => one.label).join();
   useEffect(() => {
     const element = box.current!;
@@ -134,18 +136,26 @@ function Chart({ title, says, curves, at, theme, relative }: { title: string; sa
         return label;
       });
     };
+    const index = (data: uPlot.AlignedData): number => (mark.current === null ? data[0].length - 1 : Math.max(0, data[0].findLastIndex((one) => one <= mark.current!)));
+    const line = (plot: uPlot): void => {
+      if (mark.current === null) return;
+      const x = Math.round(plot.valToPos(mark.current, "x", true));
+      plot.ctx.fillStyle = theme.ink;
+      plot.ctx.fillRect(x, plot.bbox.top, Math.max(1, devicePixelRatio), plot.bbox.height);
+    };
     const moment = (at: number): string => (relative ? elapsed(at) : `${iso(at).day} ${iso(at).time}`);
     const options: uPlot.Options = {
       width: element.clientWidth, height: HEIGHT,
       cursor: { sync: { key: SYNC, setSeries: false }, points: { size: 5 }, drag: { x: true, y: false } },
       legend: { live: true, markers: { dash: (_, at) => border(curves[at - 1]?.dash) } },
       padding: [8, 14, 0, 0],
+      hooks: { draw: [line] },
       scales: { x: { time: !relative }, y: { range: (_, __, high) => [0, Math.max(1, high * 1.05)] } },
-      axes: [{ ...axis, values: times, space: 84, ...(relative ? { incrs: ROUND } : { size: 46 }) }, { ...axis, size: 56, values: (_, values) => values.map((one) => (Number.isInteger(one) ? many(one) : "")) }],
+      axes: [{ ...axis, values: times, space: 84, ...(relative ? { incrs: ROUND, size: 30 } : { size: 46 }) }, { ...axis, size: 56, values: (_, values) => values.map((one) => (Number.isInteger(one) ? many(one) : "")) }],
       series: [
-        { label: "time", value: (plot, value) => moment(value ?? plot.data[0].at(-1) ?? 0) }, // the last, while nobody points at one
+        { label: "time", value: (plot, value) => moment(value ?? plot.data[0][index(plot.data)] ?? 0) }, // that is shown, while nobody points at one
         ...curves.map((one): uPlot.Series => ({
-          label: one.label, stroke: one.colour, width: 1.5, points: { show: false }, value: (plot, value, series) => many(value ?? last(plot.data[series] as Column)),
+          label: one.label, stroke: one.colour, width: 1.5, points: { show: false }, value: (plot, value, series) => many(value ?? plot.data[series]?.[index(plot.data)] ?? last(plot.data[series] as Column)),
           ...(one.fill ? { fill: one.fill } : {}), ...(one.dash ? { dash: one.dash } : {}),
           paths: one.bars ? uPlot.paths.bars!({ size: [0.8, 6] }) : uPlot.paths.stepped!({ align: 1 }),
         })),
@@ -159,6 +169,8 @@ function Chart({ title, says, curves, at, theme, relative }: { title: string; sa
       plot.current?.destroy();
     };
   }, [theme, shape, relative]);
+  useEffect(() => plot.current?.setLegend({ idx: null as unknown as number }, false), [shown]);
+  useEffect(() => plot.current?.redraw(false), [shown]);
   useEffect(() => plot.current?.setData([at, ...curves.map((one) => one.values)]), [at, curves]);
   return (
     <figure>

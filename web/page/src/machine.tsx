@@ -72,7 +72,7 @@ function Body({ cluster, found, theme, lit, light }: { cluster: Cluster; found: 
           {found.pods.some((one) => one.zones.length) && (found.pods.every((one) => one.observed || !one.zones.length) ? "; placements as observed" : "; some placements as predicted")}
         </p>
       )}
-      {!found.zones && <p class="dim small">Nothing is published of its inside: <code>topogate install --agent</code> has each node tell it.</p>}
+      {!found.zones && <p class="dim small">This node publishes nothing of its inside. With <code>topogate install --agent</code> each node does.</p>}
       {found.problems.map((one) => <p class="small wrong" key={one}>{one}</p>)}
       <Claimed host={found.name} devices={found.claimed} more={found.more} colours={colours} theme={theme} lit={lit} light={light} letter={letter} />
       <Pods cluster={cluster} found={found} colours={colours} theme={theme} lit={lit} light={light} />
@@ -238,7 +238,7 @@ function Bar({ x, y, width, what, have, found, zone, resource, free, colours, th
 }
 
 function Pods({ cluster, found, colours, theme, lit, light }: { cluster: Cluster; found: Inside; colours: string[]; theme: Theme; lit: number; light: (pod: number) => void }): JSX.Element {
-  if (!found.pods.length && !found.kept.length) return <p class="state">Nobody is here.</p>;
+  if (!found.pods.length && !found.kept.length) return <p class="state">No pod is here.</p>;
   return (
     <table class="pods">
       <caption class="hidden">Pods on this host</caption>

@@ -34,7 +34,7 @@ export type Hatch = (colour: string, back: string, kind: Kind, texture: number) 
 
 const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif";
 const TICKS = 21; // from this width on, in pixels, a host shows its devices one by one
-const NAMED = { w: 62, h: 46 }; // from this size on it shows its name
+const NAMED = { w: 52, h: 44 }; // from this size on it shows its name
 
 const named = (w: number, h: number): boolean => w >= NAMED.w && h >= NAMED.h;
 

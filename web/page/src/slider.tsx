@@ -19,10 +19,10 @@ export function Slider({ times, at, set }: { times: number[]; at: number; set: S
     play(!plays);
   };
   return (
-    <div class="slider" role="group" aria-label="Time of the simulation">
+    <section class="slider" aria-label="Time of the simulation">
       <button type="button" class="plain" onClick={start}>{plays ? "Pause" : "Play"}</button>
       <input type="range" min={0} max={end} value={at} aria-label="Time" aria-valuetext={elapsed(times[at] ?? 0)} onInput={(event) => { play(false); set({ t: event.currentTarget.value }, true); }} />
       <span class="at">{elapsed(times[at] ?? 0)} <span class="dim">of {elapsed(times[end] ?? 0)}</span></span>
-    </div>
+    </section>
   );
 }

@@ -26,16 +26,20 @@ export interface Source {
 
 /** What is different from one moment of a simulation to the next. */
 interface Moment {
-  hosts: (number | string)[][];
-  holders: unknown[][];
-  gone: number[];
-  workloads: Record<string, unknown>;
+  changes: Changes;
+  workloads: Record<string, Told>; // those of which something is different
+}
+
+/** A workload, as far as the devices of a host are concerned. */
+interface Told {
+  row: unknown[];
+  pods: [string, string, number | null, string, boolean, number, boolean, string][];
 }
 
 export interface Embedded {
   picture: Picture;
-  workloads: Record<string, unknown>;
-  hosts: Record<string, unknown>;
+  workloads: Record<string, Told>;
+  hosts: Record<string, object>;
   history: unknown;
   queues: unknown;
   film?: { times: number[]; first: number; moments: Moment[] } | null;
@@ -53,7 +57,7 @@ export class FileSource implements Source {
   readonly first: number;
   private to: Follower | null = null;
   private at = 0;
-  private workloads: Record<string, unknown>;
+  private workloads: Record<string, Told>;
 
   constructor(private readonly data: Embedded) {
     this.times = data.film?.times ?? [];
@@ -86,16 +90,25 @@ export class FileSource implements Source {
       to.whole(this.data.picture);
     }
     while (this.at < wanted) {
-      const { workloads, ...rest } = film.moments[++this.at]!;
+      const { workloads, changes } = film.moments[++this.at]!, gone = new Set(changes.gone);
+      for (const [key, one] of Object.entries(this.workloads)) if (gone.has(one.row[0] as number)) delete this.workloads[key];
       Object.assign(this.workloads, workloads);
-      to.changes({ since: this.at - 1, version: this.at, at: this.times[this.at]!, ...rest });
+      to.changes(changes);
     }
   }
 
+  /** A host: of a simulation with the pods that are there at the time that is shown. */
+  private host(name: string, found: object | null): object | null {
+    if (!found || !this.times.length) return found;
+    const pods = Object.values(this.workloads).flatMap(({ row, pods }) =>
+      pods.filter((one) => one[1] === name).map(([pod, , rank, phase, , amount, crosses, reason]) => ({ name: `${String(row[1])}/${pod}`, holder: row[0], amount, rank, phase, reason, crosses, zones: [] })));
+    return { ...found, pods };
+  }
+
   ask<T>(path: string, query: Record<string, string> = {}): Promise<T> {
-    const own = (table: Record<string, unknown>, key: string): unknown => (Object.hasOwn(table, key) ? table[key] : null);
+    const own = <V>(table: Record<string, V>, key: string): V | null => (Object.hasOwn(table, key) ? (table[key] ?? null) : null);
     const found =
-      path === "host" ? own(this.data.hosts, query["name"] ?? "")
+      path === "host" ? this.host(query["name"] ?? "", own(this.data.hosts, query["name"] ?? ""))
       : path === "workload" ? own(this.workloads, query["key"] ?? "")
       : path === "queues" ? this.data.queues
       : path === "history" ? this.data.history
