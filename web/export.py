@@ -48,7 +48,7 @@ def moving(film: Film, first: float, queues: dict[str, Any], history: dict[str, 
         "hosts": _hosts(film.board, lambda _: (None, None)),
         "history": history if len(history["at"]) > 1 else None,
         "queues": queues,
-        "film": film.told(first),
+        "film": film.moments_from(first),
     }
     return html(_encode(made))
 

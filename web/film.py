@@ -34,7 +34,7 @@ class Film:
         """Whether no more moments are taken."""
         return len(self.times) >= min(MOST_MOMENTS, max(2, MOST_HOST_ROWS // max(1, len(self.board.hosts))))
 
-    def take(self, now: float) -> None:
+    def take_moment(self, now: float) -> None:
         """One more moment: the board as it is."""
         hosts, holders, gone = self.board.taken()
         workloads = {key: found for key in sorted(holders) if (found := inside.workload(self.board, key)) is not None}
@@ -49,7 +49,7 @@ class Film:
         told = picture.changed(self.board, EVERYTHING, changes, version=number, now=now)
         self._moments.append({"changes": msgspec.Raw(told), "workloads": workloads})
 
-    def told(self, first: float) -> Json:
+    def moments_from(self, first: float) -> Json:
         """All moments; ``first``: when that is which is shown first."""
         at = max((index for index, time in enumerate(self.times) if time <= first), default=0)
         return {"times": self.times, "first": at, "moments": self._moments}

@@ -43,7 +43,7 @@ class Recording:
         if film.full or (film.times and simulation.now < film.times[-1] + self._step):
             return
         _show(film.board, simulation)
-        film.take(simulation.now)
+        film.take_moment(simulation.now)
 
     def _begin(self, simulation: Simulation) -> Film:
         board = Board(measured(simulation.site.state))

@@ -115,14 +115,14 @@ async def test_a_person_logs_in_and_the_picture_goes_on_after_the_api_server_was
         await tab.call("Input.insertText", text=here.tokens["admin"])
         await tab.key("Enter", text="\r")
         await tab.until("performance.getEntriesByName('paint').length > 0")
-        await tab.until("/16.used/.test(document.querySelector('.line').innerText.replace(/\\s+/g, ' '))")
+        await tab.until("/16 of \\d+ GPUs used/.test(document.querySelector('.line').innerText.replace(/\\s+/g, ' '))")
         assert here.tokens["admin"] not in await tab.js("location.href + JSON.stringify({...localStorage})")
         here.cluster.kill("kube-apiserver")
         await asyncio.sleep(3)
         assert await tab.js("document.querySelector('canvas') !== null")
         await asyncio.to_thread(here.cluster.start, "kube-apiserver")
         await here.submit("after", 1, REQUIRED, gpus=8)
-        await tab.until("/24.used/.test(document.querySelector('.line').innerText.replace(/\\s+/g, ' '))")
+        await tab.until("/24 of \\d+ GPUs used/.test(document.querySelector('.line').innerText.replace(/\\s+/g, ' '))")
         assert here.web.returncode is None
 
 

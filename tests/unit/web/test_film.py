@@ -63,7 +63,7 @@ def recorded(jobs, first=None):
 def test_moments_put_together_are_what_the_board_was_at_each():
     jobs = [job("a", 0.0, 2), job("b", 10.0, 2, 300.0), job("c", 20.0, 2), job("d", 400.0, 1)]
     recording, boards = recorded(jobs)
-    told = json.loads(msgspec.json.encode(recording.film.told(recording.first)))
+    told = json.loads(msgspec.json.encode(recording.film.moments_from(recording.first)))
     now = json.loads(recording.film.whole)
     workloads = dict(recording.film.workloads)
     hosts, holders = now["hosts"], {row[0]: row for row in now["holders"]}
@@ -86,7 +86,7 @@ def test_a_recording_begins_half_way_or_when_it_was_asked_for_and_knows_the_quot
     jobs = [job("a", 0.0, 1), job("b", 100.0, 1), job("c", 400.0, 1)]
     recording, _ = recorded(jobs)
     assert recording.first == 200.0
-    assert recording.film.told(250.0)["first"] == recording.film.times.index(
+    assert recording.film.moments_from(250.0)["first"] == recording.film.times.index(
         max(time for time in recording.film.times if time <= 250.0)
     )
     (queue,) = recording.queues["queues"]
@@ -103,5 +103,5 @@ def test_a_film_ends_before_it_is_too_long(monkeypatch, hosts, most):
     found = Film(board, "c")
     while not found.full:
         board.set_holder(Holder("team", "Job", "train", workload="train", count=len(found.times)))
-        found.take(float(len(found.times)))
+        found.take_moment(float(len(found.times)))
     assert len(found.times) == most

@@ -145,15 +145,20 @@ function QuotaBar({ quota, cohort }: { quota: Quota; cohort: boolean }): JSX.Ele
         <span>{called(quota.resource)} <span class="dim">in flavor {quota.flavor}{quota.borrowing_limit !== null && `, may borrow ${quota.borrowing_limit}`}{quota.lending_limit !== null && `, may lend ${quota.lending_limit}`}</span></span>
         <span><b>{quota.used}</b> of {quota.nominal} used{borrowed > 0 && <>, <b>{quota.borrowed}</b> of these borrowed</>}{lent > 0 && <>, about <b>{lent}</b> lent</>} <span class="dim">· {quota.free} may be taken now</span></span>
       </div>
-      <svg class="bar" role="img" aria-label={says} viewBox="0 0 100 14" preserveAspectRatio="none">
-        <rect y="2" width={part(nominal)} height="10" class="b-free" />
-        <rect y="2" width={part(own)} height="10" class="b-used" />
-        {used > nominal && <rect y="2" x={part(nominal)} width={part(used - nominal)} height="10" class="b-over" />}
-        {lent > 0 && <rect y="2" x={part(own)} width={part(Math.min(lent, nominal - own))} height="10" class="b-lent" />}
-        <line x1={part(nominal)} x2={part(nominal)} y1="0" y2="14" class="b-line" vector-effect="non-scaling-stroke" />
-      </svg>
+      <div class="bar" role="img" aria-label={says}>
+        <Part kind="free" from={0} to={part(nominal)} />
+        <Part kind="used" from={0} to={part(own)} />
+        {used > nominal && <Part kind="over" from={part(nominal)} to={part(used)} />}
+        {lent > 0 && <Part kind="lent" from={part(own)} to={part(Math.min(own + lent, nominal))} />}
+        <Part kind="line" from={part(nominal)} to={part(nominal)} />
+      </div>
     </div>
   );
+}
+
+/** A part of a bar, in the look that the legend has for it; from and to in percent. */
+function Part({ kind, from, to }: { kind: "free" | "used" | "over" | "lent" | "line"; from: number; to: number }): JSX.Element {
+  return <span class={`key k-${kind}`} style={{ left: `${from}%`, ...(kind === "line" ? {} : { width: `${to - from}%` }) }} />;
 }
 
 function Line({ name, waiting, others, cluster }: { name: string; waiting: Waiting[]; others: number; cluster: Cluster }): JSX.Element {

@@ -97,7 +97,7 @@ export function WhatIf({ source, cluster }: { source: Source; cluster: Cluster }
           <label>Namespace <input value={namespace} onInput={(event) => setNamespace(event.currentTarget.value)} size={16} /></label>
           <button type="submit" class="main" disabled={busy}>{busy ? "Asking …" : "Where would it go?"}</button>
         </div>
-        <p class="dim small">Nothing is submitted. The answer is the controller's own, for the cluster as it is now, with everybody who waits already.</p>
+        <p class="dim small">Nothing is submitted. The answer is the controller's own, for the cluster as it is now, beside all jobs that wait already.</p>
       </form>
       <div class="answers" aria-live="polite">
         {error && <p class="state wrong" role="alert">{error}</p>}

@@ -71,6 +71,8 @@ interface Explained {
   growth: null | { text: string; pods: number; room: Room[]; relief: Relief | null };
 }
 
+const MOST_NODES = 8;
+
 interface Props {
   source: Source;
   cluster: Cluster;
@@ -103,6 +105,7 @@ export function WorkloadDrawer({ source, cluster, name, version, now, view, clos
   }, [ranks]);
   const holder = found ? holderOf(found.row) : cluster.holder(name);
   const hosts = found ? hostsOf(found, cluster) : [];
+  const nodes = found ? [...new Set(found.pods.map((one) => one[1]).filter(Boolean))] : []; // for who may not see the hosts
   return (
     <aside class="drawer" aria-label={`Workload ${holder?.title ?? name}`} tabIndex={0}>
       <header>
@@ -120,13 +123,14 @@ export function WorkloadDrawer({ source, cluster, name, version, now, view, clos
           <dl class="facts">
             {found.asked.length > 0 && <><dt>Asked for</dt><dd>{found.asked.map((one) => <div key={one[0]}>{found.asked.length > 1 && `${one[0]}: `}{askedText(one, cluster.unit)}</div>)}</dd></>}
             {hosts.length > 0 && <><dt>Placed in</dt><dd><Places hosts={hosts} cluster={cluster} workload={name} /></dd></>}
+            {!hosts.length && nodes.length > 0 && <><dt>Placed on</dt><dd>{nodes.slice(0, MOST_NODES).join(", ")}{nodes.length > MOST_NODES && ` and ${counted(nodes.length - MOST_NODES, "more node")}`}</dd></>}
           </dl>
           {holder.state === "waiting" && <Why source={source} cluster={cluster} name={name} found={found} now={now} />}
           <dl class="facts">
             <dt>Holds</dt><dd>{holder.state === "waiting" || holder.state === "inactive" ? `nothing; asks for ${amountText(holder.wants, cluster.unit)}` : amountText(holder.wants, cluster.unit)}</dd>
             {holder.workload && <><dt>Queue</dt><dd>{holder.clusterQueue || holder.queue ? <a href={link("queues", { queue: holder.clusterQueue })}>{holder.clusterQueue || holder.queue}</a> : "none"}, priority {holder.priority}</dd>
             <dt>Created</dt><dd><When at={holder.created} now={now} /></dd></>}
-            {source.live && holder.workload && <><dt>Command</dt><dd class="command"><Name text={explainCommand(holder)}><code>{explainCommand(holder)}</code></Name></dd></>}
+            {source.live && holder.workload && <><dt>Command</dt><dd class="command"><Name text={explainCommand(holder).join(" ")}><code>{explainCommand(holder).map((one) => <span key={one}>{one} </span>)}</code></Name></dd></>}
           </dl>
           {source.live && holder.workload && (holder.state === "running" || holder.state === "starting") && <Growth source={source} cluster={cluster} name={name} now={now} />}
           {holder.workload && <Way found={found} cluster={cluster} created={holder.created} state={holder.state} now={now} />}
@@ -155,9 +159,9 @@ function askedText([, count, amount, policy, level]: Asked, unit: string): strin
   return policy === "Unconstrained" ? `${what}, anywhere (unconstrained)` : what;
 }
 
-/** The command line that says the same. */
-function explainCommand(one: Holder): string {
-  return `kubectl topogate explain ${one.kind === "Job" ? "" : `${one.kind.toLowerCase()}/`}${one.name} -n ${one.namespace}`;
+/** The command line that says the same, in the parts that lines may end between. */
+function explainCommand(one: Holder): string[] {
+  return ["kubectl topogate explain", `${one.kind === "Job" ? "" : `${one.kind.toLowerCase()}/`}${one.name}`, `-n ${one.namespace}`];
 }
 
 /** The hosts that it has pods or promises on. */
