@@ -13,6 +13,7 @@ import msgspec
 
 from engine.claims.asks import DeviceAsk
 from engine.kubelet.machine import NumaPlacement, PodShape
+from engine.quantity import format_quantity
 from engine.reasons import Reason
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"
@@ -107,6 +108,13 @@ def local_volumes_of(storage_class: str) -> str:
 def is_volume_limit(resource: str) -> bool:
     """Whether it is not a resource but a limit: of a node that does not name it there is no end."""
     return resource.startswith(VOLUMES_OF)
+
+
+def amount_in_words(resource: str, amount: int) -> str:
+    """``8 nvidia.com/gpu``, ``64Gi memory``, ``1 volume of ebs.csi.aws.com``."""
+    if amount == 1 and is_volume_limit(resource):
+        resource = resource.replace("volumes", "volume", 1)
+    return f"{format_quantity(resource, amount)} {resource}"
 
 
 class PodTerm(_Struct, frozen=True):

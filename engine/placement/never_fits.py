@@ -22,7 +22,7 @@ from engine.kubelet.admit import empty
 from engine.kubelet.device_manager import never_given
 from engine.kubelet.machine import PodShape
 from engine.kubelet.numa_policy import NUMA_POLICY, refused_unseen
-from engine.model import Policy
+from engine.model import Policy, amount_in_words
 from engine.numa.refusal import kubelet_refusal
 from engine.placement.fit import ANYWHERE, Fit
 from engine.placement.slices import in_words
@@ -134,9 +134,9 @@ def _too_large(state: ClusterState, fit: Fit, index: Ints) -> str:
         most, wanted = int(have.max(initial=0)), fit.pod_set.cut.get(resource, amount)
         if most < amount:
             has = f"has more than {format_quantity(resource, most)}" if most > 0 else "has any"
-            return f"a pod asks for {format_quantity(resource, wanted)} {resource}, and no node{of} {has}"
+            return f"a pod asks for {amount_in_words(resource, wanted)}, and no node{of} {has}"
         together &= have >= amount
-        asked.append(f"{format_quantity(resource, amount)} {resource}")
+        asked.append(amount_in_words(resource, amount))
     return "" if together.any() else f"no node{of} has {' and '.join(asked[1:])} together"  # a pod is one of pods too
 
 
@@ -218,7 +218,7 @@ def _sums(state: ClusterState, fit: Fit, index: Ints) -> Iterator[tuple[str, str
     for resource, (total, wanted) in sorted(have.items(), key=lambda item: item[1][0] / item[1][1]):
         if total < wanted:
             are = "is" if wanted == 1 else "are"
-            yield f"{format_quantity(resource, total)} {resource}", f"{format_quantity(resource, wanted)} {are}"
+            yield amount_in_words(resource, total), f"{format_quantity(resource, wanted)} {are}"
 
 
 def _few_devices(state: ClusterState, fit: Fit, usable: Ints, most: int) -> str:

@@ -12,13 +12,12 @@ from engine.cluster.assignment import Assignment
 from engine.cluster.fit_counts import Counts
 from engine.cluster.levels import domain_in_words, word_of
 from engine.cluster.state import ClusterState
-from engine.model import PodSet, Policy
+from engine.model import PodSet, Policy, amount_in_words
 from engine.placement.explain import DEVICES, DomainFit, domain_fit
 from engine.placement.fit import ANYWHERE, Fit
 from engine.placement.grow import Growth
 from engine.placement.never_fits import head_of, host_ports, too_small, why_never
 from engine.placement.slices import in_words
-from engine.quantity import format_quantity
 from engine.reasons import Reason
 from engine.results import Refusal, WorkloadRequest
 
@@ -237,7 +236,7 @@ def _short(fit: Fit, found: DomainFit, verb: str = "lacks") -> str:
         return f"; it has the amounts, but the kubelets of {of} would refuse pods ({found.refusal}){left_out}"
     if found.limit == Reason.HOST_PORTS and (ports := host_ports(fit)):
         return f": {ports}{left_out}"
-    lacks = " and ".join(f"{format_quantity(name, amount)} {name}" for name, amount in found.missing.items())
+    lacks = " and ".join(amount_in_words(name, amount) for name, amount in found.missing.items())
     if not lacks and found.limit in {DEVICES, Reason.INSUFFICIENT_DEVICES}:
         lacks = DEVICES
     devices = f" ({found.devices})" if found.devices else ""

@@ -177,7 +177,7 @@ async def test_held_pending_with_the_reason_until_there_is_room_then_ready_and_r
     await full(site)
     await site.submit("third")
     waiting = await site.state("third", "Pending", "DoesNotFit: ")
-    assert "b1/r1 could take 0 of 2 pods" in waiting["message"]
+    assert "takes 0 and lacks 16 nvidia.com/gpu" in waiting["message"]
     assert "podSetUpdates" not in waiting
     explained = await report(site.client, site.namespace, "third", domain=DOMAIN)
     assert (explained.state, explained.reason) == ("Waiting", "DoesNotFit")

@@ -55,6 +55,7 @@ async def test_auto_takes_the_narrowest_level(jobs):
 async def test_what_cannot_fit_waits_says_why_and_starts_when_room_is_made(jobs):
     await jobs.create(job("first", 1, gpus=8))
     (first,) = await jobs.running("first", 1)
+    await jobs.event("first", "Admitted")
     for number in range(3):
         await jobs.create(
             job(f"other-{number}", 1, request={KEYS.required[0]: RACK_LABEL}, pod_spec=_beside(first, number))
@@ -63,8 +64,7 @@ async def test_what_cannot_fit_waits_says_why_and_starts_when_room_is_made(jobs)
         await jobs.running(f"other-{number}", 1)
     await jobs.create(job("waits", 2))
     condition = await jobs.condition("waits", "QuotaReserved", "False", "DoesNotFit")
-    assert "could take 1 of 2 pods" in condition["message"]
-    assert "nvidia.com/gpu short by 8" in condition["message"]
+    assert "takes 1 and lacks 8 nvidia.com/gpu" in condition["message"]
     await jobs.event("waits", "DoesNotFit")
     assert all(pod["spec"].get("schedulingGates") for pod in await jobs.pods("waits"))
     await jobs.delete("first")
@@ -82,7 +82,7 @@ def _beside(pod, number):
 async def test_what_can_never_fit_says_so(jobs):
     await jobs.create(job("never", 3))
     message = (await jobs.condition("never", "QuotaReserved", "False", "NeverFits"))["message"]
-    assert "could take 2 of 3 pods" in message
+    assert "has 16 nvidia.com/gpu in all; 24 are wanted" in message
 
 
 async def test_ranks_sit_in_rank_order(jobs, client, namespace):
@@ -111,7 +111,7 @@ async def test_slices_share_a_rack_each_and_come_back_to_it(jobs, client, namesp
     assert all(len(racks_of(of_slice)) == 1 for of_slice in slices_of(after, 3))
     await jobs.create(job("more", 9, gpus=4, indexed=True, request=request))
     message = (await jobs.condition("more", "QuotaReserved", "False", "NeverFits"))["message"]
-    assert "takes 6 in slices of 3 of one cloud-provider.com/topology-rack" in message
+    assert "the largest, b1, has 32 nvidia.com/gpu in all; 36 are wanted" in message
 
 
 def slices_of(pods, size):

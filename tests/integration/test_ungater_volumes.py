@@ -116,7 +116,7 @@ async def test_volumes_that_reach_no_node_together_keep_a_job_waiting(volumes):
     await volumes.bound("two", {RACK_LABEL: "r2"})
     await volumes.create(job("train", 1, pod_spec=having("one", "two")))
     condition = await volumes.condition("train", "QuotaReserved", "False", "NeverFits")
-    assert "VolumeNodeAffinity" in condition["message"]
+    assert "no node is reached by all volumes of the pods" in condition["message"]
 
 
 async def test_nodes_take_as_many_volumes_as_they_attach(volumes, namespace):
@@ -132,7 +132,7 @@ async def test_nodes_take_as_many_volumes_as_they_attach(volumes, namespace):
     taken = [*await volumes.running("train-0", 1), *await volumes.running("train-1", 1)]
     assert nodes_of(taken) == hosts
     condition = await volumes.condition("train-2", "QuotaReserved", "False", "DoesNotFit")
-    assert f"volumes of {DRIVER} short by 1" in condition["message"]
+    assert f"lacks 1 volume of {DRIVER}" in condition["message"]
     await volumes.delete("train-0")
     assert nodes_of(await volumes.running("train-2", 1)) == nodes_of(taken[:1])
 

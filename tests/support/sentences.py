@@ -1,7 +1,7 @@
 """Every sentence that says why a workload waits, made by the code that makes it: `CASES` by the name of a case.
 
 ``tests/data/sentences/waiting.txt`` has what each said when somebody last looked at it: a changed wording fails
-`tests/unit/test_sentences.py`. Once you like the new one, ``python -m tests.support.sentences`` writes it down.
+`tests/unit/test_sentences.py`. ``python -m support.sentences`` (in ``tests/``) writes the new one.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,6 +26,7 @@ from support.numa_factories import make_machine, make_shape, on_zone, pod_on, po
 
 from engine.kubelet.machine import TopologyPolicy
 from engine.model import (
+    Attached,
     NodeTerm,
     PodTerm,
     Policy,
@@ -34,6 +35,7 @@ from engine.model import (
     SpreadConstraint,
     Taint,
     TopologyRequest,
+    volumes_of,
 )
 from engine.placement.place import extend, replace
 from engine.reasons import Reason
@@ -182,6 +184,15 @@ def half_of_the_nodes_not_reached_by_claims():
 @case
 def half_of_the_nodes_not_reached_by_volumes():
     return _halves(make_pod_set(2, gpu=8, volume_nodes=((_HALF,),)))
+
+
+@case
+def nodes_that_attach_no_further_volume():
+    limit = volumes_of("ebs.csi.aws.com")
+    state = make_state([make_node(f"n{at}", attachable={limit: 1}) for at in range(2)])
+    for at in range(2):
+        state.set_pod(make_pod(f"other/p{at}", f"n{at}", gpu=1, attached=Attached(own={limit: 1})))
+    return ask(state, make_pod_set(1, attached=Attached(own={limit: 1})))
 
 
 @case

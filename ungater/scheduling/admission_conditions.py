@@ -41,9 +41,15 @@ def admitted_still(observed: ObservedWorkload | None, message: str) -> tuple[Wan
     )
 
 
-def waited(observed: ObservedWorkload | None) -> bool:
-    """Whether people were told that it waits: then an event says that this is over, else its conditions say enough."""
-    return observed is not None and condition(observed.conditions, conditions.QUOTA_RESERVED) is not None
+def is_news(entry: WorkloadEntry) -> bool:
+    """Whether an event says that it was admitted.
+
+    Of an owner always: people look there. Of pods without one, which kube-scheduler has an event for anyway, where
+    they were told that they wait.
+    """
+    observed = entry.observed
+    told = observed is not None and condition(observed.conditions, conditions.QUOTA_RESERVED) is not None
+    return told or not entry.job.members
 
 
 def not_ready(entry: WorkloadEntry) -> tuple[WantedCondition, ...]:

@@ -27,7 +27,7 @@ from ungater.model import conditions
 from ungater.model.admission import Admission, Nomination
 from ungater.model.conditions import WantedCondition
 from ungater.model.workload_entry import ObservedWorkload, Refused, WorkloadEntry
-from ungater.scheduling.admission_conditions import admitted_as, not_ready, pending, waited
+from ungater.scheduling.admission_conditions import admitted_as, is_news, not_ready, pending
 from ungater.scheduling.moves import NO_NEWS, Moves, News
 from ungater.scheduling.replacement import COUNTED, elsewhere, message_of, reclaimed, refused_text
 from ungater.scheduling.stale_reasons import StaleReasons
@@ -157,6 +157,7 @@ class Scheduler:
     async def _store(self, admitted: Admitted, entry: WorkloadEntry) -> None:
         observed = entry.observed
         admission = self._admission(entry, admitted.grant)
+        news = is_news(entry)  # before its conditions say that it is admitted
         text = message_of(self._cache, entry, admission, admitted.message)
         checks = self._cache.admissions.checks_for(admission) if entry.job.queue else ()
         wanted = (*admitted_as(observed, text, checks), *not_ready(entry))
@@ -166,7 +167,7 @@ class Scheduler:
         finally:
             self._cache.admissions.stored(entry)
         if done:
-            self._was_admitted(entry, Reason.ADMITTED, "Admit", text, event=waited(observed))
+            self._was_admitted(entry, Reason.ADMITTED, "Admit", text, event=news)
             self._metrics.admitted.inc()
             self._metrics.admission.observe(age(entry.job.created, self._clock.now()))
 

@@ -8,7 +8,7 @@ from support.owned import make_record
 from engine.reasons import Reason
 from ungater.model.conditions import QUOTA_RESERVED, WantedCondition, merge
 from ungater.model.workload_entry import WorkloadEntry
-from ungater.scheduling.admission_conditions import waited
+from ungater.scheduling.admission_conditions import is_news
 from ungater.writers.events import emit
 
 
@@ -38,8 +38,11 @@ def test_of_a_group_its_workload_is_told_too_as_its_first_pod_may_go(entry):
     assert [told[:2] for told in recorder.told] == [("Pod", "first"), ("Workload", job.workload)]
 
 
-def test_whoever_was_never_told_to_wait_needs_no_event_that_it_waits_no_more(entry):
-    assert not waited(entry.observed)
+def test_an_owner_hears_that_it_was_admitted_and_pods_alone_where_they_heard_that_they_wait(entry):
+    assert is_news(entry)
+    pods = WorkloadEntry(dataclasses.replace(entry.job, members=(("first", "uid-1"),)), entry.observed)
+    assert not is_news(pods)
     said = [WantedCondition(QUOTA_RESERVED, False, Reason.DOES_NOT_FIT, "no rack takes it")]
     conditions = merge((), said, generation=1, now=1.0) or ()
-    assert waited(dataclasses.replace(entry.observed, conditions=conditions))
+    observed = dataclasses.replace(entry.observed, conditions=conditions)
+    assert is_news(WorkloadEntry(pods.job, observed))
