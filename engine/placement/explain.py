@@ -175,7 +175,8 @@ class _View:
                 passing &= ~hit
         values = self.tree.path(min(rank, self.tree.last), domain) if 0 <= rank <= self.tree.last else ()
         limit, missing = self._limit(leaves, passing, fits, excluded)
-        fewer = (self.why.amounts - self.why.taken)[inside] * passing
+        amounts = self.why.amounts[inside] * passing
+        fewer = amounts - self.why.taken[inside] * passing
         if fits < self.pod_set.count <= fits + int(fewer.sum()):
             limit, missing = Reason.NUMA_ALIGNMENT, {}
         if fits < self.pod_set.count <= single:
@@ -185,7 +186,7 @@ class _View:
         devices = self._devices(leaves, passing) if limit in {DEVICES, Reason.INSUFFICIENT_DEVICES} else ""
         return DomainFit(
             *(values, fits, int(passing.sum()), limit, missing, excluded, len(misaligned), refusal, devices),
-            by_amounts=int((self.why.amounts[inside] * passing).sum()),
+            by_amounts=int(amounts.sum()),
         )
 
     def _devices(self, leaves: slice, passing: Mask) -> str:

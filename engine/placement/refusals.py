@@ -142,11 +142,10 @@ def does_not_fit(state: ClusterState, fit: Fit) -> Refusal:
     container = list(fit.containers())[-1]
     by_amounts = _by_amounts(state, fit)
     aligned = by_amounts is None or not _fits(fit, by_amounts)
-    counts = fit.counts(container)
-    best = _best(counts, container, None if by_amounts is None else by_amounts.within(container))
-    near = int(counts.at(0).sum() if container == ANYWHERE else counts.at(container)[best])
-    text = _how_close(state, fit, container, best)
-    return Refusal(Reason.DOES_NOT_FIT if aligned else Reason.NUMA_ALIGNMENT, text, pod_set.name, flavor, near)
+    best = _best(fit.counts(container), container, None if by_amounts is None else by_amounts.within(container))
+    found = domain_fit(state, fit.tree, pod_set, fit.room, container, best)
+    reason = Reason.DOES_NOT_FIT if aligned else Reason.NUMA_ALIGNMENT
+    return Refusal(reason, _how_close(fit, container, best, found), pod_set.name, flavor, found.fits)
 
 
 def _best(counts: Counts, container: int, by_amounts: Counts | None) -> int:
@@ -161,10 +160,9 @@ def _best(counts: Counts, container: int, by_amounts: Counts | None) -> int:
     return int(ties[by_amounts.at(container)[ties].argmax()])
 
 
-def _how_close(state: ClusterState, fit: Fit, container: int, best: int) -> str:
+def _how_close(fit: Fit, container: int, best: int, found: DomainFit) -> str:
     """``8 pods do not fit one rack: b1/r2, the best of 4, takes 3 and lacks 40 nvidia.com/gpu``."""
     head, tree = head_of(fit, container), fit.tree
-    found = domain_fit(state, tree, fit.pod_set, fit.room, container, best)
     takes = f"{found.fits}{in_words(fit.pod_set.topology)}"
     if container == ANYWHERE:
         nodes = f"the {tree.size} nodes of flavor {tree.flavor.name} take"

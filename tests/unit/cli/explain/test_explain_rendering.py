@@ -125,6 +125,16 @@ def test_a_waiting_job_says_how_close_each_domain_comes():
     assert lines[5] == "4 pods without a slot, 4 of them gated"
 
 
+def test_of_several_flavors_the_table_says_which():
+    rooms = (
+        Room("small", ("b1", "r1"), 3, 4, "nvidia.com/gpu", {"nvidia.com/gpu": "2"}, {}),
+        Room("large", ("b1", "r1"), 0, 1, "NodeNotReady", {}, {"NodeNotReady": 3}),
+    )
+    lines = text(report(state="Waiting", room=rooms))
+    assert lines[2].split()[:2] == ["FLAVOR", "DOMAIN"]
+    assert [line.split()[:2] for line in lines[3:5]] == [["small", "b1/r1"], ["large", "b1/r1"]]
+
+
 def test_a_job_without_a_request():
     found = report(state="NotManaged", policy="", level="", per_pod={}, message="carries no topology request")
     assert text(found)[0] == "Job default/train  4 pods (no requests each), no topology"

@@ -22,6 +22,7 @@ from engine.cluster.assignment import Assignment, Slice
 from engine.kubelet.machine import Qos
 from engine.model import Policy
 from engine.numa.zone_ledger import MOST_SLOTS
+from engine.placement.explain import explain
 from engine.placement.place import replace, shrink
 from engine.reasons import Reason
 from engine.results import Refusal
@@ -284,6 +285,21 @@ def test_pods_that_are_not_aligned_count_by_amounts():
     aligned = ask(state, pods_of(make_shape({"cpu": 2}), 3))
     assert aligned.reason is Reason.NEVER_FITS
     assert nodes_of(ask(state, pods_of(make_shape({"cpu": 2}), 2))) == {"n0": 2}
+
+
+def test_of_domains_that_take_none_the_one_with_the_amounts_is_told():
+    """The best of four zeros was the first by name, which was full, and so the advice was about that one."""
+    full, split = make_machine({"cpu": 4}, {"cpu": 4}, node="n0"), make_machine({"cpu": 4}, {"cpu": 4}, node="n1")
+    state = state_of(full, split, rack_of={"n0": "r1", "n1": "r2"})
+    for zone in (0, 1):
+        state.set_pod(pod_on(f"n0/{zone}", make_shape({"cpu": 4}), on_zone(zone, cpu=4), "n0"))
+        state.set_pod(pod_on(f"n1/{zone}", make_shape({"cpu": 2}), on_zone(zone, cpu=2), "n1"))
+    pods = pods_of(make_shape({"cpu": 3}), 1)
+    refusal = ask(state, pods)
+    assert refusal.reason is Reason.NUMA_ALIGNMENT
+    assert "b1/r2, the best of 2, takes 0; it has the amounts" in refusal.message
+    closest = max(explain(state, "tas", pods), key=lambda fit: fit.closeness)
+    assert closest.values == ("b1", "r2")
 
 
 def test_a_refusal_by_numa_says_how_many_nodes_and_why():
