@@ -41,7 +41,7 @@ def render(result: Report, most: int = CLOSEST) -> RenderableType:
     parts: list[RenderableType] = [head]
     if result.moving:
         parts.append(Text(result.moving))
-    if result.hanging:
+    if result.hanging and (result.growth is None or result.growth.message not in result.hanging):
         parts.append(Text.assemble(("Not all of it runs", "bold yellow"), f"  {result.hanging}"))
     if result.queue is not None:
         parts += [*queue_report.render(result.queue), Text("")]

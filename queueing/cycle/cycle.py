@@ -14,7 +14,7 @@ from engine.reasons import Reason
 from engine.results import Refusal
 from queueing import messages
 from queueing.cycle import backfill, elastic, growth, successors
-from queueing.cycle.nominate import COUNTED, Fits, Preempts, Waits, nominate
+from queueing.cycle.nominate import COUNTED, NEVER, Fits, Preempts, Waits, nominate
 from queueing.cycle.nominated import awaited_claims, obstacle
 from queueing.cycle.shield import Failed, Shield
 from queueing.cycle.turns import Growers, Ranks, Turns, head_of, looks_since
@@ -376,9 +376,10 @@ def _behind(queues: Queues, entry: Entry) -> Refusal | None:
         return None
     first = queues.entries[group.head.key] if group.head else entry
     if group.inadmissible and group.refusal is not None:
-        text = (
-            f"{first.workload.title}, which wants the same, comes before it in cluster queue {entry.queue} and waits: "
-        )
+        if group.refusal.reason in NEVER:
+            return group.refusal  # whoever comes before it
+        where = "" if queues.quotas.queues[entry.queue].unlimited else f" in cluster queue {entry.queue}"
+        text = f"{first.workload.title}, which wants the same, comes before it{where} and waits: "
         return Refusal(group.refusal.reason, text + group.refusal.message, flavor=group.refusal.flavor)
     blocker = next(iter(queues.waiting(entry.queue)), "") if group.line.next() is None else ""
     if blocker and blocker != entry.workload.key:

@@ -41,7 +41,7 @@ from engine.placement.place import extend, replace
 from engine.reasons import Reason
 from engine.results import Refusal
 from queueing import messages
-from queueing.model import NonPreemptible, Preemption, Within
+from queueing.model import ClusterQueue, NonPreemptible, Preemption, Within
 from queueing.preemption.plan import Plan, Victim
 
 FILE: Final = Path(__file__).parent.parent / "data" / "sentences" / "waiting.txt"
@@ -591,6 +591,24 @@ def quota_that_is_used_by_those_who_are_nobodys_victims():
 @case
 def the_same_as_one_before_it_waits_for():
     return _waits(*_queue(), _job("train"), _job("eval", created=1.0), _job("late", created=2.0))
+
+
+@case
+def the_same_without_a_queue():
+    queues = queued.make_queues(ClusterQueue(name="(no queue)", unlimited=True, claims=False))
+    jobs = [_job(name, queue="(no queue)", count=2, created=at) for at, name in enumerate(("a", "b", "eval", "late"))]
+    return _waits(queued.make_state(2, 2), queues, *jobs)
+
+
+@case
+def the_same_of_one_that_can_never_fit():
+    return _waits(*_queue(nominal=64), _job("train", 8), _job("late", 8, created=1.0))
+
+
+@case
+def behind_the_first_of_a_strict_queue():
+    state, queues = _queue(strict=True)
+    return _waits(state, queues, _job("train"), _job("eval", created=1.0), _job("late", created=2.0, gpu=4))
 
 
 @case
