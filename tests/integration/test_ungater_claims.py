@@ -392,7 +392,7 @@ async def test_a_device_plugin_serves_its_node_beside_devices_of_others(devices,
 async def test_a_class_that_is_deleted_stands_for_nothing_until_it_is_made_again(devices, namespace):
     await devices.device_class(devices.resource)
     await devices.asking(devices.resource)
-    assert "devices of its claims" in await devices.waits(reason="NeverFits")
+    assert "has the devices of a pod's claims" in await devices.waits(reason="NeverFits")
     await devices.clear()
     host = f"{namespace}-b1-r1-h1"
     await devices.equip(host, 4)
