@@ -313,7 +313,7 @@ async def test_a_pod_that_requires_links_gets_them_of_the_gpus_that_are_free(fle
 
 async def test_a_wish_that_no_node_could_keep_is_refused_with_its_reason(fleet):
     async with fleet(1) as jobs:
-        assert "nothing is known of the NUMA zones" in await jobs.waits("aligned", 2, numa_policy="single-numa-node")
+        assert "no node publishes its NUMA zones" in await jobs.waits("aligned", 2, numa_policy="single-numa-node")
         await jobs.put("plain", 2)
         await jobs.publish(jobs.names[0], "single-numa-node")
         (pod,) = await jobs.running("aligned", 1)
