@@ -31,6 +31,7 @@ app = typer.Typer(
     name="local",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Run a real Kubernetes control plane on this machine: no containers, nodes simulated by KWOK.",
 )

@@ -17,8 +17,11 @@ from cli.output import Failure, stderr
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from typer._click import HelpFormatter
+
     Command = TyperCommand | TyperGroup
 
+HELP = {"help_option_names": ["-h", "--help"]}
 # name -> (module, attribute, one line of help, panel)
 COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "install": ("cli.install.command", "install", "Install Topogate into the current context.", "Administrators"),
@@ -64,14 +67,20 @@ class LazyGroup(TyperGroup):
         """Names in the order of ``COMMANDS``."""
         return list(COMMANDS)
 
+    def format_commands(self, ctx: typer.Context, formatter: "HelpFormatter") -> None:  # type: ignore[override]  # noqa: ARG002
+        """A section for those whom the commands are for."""
+        for section in dict.fromkeys(panel for *_, panel in COMMANDS.values()):
+            with formatter.section(section):
+                formatter.write_dl([(name, line) for name, (_, _, line, panel) in COMMANDS.items() if panel == section])
+
     def get_command(self, ctx: typer.Context, cmd_name: str) -> "Command | None":  # type: ignore[override]  # noqa: ARG002
         """Import and build one subcommand; for the group's own help only a stand-in with its help line."""
         entry = COMMANDS.get(cmd_name)
         if entry is None:
             return None
-        module, attribute, help_line, panel = entry
+        module, attribute, help_line, _ = entry
         if not self._resolving:
-            return TyperCommand(cmd_name, help=help_line, rich_help_panel=panel)
+            return TyperCommand(cmd_name, help=help_line)
         target = getattr(importlib.import_module(module), attribute)
         return _as_click(target, cmd_name)
 
@@ -79,7 +88,7 @@ class LazyGroup(TyperGroup):
 def _as_click(target: "typer.Typer | Callable[..., None]", name: str) -> "Command":
     if isinstance(target, typer.Typer):
         return cast("Command", typer.main.get_command(target))
-    single = typer.Typer(add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
+    single = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=HELP)
     single.command(name)(target)
     return cast("Command", typer.main.get_command(single))
 
@@ -89,7 +98,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     no_args_is_help=True,
     add_completion=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,  # its tables leave a third of 80 columns to the words
+    context_settings=HELP,
     help="Topology-aware placement on Kubernetes: the pods of a job close together, with the stock kube-scheduler.",
 )
 

@@ -4,15 +4,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
-import yaml
-from rich.console import Console, RenderableType
-from rich.markup import escape
 
 from clock import SYSTEM, Clock
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
 
 TELL_SECONDS = 15.0  # between two lines about the same work where no terminal is watched
 WIDTH = 160  # of output that goes to a file or a pipe, where no terminal tells
@@ -40,18 +39,25 @@ Context = Annotated[
 ]
 
 
-def stdout() -> Console:
+def stdout() -> "Console":
     """A console for results. Made anew each time, because tests swap the streams."""
+    from rich.console import Console  # late, as all that draws and writes: --help and errors of usage need none of it
+
     return Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else WIDTH)
 
 
-def stderr() -> Console:
+def stderr() -> "Console":
     """A console for progress and errors, so that piped output stays clean."""
+    from rich.console import Console
+
     return Console(file=sys.stderr, highlight=False)
 
 
-def emit(data: Any, fmt: OutputFormat, *, table: RenderableType | None = None) -> None:
+def emit(data: Any, fmt: OutputFormat, *, table: "RenderableType | None" = None) -> None:
     """Print ``data`` as JSON or YAML, or the ``table`` made of it."""
+    import msgspec
+    import yaml
+
     plain = msgspec.to_builtins(data)
     if fmt is OutputFormat.JSON:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n")
@@ -78,6 +84,8 @@ def messages(clock: Clock = SYSTEM) -> Iterator[Callable[[str], None]]:
     """A spinner with the latest message on a terminal; elsewhere lines, rarely where only figures in them change."""
     console = stderr()
     if console.is_terminal:
+        from rich.markup import escape
+
         with console.status("starting") as spinner:
             yield lambda message: spinner.update(escape(message))
         return

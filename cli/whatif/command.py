@@ -21,6 +21,7 @@ HEADINGS = ("Case", "Fits", "Where, or why not")
 
 app = typer.Typer(
     add_completion=False,
+    rich_markup_mode=None,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Ask the engine about a described cluster or machine, without one.",

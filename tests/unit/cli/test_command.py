@@ -46,9 +46,30 @@ def test_every_command_has_help(run, name):
     assert "--help" in out
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        *((name,) for name in COMMANDS),
+        ("simulate", "run"),
+        ("local", "up"),
+        ("local", "nodes"),
+        ("whatif", "place"),
+    ],
+)
+def test_help_fits_80_columns_and_half_of_them_are_words(run, monkeypatch, words):
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = run(*words, "--help")
+    lines = out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert not any(line.rstrip().endswith("…") for line in lines), "nothing is cut off"
+    texts = [line[32:] for line in lines if line.startswith(" " * 32)]
+    assert not texts or max(map(len, texts)) >= 30
+
+
 def test_help_imports_no_subcommand():
     code = "import sys; sys.argv[1:] = ['--help']\nfrom cli.main import main\ntry: main()\nexcept SystemExit: pass\n"
-    heavy = ("numpy", "aiohttp", "pydantic", "kubernetes_asyncio", "cli.install.command")
+    heavy = ("rich", "numpy", "aiohttp", "pydantic", "kubernetes_asyncio", "cli.install.command")
     code += f"print([m for m in sys.modules if m in {heavy}])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"

@@ -13,7 +13,7 @@ PAGE = (ROOT / "docs" / "logs.md").read_text()
 def said():
     """(sentence, level) of every log line of components."""
     found = {}
-    for folder in ("ungater", "kube"):
+    for folder in ("ungater", "kube", "serving"):
         for path in (ROOT / folder).rglob("*.py"):
             for level, text in re.findall(r'log\.(\w+)\(\s*"([^"]+)"', path.read_text()):
                 found[text] = "error" if level == "exception" else level
