@@ -147,6 +147,19 @@ test("no two queues, workloads or ages are told apart by colour alone", () => {
   assert.deepEqual([filled(calls, `promised0:${first.colour}`).length, filled(calls, `promised1:${second.colour}`).length], [2, 2]);
 });
 
+test("devices in a host are as near to squares as two lines of them can be", () => {
+  for (const [width, height] of [[100, 50], [60, 60], [40, 80]])
+    for (const [, , w, h] of page.ticks(8, width, height)) assert.ok(w / h > 0.45 && w / h < 2.2, `${w} by ${h}`);
+});
+
+test("letters on a colour are read", () => {
+  const luminance = (colour) => [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16) / 255).map((one) => (one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4)).reduce((sum, one, at) => sum + one * [0.2126, 0.7152, 0.0722][at], 0);
+  for (const colour of [...page.LIGHT.kinds, ...page.DARK.kinds]) {
+    const [low, high] = [luminance(colour), luminance(page.inkOn(colour))].sort((a, b) => a - b);
+    assert.ok((high + 0.05) / (low + 0.05) >= 4.5, colour);
+  }
+});
+
 test("what is not lit up steps back", () => {
   const shown = picture(1, 1, 2, (at) => [at + 1, 8, 0]);
   shown.holders.push([2, "team", "Job", "other", "v", "", "", 0, 1, 1, 1, 1, 8, "running", ""]);

@@ -38,11 +38,12 @@ def test_a_door_that_is_open_too_far_is_refused(options, said):
 def test_a_snapshot_becomes_one_file(tmp_path):
     made, page = tmp_path / "cluster.json", tmp_path / "page.html"
     made.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items(2, 2, 3)}))
-    done = run("web", "-f", str(made), "--out", str(page))
+    done = run("web", "-f", str(made), "--out", str(page), "--cluster-name", "east")
     assert done.returncode == 0, done.stderr
     text = page.read_text()
     data = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
     assert len(data["picture"]["hosts"]) == len(data["hosts"]) == 12
+    assert data["picture"]["cluster"] == "east"
     assert data["queues"]["queues"]
     assert "script-src 'sha256-" in text
 

@@ -1,11 +1,15 @@
 """What ``topogate web`` knows of a live cluster for questions: all that the controller does, by its own informers."""
 
+import json
 from dataclasses import fields
 
+from support.snapshots import node
+
 from cli.cluster.dump import Dump
-from cli.web.running import reading
+from cli.web.running import name_of, of_files, reading
 from clock import SYSTEM
 from crds.constants import Keys
+from crds.settings import Settings
 from kube.client import Client
 from kube.connection.config import Connection
 from ungater.optional import OptionalInformer
@@ -26,3 +30,13 @@ async def test_every_kind_that_the_controller_reads_is_read_for_questions_too(mo
         found, _ = reading(live)
     missing = {one.name for one in fields(Dump) if not getattr(found, one.name)} - LEFT_OUT
     assert missing - {"reads_devices", "reads_groups"} == set()
+
+
+def test_a_cluster_is_called_by_its_context_and_a_snapshot_by_its_file(tmp_path):
+    config, snapshot = tmp_path / "config", tmp_path / "monday.json"
+    context = {"name": "team@east", "context": {"cluster": "c", "user": "u"}}
+    server = {"name": "c", "cluster": {"server": "https://127.0.0.1:6443"}}
+    config.write_text(json.dumps({"contexts": [context], "clusters": [server], "current-context": "team@east"}))
+    assert name_of(str(config), None) == "team@east"
+    snapshot.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [node("h1", "r1")]}))
+    assert of_files([str(snapshot)], Settings()).source == "monday.json"

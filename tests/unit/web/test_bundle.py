@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from engine.reasons import Reason
+
 ROOT = Path(__file__).parents[3] / "web"
 FILES = ("index.html", "page.js", "page.css", "icon.svg")
 LIMIT = 100_000
@@ -41,6 +43,13 @@ def test_nothing_makes_markup_of_text():
         if re.search(r"innerHTML|dangerously|insertAdjacent|document\.write", path.read_text())
     ]
     assert found == []
+
+
+def test_reasons_that_the_page_calls_problems_are_reasons():
+    text = (ROOT / "page" / "src" / "model.ts").read_text()
+    named = re.findall(r'"(\w+)"', re.search(r"NEVER = new Set\(\[(.*?)\]\)", text)[1])
+    assert len(named) > 5
+    assert set(named) <= set(Reason)
 
 
 def test_the_units_of_the_page():

@@ -131,3 +131,12 @@ export function paintOf(mode: Mode, theme: Theme, one: Holder | undefined, kinds
 export function kindOf(theme: Theme, place: number): Paint {
   return { colour: theme.kinds[place % theme.kinds.length]!, texture: textureOf(place, theme.kinds.length) };
 }
+
+/** Black or white, whichever is read better on a colour (#rrggbb). */
+export function inkOn(colour: string): string {
+  const [red, green, blue] = [1, 3, 5].map((at) => {
+    const value = parseInt(colour.slice(at, at + 2), 16) / 255;
+    return value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4; // as WCAG 2.2 has relative luminance
+  });
+  return 0.2126 * red! + 0.7152 * green! + 0.0722 * blue! > 0.179 ? "#000000" : "#ffffff";
+}

@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { Claimed, devicesOf, zonesOf, type ClaimedDevice } from "./claims";
-import type { Theme } from "./colours";
+import { inkOn, type Theme } from "./colours";
 import { hashed, many, stateName, type Cluster } from "./model";
 import { Name, Waits, useAsked } from "./parts";
 import { link } from "./route";
@@ -107,7 +107,7 @@ function Plain({ found, colours, theme }: { found: Inside; colours: string[]; th
       {Array.from({ length: shown }, (_, at) => (
         <g key={at}>
           <rect x={(at % 8) * (side + 4)} y={Math.floor(at / 8) * (side + 4)} width={side} height={side} rx="3" fill={cells[at] === undefined ? theme.free : colours[cells[at]!]!} />
-          {cells[at] !== undefined && <text x={(at % 8) * (side + 4) + side / 2} y={Math.floor(at / 8) * (side + 4) + side / 2 + 4} text-anchor="middle" class="tiny onfill">{letter(cells[at]!)}</text>}
+          {cells[at] !== undefined && <text x={(at % 8) * (side + 4) + side / 2} y={Math.floor(at / 8) * (side + 4) + side / 2 + 4} text-anchor="middle" class="tiny onfill" style={{ fill: inkOn(colours[cells[at]!] ?? "") }}>{letter(cells[at]!)}</text>}
         </g>
       ))}
     </svg>
@@ -175,8 +175,8 @@ function Sockets({ found, colours, theme, lit, light, unit }: { found: Inside; c
       <g key={`d${d}`} opacity={back ? 0.3 : 1} onMouseEnter={() => light(pod)} onMouseLeave={() => light(-1)}>
         <title>{title}</title>
         <rect x={at.x - BOX / 2} y={at.y - BOX / 2} width={BOX} height={BOX} rx="4" fill={pod >= 0 ? colours[pod] : theme.free} stroke={crosses || !device.healthy ? theme.wrong : theme.lines[0]} stroke-width={crosses || !device.healthy ? 3 : 1} />
-        <text x={at.x} y={pod >= 0 ? at.y : at.y + 4} text-anchor="middle" class={pod >= 0 ? "label onfill" : "label"}>{d}</text>
-        {pod >= 0 && <text x={at.x} y={at.y + 12} text-anchor="middle" class="tiny onfill">{letter(pod)}</text>}
+        <text x={at.x} y={pod >= 0 ? at.y : at.y + 4} text-anchor="middle" class={pod >= 0 ? "label onfill" : "label"} style={pod >= 0 ? { fill: inkOn(colours[pod] ?? "") } : undefined}>{d}</text>
+        {pod >= 0 && <text x={at.x} y={at.y + 12} text-anchor="middle" class="tiny onfill" style={{ fill: inkOn(colours[pod] ?? "") }}>{letter(pod)}</text>}
       </g>,
     );
   });
@@ -239,17 +239,18 @@ function Bar({ x, y, width, what, have, found, zone, resource, free, colours, th
 
 function Pods({ cluster, found, colours, theme, lit, light }: { cluster: Cluster; found: Inside; colours: string[]; theme: Theme; lit: number; light: (pod: number) => void }): JSX.Element {
   if (!found.pods.length && !found.kept.length) return <p class="state">No pod is here.</p>;
+  const ranked = found.pods.some((pod) => pod.rank != null);
   return (
     <table class="pods">
       <caption class="hidden">Pods on this host</caption>
-      <thead><tr><th scope="col">Pod</th><th scope="col">Rank</th><th scope="col" class="n">{cluster.unit}</th><th scope="col">Zones</th><th scope="col">Phase</th></tr></thead>
+      <thead><tr><th scope="col">Pod</th>{ranked && <th scope="col">Rank</th>}<th scope="col" class="n">{cluster.unit}</th><th scope="col">Zones</th><th scope="col">Phase</th></tr></thead>
       <tbody>
         {found.pods.map((pod, at) => {
           const who = cluster.holders.get(pod.holder), devices = devicesOf(found.name, found.claimed, at);
           return (
             <tr key={pod.name || at} class={lit === at ? "lit" : ""} onMouseEnter={() => light(at)} onMouseLeave={() => light(-1)}>
               <td><span class="dot" style={{ background: colours[at] }} /><b class="letter">{letter(at)}</b> {who ? <a href={link("map", { workload: who.key })}>{pod.name}</a> : <span class="dim">others</span>}{devices && <div class="dim">{devices}</div>}</td>
-              <td>{pod.rank ?? ""}</td>
+              {ranked && <td>{pod.rank ?? ""}</td>}
               <td class="n">{pod.amount}</td>
               <td>{zonesOf(pod.zones.map((one) => one.zone), found.claimed, at)}{pod.crosses && <b style={{ color: theme.wrong }}> crosses sockets</b>}</td>
               <td>{pod.reason ? <span class="wrong">{pod.reason}</span> : pod.phase}</td>
@@ -258,7 +259,7 @@ function Pods({ cluster, found, colours, theme, lit, light }: { cluster: Cluster
         })}
         {found.kept.map(([number, amount]) => {
           const who = cluster.holders.get(number);
-          return <tr key={`k${number}`}><td>{who ? <a href={link("map", { workload: who.key })}>{who.title}</a> : <span class="dim">others</span>}</td><td /><td class="n">{many(amount)}</td><td /><td>reserved</td></tr>;
+          return <tr key={`k${number}`}><td>{who ? <a href={link("map", { workload: who.key })}>{who.title}</a> : <span class="dim">others</span>}</td>{ranked && <td />}<td class="n">{many(amount)}</td><td /><td>reserved</td></tr>;
         })}
       </tbody>
     </table>

@@ -189,7 +189,8 @@ function paintHost(cluster: Cluster, row: HostRow, x: number, y: number, w: numb
 /** Where the devices of a host stand inside of it: two rows where there are four or more. */
 export function ticks(amount: number, width: number, height: number): [number, number, number, number][] {
   let rows = amount < 4 ? 1 : 2, columns = Math.ceil(amount / rows);
-  if (amount >= 4 && height > width * 1.6) [rows, columns] = [columns, rows];
+  const slim = (a: number, b: number): number => Math.abs(Math.log((width / a) / (height / b))); // 0: squares
+  if (amount >= 4 && slim(rows, columns) < slim(columns, rows)) [rows, columns] = [columns, rows];
   const gap = width > 90 ? 3 : width > 40 ? 2 : 1;
   const w = (width - gap * (columns - 1)) / columns, h = (height - gap * (rows - 1)) / rows;
   const found: [number, number, number, number][] = [];
