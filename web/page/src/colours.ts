@@ -20,6 +20,7 @@ export interface Theme {
   lines: string[];
   free: string;
   used: string;
+  mark: string; // what marks upon a colour are drawn in
   tones: string[]; // of used: another one for each neighbour
   back: string;
   out: string;
@@ -41,6 +42,7 @@ export const LIGHT: Theme = {
   lines: ["#c3cad1", "#dce1e5", "#e6eaed"],
   free: "#dde4ea",
   used: "#2c6e9e",
+  mark: "#1b2127",
   tones: ["#2c6e9e", "#5590bb", "#1d4f76"],
   back: "#c9d1d8",
   out: "#e9e6e0",
@@ -62,6 +64,7 @@ export const DARK: Theme = {
   lines: ["#3d4751", "#2b333b", "#252c33"],
   free: "#2c353e",
   used: "#58a6d9",
+  mark: "#0d1114",
   tones: ["#58a6d9", "#93c7e8", "#2f7fb5"],
   back: "#39434d",
   out: "#2a2722",

@@ -254,8 +254,8 @@ function Canvas({ cluster, version, theme, now, query, ranks, set, mode, control
 function litOf(cluster: Cluster, query: Record<string, string>): Set<number> | null {
   const workload = query["workload"];
   if (workload) {
-    const number = cluster.byKey.get(workload);
-    return new Set(number === undefined ? [] : [number]);
+    const found = cluster.holder(workload);
+    return found?.state === "waiting" ? null : new Set(found ? [found.number] : []); // who has nothing yet lights nothing up
   }
   const { queue, ns } = query;
   if (!queue && !ns) return null;

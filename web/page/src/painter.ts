@@ -144,7 +144,7 @@ function parts(cluster: Cluster, row: HostRow, look: Look, hatch: Hatch): Part[]
       else if (back) [colour, texture] = [theme.back, 0];
       else if (look.lit !== null && (mode === "occupancy" || mode === "problem")) colour = theme.used;
       if (promised) found.push({ key: `p${texture}${colour}`, fill: () => hatch(colour, theme.free, "promised", texture), count });
-      else found.push({ key: `${texture}${colour}`, fill: () => (texture ? hatch(colour, theme.ink, "used", texture) : colour), count });
+      else found.push({ key: `${texture}${colour}`, fill: () => (texture ? hatch(colour, theme.mark, "used", texture) : colour), count });
     }
   }
   if (left > 0) {
@@ -290,7 +290,7 @@ export function patterns(make: (width: number, height: number) => HTMLCanvasElem
 }
 
 /** Pixels of the side of a tile with marks, and how much of the ink these have. */
-export const TILE = 8, SHADE = 0.32;
+export const TILE = 8, SHADE = 0.38;
 
 function stripes(ctx: CanvasRenderingContext2D, side: number, colour: string, width: number, crossed: boolean): void {
   ctx.strokeStyle = colour;

@@ -106,7 +106,7 @@ export function Swatch({ colour, kind, texture = 0, theme }: { colour: string; k
       <rect width="16" height="12" rx="2" fill={kind === "promised" ? theme.free : kind === "out" ? theme.out : colour} />
       {kind === "promised" && <path d="M0 12L12 0M-3 6L6 -3M6 15L18 3" stroke={colour} stroke-width="2" />}
       {kind === "out" && <path d="M0 12L12 0M0 0L12 12M8 12L18 2M8 0L18 10" stroke={colour} stroke-width="1.2" />}
-      <Texture texture={texture} width={16} height={12} colour={theme.ink} />
+      <Texture texture={texture} width={16} height={12} colour={kind ? colour : theme.mark} />
     </svg>
   );
 }

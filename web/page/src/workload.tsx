@@ -130,7 +130,7 @@ export function WorkloadDrawer({ source, cluster, name, version, now, view, clos
             <dt>Holds</dt><dd>{holder.state === "waiting" || holder.state === "inactive" ? `nothing; asks for ${amountText(holder.wants, cluster.unit)}` : amountText(holder.wants, cluster.unit)}</dd>
             {holder.workload && <><dt>Queue</dt><dd>{holder.clusterQueue || holder.queue ? <a href={link("queues", { queue: holder.clusterQueue })}>{holder.clusterQueue || holder.queue}</a> : "none"}, priority {holder.priority}</dd>
             <dt>Created</dt><dd><When at={holder.created} now={now} /></dd></>}
-            {source.live && holder.workload && <><dt>Command</dt><dd class="command"><Name text={explainCommand(holder).join(" ")}><code>{explainCommand(holder).map((one) => <span key={one}>{one} </span>)}</code></Name></dd></>}
+            {source.live && holder.workload && <><dt>Command</dt><dd class="command"><Name text={`${explainCommand(holder)} -n ${holder.namespace}`}><code>{explainCommand(holder)} <span>-n</span> {holder.namespace}</code></Name></dd></>}
           </dl>
           {source.live && holder.workload && (holder.state === "running" || holder.state === "starting") && <Growth source={source} cluster={cluster} name={name} now={now} />}
           {holder.workload && <Way found={found} cluster={cluster} created={holder.created} state={holder.state} now={now} />}
@@ -159,9 +159,9 @@ function askedText([, count, amount, policy, level]: Asked, unit: string): strin
   return policy === "Unconstrained" ? `${what}, anywhere (unconstrained)` : what;
 }
 
-/** The command line that says the same, in the parts that lines may end between. */
-function explainCommand(one: Holder): string[] {
-  return ["kubectl topogate explain", `${one.kind === "Job" ? "" : `${one.kind.toLowerCase()}/`}${one.name}`, `-n ${one.namespace}`];
+/** The command line that says the same, without the namespace. */
+function explainCommand(one: Holder): string {
+  return `kubectl topogate explain ${one.kind === "Job" ? "" : `${one.kind.toLowerCase()}/`}${one.name}`;
 }
 
 /** The hosts that it has pods or promises on. */
@@ -333,7 +333,7 @@ export function RoomTable({ room, cluster, count }: { room: Room[]; cluster: Clu
             <td>{Object.entries(one.missing).map(([name, amount]) => `${amount} ${called(name)}`).join(", ")}</td>
           </tr>
         ))}
-        {sorted.length > MOST_ROOMS && <tr><td colSpan={several ? 5 : 4} class="dim">and {sorted.length - MOST_ROOMS} more domains, in which no more fit</td></tr>}
+        {sorted.length > MOST_ROOMS && <tr><td colSpan={several ? 5 : 4} class="dim">and {counted(sorted.length - MOST_ROOMS, "more domain")}</td></tr>}
       </tbody>
     </table>
     </div>
