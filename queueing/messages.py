@@ -183,8 +183,9 @@ def preempted(by: str, queue: str, reason: Reason) -> str:
 
 
 def admitted(queue: str, counts: dict[str, int], flavors: Iterable[str], *, partly: bool) -> str:
-    """What one that was admitted is told."""
+    """What one that was admitted is told; ``counts``: of pod sets that are told without a place."""
     several = [f"{_counted(count, 'pod')} of {name}" for name, count in counts.items()]
     pods = ", ".join(several) if len(counts) > 1 else _counted(sum(counts.values()), "pod")
     fewer = ", fewer than it asked for" if partly else ""
-    return f"admitted by cluster queue {queue} in flavor {', '.join(sorted(set(flavors))) or 'none'}: {pods}{fewer}"
+    pods = f": {pods}" if counts else ""
+    return f"admitted by cluster queue {queue} in flavor {', '.join(sorted(set(flavors))) or 'none'}{pods}{fewer}"

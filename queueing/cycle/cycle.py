@@ -391,4 +391,6 @@ def _behind(queues: Queues, entry: Entry) -> Refusal | None:
 def _admitted(grant: AssumedAdmission, *, partly: bool) -> str:
     flavors = [flavor for by_resource in grant.flavors.values() for flavor in by_resource.values()]
     flavors += [part.flavor for part in grant.assignments]
-    return messages.admitted(grant.queue, dict(grant.counts), flavors, partly=partly)
+    placed = {part.pod_set for part in grant.assignments}  # where these go is told with how many there are
+    counts = {name: count for name, count in grant.counts.items() if name not in placed}
+    return messages.admitted(grant.queue, counts, flavors, partly=partly)
