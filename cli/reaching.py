@@ -6,6 +6,7 @@ from cli.output import Failure
 from kube.connection.config import described
 from kube.errors import ConfigError, ConnectionFailed, KubeError, KubeTimeout, Unauthorized
 
+CONNECTIONS = 4  # of a command that lists forty kinds once: each more costs it a TLS handshake, 3 ms of CPU
 LOCAL = "topogate-local"  # the context of every local cluster
 
 

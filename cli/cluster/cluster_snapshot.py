@@ -14,7 +14,7 @@ from cli.cluster import dump as dumps
 from cli.cluster import installed
 from cli.cluster.dump import Dump
 from cli.output import Failure, progress
-from cli.reaching import failure
+from cli.reaching import CONNECTIONS, failure
 from clock import SYSTEM, Clock
 from crds.constants import Keys
 from crds.settings import Settings
@@ -226,7 +226,7 @@ def fetch(
 
 
 async def _live(kubeconfig: str | None, context: str | None) -> tuple[Dump, Settings, str]:
-    async with await Client.connect(kubeconfig, context) as client:
+    async with await Client.connect(kubeconfig, context, pool_size=CONNECTIONS) as client:
         await installed.require(client)
         dump, found = await asyncio.gather(read(client), installed.settings(client))
         return dump, found, client.connection.namespace

@@ -15,7 +15,7 @@ from cli.doctor.findings import Finding, Weight, unknown
 from cli.doctor.hanging import Held
 from cli.doctor.nodes import Seen
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, progress
-from cli.reaching import failure
+from cli.reaching import CONNECTIONS, failure
 from clock import SYSTEM, Clock
 from crds.constants import NAMESPACE, Keys
 from kube.client import Client
@@ -51,7 +51,7 @@ def command(
 
 
 async def _examine(kubeconfig: str | None, context: str | None, namespace: str, clock: Clock = SYSTEM) -> list[Finding]:
-    async with await Client.connect(kubeconfig, context) as client:
+    async with await Client.connect(kubeconfig, context, pool_size=CONNECTIONS) as client:
         seen = await installation.look_at(client, namespace)
         found = list(installation.judge(seen, clock.utc(), version("topogate")))
         try:

@@ -9,7 +9,7 @@ from cli.cluster.room_report import CLOSEST
 from cli.explain.rendering import render_all
 from cli.explain.report import Report, reports
 from cli.output import Context, Kubeconfig, Output, OutputFormat, emit
-from cli.reaching import failure
+from cli.reaching import CONNECTIONS, failure
 from kube.client import Client
 from kube.errors import KubeError
 
@@ -42,7 +42,7 @@ def command(
     """
 
     async def read_reports() -> tuple[Report, ...]:
-        async with await Client.connect(kubeconfig, context) as client:
+        async with await Client.connect(kubeconfig, context, pool_size=CONNECTIONS) as client:
             return await reports(client, namespace or client.connection.namespace, job, domain=domain)
 
     try:

@@ -9,7 +9,7 @@ from cli.cluster import installed, live_queues
 from cli.output import Context, Kubeconfig, Output, OutputFormat, emit
 from cli.queues.rendering import render
 from cli.queues.report import QueuesReport, report
-from cli.reaching import failure
+from cli.reaching import CONNECTIONS, failure
 from kube.client import Client
 from kube.errors import KubeError
 from ungater.cache.rules import queue_rules
@@ -32,7 +32,7 @@ def command(
     """
 
     async def read_report() -> QueuesReport:
-        async with await Client.connect(kubeconfig, context) as client:
+        async with await Client.connect(kubeconfig, context, pool_size=CONNECTIONS) as client:
             rules = queue_rules(await installed.settings(client))
             reading = await live_queues.read(client, rules)
             return report(reading, None if every else namespace or client.connection.namespace, name)
