@@ -1,4 +1,4 @@
-# The image of all components: `make image BASE=python:3.13-slim@sha256:...`
+# The image of all components: `make image`, upon the base in image/base.txt
 #
 # Everything that is installed, the build backend included, is pinned with its hash in the lock files. The base below is a
 # tag, by which anybody can try it (`docker build -t topogate:0.2.0 .`); `make image` takes none without a digest.

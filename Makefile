@@ -10,7 +10,7 @@ TEST_WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, (os.cpu_count() or
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
-# make image BASE=python:3.13-slim@sha256:... TAG=registry.example.com/topogate:0.2.0 ENGINE=podman
+# make image TAG=registry.example.com/topogate:0.2.0 ENGINE=podman
 TAG ?= topogate:$(VERSION)
 BASE ?=
 ENGINE ?=
@@ -25,7 +25,7 @@ help:
 	@echo "make bench     placement, ungating, webhook and whole path, as ratios"
 	@echo "make generate  the CRDs from their models, the chart from the manifests, the messages of the kubelet's APIs"
 	@echo "make page      the page of topogate web, from its TypeScript (needs npm)"
-	@echo "make image     the image, upon a base with a digest (BASE=...@sha256:..., or image/base.txt), and its bill of materials"
+	@echo "make image     the image, upon the base in image/base.txt (or BASE=...@sha256:...), and its bill of materials"
 	@echo "make chart     the Helm chart as a package"
 	@echo "make docs      the documentation as a site, its links checked"
 	@echo "make sbom      what is in the image of Topogate's own, as CycloneDX"

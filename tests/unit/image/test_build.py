@@ -42,6 +42,11 @@ def test_without_any_base_the_tag_of_the_dockerfile_is_proposed(tmp_path):
         base("", tmp_path / "empty")
 
 
+def test_nothing_has_to_be_said_for_the_tag_that_the_dockerfile_is_written_for():
+    pinned, _ = base("")
+    assert pinned.partition("@")[0] == build._default()
+
+
 def test_the_first_engine_that_is_here_builds():
     assert engine("", {"podman": "/p", "buildah": "/b"}.get) == "podman"
     assert engine("buildah", {"podman": "/p", "buildah": "/b"}.get) == "buildah"
@@ -99,4 +104,4 @@ def test_nothing_is_built_without_a_digest(run):
 def test_the_file_is_read_where_the_page_says():
     page = (ROOT / "docs" / "install.md").read_text()
     assert str(build.BASE_FILE.relative_to(ROOT)) in page
-    assert re.search(r"^make image BASE=python:3\.13-slim@sha256:", page, re.MULTILINE)
+    assert re.search(r"^make image TAG=", page, re.MULTILINE)
