@@ -243,6 +243,11 @@ def objects_in(file: str) -> Iterator[Found]:
             text = stream.read()
         except (OSError, EOFError) as error:
             raise Failure(f"{name}: {error}") from error
+    yield from objects_in_text(name, text)
+
+
+def objects_in_text(name: str, text: bytes) -> Iterator[Found]:
+    """The same of a file that was read already."""
     for number, document in enumerate(_documents(name, text)):
         if document is None:
             continue

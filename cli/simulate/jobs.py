@@ -1,17 +1,18 @@
-"""The jobs of a simulation from files: traces (CSV) and manifests (YAML or JSON of batch/v1 Jobs)."""
+"""The jobs of a simulation from files: traces (CSV, sacct) and manifests (YAML or JSON of batch/v1 Jobs)."""
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from cli.cluster.dump import Found
 from cli.output import Failure, stderr
+from cli.simulate import sacct, trace
 from cli.simulate.cluster import names_in
+from cli.simulate.job_files import JobFile, JobFormat
 from cli.simulate.known import SimulationInput
-from cli.simulate.trace import MOST, read, seconds
-from cli.whatif.cases import opened
+from cli.simulate.trace import MOST, seconds
 from crds.constants import GROUP
 from crds.levels import check_level
 from crds.request import RequestError, resolve
@@ -34,7 +35,7 @@ RUN_SECONDS: Final = f"{GROUP}/run-seconds"  # of the pod template, as simulated
 ARRIVAL_SECONDS: Final = f"{GROUP}/arrival-seconds"  # of the Job
 
 
-def jobs_in(files: Sequence[str], cluster: Cluster, known: SimulationInput, *, duration: float) -> tuple[Job, ...]:
+def jobs_in(files: Sequence[JobFile], cluster: Cluster, known: SimulationInput, *, duration: float) -> tuple[Job, ...]:
     """The jobs of all files, by arrival. ``known`` has read manifests; ``duration``: of those that say none.
 
     Raises:
@@ -42,33 +43,36 @@ def jobs_in(files: Sequence[str], cluster: Cluster, known: SimulationInput, *, d
     """
     found: list[Job] = []
     for file in files:
-        found += _trace(file, cluster) if is_trace(file) else _manifests(file, cluster, known, duration)
+        if file.format is JobFormat.MANIFESTS:
+            found += _manifests(file.name, cluster, known, duration)
+        else:
+            found += _trace(file, cluster)
+    listed = ", ".join(file.name for file in files)
     if not found:
-        raise Failure(f"{', '.join(files)}: there is no Job; expected a trace (*.csv) or manifests of batch/v1 Jobs")
+        expected = "a trace (*.csv, or what sacct -P prints) or manifests of batch/v1 Jobs"
+        raise Failure(f"{listed}: there is no Job; expected {expected}")
     names: dict[str, Job] = {}
     for job in found:
         if names.setdefault(job.key, job) is not job:
-            raise Failure(f"{', '.join(files)}: job {job.key} is there twice")
+            raise Failure(f"{listed}: job {job.key} is there twice")
     return tuple(sorted(found, key=lambda job: (job.arrival, job.row, natural(job.name))))
 
 
-def is_trace(file: str) -> bool:
-    """Whether a file is read as a trace, by its name."""
-    return file.removesuffix(".gz").endswith(".csv")
-
-
-def _trace(file: str, cluster: Cluster) -> Sequence[Job]:
+def _trace(file: JobFile, cluster: Cluster) -> Sequence[Job]:
     levels = list(dict.fromkeys(level for flavor in cluster.flavors for level in flavor.levels))
-    with opened(file) as stream:
-        try:
-            text = stream.read().decode("utf-8-sig")
-        except (OSError, EOFError, UnicodeDecodeError) as error:
-            raise Failure(f"{file}: expected CSV in UTF-8: {error}") from None
-    jobs, unknown = read(io.StringIO(text, newline=""), file, levels, names_in(cluster))
+    if file.format is JobFormat.SACCT:
+        found = sacct.read(file.text, file.name, levels)
+        _note(file, found.notes)
+        return found.jobs
+    jobs, unknown = trace.read(io.StringIO(file.text, newline=""), file.name, levels, names_in(cluster))
     if unknown:
-        listed = ", ".join(unknown)
-        stderr().print(f"{file}: columns that mean nothing here: {listed}", markup=False, soft_wrap=True)
+        _note(file, [f"columns that mean nothing here: {', '.join(unknown)}"])
     return jobs
+
+
+def _note(file: JobFile, notes: Iterable[str]) -> None:
+    for note in notes:
+        stderr().print(f"{file.name}: {note}", markup=False, soft_wrap=True)
 
 
 def _manifests(file: str, cluster: Cluster, known: SimulationInput, duration: float) -> Sequence[Job]:

@@ -10,8 +10,9 @@ from typing import Final
 
 from cli.cluster import cluster_snapshot
 from cli.cluster import dump as dumps
-from cli.cluster.dump import Dump, Found, objects_in
+from cli.cluster.dump import Dump, Found, objects_in_text
 from cli.output import Failure
+from cli.simulate.job_files import JobFile
 from crds.constants import Keys
 from crds.settings import Settings
 from kube import objects
@@ -40,7 +41,7 @@ class SimulationInput:
 
 
 def known(
-    files: Sequence[str], keys: Keys, jobs: Sequence[str] = (), nodes: Iterable[objects.Node] = ()
+    files: Sequence[str], keys: Keys, jobs: Sequence[JobFile] = (), nodes: Iterable[objects.Node] = ()
 ) -> SimulationInput:
     """All that these files say. ``nodes``: those that are there without a file.
 
@@ -49,14 +50,14 @@ def known(
     """
     dump = dumps.read(files)
     dump.nodes.extend(nodes)
-    manifests = {file: list(objects_in(file)) for file in jobs}
+    manifests = {file.name: list(objects_in_text(file.name, file.content)) for file in jobs}
     for one in (one for found in manifests.values() for one in found):
         if (one.group, one.kind) in BESIDE_JOBS:
             dump.add(_in_a_namespace(one) if one.kind in NAMESPACED else one)
     try:
         cache = cluster_snapshot.cache_of(dump, Settings(domain=keys.domain), whole=True)
     except (ValueError, Failure) as error:
-        raise Failure(f"{', '.join([*files, *jobs])}: {error}") from None
+        raise Failure(f"{', '.join([*files, *manifests])}: {error}") from None
     return SimulationInput(keys, tuple(files), dump, cache, manifests)
 
 

@@ -14,7 +14,8 @@ from cli.output import Failure, Output, OutputFormat, emit, stderr
 from cli.simulate import options as given
 from cli.simulate import pictures
 from cli.simulate.cluster import equipped, generated, recorded, servers
-from cli.simulate.jobs import is_trace, jobs_in
+from cli.simulate.job_files import JobFile, JobFormat, read_job_files
+from cli.simulate.jobs import jobs_in
 from cli.simulate.known import SimulationInput, known
 from cli.simulate.output import table, write_jobs, write_series
 from cli.simulate.policies import DEFAULT, EXAMPLE, policies
@@ -51,7 +52,8 @@ Jobs = Annotated[
         "-j",
         "--jobs",
         metavar="FILE|N",
-        help=f"A trace (*.csv) or manifests; repeat for more. A number: so many are generated (default {COUNT}).",
+        help="A trace (*.csv, or what sacct -P prints) or manifests; repeat for more, - is stdin. A number: so many"
+        f" are generated (default {COUNT}).",
     ),
 ]
 Policies = Annotated[
@@ -200,7 +202,7 @@ def command(
     chosen = policies(policy or DEFAULT)
     _check_folders(out, picture)
     options = _options(slowdown, checkpoint, grace, apart, retries, patience, hold, seed, moves_per_hour, room_priority)
-    made, files = given.Made(blocks, racks, hosts, gpus, cpu, memory, machine, kubelet), _files(jobs)
+    made, files = given.Made(blocks, racks, hosts, gpus, cpu, memory, machine, kubelet), read_job_files(_files(jobs))
     found = _known(cluster, Keys(domain), files, made)
     place = _place(found, made, level or [], queues, empty=empty)
     if files:
@@ -263,9 +265,9 @@ def _files(jobs: Sequence[str] | None) -> Sequence[str]:
     return () if not jobs or (len(jobs) == 1 and jobs[0].isdigit()) else jobs
 
 
-def _known(files: Sequence[str] | None, keys: Keys, jobs: Sequence[str], made: given.Made) -> SimulationInput:
+def _known(files: Sequence[str] | None, keys: Keys, jobs: Sequence[JobFile], made: given.Made) -> SimulationInput:
     """What files say; without any, nothing but what is generated."""
-    manifests = [file for file in jobs if not is_trace(file)]
+    manifests = [file for file in jobs if file.format is JobFormat.MANIFESTS]
     return known(files or (), keys, manifests, servers(made) if manifests and not files else ())
 
 

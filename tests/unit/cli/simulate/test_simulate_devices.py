@@ -9,6 +9,7 @@ from support.snapshots import DOMAIN, FLAVOR, GPU, HOST, RACK, node
 
 from cli.output import Failure
 from cli.simulate.cluster import equipped, generated, recorded, servers
+from cli.simulate.job_files import read_job_files
 from cli.simulate.jobs import jobs_in
 from cli.simulate.known import known
 from cli.simulate.options import Made
@@ -62,9 +63,9 @@ def simulated(tmp_path, cluster, *manifests, policy=OURS, empty=False, options=N
     (tmp_path / "cluster.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": cluster}))
     (tmp_path / "jobs.yaml").write_text(yaml.safe_dump_all(manifests))
     jobs = str(tmp_path / "jobs.yaml")
-    read = known([str(tmp_path / "cluster.json")], Keys(), [jobs])
+    read = known([str(tmp_path / "cluster.json")], Keys(), read_job_files([jobs]))
     place = recorded(read, (), empty=empty)
-    return Simulation(place, jobs_in([jobs], place, read, duration=1), policy, options)
+    return Simulation(place, jobs_in(read_job_files([jobs]), place, read, duration=1), policy, options)
 
 
 def waits(result):
@@ -203,9 +204,12 @@ def test_slices_and_classes_may_be_in_the_file_of_the_jobs(tmp_path):
     file = tmp_path / "jobs.yaml"
     told = [CLASS, *(sliced(name) for name in names), template("one"), job("all", pods=8), job("more", 1)]
     file.write_text(yaml.safe_dump_all(told))
-    read = known((), Keys(), [str(file)], servers(made))
+    read = known((), Keys(), read_job_files([str(file)]), servers(made))
     place = equipped(generated(made), read)
-    assert waits(Simulation(place, jobs_in([str(file)], place, read, duration=1), OURS).run()) == {"all": 0, "more": 99}
+    assert waits(Simulation(place, jobs_in(read_job_files([str(file)]), place, read, duration=1), OURS).run()) == {
+        "all": 0,
+        "more": 99,
+    }
 
 
 def test_what_cannot_be_read_is_told_with_its_file(tmp_path):
@@ -246,10 +250,12 @@ def test_pods_that_a_kubelet_refuses_give_their_devices_back(tmp_path):
     file = tmp_path / "jobs.yaml"
     jobs = [job("wide", pods=1, containers=[wide]), job("four", 5, pods=4)]
     file.write_text(yaml.safe_dump_all([CLASS, sliced(name), template("one"), *jobs]))
-    read = known((), Keys(), [str(file)], servers(made))
+    read = known((), Keys(), read_job_files([str(file)]), servers(made))
     place = equipped(generated(made), read)
     blind = Policy("count-only", Placing.SPREAD)
-    simulation = Simulation(place, jobs_in([str(file)], place, read, duration=1), blind, Options(retries=0))
+    simulation = Simulation(
+        place, jobs_in(read_job_files([str(file)]), place, read, duration=1), blind, Options(retries=0)
+    )
     wide_one, four = simulation.run().outcomes
     assert (wide_one.end, four.end) == (End.REFUSED, End.FINISHED)
     assert simulation.site.state.cluster.devices.facts().uses == {}

@@ -13,7 +13,8 @@ from cli.cluster import cluster_snapshot
 from cli.cluster import dump as dumps
 from cli.output import Failure
 from cli.simulate.cluster import generated, recorded
-from cli.simulate.jobs import is_trace, jobs_in
+from cli.simulate.job_files import JobFormat, read_job_files
+from cli.simulate.jobs import jobs_in
 from cli.simulate.known import known
 from cli.simulate.options import Made
 from cli.simulate.policies import policies
@@ -158,8 +159,9 @@ def manifest(name="train", **fields):
 
 
 def jobs_from(files, cluster, **how):
-    read = known((), Keys(), [file for file in files if not is_trace(file)])
-    return jobs_in(files, cluster, read, **how)
+    wanted = read_job_files(files)
+    read = known((), Keys(), [file for file in wanted if file.format is JobFormat.MANIFESTS])
+    return jobs_in(wanted, cluster, read, **how)
 
 
 def manifests(tmp_path, *bodies):

@@ -7,6 +7,7 @@ import yaml
 from support.snapshots import DOMAIN, FLAVOR, GPU, RACK, node
 
 from cli.simulate.cluster import recorded
+from cli.simulate.job_files import read_job_files
 from cli.simulate.jobs import jobs_in
 from cli.simulate.known import known
 from crds.constants import Keys
@@ -66,7 +67,7 @@ def simulated(tmp_path, *objects, policy=OURS, more=()):
     (tmp_path / "cluster.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     jobs = str(tmp_path / "jobs.yaml")
     (tmp_path / "jobs.yaml").write_text(yaml.safe_dump_all(objects))
-    read = known([str(tmp_path / "cluster.json")], Keys(), [jobs])
+    read = known([str(tmp_path / "cluster.json")], Keys(), read_job_files([jobs]))
     place = recorded(read, ())
     ran = {}
 
@@ -75,7 +76,9 @@ def simulated(tmp_path, *objects, policy=OURS, more=()):
             if track.where is not None:
                 ran.setdefault(track.job.name, sorted(node for _, _, node in track.where.pods))
 
-    outcomes = Simulation(place, jobs_in([jobs], place, read, duration=100), policy).run(watch=watch).outcomes
+    outcomes = (
+        Simulation(place, jobs_in(read_job_files([jobs]), place, read, duration=100), policy).run(watch=watch).outcomes
+    )
     return {one.name: one for one in outcomes}, ran
 
 

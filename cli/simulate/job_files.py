@@ -1,0 +1,56 @@
+"""Files of jobs, each read once, and what each of them is."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from cli.output import Failure
+from cli.simulate.sacct import is_sacct, is_unparsable
+from cli.whatif.cases import opened
+
+
+class JobFormat(Enum):
+    """How jobs stand in a file."""
+
+    CSV = auto()
+    SACCT = auto()
+    MANIFESTS = auto()
+
+
+@dataclass(frozen=True)
+class JobFile:
+    """A file, ``stdin`` for ``-``."""
+
+    name: str
+    content: bytes
+
+    @property
+    def format(self) -> JobFormat:
+        """What sacct prints is recognised by its header, CSV by its name; everything else is manifests."""
+        header = self.content[: 1 << 16].partition(b"\n")[0].decode("utf-8-sig", errors="replace")
+        csv = self.name.removesuffix(".gz").endswith(".csv")
+        if is_sacct(header) or (is_unparsable(header) and not csv):
+            return JobFormat.SACCT
+        return JobFormat.CSV if csv else JobFormat.MANIFESTS
+
+    @property
+    def text(self) -> str:
+        """Its text. Failure where it is none."""
+        try:
+            return self.content.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise Failure(f"{self.name}: expected text in UTF-8: {error}") from None
+
+
+def read_job_files(files: Sequence[str]) -> tuple[JobFile, ...]:
+    """The files of these names; ``-`` is stdin. Failure where one cannot be read."""
+    return tuple(map(_read, files))
+
+
+def _read(file: str) -> JobFile:
+    name = "stdin" if file == "-" else file
+    with opened(file) as stream:
+        try:
+            return JobFile(name, stream.read())
+        except (OSError, EOFError) as error:
+            raise Failure(f"{name}: {error}") from None
