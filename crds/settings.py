@@ -42,6 +42,8 @@ ResourceName = Annotated[
     str, Field(min_length=1, max_length=317, pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?$")
 ]
 
+_LABEL_KEY = r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+
 
 def _listed(value: object) -> object:
     """A variable of the environment has names with commas in between."""
@@ -60,6 +62,13 @@ Names = Annotated[tuple[ResourceName, ...], BeforeValidator(_listed)]
 DeviceAnnotations = Annotated[tuple[DeviceAnnotation, ...], BeforeValidator(_structured)]
 DeviceClassMappings = Annotated[
     tuple[DeviceClassMapping, ...], Field(max_length=MOST_MAPPINGS), BeforeValidator(_structured)
+]
+
+
+LabelKeys = Annotated[
+    tuple[Annotated[str, Field(min_length=1, max_length=317, pattern=_LABEL_KEY)], ...],
+    Field(max_length=4),
+    BeforeValidator(_listed),
 ]
 
 
@@ -199,6 +208,8 @@ class Settings(BaseModel):
     """A workload that was put back so often is made inactive; absent: never."""
     workload_retention_seconds: float | None = Field(default=None, ge=0)
     """The Workload of a finished job is kept for so long; absent: as long as the job."""
+    usage_labels: LabelKeys = ()
+    """Labels of pods, as those for user and team: what is held is counted by their values in metrics."""
 
     uncounted_resources: Names = ()
     """Resources that nodes do not publish and no scheduler counts, as HAMi's nvidia.com/gpumem: any node takes them."""

@@ -161,6 +161,7 @@ class Controller:
             saw=self._saw,
             unnominate=self.pod_writer.forget_nomination,
             metrics=metrics,
+            usage_labels=settings.usage_labels,
             recorder=recorder,
             guard=self.guard,
             clock=clock,

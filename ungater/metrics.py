@@ -5,7 +5,7 @@ while this process does not lead. docs/metrics.md lists them all; a test compare
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import Final
 
@@ -18,8 +18,6 @@ from prometheus_client import (
     Gauge,
     Histogram,
 )
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from engine.cluster.capacity import GANGS, WHOLE, Capacity, measured
 from engine.cluster.state import ClusterState
@@ -27,40 +25,13 @@ from engine.model import Flavor
 from engine.quantity import CPU
 from kube.resources import Resource
 from kube.watch import Signal
+from ungater.metric_table import Rows, Table, unit
+from ungater.queue_metrics import QueueMetrics
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _FAST = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0)
 UNLABELED_SECONDS: Final = 30.0
-_MILLI: Final = 1000  # milli-CPU in one
 _TOLD: Final = frozenset({Signal.LISTED, Signal.FAILED, Signal.EXPIRED, Signal.UNDECODABLE, Signal.HANDLER_ERROR})
-
-Rows = Mapping[tuple[str, ...], float]
-
-
-class Table(Collector):
-    """A gauge whose series are all replaced at once."""
-
-    def __init__(self, name: str, text: str, names: tuple[str, ...], registry: CollectorRegistry) -> None:
-        self.names = names
-        self._name = name
-        self._text = text
-        self._rows: Rows = {}
-        registry.register(self)
-
-    def replace(self, rows: Rows) -> None:
-        """The values by label values, in the order of ``names``."""
-        self._rows = rows
-
-    def describe(self) -> Iterator[Metric]:
-        """The name alone: nothing is computed for it."""
-        yield GaugeMetricFamily(self._name, self._text, labels=self.names)
-
-    def collect(self) -> Iterator[Metric]:
-        """All series; called by prometheus-client, in another thread."""
-        family = GaugeMetricFamily(self._name, self._text, labels=self.names)
-        for labels, value in self._rows.items():
-            family.add_metric(labels, value)
-        yield family
 
 
 class Metrics:
@@ -73,6 +44,7 @@ class Metrics:
         self._workloads(registry)
         self._cluster(registry)
         self._api(registry)
+        self.queues = QueueMetrics(registry)
         self.leader = Gauge("topogate_leader", "1 while this process leads.", registry=registry)
         self.settings_refused = Gauge(
             "topogate_settings_refused",
@@ -304,13 +276,13 @@ class Metrics:
             nodes[name, "not_ready"], nodes[name, "cordoned"] = out, off
             nodes[name, "unlabeled"] = self._unlabeled(state, flavor, now)
             for resource in resources:
-                have[name, resource] = _unit(resource, int(capacity.allocatable(resource, WHOLE)[0]))
-                free[name, resource] = _unit(resource, int(capacity.free(resource, WHOLE)[0]))
+                have[name, resource] = unit(resource, int(capacity.allocatable(resource, WHOLE)[0]))
+                free[name, resource] = unit(resource, int(capacity.free(resource, WHOLE)[0]))
             for rank, level in enumerate(flavor.levels):
                 domains[name, level] = 0 if tree.lost(level) else tree.domains(rank)
                 whole[name, level] = capacity.whole(resources[0] if resources else CPU, rank)
                 for resource in resources:
-                    largest[name, level, resource] = _unit(resource, int(capacity.free(resource, rank).max(initial=0)))
+                    largest[name, level, resource] = unit(resource, int(capacity.free(resource, rank).max(initial=0)))
                 for resource, size in product(resources[:1] if resources and "/" in resources[0] else (), GANGS):
                     gangs[name, level, resource, str(size)] = int(capacity.gangs(resource, size, rank).sum())
         self._outside = {name: found for name, found in self._outside.items() if name in state.flavors}
@@ -335,12 +307,8 @@ class Metrics:
             table.replace({})
         self._hanging.replace({})
         self._left_out.replace({})
+        self.queues.forget()
 
 
 def _by_one(counts: Mapping[str, int]) -> Rows:
     return {(label,): count for label, count in counts.items()}
-
-
-def _unit(resource: str, amount: int) -> float:
-    """Cores, bytes, pieces."""
-    return amount / _MILLI if resource == CPU else amount

@@ -38,10 +38,11 @@ def make_job(
     deleted: bool = False,
     uid: str = "",
     managed: str = "",
+    pod_labels: Mapping[str, str] | None = None,
 ) -> Job:
     request = {KEYS.required[0]: "rack"} if request is None else request
     template = {
-        "metadata": {"annotations": dict(request)},
+        "metadata": {"annotations": dict(request), **({"labels": dict(pod_labels)} if pod_labels else {})},
         "spec": {
             "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}],
             "schedulingGates": [{"name": KEYS.gate}] if gated else [],

@@ -1,7 +1,8 @@
 """What nobody announces, looked at now and then: deadlines, pods and Workloads of nobody, gauges."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import structlog
@@ -12,6 +13,7 @@ from kube.errors import KubeError
 from kube.events import EventRecorder, reference
 from kube.objects import OwnerReference, Pod, controller_of, key
 from kube.resources import PODS, Resource
+from queueing.status import standings
 from ungater.cache.cache import Cache
 from ungater.executor.unowned import StrayPods, UnownedWorkloads
 from ungater.guard import Guard
@@ -20,6 +22,7 @@ from ungater.jobs.pod_group import of_pods
 from ungater.metrics import Metrics
 from ungater.model.pod_slots import is_gated
 from ungater.model.workload_object import Workload, observed_of
+from ungater.status.queues import MOST_OF_A_CORE
 from ungater.workqueue import backoff
 from ungater.writers.evictor import Evictor
 from ungater.writers.workloads import WorkloadWriter
@@ -53,7 +56,8 @@ class Watches(Protocol):
 class Sweeper:
     """Looks at all of it in one loop.
 
-    ``spawn``: starts a write; ``saw``: told of a Workload that is gone; ``unnominate``: removes a pod's nomination.
+    ``spawn``: starts a write; ``saw``: told of a Workload that is gone; ``unnominate``: removes a pod's nomination;
+    ``usage_labels``: of pods, by whose values it is counted what they hold.
     """
 
     def __init__(
@@ -68,6 +72,7 @@ class Sweeper:
         saw: Callable[[str], None],
         unnominate: Callable[[Pod], None],
         metrics: Metrics,
+        usage_labels: Sequence[str],
         recorder: EventRecorder,
         guard: Guard,
         clock: Clock,
@@ -80,12 +85,13 @@ class Sweeper:
         self._saw = saw
         self._unnominate = unnominate
         self._metrics = metrics
+        self._usage_labels = usage_labels
         self._recorder = recorder
         self._guard = guard
         self._clock = clock
         self._unowned = UnownedWorkloads(cache.pod_groups.serves, watches.there, cache.pod_groups.without_pods)
         self._strays = StrayPods(watches.there)
-        self._unowned_at = self._nominated_at = 0.0
+        self._unowned_at = self._nominated_at = self._queues_at = 0.0
         self._sweeps: dict[str, Callable[[], None]] = {
             "refusals": self._end_refusals,
             "arrivals": self._open_nodes,
@@ -100,6 +106,7 @@ class Sweeper:
             "nominated": self._remove_nominations,
             "evictions": evictor.sweep,
             "metrics": self._tell_metrics,
+            "queues": self._tell_queues,
         }
 
     async def run(self) -> None:
@@ -124,6 +131,21 @@ class Sweeper:
         self._metrics.set_left_out(self._cache.node_refusals.avoided())
         self._metrics.set_heard(self._watches.heard())
         self._metrics.set_capacity(self._cache.state, self._clock.monotonic())
+
+    def _tell_queues(self) -> None:
+        """A pass over all workloads: more rarely where they are many."""
+        cache, now = self._cache, self._clock.monotonic()
+        if now < self._queues_at:
+            return
+        found = standings(cache.queues, cache.flavors, unchecked=cache.unchecked())
+        self._metrics.queues.look_at_queues(cache.queues, found, self._usage_labels, self._labels_of, now)
+        self._queues_at = now + (self._clock.monotonic() - now) / MOST_OF_A_CORE
+
+    def _labels_of(self, workload: str) -> Mapping[str, str]:
+        """The labels of a workload's pods; of two pod sets that differ the first one's count."""
+        entry = self._cache.entries.of_workload(workload)
+        pod_sets = entry.job.pod_sets if entry is not None else ()
+        return ChainMap(*(one.template.metadata.labels or {} for one in pod_sets))
 
     def _end_refusals(self) -> None:
         cache = self._cache

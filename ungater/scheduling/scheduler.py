@@ -170,6 +170,7 @@ class Scheduler:
             self._was_admitted(entry, Reason.ADMITTED, "Admit", text, event=news)
             self._metrics.admitted.inc()
             self._metrics.admission.observe(age(entry.job.created, self._clock.now()))
+            self._metrics.queues.admitted(self._cache.queues, admitted.key, admitted.grant, self._clock.now())
 
     async def _change(
         self, grant: AssumedAdmission, reason: Reason, entry: WorkloadEntry, more: tuple[WantedCondition, ...] = ()

@@ -62,6 +62,8 @@ def mapped(*names, classes=("gpu.example.com",), **more):
         ({"preemptionAlpha": 2}, {}, ("preemptionAlpha", "found 2")),
         ({}, {"TOPOGATE_WEBHOOK_PORT": "70000"}, ("environment variable TOPOGATE_WEBHOOK_PORT", "webhookPort")),
         ({"numaIgnoredResources": ["a b"]}, {}, ("numaIgnoredResources", "a b")),
+        ({"usageLabels": ["team", "a b"]}, {}, ("usageLabels.1", "a b")),
+        ({}, {"TOPOGATE_USAGE_LABELS": "a,b,c,d,e"}, ("TOPOGATE_USAGE_LABELS", "usageLabels", "at most 4")),
         ({"numaScore": "Most"}, {}, ("numaScore", "MostAllocated", "Most")),
         ({"nodesPerOpenedDomain": -1}, {}, ("nodesPerOpenedDomain", "found -1")),
         ({"alignmentOverPacking": "Racks"}, {}, ("alignmentOverPacking", "UsedDomains", "Racks")),

@@ -12,8 +12,8 @@ from agent.metrics import Metrics as AgentMetrics
 from crds.constants import NAMESPACE
 from manifests import chart, generate, values
 from manifests.chart import ChartError, block, document, guarded, swap, word
+from ungater.metric_table import Table
 from ungater.metrics import Metrics as UngaterMetrics
-from ungater.metrics import Table
 from webhook.metrics import Metrics as WebhookMetrics
 
 ROOT = Path(__file__).parents[3]

@@ -1,0 +1,162 @@
+"""What the ungater's metrics say of queues: quota, use, waits, and for how long what is held was held."""
+
+import math
+
+import pytest
+from support.queue_factories import GPU, make_queue, make_queues, make_state, make_workload, run, submit
+
+from queueing.model import LocalQueue, Rules
+from queueing.status import standings
+from ungater.metrics import Metrics
+from ungater.queue_metrics import IDLE_SECONDS, MOST
+
+Q = {"flavor": "tas", "resource": GPU}
+LOCAL = {"cluster_queue": "q", "queue_namespace": "ns", "local_queue": "q"}
+VALUE = {"label": "team", "cluster_queue": "q", "queue_namespace": "ns"}
+
+
+class Ungater:
+    """Queues, and their metrics as a sweep tells them. ``teams``: by workload, the value of label team."""
+
+    def __init__(self, *queues, rules=None, labels=("team", "team")):
+        self.metrics, self.state, self.queues = Metrics(), make_state(), make_queues(*queues, rules=rules)
+        self.labels, self.teams = labels, {}
+
+    def admit(self, *workloads, team=None):
+        submit(self.queues, *workloads)
+        self.teams |= {one.key: team for one in workloads if team is not None}
+        return run(self.state, self.queues)
+
+    def look(self, now):
+        found = standings(self.queues, self.state.flavors)
+        self.metrics.queues.look_at_queues(self.queues, found, self.labels, self.labels_of, now)
+
+    def labels_of(self, key):
+        return {"team": self.teams[key], "app": "x"} if key in self.teams else {}
+
+    def value(self, name, **labels):
+        return self.metrics.registry.get_sample_value(f"topogate_{name}", labels)
+
+    def series(self, name):
+        every = (sample for family in self.metrics.registry.collect() for sample in family.samples)
+        return {tuple(one.labels.values()): one.value for one in every if one.name == f"topogate_{name}"}
+
+
+def test_quota_use_and_what_is_borrowed_are_told_by_cluster_queue_flavor_and_resource():
+    ungater = Ungater(
+        make_queue("q", 8, cohort="all", borrowing=16), make_queue("r", 16, cohort="all"), rules=Rules(fair=True)
+    )
+    ungater.admit(make_workload("a"), make_workload("b"), make_workload("c", count=4))
+    ungater.look(0.0)
+    told = {
+        name: ungater.value(f"cluster_queue_{name}", cluster_queue="q", **Q)
+        for name in ("nominal_quota", "borrowing_limit", "used", "borrowed")
+    }
+    assert told == {"nominal_quota": 8, "borrowing_limit": 16, "used": 16, "borrowed": 8}
+    assert ungater.value("cluster_queue_borrowing_limit", cluster_queue="r", **Q) is None
+    assert ungater.value("cluster_queue_weighted_share", cluster_queue="r") == 0
+    assert ungater.value("cluster_queue_weighted_share", cluster_queue="q") == pytest.approx(8 / 24 * 1000, abs=1)
+    for state, many in (("pending", 1), ("admitted", 2)):
+        assert ungater.value("cluster_queue_workloads", cluster_queue="q", state=state) == many
+        assert ungater.value("local_queue_workloads", state=state, **LOCAL) == many
+    assert ungater.value("local_queue_used", **LOCAL, **Q) == 16
+
+
+def test_a_queue_of_weight_0_that_borrows_has_an_infinite_share():
+    lender, borrower = make_queue("lender", 16, cohort="all"), make_queue("q", 0, cohort="all", weight=0)
+    ungater = Ungater(lender, borrower, rules=Rules(fair=True))
+    ungater.admit(make_workload("a"))
+    ungater.look(0.0)
+    assert ungater.value("cluster_queue_weighted_share", cluster_queue="q") == math.inf
+
+
+def test_gpu_seconds_are_what_is_held_times_how_long_by_queue_and_by_value_of_a_label():
+    ungater = Ungater(make_queue("q", 16))
+    ungater.look(100.0)
+    assert ungater.value("local_queue_resource_seconds_total", **LOCAL, **Q) == 0, "there before anything is held"
+    ungater.admit(make_workload("a"), team="vision")
+    ungater.admit(make_workload("b", gpu=4))
+    ungater.look(102.0)
+    ungater.look(105.0)
+    assert ungater.value("local_queue_resource_seconds_total", **LOCAL, **Q) == (8 + 4) * 5
+    assert ungater.value("label_resource_seconds_total", value="vision", **VALUE, **Q) == 8 * 5
+    assert ungater.value("label_resource_seconds_total", value="", **VALUE, **Q) == 4 * 5
+    ungater.queues.forget(ungater.state, "a")
+    ungater.look(115.0)
+    assert ungater.value("label_resource_seconds_total", value="vision", **VALUE, **Q) == 8 * 5
+    assert ungater.value("local_queue_resource_seconds_total", **LOCAL, **Q) == (8 + 4) * 5 + 4 * 10
+
+
+def test_without_a_setting_nothing_is_told_by_label():
+    ungater = Ungater(make_queue("q", 16), labels=())
+    ungater.admit(make_workload("a"), team="vision")
+    ungater.look(0.0)
+    ungater.look(2.0)
+    assert ungater.series("label_resource_seconds_total") == {}
+
+
+def test_who_waits_holds_nothing():
+    ungater = Ungater(make_queue("q", 8))
+    ungater.admit(make_workload("a", count=9))
+    ungater.look(0.0)
+    ungater.look(2.0)
+    assert ungater.value("local_queue_resource_seconds_total", **LOCAL, **Q) == 0
+
+
+def test_what_others_counted_while_they_led_is_not_counted_again():
+    ungater = Ungater(make_queue("q", 16))
+    ungater.admit(make_workload("a"))
+    ungater.look(0.0)
+    ungater.look(2.0)
+    ungater.metrics.forget()
+    assert ungater.series("cluster_queue_used") == ungater.series("local_queue_workloads") == {}
+    ungater.look(1000.0)
+    ungater.look(1001.0)
+    assert ungater.value("local_queue_resource_seconds_total", **LOCAL, **Q) == 8 * 3
+
+
+def test_values_beyond_the_most_of_a_namespace_are_counted_together():
+    ungater = Ungater(make_queue("q", 32))
+    ungater.admit(make_workload("a"))
+    ungater.look(0.0)
+    for at in range(1, MOST + 11):
+        ungater.teams["a"] = f"v{at}"
+        ungater.look(float(at))
+    told = ungater.series("label_resource_seconds_total")
+    assert len(told) == MOST + 2  # and what had no label at first, and all others
+    assert sum(told.values()) == 8 * (MOST + 10)
+    assert ungater.value("label_resource_seconds_total", value="other", **VALUE, **Q) == 8 * 10
+
+
+def test_a_value_that_held_nothing_for_a_day_makes_room():
+    ungater = Ungater(make_queue("q", 32))
+    ungater.admit(make_workload("a"))
+    for at in range(MOST):
+        ungater.teams["a"] = f"v{at}"
+        ungater.look(float(at))
+    ungater.teams["a"] = "late"
+    ungater.look(MOST + IDLE_SECONDS)
+    ungater.look(MOST + IDLE_SECONDS + 1)
+    assert ungater.value("label_resource_seconds_total", value="late", **VALUE, **Q) == 8
+    assert ungater.value("label_resource_seconds_total", value="v0", **VALUE, **Q) is None
+
+
+def test_local_queues_beyond_the_most_of_a_namespace_are_told_together():
+    ungater = Ungater(make_queue("q", 32))
+    for rank in range(MOST + 5):
+        ungater.queues.set_local_queue(LocalQueue(namespace="ns", name=f"l{rank}", cluster_queue="q"))
+        ungater.queues.set_local_queue(LocalQueue(namespace="ns", name=f"m{rank}", cluster_queue=f"none{rank}"))
+    ungater.look(0.0)
+    assert len(ungater.series("local_queue_used")) == MOST + 1
+    assert ("q", "ns", "other", "tas", GPU) in ungater.series("local_queue_used")
+
+
+def test_the_wait_is_told_by_cluster_queue_until_that_is_no_more():
+    ungater = Ungater(make_queue("q", 16))
+    submit(ungater.queues, make_workload("a"), now=100.0)
+    (admitted,) = run(ungater.state, ungater.queues, now=160.0).admitted
+    ungater.metrics.queues.admitted(ungater.queues, admitted.key, admitted.grant, 160.5)
+    assert ungater.value("cluster_queue_wait_seconds_sum", cluster_queue="q") == 60.5
+    ungater.queues.remove_cluster_queue("q")
+    ungater.look(0.0)
+    assert ungater.value("cluster_queue_wait_seconds_sum", cluster_queue="q") is None
