@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from cli.cluster.owner_names import WHOM
 from cli.cluster.room_report import CLOSEST
 from cli.explain.rendering import render_all
 from cli.explain.report import Report, reports
@@ -12,8 +13,6 @@ from cli.output import Context, Kubeconfig, Output, OutputFormat, emit
 from cli.reaching import CONNECTIONS, failure
 from kube.client import Client
 from kube.errors import KubeError
-
-WHOM = "Name of the Job, or KIND/NAME of another owner: jobset/train, lws/serve, deploy/web, raycluster/r, podgroup/g."
 
 
 def command(

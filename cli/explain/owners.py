@@ -1,9 +1,10 @@
-"""The owner that ``topogate explain`` is asked about: ``NAME``, or ``KIND/NAME`` as kubectl takes it."""
+"""The owner that ``topogate explain`` is asked about, in the controller's own cache."""
 
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from cli.cluster.owner_names import MAKES
 from cli.output import Failure
 from kube.client import Client
 from kube.errors import Forbidden, NotFound
@@ -23,30 +24,12 @@ from ungater.model.job_view import JobView
 from ungater.model.workload_entry import WorkloadEntry
 
 NAMED = 3  # owners in a sentence
-_SHORT = {"js": "jobset", "lws": "leaderworkerset", "sts": "statefulset", "deploy": "deployment", "rs": "replicaset"}
-_SHORT |= {"po": "pod", "group": "podgroup", "ds": "daemonset", "wl": "workload"}
-# What makes other objects, which own the pods: the kind of those, and what follows its own name in theirs.
-_MAKES = {
-    "deployment": ("ReplicaSet", r"-[a-z0-9]+"),
-    "rayjob": ("RayCluster", r"(-raycluster)?-[a-z0-9]+"),
-    "rayservice": ("RayCluster", r"(-raycluster)?-[a-z0-9]+"),
-}
 _KNOWN: Mapping[str, Resource] = MappingProxyType(
     {
         one.kind.lower(): one
         for one in (JOBS, JOB_SETS, LEADER_WORKER_SETS, STATEFUL_SETS, DEPLOYMENTS, REPLICA_SETS, DAEMON_SETS, PODS)
     }
 )
-
-
-def named(text: str) -> tuple[str, str]:
-    """(kind, name): the kind in lower case and in the singular, "" where only a name was given. Raises Failure."""
-    kind, slash, name = text.rpartition("/")
-    if not name or "/" in kind or (slash and not kind):
-        raise Failure(f'"{text}": expected NAME of a Job, or KIND/NAME such as jobset/train, lws/serve or deploy/web')
-    kind = kind.lower().partition(".")[0]
-    kind = _SHORT.get(kind, kind)
-    return (kind.removesuffix("s")), name
 
 
 def find(cache: Cache, namespace: str, kind: str, name: str) -> list[WorkloadEntry]:
@@ -103,8 +86,8 @@ def _is(entry: WorkloadEntry, kind: str, name: str) -> bool:
         return owner.workload == name
     if kind == "pod":
         return any(pod.metadata.name == name for pod in entry.pods.values())
-    if kind in _MAKES:
-        made, more = _MAKES[kind]
+    if kind in MAKES:
+        made, more = MAKES[kind]
         return owner.kind == made and re.fullmatch(re.escape(name) + more, owner.name) is not None
     return (not kind or owner.kind.lower() == kind) and name in {owner.name, owner.full_name}
 

@@ -9,6 +9,7 @@ from cli.cluster import cluster_snapshot, dry_run, installed, live_queues, room_
 from cli.cluster import required_evictions as reliefs
 from cli.cluster.claimed_devices import HeldDevices
 from cli.cluster.dump import Dump
+from cli.cluster.owner_names import named
 from cli.cluster.required_evictions import Relief
 from cli.cluster.room_report import Room
 from cli.explain import owners, queue_report
@@ -141,7 +142,7 @@ async def reports(
 
     Raises Failure where there is none.
     """
-    kind, name = owners.named(name)
+    kind, name = named(name)
     await installed.require(client)
     settings = await installed.settings(client)
     keys = Keys(domain) if domain else settings.keys

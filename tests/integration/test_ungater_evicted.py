@@ -5,6 +5,7 @@ from support.cluster_checker import snapshot, violations
 from support.jobs import KEYS, Running, install_crds, job, make_flavor, nodes_of, racks_of, until
 from support.queues import Queued
 
+from cli.hold import Change, Selection, change_all
 from kube.resources import NODES, POD_DISRUPTION_BUDGETS, PODS, RESOURCE_FLAVORS
 
 pytestmark = pytest.mark.cluster
@@ -33,6 +34,13 @@ async def gated(jobs, name, pods):
 
 
 async def test_made_inactive_it_gives_back_all_and_comes_again_when_it_is_active(jobs, client, namespace):
+    told = []
+
+    async def change(what, name):
+        await change_all(
+            client, Change(what), Selection((name,), None, every=False), namespace, told.append, dry_run=False
+        )
+
     async with Running(client):
         await jobs.create(job("stops", 2))
         before = await jobs.running("stops", 2)
@@ -53,7 +61,7 @@ async def test_made_inactive_it_gives_back_all_and_comes_again_when_it_is_active
         await until(counted, "the budget to count the pods")
         await jobs.create(job("waits", 2))
         await jobs.waits("waits", "DoesNotFit")
-        await jobs.edit_workload("stops", active=False)
+        await change("hold", "stops")
         await jobs.condition("stops", "Evicted", "True", "Deactivated")
         await jobs.event(before[0]["metadata"]["name"], "EvictionBlocked")
         assert len(await jobs.pods("stops", phase="Running")) == 2
@@ -64,12 +72,21 @@ async def test_made_inactive_it_gives_back_all_and_comes_again_when_it_is_active
         assert (found["spec"].get("suspend", False), found["status"].get("failed", 0)) == (False, 0)
         assert "spec.active is false" in await jobs.waits("stops", "Deactivated")
         assert racks_of(await jobs.running("waits", 2)) == racks_of(before)
-        await jobs.edit_workload("stops", active=True)
+        await change("release", "stops")
         await jobs.waits("stops", "DoesNotFit")
         await jobs.finish("runs")
         await jobs.running("stops", 2)
         await jobs.condition("stops", "Evicted", "False")
         assert (await jobs.workload("waits"))["spec"].get("active", True)
+        old = {pod["metadata"]["uid"] for pod in await jobs.pods("waits")}
+        await change("requeue", "waits")
+        assert not old & {pod["metadata"]["uid"] for pod in await jobs.running("waits", 2)}
+        assert (await jobs.workload("waits"))["spec"]["active"]
+        assert told == [
+            "Job stops: on hold; its pods are evicted",
+            "Job stops: released; it waits again",
+            "Job waits: requeued; its pods are evicted, and it waits again",
+        ]
 
 
 async def test_without_another_place_for_pods_of_a_lost_node_all_go_to_a_rack_that_is_whole(jobs, client, namespace):

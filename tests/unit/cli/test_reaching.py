@@ -18,6 +18,8 @@ COMMANDS = (
     ("web", "--out", "page.html"),
     ("queues",),
     ("explain", "train"),
+    ("hold", "train"),
+    ("requeue", "--all"),
     ("tree",),
     ("doctor",),
     ("snapshot",),

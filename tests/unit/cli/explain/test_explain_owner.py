@@ -5,7 +5,8 @@ import pytest
 from support.owned import KEYS, make_job
 from support.world import World
 
-from cli.explain.owners import elsewhere, find, named
+from cli.cluster.owner_names import named
+from cli.explain.owners import elsewhere, find
 from cli.output import Failure
 from kube.objects import Pod
 

@@ -1,0 +1,292 @@
+"""``topogate hold``, ``release`` and ``requeue``: jobs wait until somebody says otherwise, or give their place back.
+
+All three write ``spec.active`` of a job's Workload, which every user with the role ``edit`` may change. A job that is
+requeued is made inactive until the controller has begun to evict it, and active again at once: an eviction that has
+begun goes on, and a workload that is active when it ends waits in its queue again.
+"""
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Annotated, Final
+
+import typer
+
+from cli.cluster.owner_names import MAKES, WHOM, named
+from cli.output import Context, Failure, Kubeconfig, stdout
+from cli.reaching import failure, not_installed
+from crds.names import workload_name
+from engine.reasons import Reason
+from kube.client import Client
+from kube.errors import Forbidden, KubeError, NotFound
+from kube.objects import condition, controller_of, is_true
+from kube.resources import WORKLOADS
+from kube.workloads import Workload
+from ungater.model.conditions import EVICTED, FINISHED
+
+GROUP: Final = "PodGroup"  # whose Workload has no controlling owner
+POLL: Final = 0.25  # seconds
+ANSWER: Final = 60.0  # seconds in which the controller begins an eviction
+AT_ONCE: Final = 8  # workloads that are requeued beside each other
+
+Names = Annotated[list[str] | None, typer.Argument(metavar="[JOB]", help=WHOM)]
+Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="Namespace of the jobs.")]
+Every = Annotated[bool, typer.Option("--all", help="All jobs of the namespace.")]
+Queue = Annotated[str | None, typer.Option("--queue", help="All jobs of this LocalQueue of the namespace.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done; the API server checks it.")]
+
+
+class Change(Enum):
+    """What is done with a job."""
+
+    HOLD = "hold"
+    RELEASE = "release"
+    REQUEUE = "requeue"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which jobs are meant: those with these names, of a queue, or all of the namespace."""
+
+    names: tuple[str, ...]
+    queue: str | None
+    every: bool
+
+    def check(self) -> None:
+        """Failure unless jobs are named in one way."""
+        if sum((bool(self.names), self.queue is not None, self.every)) != 1:
+            raise Failure("name the jobs, or say --queue QUEUE or --all: expected one of these")
+
+
+def hold_jobs(
+    jobs: Names = None,
+    namespace: Namespace = None,
+    every: Every = False,
+    queue: Queue = None,
+    dry_run: DryRun = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Hold jobs: one that waits is not started, and one that runs is evicted, until it is released.
+
+    The same as spec.active false of their Workloads.
+    """
+    _run(Change.HOLD, Selection(tuple(jobs or ()), queue, every), namespace, kubeconfig, context, dry_run=dry_run)
+
+
+def release_jobs(
+    jobs: Names = None,
+    namespace: Namespace = None,
+    every: Every = False,
+    queue: Queue = None,
+    dry_run: DryRun = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Release jobs that are on hold: they wait in their queue again.
+
+    The same as spec.active true of their Workloads.
+    """
+    _run(Change.RELEASE, Selection(tuple(jobs or ()), queue, every), namespace, kubeconfig, context, dry_run=dry_run)
+
+
+def requeue_jobs(
+    jobs: Names = None,
+    namespace: Namespace = None,
+    every: Every = False,
+    queue: Queue = None,
+    dry_run: DryRun = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Requeue jobs that run: their pods are evicted, and they wait in their queue again.
+
+    What a job has not saved is lost. It may start again at once if nobody before it takes its room.
+    """
+    _run(Change.REQUEUE, Selection(tuple(jobs or ()), queue, every), namespace, kubeconfig, context, dry_run=dry_run)
+
+
+def _run(
+    change: Change,
+    selection: Selection,
+    namespace: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+    *,
+    dry_run: bool,
+) -> None:
+    selection.check()
+
+    async def carry_out() -> None:
+        async with await Client.connect(kubeconfig, context) as client:
+            where = namespace or client.connection.namespace
+            await change_all(client, change, selection, where, _say, dry_run=dry_run)
+
+    try:
+        asyncio.run(carry_out())
+    except KubeError as error:
+        raise failure(error, kubeconfig, context) from error
+
+
+def _say(line: str) -> None:
+    stdout().print(line, markup=False, soft_wrap=True)
+
+
+async def change_all(
+    client: Client, change: Change, selection: Selection, namespace: str, say: Callable[[str], None], *, dry_run: bool
+) -> None:
+    """Change what is selected, and say a line of each.
+
+    Raises:
+        Failure: a job is not there, before anything is changed; or you may not change it.
+        KubeError: the API server did not do it.
+    """
+    try:
+        there = await client.list(WORKLOADS, namespace, type=Workload)
+    except NotFound as error:
+        raise not_installed() from error
+    except Forbidden as error:
+        raise _not_allowed(error, namespace, "list", "view") from error
+    found = _selected(there, selection, namespace)
+    alike = Counter(map(title, found))
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def one(workload: Workload) -> None:
+        name = title(workload)
+        name += f" (workload {workload.metadata.name})" if alike[name] > 1 else ""
+        async with gate:
+            done = idle(workload, change)
+            try:
+                done = done or await _carry_out(client, change, workload, dry_run=dry_run)
+            except NotFound:
+                done = "is gone"
+        say(f"{name}: {done}")
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for workload in found:
+                tasks.create_task(one(workload))
+    except ExceptionGroup as errors:
+        first = errors.exceptions[0]
+        if isinstance(first, Forbidden):
+            raise _not_allowed(first, namespace, "patch", "edit") from first
+        raise first from None
+    if not found:
+        say(f"no job in {f'queue {selection.queue} of ' if selection.queue else ''}namespace {namespace}")
+
+
+def _not_allowed(error: BaseException, namespace: str, verb: str, role: str) -> Failure:
+    binding = f"kubectl create rolebinding NAME --clusterrole {role} --user YOU -n {namespace}"
+    text = f"you may not {verb} Workloads (topogate.dev) in namespace {namespace}"
+    return Failure(f"{text}: ask for the role {role} there (`{binding}`): {error}")
+
+
+def _selected(there: Sequence[Workload], selection: Selection, namespace: str) -> list[Workload]:
+    """The workloads that are meant, each once, in the order of their names. Failure where one is not there."""
+    if not selection.names:
+        wanted = [one for one in there if selection.every or one.spec.queue_name == selection.queue]
+        return sorted(wanted, key=lambda one: one.metadata.name)
+    found: dict[str, Workload] = {}
+    for text in selection.names:
+        kind, name = named(text)
+        alike = [one for one in there if is_of(one, kind, name)]
+        owners = sorted({title(one) for one in alike})
+        if not alike:
+            raise Failure(
+                f"{text}: there is no such job in namespace {namespace} that Topogate queues or places;"
+                f" `kubectl get workloads.topogate.dev -n {namespace}` lists what there is"
+            )
+        if not kind and len(owners) > 1:
+            raise Failure(f"{text}: which of them: {', '.join(owners)}? Name it as KIND/NAME")
+        found |= {one.metadata.name: one for one in alike}
+    return list(found.values())
+
+
+def is_of(workload: Workload, kind: str, name: str) -> bool:
+    """Whether it is the Workload of the owner that somebody named, as `cli.cluster.owner_names.named` read it.
+
+    A name may be that of one group of a LeaderWorkerSet (``serve-0``), or of a group of pods, which own their Workload
+    together: both stand in the name of the Workload only.
+    """
+    meta = workload.metadata
+    if kind == "workload":
+        return meta.name == name
+    owner = controller_of(meta)
+    if owner is not None and kind in MAKES:
+        made, more = MAKES[kind]
+        return owner.kind == made and re.fullmatch(re.escape(name) + more, owner.name) is not None
+    whose = owner.kind if owner is not None else GROUP
+    if kind not in {"", whose.lower()}:
+        return False
+    if owner is not None and (owner.name == name or not name.startswith(f"{owner.name}-")):
+        return owner.name == name
+    return meta.name.rpartition("-")[0] == workload_name(whose, name, "").rpartition("-")[0]
+
+
+def title(workload: Workload) -> str:
+    """Whose it is: ``Job train``."""
+    owner = controller_of(workload.metadata)
+    if owner is not None:
+        return f"{owner.kind} {owner.name}"
+    head = workload.metadata.name.rpartition("-")[0]
+    return f"{GROUP} {head.removeprefix(f'{GROUP.lower()}-')}"
+
+
+def idle(workload: Workload, change: Change) -> str:
+    """Why nothing is to be done; "" where something is."""
+    if is_true(workload.status.conditions, FINISHED):
+        return "has finished already"
+    if change is Change.RELEASE:
+        return "is not on hold" if workload.spec.active else ""
+    if not workload.spec.active:
+        return "is on hold" + (": `topogate release` has it wait again" if change is Change.REQUEUE else " already")
+    if change is Change.REQUEUE and workload.status.admission is None:
+        return "waits already"
+    return ""
+
+
+async def _carry_out(client: Client, change: Change, workload: Workload, *, dry_run: bool) -> str:
+    """What was done. Raises KubeError, Failure."""
+    await _set_active(client, workload, active=change is Change.RELEASE, dry_run=dry_run)
+    runs = workload.status.admission is not None
+    if change is Change.HOLD:
+        done = "on hold; its pods are evicted" if runs else "on hold"
+    elif change is Change.RELEASE:
+        done = "released; it waits again"
+    else:
+        done = "requeued; its pods are evicted, and it waits again"
+        if not dry_run:
+            await _evicted(client, workload)
+    return f"{done} (dry run)" if dry_run else done
+
+
+async def _evicted(client: Client, workload: Workload) -> None:
+    """Wait until the eviction has begun, and make the workload active again however that ends."""
+    meta = workload.metadata
+    try:
+        async with asyncio.timeout(ANSWER):
+            while not _is_evicted(await client.get(WORKLOADS, meta.name, meta.namespace, type=Workload)):
+                await asyncio.sleep(POLL)
+    except TimeoutError:
+        raise Failure(
+            f"{title(workload)}: the controller has not begun to evict it for {ANSWER:g} seconds, so it runs on;"
+            " `topogate doctor` says whether the controller runs"
+        ) from None
+    finally:
+        await _set_active(client, workload, active=True, dry_run=False)
+
+
+def _is_evicted(workload: Workload) -> bool:
+    """Whether it is on its way out, or out already."""
+    said = condition(workload.status.conditions, EVICTED)
+    begun = said is not None and said.status == "True" and said.reason == Reason.DEACTIVATED
+    return begun or workload.status.admission is None
+
+
+async def _set_active(client: Client, workload: Workload, *, active: bool, dry_run: bool) -> None:
+    meta = workload.metadata
+    body = {"metadata": {"uid": meta.uid}, "spec": {"active": active}}  # of this job, not of one made since
+    await client.patch(WORKLOADS, meta.name, meta.namespace, body=body, dry_run=dry_run)

@@ -1,0 +1,197 @@
+"""`topogate hold`, `release` and `requeue`: whose Workloads are meant, and what is written on them."""
+
+import asyncio
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from cli import hold
+from cli.cluster.owner_names import named
+from cli.hold import Change, Selection, change_all, is_of
+from cli.main import app
+from cli.output import Failure
+from crds.names import workload_name
+from kube.errors import Forbidden, NotFound
+from kube.workloads import Workload
+
+ADMITTED = {"admission": {"clusterQueue": "gpu"}}
+FINISHED = {"conditions": [{"type": "Finished", "status": "True", "reason": "Succeeded"}]}
+EVICTED = {"type": "Evicted", "status": "True", "reason": "Deactivated"}
+
+
+def workload(name, kind="Job", *, active=True, queue="team", status=None, part=""):
+    """The Workload of an owner; ``part``: one of several of one owner."""
+    owner = [{"kind": kind, "name": name, "uid": f"u-{name}", "controller": True}] if kind != "PodGroup" else []
+    whole = workload_name(kind, f"{name}-{part}" if part else name, f"{kind}{name}{part}")
+    body = {
+        "metadata": {"name": whole, "namespace": "ns", "uid": f"w-{whole}", "ownerReferences": owner},
+        "spec": {"active": active, "queueName": queue},
+        "status": status or {},
+    }
+    return msgspec.convert(body, Workload)
+
+
+class Client:
+    """Workloads of one namespace, and a controller that evicts what is inactive at the second look."""
+
+    def __init__(self, *there, evicts=True, refuses=None):
+        self.there = {one.metadata.name: one for one in there}
+        self.evicts, self.refuses, self.wrote, self.looks = evicts, refuses, [], 0
+
+    async def list(self, _resource, namespace, **how):
+        assert (namespace, how) == ("ns", {"type": Workload})
+        return list(self.there.values())
+
+    async def get(self, _resource, name, _namespace, **_how):
+        self.looks += 1
+        found = self.there[name]
+        if self.evicts and self.looks > 1 and not found.spec.active:
+            status = {**ADMITTED, "conditions": [EVICTED]}
+            found = msgspec.structs.replace(found, status=msgspec.convert(status, Workload.__annotations__["status"]))
+        return found
+
+    async def patch(self, _resource, name, _namespace, *, body, dry_run):
+        if self.refuses is not None:
+            raise self.refuses
+        active, found = body["spec"]["active"], self.there[name]
+        assert body["metadata"] == {"uid": found.metadata.uid}
+        self.wrote.append((name.rpartition("-")[0], active, dry_run))
+        if not dry_run:
+            self.there[name] = msgspec.structs.replace(found, spec=msgspec.structs.replace(found.spec, active=active))
+
+
+def changed(client, change, *names, queue=None, every=False, dry_run=False):
+    lines = []
+    selection = Selection(names, queue, every)
+    asyncio.run(change_all(client, change, selection, "ns", lines.append, dry_run=dry_run))
+    return lines
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(hold, "POLL", 0.0)
+
+
+def test_one_that_waits_and_one_that_runs_are_held():
+    client = Client(workload("a"), workload("b", status=ADMITTED), workload("c"))
+    assert changed(client, Change.HOLD, "a", "job/b") == [
+        "Job a: on hold",
+        "Job b: on hold; its pods are evicted",
+    ]
+    assert client.wrote == [("job-a", False, False), ("job-b", False, False)]
+    assert changed(client, Change.HOLD, "a") == ["Job a: is on hold already"]
+    assert changed(client, Change.RELEASE, "a", "c") == ["Job a: released; it waits again", "Job c: is not on hold"]
+    assert client.wrote[2:] == [("job-a", True, False)]
+
+
+def test_one_that_runs_is_active_again_as_soon_as_its_eviction_has_begun():
+    client = Client(workload("a", status=ADMITTED))
+    assert changed(client, Change.REQUEUE, "a") == ["Job a: requeued; its pods are evicted, and it waits again"]
+    assert client.wrote == [("job-a", False, False), ("job-a", True, False)]
+    assert client.looks == 2
+
+
+def test_without_an_answer_it_is_active_again_and_runs_on(monkeypatch):
+    monkeypatch.setattr(hold, "ANSWER", 0.0)
+    client = Client(workload("a", status=ADMITTED), evicts=False)
+    with pytest.raises(Failure, match=r"Job a: the controller has not begun .* `topogate doctor`"):
+        changed(client, Change.REQUEUE, "a")
+    assert client.wrote == [("job-a", False, False), ("job-a", True, False)]
+
+
+@pytest.mark.parametrize(
+    ("change", "fields", "says"),
+    [
+        (Change.HOLD, {"status": FINISHED}, "has finished already"),
+        (Change.RELEASE, {"status": FINISHED, "active": False}, "has finished already"),
+        (Change.REQUEUE, {"status": FINISHED}, "has finished already"),
+        (Change.REQUEUE, {}, "waits already"),
+        (Change.REQUEUE, {"active": False}, "is on hold: `topogate release` has it wait again"),
+    ],
+)
+def test_where_nothing_is_to_be_done_nothing_is_written(change, fields, says):
+    client = Client(workload("a", **fields))
+    assert changed(client, change, "a") == [f"Job a: {says}"]
+    assert client.wrote == []
+
+
+def test_a_dry_run_is_checked_by_the_server_and_writes_nothing():
+    client = Client(workload("a", status=ADMITTED))
+    (line,) = changed(client, Change.REQUEUE, "a", dry_run=True)
+    assert line.endswith("(dry run)")
+    assert client.wrote == [("job-a", False, True)]
+
+
+def test_all_of_a_namespace_or_of_a_queue():
+    client = Client(workload("a"), workload("b", queue="other"), workload("c"))
+    assert changed(client, Change.HOLD, queue="team") == ["Job a: on hold", "Job c: on hold"]
+    assert changed(client, Change.RELEASE, every=True) == [
+        "Job a: released; it waits again",
+        "Job b: is not on hold",
+        "Job c: released; it waits again",
+    ]
+    assert changed(client, Change.HOLD, queue="none") == ["no job in queue none of namespace ns"]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("train", ["Job", "JobSet"]),
+        ("jobset/train", ["JobSet"]),
+        ("lws/serve", ["0", "1"]),
+        ("serve-1", ["1"]),
+        ("deploy/web", ["ReplicaSet"]),
+        ("ring", ["PodGroup"]),
+        ("podgroup/ring", ["PodGroup"]),
+        ("job/ring", []),
+        ("trai", []),
+        ("serve-10", []),
+        (f"workload/{workload_name('Job', 'train', 'Jobtrain')}", ["Job"]),
+    ],
+)
+def test_whose_workloads_are_meant(text, found):
+    there = {
+        "Job": workload("train"),
+        "JobSet": workload("train", "JobSet"),
+        "0": workload("serve", "LeaderWorkerSet", part="0"),
+        "1": workload("serve", "LeaderWorkerSet", part="1"),
+        "ReplicaSet": workload("web-7d9f", "ReplicaSet"),
+        "PodGroup": workload("ring", "PodGroup"),
+    }
+    assert [what for what, one in there.items() if is_of(one, *named(text))] == found
+
+
+def test_a_name_that_nobody_has_or_several_have_is_refused_before_anything_is_written():
+    client = Client(workload("train"), workload("train", "JobSet"), workload("other"))
+    with pytest.raises(Failure, match="train: which of them: Job train, JobSet train"):
+        changed(client, Change.HOLD, "other", "train")
+    with pytest.raises(Failure, match="nobody: there is no such job in namespace ns"):
+        changed(client, Change.HOLD, "other", "nobody")
+    assert client.wrote == []
+
+
+def test_groups_of_one_owner_are_told_apart():
+    client = Client(*(workload("serve", "LeaderWorkerSet", part=part) for part in "01"))
+    lines = changed(client, Change.HOLD, "lws/serve")
+    assert [line.partition("-serve-")[2][0] for line in lines] == ["0", "1"]
+
+
+def test_who_may_not_patch_is_told_what_to_ask_for():
+    client = Client(workload("a"), refuses=Forbidden(403, "Forbidden", "no"))
+    with pytest.raises(
+        Failure, match=r"may not patch Workloads .* in namespace ns: ask for the role edit .*rolebinding"
+    ):
+        changed(client, Change.HOLD, "a")
+
+
+def test_one_that_is_deleted_meanwhile_stops_nobody():
+    client = Client(workload("a"), workload("b"), refuses=NotFound(404, "NotFound", "no"))
+    assert changed(client, Change.HOLD, every=True) == ["Job a: is gone", "Job b: is gone"]
+
+
+@pytest.mark.parametrize("args", [[], ["a", "--all"], ["--all", "--queue", "q"]])
+def test_jobs_are_named_in_one_way(args):
+    done = CliRunner().invoke(app, ["hold", *args])
+    assert isinstance(done.exception, Failure)
+    assert "--queue QUEUE or --all" in str(done.exception)
