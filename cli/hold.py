@@ -32,7 +32,7 @@ POLL: Final = 0.25  # seconds
 ANSWER: Final = 60.0  # seconds in which the controller begins an eviction
 AT_ONCE: Final = 8  # workloads that are requeued beside each other
 
-Names = Annotated[list[str] | None, typer.Argument(metavar="[JOB]", help=WHOM)]
+Names = Annotated[list[str] | None, typer.Argument(metavar="JOB", help=WHOM)]
 Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="Namespace of the jobs.")]
 Every = Annotated[bool, typer.Option("--all", help="All jobs of the namespace.")]
 Queue = Annotated[str | None, typer.Option("--queue", help="All jobs of this LocalQueue of the namespace.")]
