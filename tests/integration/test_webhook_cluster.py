@@ -72,7 +72,10 @@ async def test_a_job_is_stamped_and_stays_as_it_is(webhook, client, namespace):
         assert after["spec"]["template"] == template
     body = {"metadata": {"annotations": {REQUIRE: BLOCK}}}
     error = await refused(client.patch(JOBS, "j", namespace, body=body, content_type=PatchType.MERGE))
-    assert "contradicts" in error.message
+    assert "delete the Job and create it again" in error.message
+    await client.create(JOBS, make_job({REQUIRE: RACK}, name="suspended", suspend=True), namespace)
+    after = await client.patch(JOBS, "suspended", namespace, body=body, content_type=PatchType.MERGE, type=dict)
+    assert after["spec"]["template"]["metadata"]["annotations"] == {REQUIRE: BLOCK, POD_SET: "main"}
 
 
 async def test_a_jobset_is_stamped_refused_and_suspended(webhook, client, namespace, queue):
