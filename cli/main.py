@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "hold": ("cli.hold", "hold_jobs", "Hold jobs: they wait until they are released.", "Everyone"),
     "release": ("cli.hold", "release_jobs", "Release jobs that are on hold.", "Everyone"),
     "requeue": ("cli.hold", "requeue_jobs", "Put jobs that run back into their queue.", "Everyone"),
+    "usage": ("cli.usage", "command", "Say how many GPU hours queues, users and teams held.", "Everyone"),
     "tree": ("cli.tree.command", "command", "Show the topology, and what is free in each domain.", "Everyone"),
     "place": ("cli.place", "command", "Say where the pods of a manifest would go, or why not.", "Everyone"),
     "whatif": ("cli.whatif.command", "app", "Ask the engine about a described cluster, without one.", "Everyone"),

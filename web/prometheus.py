@@ -2,63 +2,35 @@
 
 Rules
 - The queries are fixed. Only the resource and the labels of an installation are put in, quoted.
-- An answer or a failure serves everybody for `KEPT_SECONDS`; each query has its deadline, and an answer its most bytes.
-- What comes back is somebody else's: numbers are read as numbers, and of anything else nothing but an error's text.
+- An answer or a failure serves everybody for `KEPT_SECONDS`.
 - A hole in the series is None, where a curve has a hole too.
 """
 
 import asyncio
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
-import aiohttp
-import msgspec
 import structlog
 
 from clock import Clock
+from web.prometheus_api import PrometheusApi, PrometheusError, Series
 
 STEP: Final = 300  # seconds between two samples
 SPAN: Final = 86_400
-SECONDS: Final = 10.0  # for a query
 KEPT_SECONDS: Final = 30.0
-MOST_BYTES: Final = 4 << 20
 MOST_LEVELS: Final = 16
-LONGEST: Final = 300  # characters of an error
-OK: Final = 200
 
 log = structlog.get_logger()
 Column = list[float | None]
 
 
-class PrometheusError(Exception):
-    """There are no curves, and why, for a person."""
-
-
-class _Series(msgspec.Struct, frozen=True):
-    metric: dict[str, str] = {}
-    values: list[tuple[float, str]] = []
-
-
-class _Data(msgspec.Struct, frozen=True, rename="camel"):
-    result_type: str = ""
-    result: list[_Series] = []
-
-
-class _Answer(msgspec.Struct, frozen=True):
-    status: str
-    data: _Data = _Data()
-    error: str = ""
-
-
 class Prometheus:
-    """See the module. ``url``: of its API, without ``/api/v1``; ``labels``: that tell this cluster's series apart."""
+    """See the module."""
 
-    def __init__(self, session: aiohttp.ClientSession, url: str, labels: Mapping[str, str], clock: Clock) -> None:
-        self._session = session
-        self._url = url.rstrip("/") + "/api/v1/query_range"
-        self._labels = dict(labels)
+    def __init__(self, api: PrometheusApi, clock: Clock) -> None:
+        self._api = api
         self._clock = clock
         self._kept: tuple[float, dict[str, Any] | PrometheusError] | None = None
         self._asking: asyncio.Task[None] | None = None
@@ -89,7 +61,9 @@ class Prometheus:
         queries = self._queries(resource)
         try:
             async with asyncio.TaskGroup() as group:
-                asked = {name: group.create_task(self._query(one, start, end)) for name, one in queries.items()}
+                asked = {
+                    name: group.create_task(self._api.series(one, start, end, STEP)) for name, one in queries.items()
+                }
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
         of = {name: task.result() for name, task in asked.items()}
@@ -117,49 +91,18 @@ class Prometheus:
         }
 
     def _queries(self, resource: str) -> dict[str, str]:
-        own = "".join(f",{name}={json.dumps(value)}" for name, value in sorted(self._labels.items()))
-        of = f"resource={json.dumps(resource)}{own}"
-        every = own.removeprefix(",")
+        of = self._api.selector(f"resource={json.dumps(resource)}")
+        every = self._api.selector()
         return {
-            "amount": f"sum(max by (flavor) (topogate_flavor_allocatable{{{of}}}))",
-            "free": f"sum(max by (flavor) (topogate_flavor_free{{{of}}}))",
-            "largest": f"max by (level) (topogate_largest_free_domain{{{of}}})",
-            "waiting": f"sum(topogate_pending_workloads{{{every}}})",
-            "evictions": f"sum(increase(topogate_evicted_workloads_total{{{every}}}[{STEP}s]))",
+            "amount": f"sum(max by (flavor) (topogate_flavor_allocatable{of}))",
+            "free": f"sum(max by (flavor) (topogate_flavor_free{of}))",
+            "largest": f"max by (level) (topogate_largest_free_domain{of})",
+            "waiting": f"sum(topogate_pending_workloads{every})",
+            "evictions": f"sum(increase(topogate_evicted_workloads_total{every}[{STEP}s]))",
         }
 
-    async def _query(self, query: str, start: int, end: int) -> list[_Series]:
-        asked = {"query": query, "start": str(start), "end": str(end), "step": str(STEP), "timeout": f"{SECONDS:.0f}s"}
-        try:
-            async with (
-                asyncio.timeout(SECONDS),
-                self._session.get(self._url, params=asked, allow_redirects=False) as answer,
-            ):
-                body = await answer.content.read(MOST_BYTES + 1)
-                while not answer.content.at_eof() and len(body) <= MOST_BYTES:
-                    body += await answer.content.read(MOST_BYTES + 1 - len(body))
-        except TimeoutError as error:
-            raise PrometheusError(f"Prometheus gives no answer within {SECONDS:.0f} s") from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise PrometheusError(f"Prometheus cannot be reached: {_short(str(error))}") from error
-        if len(body) > MOST_BYTES:
-            raise PrometheusError("the answer of Prometheus is too long")
-        return _series(answer.status, body)
 
-
-def _series(status: int, body: bytes) -> list[_Series]:
-    try:
-        found = msgspec.json.decode(body, type=_Answer)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise PrometheusError(f"what answers (HTTP {status}) does not speak the API of Prometheus") from error
-    if found.status != "success" or status != OK:
-        raise PrometheusError(f"Prometheus answers {status}: {_short(found.error) or 'it does not say why'}")
-    if found.data.result_type != "matrix":
-        raise PrometheusError("Prometheus answers another question than was asked")
-    return found.data.result
-
-
-def _column(found: Sequence[_Series], start: int) -> Column:
+def _column(found: Sequence[Series], start: int) -> Column:
     """A value for each step of the day, by the first of the series: there is one at most."""
     column: Column = [None] * (SPAN // STEP + 1)
     for at, text in found[0].values if found else ():
@@ -171,7 +114,3 @@ def _column(found: Sequence[_Series], start: int) -> Column:
         if math.isfinite(place) and 0 <= round(place) < len(column) and math.isfinite(value):
             column[round(place)] = value
     return column
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"

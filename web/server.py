@@ -27,7 +27,8 @@ from web import inside
 from web.board import Board
 from web.events import EventsAnswer, Reader, Subject
 from web.hub import Hub
-from web.prometheus import Prometheus, PrometheusError
+from web.prometheus import Prometheus
+from web.prometheus_api import PrometheusError
 from web.questions import QuestionError, Questions
 from web.sight import Sight
 from web.viewers.doors import HEADERS, door

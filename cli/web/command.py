@@ -1,7 +1,6 @@
 """``topogate web``: the page, for a person at his own machine or for everybody as a component of a cluster."""
 
 import asyncio
-import re
 import secrets
 import signal
 from collections.abc import Coroutine
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.output import Context, Failure, Kubeconfig, stderr, stdout
+from cli.prometheus_options import PrometheusLabels, checked_labels, checked_url
 from cli.settled import HELP, settled
 from crds.settings import Settings
 
@@ -71,14 +71,6 @@ PrometheusUrl = Annotated[
         help="Take History from a Prometheus that has the metrics of Topogate, and not from what the page saw itself.",
     ),
 ]
-Labels = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--prometheus-label",
-        metavar="NAME=VALUE",
-        help="A label that only the series of this cluster have there; repeat for more.",
-    ),
-]
 ClusterName = Annotated[
     str,
     typer.Option("--cluster-name", metavar="NAME", help="What the page calls the cluster; default: your context."),
@@ -100,7 +92,7 @@ def command(
     key: Key = None,
     health_port: HealthPort = None,
     prometheus: PrometheusUrl = "",
-    prometheus_label: Labels = None,
+    prometheus_label: PrometheusLabels = None,
     cluster_name: ClusterName = "",
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -132,32 +124,14 @@ def command(
         certificate=(certificate, key) if certificate is not None and key is not None else None,
         health_port=health_port,
         out=out,
-        prometheus=_checked(prometheus),
-        labels=_labels(prometheus_label or [], prometheus),
+        prometheus=checked_url(prometheus),
+        labels=checked_labels(prometheus_label or [], prometheus),
         cluster=cluster_name,
     )
     if snapshot:
         _of_files(snapshot, wish)
     else:
         _of_cluster(settled(config, {}, kubeconfig, context, patient=False).settings, wish, kubeconfig, context)
-
-
-def _checked(url: str) -> str:
-    if url and not re.fullmatch(r"https?://[^\s/?#]+[^\s?#]*", url):
-        raise Failure(f"--prometheus {url}: expected http://HOST:PORT, or https, and its path where it has one")
-    return url
-
-
-def _labels(given: list[str], url: str) -> dict[str, str]:
-    if given and not url:
-        raise Failure("--prometheus-label says more about --prometheus: give that too")
-    found = {}
-    for one in given:
-        name, equals, value = one.partition("=")
-        if not equals or not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name):
-            raise Failure(f"--prometheus-label {one}: expected NAME=VALUE, such as cluster=east")
-        found[name] = value
-    return found
 
 
 def _of_files(snapshot: list[str], wish: "Wish") -> None:

@@ -33,6 +33,7 @@ from web.events import Events
 from web.hub import Hub
 from web.live import Live
 from web.prometheus import Prometheus
+from web.prometheus_api import PrometheusApi
 from web.server import Page
 from web.viewers.doors import LOCAL, Entrance
 from web.viewers.rights import KeyRights, ReviewedRights, Rights
@@ -157,7 +158,7 @@ async def _past(stack: AsyncExitStack, wish: Wish, clock: Clock) -> Prometheus |
     if not wish.prometheus:
         return None
     session = await stack.enter_async_context(aiohttp.ClientSession())
-    return Prometheus(session, wish.prometheus, wish.labels, clock)
+    return Prometheus(PrometheusApi(session, wish.prometheus, wish.labels), clock)
 
 
 async def _until(stop: asyncio.Event, work: Awaitable[None]) -> None:

@@ -8,8 +8,9 @@ from support.ports import free_port
 from support.prometheus_server import prometheus_server
 
 from clock import Clock
-from web import prometheus
-from web.prometheus import KEPT_SECONDS, LONGEST, SPAN, STEP, Prometheus, PrometheusError
+from web import prometheus_api
+from web.prometheus import KEPT_SECONDS, SPAN, STEP, Prometheus
+from web.prometheus_api import LONGEST, PrometheusApi, PrometheusError
 
 NOW = 1_795_000_123.0
 END = int(NOW) // STEP * STEP
@@ -32,7 +33,7 @@ async def made():
         }
         server.now, server.ticks = NOW, 0.0
         clock = Clock(lambda: server.now, lambda: server.ticks)
-        server.asks = Prometheus(session, server.url, {"cluster": 'ea"st'}, clock)
+        server.asks = Prometheus(PrometheusApi(session, server.url, {"cluster": 'ea"st'}), clock)
         yield server
 
 
@@ -111,7 +112,7 @@ async def test_a_failure_is_not_asked_for_again_at_once_and_ends(made):
 
 
 async def test_a_slow_one_has_its_time(made, monkeypatch):
-    monkeypatch.setattr(prometheus, "SECONDS", 0.2)
+    monkeypatch.setattr(prometheus_api, "SECONDS", 0.2)
     made.silent = 30.0
     with pytest.raises(PrometheusError, match="no answer within"):
         await made.asks.columns(GPU, LEVELS)
@@ -126,6 +127,8 @@ async def test_it_is_not_sent_elsewhere(made):
 
 async def test_one_that_is_not_there(made):
     async with aiohttp.ClientSession() as session:
-        asks = Prometheus(session, f"http://127.0.0.1:{free_port()}", {}, Clock(lambda: NOW, lambda: 0.0))
+        asks = Prometheus(
+            PrometheusApi(session, f"http://127.0.0.1:{free_port()}", {}), Clock(lambda: NOW, lambda: 0.0)
+        )
         with pytest.raises(PrometheusError, match="cannot be reached"):
             await asks.columns(GPU, LEVELS)

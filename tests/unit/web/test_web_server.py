@@ -19,6 +19,7 @@ from web.events import EventRow, EventsAnswer
 from web.facts import BoundPod
 from web.hub import Hub
 from web.prometheus import Prometheus
+from web.prometheus_api import PrometheusApi
 from web.questions import QuestionError
 from web.server import Page
 from web.sight import EVERYTHING, Sight
@@ -103,7 +104,7 @@ async def running(snapshot):
         keyed=False,
         clock=SYSTEM,
         events=events,
-        past=Prometheus(session, "http://127.0.0.1:9", {}, SYSTEM),
+        past=Prometheus(PrometheusApi(session, "http://127.0.0.1:9", {}), SYSTEM),
     )
     runner = web.AppRunner(page.application(LOCAL), access_log=None, shutdown_timeout=0.1)
     await runner.setup()

@@ -1,0 +1,172 @@
+"""``topogate usage``: how many GPU hours queues, users and teams held, as a Prometheus kept it."""
+
+import asyncio
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Final
+
+import aiohttp
+import msgspec
+import typer
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from cli.output import Failure, Output, OutputFormat, emit
+from cli.prometheus_options import PrometheusLabels, checked_labels, checked_url
+from clock import SYSTEM, Clock
+from web.prometheus_api import PrometheusApi, PrometheusError, Series
+
+UNITS: Final = {"h": 3600, "d": 86_400, "w": 7 * 86_400}
+LONGEST: Final = 10 * 366 * 86_400  # seconds
+HOUR: Final = 3600
+NONE: Final = "(none)"
+NOTHING: Final = (
+    "Prometheus has no topogate_local_queue_resource_seconds_total of that time: does it scrape the ungater, and is "
+    "--resource right? docs/metrics.md says how to let it in"
+)
+NO_LABEL: Final = "By user and team: setting usageLabels names labels of pods to count by (docs/metrics.md)."
+
+
+class HeldHours(msgspec.Struct, frozen=True):
+    """Resource hours by the name of who held them."""
+
+    name: str
+    resource: str
+    hours: float
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """What `topogate usage` says. ``labels``: by label, what each of its values held."""
+
+    since: str
+    cluster_queues: tuple[HeldHours, ...]
+    local_queues: tuple[HeldHours, ...]
+    labels: dict[str, tuple[HeldHours, ...]]
+
+
+def command(
+    prometheus: Annotated[
+        str, typer.Option("--prometheus", metavar="URL", help="The Prometheus that has the metrics of Topogate.")
+    ],
+    since: Annotated[str, typer.Option("--since", metavar="TIME", help="How far back: 12h, 7d, 4w.")] = "7d",
+    namespace: Annotated[
+        str, typer.Option("-n", "--namespace", help="Only what workloads of this namespace held; default: all.")
+    ] = "",
+    resource: Annotated[
+        str, typer.Option("--resource", help="Of one resource, such as cpu or memory; default: all devices.")
+    ] = "",
+    prometheus_label: PrometheusLabels = None,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Say how many GPU hours queues, users and teams held.
+
+    Hours of any resource: cores, bytes or devices that were held, times hours. Asks Prometheus alone.
+    """
+    url, labels = checked_url(prometheus), checked_labels(prometheus_label or [], prometheus)
+    seconds = seconds_of(since)
+
+    async def ask_prometheus() -> Usage:
+        async with aiohttp.ClientSession() as session:
+            return await usage(PrometheusApi(session, url, labels), since, seconds, namespace, resource, SYSTEM)
+
+    try:
+        found = asyncio.run(ask_prometheus())
+    except PrometheusError as error:
+        raise Failure(str(error)) from error
+    emit(found, output, table=render(found))
+
+
+def seconds_of(text: str) -> int:
+    """``7d`` in seconds. Raises Failure."""
+    found = re.fullmatch(r"([1-9][0-9]{0,5})([hdw])", text, re.ASCII)
+    seconds = int(found[1]) * UNITS[found[2]] if found is not None else 0
+    if not 0 < seconds <= LONGEST:
+        raise Failure(f"--since {text}: expected a number of hours, days or weeks, at most ten years: 12h, 7d, 4w")
+    return seconds
+
+
+async def usage(api: PrometheusApi, since: str, seconds: int, namespace: str, resource: str, clock: Clock) -> Usage:
+    """Ask for it. Raises Failure and PrometheusError."""
+    parts = [f"resource={json.dumps(resource)}" if resource else 'resource=~".+/.+"']
+    if namespace:
+        parts.append(f"queue_namespace={json.dumps(namespace)}")
+
+    def series(metric: str, *names: str) -> "asyncio.Task[list[Series]]":
+        asked = f"increase({metric}{api.selector(*parts)}[{seconds}s])"
+        query = f"sum by ({', '.join((*names, 'resource'))}) ({asked}) / {HOUR}"
+        return group.create_task(api.series(query, now, now, 1))
+
+    now = int(clock.now())
+    try:
+        async with asyncio.TaskGroup() as group:
+            queues = series(
+                "topogate_local_queue_resource_seconds_total", "cluster_queue", "queue_namespace", "local_queue"
+            )
+            values = series("topogate_label_resource_seconds_total", "label", "value")
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    if not queues.result():
+        raise Failure(NOTHING)
+    of = [(one.metric, hours) for one in queues.result() if (hours := _hours(one)) is not None]
+    by_label: dict[str, list[tuple[str, str, float]]] = {}
+    for one in values.result():
+        if (hours := _hours(one)) is not None:
+            told = one.metric.get("value", "") or NONE
+            by_label.setdefault(one.metric.get("label", ""), []).append((told, one.metric.get("resource", ""), hours))
+    return Usage(
+        since,
+        _summed((one.get("cluster_queue", "") or NONE, one.get("resource", ""), hours) for one, hours in of),
+        _summed((_local(one), one.get("resource", ""), hours) for one, hours in of),
+        {label: _summed(rows) for label, rows in sorted(by_label.items())},
+    )
+
+
+def _local(metric: dict[str, str]) -> str:
+    """``team-a/main``; a workload without a queue still has a namespace."""
+    return f"{metric.get('queue_namespace', '')}/{metric.get('local_queue', '') or NONE}"
+
+
+def _hours(found: Series) -> float | None:
+    """The value of a series that has one, in what somebody else wrote."""
+    try:
+        hours = float(found.values[-1][1])
+    except (IndexError, ValueError):
+        return None
+    return hours if math.isfinite(hours) else None
+
+
+def _summed(rows: Iterable[tuple[str, str, float]]) -> tuple[HeldHours, ...]:
+    """Each name once a resource; who held most comes first."""
+    sums: dict[tuple[str, str], float] = {}
+    for name, resource, hours in rows:
+        sums[name, resource] = sums.get((name, resource), 0.0) + hours
+    ordered = sorted(sums.items(), key=lambda one: (one[0][1], -one[1], one[0][0]))
+    return tuple(HeldHours(name, resource, round(hours, 3)) for (name, resource), hours in ordered if hours > 0)
+
+
+def render(found: Usage) -> RenderableType:
+    """As a person reads it."""
+    return Group(*_parts(found))
+
+
+def _parts(found: Usage) -> Iterator[RenderableType]:
+    yield Text(f"Held in the last {found.since}, in resource hours", "bold")
+    tables = {"CLUSTER QUEUE": found.cluster_queues, "LOCAL QUEUE": found.local_queues, **found.labels}
+    for title, rows in tables.items():
+        yield Text("")
+        yield _table(title, rows)
+    if not found.labels:
+        yield Text(f"\n{NO_LABEL}")
+
+
+def _table(title: str, rows: Iterable[HeldHours]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column(Text(title), overflow="fold")
+    table.add_column("RESOURCE", overflow="fold")
+    table.add_column("HOURS", justify="right")
+    for one in rows:  # texts of a Prometheus: as they are, not as markup
+        table.add_row(Text(one.name), Text(one.resource), f"{one.hours:,.1f}")
+    return table
