@@ -159,6 +159,8 @@ class Admission(ApiModel):
 
     cluster_queue: ObjectName | None = None
     """The queue whose quota is used; absent without a queue."""
+    place: Annotated[str, Field(max_length=4096)] | None = None
+    """Where the pods go, for people: the domains of podSetAssignments in a few words."""
     pod_set_assignments: PodSetAssignments
     """One entry for each pod set."""
 
@@ -328,9 +330,12 @@ class Workload(ApiObject):
         short_names=("wl",),
         namespaced=True,
         columns=(
+            Column("Kind", ".metadata.ownerReferences[0].kind"),
+            Column("Owner", ".metadata.ownerReferences[0].name"),
             Column("Queue", ".spec.queueName", "string"),
             Column("Reserved in", ".status.admission.clusterQueue", "string"),
             condition_column("Admitted", "Admitted", "status"),
+            Column("Place", ".status.admission.place"),
             condition_column("Reason", "QuotaReserved", "reason"),
             condition_column("Ready", "PodsReady", "status"),
             condition_column("Finished", "Finished", "status"),

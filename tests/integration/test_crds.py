@@ -531,7 +531,10 @@ COLUMNS = {
     "rf": ("NAME LEVELS NODES UNLABELED REASON AGE", "128 2 Ready"),
     "cq": ("NAME COHORT PENDING ADMITTED ACTIVE REASON AGE", "research 3 1 False Stopped"),
     "lq": ("NAME CLUSTERQUEUE PENDING ADMITTED ACTIVE REASON AGE", "gpu 3 1 Unknown Pending"),
-    "wl": ("NAME QUEUE RESERVED IN ADMITTED REASON READY FINISHED AGE", "team-a gpu True"),
+    "wl": (
+        "NAME KIND OWNER QUEUE RESERVED IN ADMITTED PLACE REASON READY FINISHED AGE",
+        "team-a gpu True b0/r0",
+    ),
     "ft": ("NAME POLICY SCOPE READY REASON OBSERVED AGE", "restricted pod True Ready"),
 }
 

@@ -2,11 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import Final
 
+from engine.cluster.levels import domain_in_words, word_of
 from engine.model import PODS, Amounts
 from engine.preemption.model import Strategy
 from ungater.model.job_view import MAIN
 from ungater.model.pod_slots import PodSetSlots
+
+MOST_NAMED: Final = 3  # domains of a place, and
+LONGEST_NAMED: Final = 40  # characters of their names; else they are counted
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,23 @@ class Admission:
     def count(self) -> int:
         """Pods in all."""
         return sum(part.count for part in self.parts)
+
+    @property
+    def place(self) -> str:
+        """Where its pods go, for a column: ``b1/r3/n2``, ``b1/r3: n1, n2``, ``b1: 5 racks``; "" without slots."""
+        slots = [part.slots for part in self.parts if part.slots is not None and part.slots.slots]
+        if len({one.levels for one in slots}) != 1:
+            return ", ".join(dict.fromkeys(one.flavor for one in slots if one.flavor))
+        levels, every = slots[0].levels, [slot.values for one in slots for slot in one.slots]
+        # What the first and the last one in order have in common, all of them have.
+        shared = [a for a, _ in takewhile(lambda pair: pair[0] == pair[1], zip(min(every), max(every), strict=True))]
+        if len(shared) == len(levels):
+            return domain_in_words(shared)
+        below = list(dict.fromkeys(values[len(shared)] for values in every))
+        named = ", ".join(below)
+        if len(below) > MOST_NAMED or len(named) > LONGEST_NAMED:
+            named = f"{len(below)} {word_of(levels[len(shared)])}s"
+        return ": ".join(filter(None, (domain_in_words(shared), named)))
 
     def same(self, other: "Admission | None") -> bool:
         """Whether both give the same quota and the same slots."""

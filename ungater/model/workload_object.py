@@ -303,7 +303,8 @@ def _queue(admission: Admission) -> dict[str, Any]:
 
 def stored_admission(admission: Admission) -> dict[str, Any]:
     """An admission as ``status.admission`` has it."""
-    return _queue(admission) | {"podSetAssignments": [_assignment(part) for part in admission.parts]}
+    place = {"place": admission.place} if admission.place else {}
+    return _queue(admission) | place | {"podSetAssignments": [_assignment(part) for part in admission.parts]}
 
 
 def _assignment(part: PodSetAssignment) -> dict[str, Any]:

@@ -3,13 +3,16 @@
 import json
 
 import msgspec
+import pytest
 from support.owned import KEYS, make_admission, make_known, make_owner, slot_map
 
 from crds.constants import COPY_OF, HELD, OWNER
 from kube.objects import Condition
 from ungater.jobs import pod_template
 from ungater.model import conditions, workload_object, workload_spec
+from ungater.model.admission import Admission, PodSetAssignment
 from ungater.model.conditions import ADMITTED, MAX_MESSAGE, WantedCondition, merge, plain
+from ungater.model.pod_slots import PodSetSlots, Slot
 from ungater.model.workload_object import Workload, observed_of
 from ungater.model.workload_spec import new_workload
 
@@ -28,6 +31,36 @@ def test_an_admission_reads_back_as_the_same_slots_in_both_stored_forms():
     assert found.slots.flavor == "gpu"
     many = slot_map(*((f"b/r{i // 20}/n{i}", 1 + i % 2) for i in range(600)))
     assert stored(workload_object.status_patch(observed, (), admission=make_admission(many))).slots.same(many)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "place"),
+    [
+        (["b/r/n1"], "b/r/n1"),
+        (["b/r/n1", "b/r/n2"], "b/r: n1, n2"),
+        ([f"b/r/n{i}" for i in range(4)], "b/r: 4 nodes"),
+        (["b/r/" + "n" * 40, "b/r/m"], "b/r: 2 nodes"),
+        (["b/r2/n1", "b/r1/n2"], "b: r2, r1"),
+        ([f"b/r{i}/n" for i in range(5)], "b: 5 racks"),
+        (["b2/r/n1", "b1/r/n2"], "b2, b1"),
+        ([f"b{i}/r/n" for i in range(5)], "5 blocks"),
+        (["b//n1", "b//n2"], "b: n1, n2"),
+    ],
+)
+def test_an_admission_tells_in_a_few_words_where_its_pods_go(hosts, place):
+    admission = make_admission(slot_map(*((host, 1) for host in hosts)))
+    assert admission.place == place
+    patch = workload_object.status_patch(make_known(make_owner()), (), admission=admission)
+    assert patch["status"]["admission"]["place"] == place
+
+
+def test_a_place_in_flavors_with_other_levels_is_told_by_flavor():
+    parts = [
+        PodSetAssignment(name, 1, {}, {}, PodSetSlots(levels, [Slot(("x",) * len(levels), 1)], name))
+        for name, levels in (("fast", ("block", "rack")), ("slow", ("zone",)))
+    ]
+    assert Admission("", tuple(parts)).place == "fast, slow"
+    assert Admission("", ()).place == ""
 
 
 def test_an_admission_that_cannot_be_read_counts_as_none():
