@@ -38,6 +38,9 @@ def _render_queue(view: QueueView) -> Iterator[RenderableType]:
     yield Text.assemble(("Active" if view.active else f"Not active ({view.reason})", style), f"  {view.message}")
     if view.quotas:
         yield _quota_table(view)
+    if len(view.uses) > 1:
+        yield Text("")
+        yield _uses_table(view)
     if view.waiting:
         yield Text("")
         yield waiting_table(view.waiting)
@@ -53,6 +56,20 @@ def _quota_table(view: QueueView) -> Table:
     for use in view.quotas:
         limits = (use.borrowed, use.borrowing_limit or "any", use.lending_limit or "all") if view.cohort else ()
         table.add_row(use.flavor, use.resource, use.used, use.nominal, use.free, *limits)
+    return table
+
+
+def _uses_table(view: QueueView) -> Table:
+    """Who holds how much, by LocalQueue: one alone holds what the cluster queue does."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("LOCAL QUEUE", overflow="fold")
+    for name in ("WAITING", "LONGEST WAIT", "ADMITTED"):
+        table.add_column(name, justify="right")
+    table.add_column("USED", overflow="fold")
+    for one in view.uses:
+        wait = "-" if one.longest_wait_seconds is None else duration(one.longest_wait_seconds)
+        used = ", ".join(f"{amount} {resource}" for resource, amount in one.used.items() if amount != "0")
+        table.add_row(one.name, str(one.pending), wait, str(one.admitted), used or "-")
     return table
 
 

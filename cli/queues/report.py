@@ -13,7 +13,7 @@ from engine.results import Refusal
 from kube.objects import condition
 from queueing.explain import explain
 from queueing.queues.entry import Phase, is_growth
-from queueing.status import Standing, standings
+from queueing.status import Standing, Standings, standings
 
 MOST_WORDS = 90  # characters of a message in a table
 _OF_QUOTA = frozenset({str(Reason.INSUFFICIENT_QUOTA), str(Reason.EXCEEDS_QUOTA)})
@@ -49,8 +49,18 @@ class Waiting(msgspec.Struct, frozen=True):
     victims: tuple[str, ...] = ()
 
 
+class LocalQueueUse(msgspec.Struct, frozen=True):
+    """What workloads of one LocalQueue (``NAMESPACE/NAME``) hold of a cluster queue, and how many wait for how long."""
+
+    name: str
+    pending: int
+    admitted: int
+    used: dict[str, str]  # by resource, in all flavors
+    longest_wait_seconds: int | None
+
+
 class QueueView(msgspec.Struct, frozen=True):
-    """A cluster queue and who waits there."""
+    """A cluster queue and who waits there. ``uses``: of the local queues whose workloads are listed."""
 
     name: str
     cohort: str
@@ -65,6 +75,7 @@ class QueueView(msgspec.Struct, frozen=True):
     local_queues: tuple[str, ...]
     quotas: tuple[QuotaUse, ...]
     waiting: tuple[Waiting, ...]
+    uses: tuple[LocalQueueUse, ...]
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -118,8 +129,8 @@ def report(reading: Reading, namespace: str | None = None, name: str | None = No
     missing = [one for one in shown if one not in queues.quotas.queues]
     if missing:
         raise Failure(_missing(reading, missing[0], namespace))
-    found = standings(queues, reading.state.flavors).cluster
-    views = tuple(_view(reading, one, found[one], only) for one, only in shown.items())
+    found = standings(queues, reading.state.flavors)
+    views = tuple(_view(reading, one, found, only) for one, only in shown.items())
     cohorts = sorted({view.cohort for view in views} - {""})
     inactive = (key for key in reading.inactive if namespace is None or key.startswith(f"{namespace}/"))
     return QueuesReport(views, tuple(_cohort(reading, one) for one in cohorts), tuple(inactive), reading.wrong)
@@ -143,8 +154,9 @@ def _missing(reading: Reading, name: str, namespace: str | None) -> str:
     return f"{text}; local queues of the namespace: {', '.join(local)}" if local else text
 
 
-def _view(reading: Reading, name: str, standing: Standing, only: set[tuple[str, str]] | None) -> QueueView:
-    queue = reading.queues.quotas.queues[name]
+def _view(reading: Reading, name: str, found: Standings, only: set[tuple[str, str]] | None) -> QueueView:
+    queue, standing = reading.queues.quotas.queues[name], found.cluster[name]
+    waiting = tuple(_waiting(reading, name, only))
     local = sorted("/".join(key) for key, one in reading.queues.local.items() if one.cluster_queue == name)
     return QueueView(
         name=name,
@@ -159,8 +171,28 @@ def _view(reading: Reading, name: str, standing: Standing, only: set[tuple[str, 
         weighted_share=standing.share,
         local_queues=tuple(local),
         quotas=tuple(_uses(reading, name, standing)),
-        waiting=tuple(_waiting(reading, name, only)),
+        waiting=waiting,
+        uses=tuple(_local_uses(reading, name, found, only, waiting)),
     )
+
+
+def _local_uses(
+    reading: Reading, name: str, found: Standings, only: set[tuple[str, str]] | None, waiting: tuple[Waiting, ...]
+) -> Iterator[LocalQueueUse]:
+    for key, local in sorted(reading.queues.local.items()):
+        if local.cluster_queue != name or (only is not None and key not in only):
+            continue
+        used: dict[str, int] = {}
+        for (_, resource), amount in found.local[key].reserved.items():
+            used[resource] = used.get(resource, 0) + amount
+        text = "/".join(key)
+        yield LocalQueueUse(
+            text,
+            pending=found.local[key].pending,
+            admitted=found.local[key].admitted,
+            used={resource: format_quantity(resource, amount) for resource, amount in used.items()},
+            longest_wait_seconds=max((one.age_seconds for one in waiting if one.local_queue == text), default=None),
+        )
 
 
 def _uses(reading: Reading, name: str, standing: Standing) -> Iterator[QuotaUse]:

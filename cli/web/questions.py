@@ -208,7 +208,9 @@ def _queue(queue: Json, sight: Sight) -> Json | None:
     waiting = [one for one in queue["waiting"] if sight.names(one["workload"].partition("/")[0])]
     for one in waiting:
         one["victims"] = [v for v in one["victims"] if sight.names(v.partition("/")[0])]
-    return {**queue, "local_queues": local, "waiting": waiting, "others": len(queue["waiting"]) - len(waiting)}
+    uses = [one for one in queue["uses"] if sight.names(one["name"].partition("/")[0])]
+    others = len(queue["waiting"]) - len(waiting)
+    return {**queue, "local_queues": local, "waiting": waiting, "uses": uses, "others": others}
 
 
 def _relief(relief: Json | None, sight: Sight) -> Json | None:

@@ -2,6 +2,7 @@
 
 import io
 
+import msgspec
 import pytest
 from rich.console import Console
 from support.queue_objects import GPU, cluster, local, quota, read, waits, workload
@@ -9,7 +10,9 @@ from support.queue_objects import GPU, cluster, local, quota, read, waits, workl
 from cli.output import Failure
 from cli.queues import rendering
 from cli.queues.report import report
+from cli.web.questions import _queue
 from queueing.model import Rules
+from web.sight import Sight
 
 
 @pytest.fixture
@@ -61,6 +64,30 @@ def test_usage_against_quota(reading):
     (use,) = view.quotas
     assert (use.flavor, use.resource, use.nominal, use.used, use.borrowed) == ("tas", GPU, "8", "16", "8")
     assert (use.free, use.borrowing_limit, use.lending_limit) == ("8", "16", None)
+
+
+def test_use_and_waits_are_told_by_local_queue_of_those_that_are_listed(reading):
+    (view,) = report(reading, None, "gpu").queues
+    assert [(one.name, one.pending, one.admitted, one.used, one.longest_wait_seconds) for one in view.uses] == [
+        ("other/b", 1, 0, {GPU: "0"}, 800),
+        ("team/a", 2, 1, {GPU: "16"}, 600),
+    ]
+    lines = [" ".join(line.split()) for line in text(report(reading, None, "gpu"))]
+    assert lines[4:7] == [
+        "LOCAL QUEUE WAITING LONGEST WAIT ADMITTED USED",
+        "other/b 1 13m20s 0 -",
+        f"team/a 2 10m 1 16 {GPU}",
+    ]
+    (view,) = report(reading, "team", "gpu").queues
+    assert [one.name for one in view.uses] == ["other/b", "team/a"], "a ClusterQueue by its name"
+    (view,) = report(reading, "team").queues
+    assert [one.name for one in view.uses] == ["team/a"]
+
+
+def test_the_page_tells_a_tenant_of_the_local_queues_of_its_own_namespaces_alone(reading):
+    made = msgspec.to_builtins(report(reading, None, "gpu").queues[0])
+    shown = _queue(made, Sight(namespaces=frozenset({"other"})))
+    assert ([one["name"] for one in shown["uses"]], shown["local_queues"]) == (["other/b"], ["other/b"])
 
 
 def test_a_cohort_shows_who_borrows_of_whom(reading):
