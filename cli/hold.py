@@ -149,8 +149,8 @@ async def change_all(
     except NotFound as error:
         raise not_installed() from error
     except Forbidden as error:
-        raise _not_allowed(error, namespace, "list", "view") from error
-    found = _selected(there, selection, namespace)
+        raise not_allowed(error, namespace, "list", "view") from error
+    found = selected(there, selection, namespace)
     alike = Counter(map(title, found))
     gate = asyncio.Semaphore(AT_ONCE)
 
@@ -172,19 +172,20 @@ async def change_all(
     except ExceptionGroup as errors:
         first = errors.exceptions[0]
         if isinstance(first, Forbidden):
-            raise _not_allowed(first, namespace, "patch", "edit") from first
+            raise not_allowed(first, namespace, "patch", "edit") from first
         raise first from None
     if not found:
         say(f"no job in {f'queue {selection.queue} of ' if selection.queue else ''}namespace {namespace}")
 
 
-def _not_allowed(error: BaseException, namespace: str, verb: str, role: str) -> Failure:
+def not_allowed(error: BaseException, namespace: str, verb: str, role: str, kind: str = "Workloads") -> Failure:
+    """You may not do this with objects of a kind in a namespace, and what to ask for."""
     binding = f"kubectl create rolebinding NAME --clusterrole {role} --user YOU -n {namespace}"
-    text = f"you may not {verb} Workloads (topogate.dev) in namespace {namespace}"
+    text = f"you may not {verb} {kind} (topogate.dev) in namespace {namespace}"
     return Failure(f"{text}: ask for the role {role} there (`{binding}`): {error}")
 
 
-def _selected(there: Sequence[Workload], selection: Selection, namespace: str) -> list[Workload]:
+def selected(there: Sequence[Workload], selection: Selection, namespace: str) -> list[Workload]:
     """The workloads that are meant, each once, in the order of their names. Failure where one is not there."""
     if not selection.names:
         wanted = [one for one in there if selection.every or one.spec.queue_name == selection.queue]

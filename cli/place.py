@@ -1,7 +1,9 @@
 """``topogate place -f FILE``: where the pods of a manifest would go, or exactly why not."""
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from typing import Annotated, Final
 
 import msgspec
@@ -20,6 +22,8 @@ from cli.cluster.required_evictions import Relief
 from cli.cluster.room_report import CLOSEST, Room, listed
 from cli.explain.rendering import short
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, stderr
+from cli.reaching import MayNotLook, failure
+from cli.stored import HINT, refusals
 from clock import SYSTEM
 from crds.request import ParsedRequest
 from engine.cluster.assignment import Assignment
@@ -27,6 +31,7 @@ from engine.cluster.state import ClusterState
 from engine.kubelet.machine import NumaPlacement
 from engine.model import Policy, TopologyRequest
 from engine.reasons import Reason
+from kube.errors import KubeError
 from kube.pods import convert
 from ungater.cache.cache import Cache
 from ungater.model.conditions import timestamp
@@ -47,6 +52,7 @@ class State(StrEnum):
     WAITS = "Waits"
     REFUSED = "Refused"  # the API server would not take it
     NOT_MANAGED = "NotManaged"  # kube-scheduler's alone
+    ACCEPTED = "Accepted"  # by the API server; whoever asks may not see the nodes, and so not where it would go
 
 
 class Zone(msgspec.Struct, frozen=True):
@@ -149,21 +155,55 @@ def command(
     controller's own: its code, fed with one reading of the cluster. Nothing is submitted, and only reading rights are
     needed.
 
+    If you may not look at the nodes, it says whether the API server would accept the objects.
+
     The exit status is 0 if everything would be placed, 3 if something would wait, 4 if something would be refused.
     """
-    dump, settings, own = cluster_snapshot.fetch(cluster, domain, kubeconfig, context)
-    where = namespace or own
-    found, passed = manifests.read(files, where)
-    if passed:
-        stderr().print(f"not looked at: {', '.join(manifests.kinds_of(passed))}", markup=False, soft_wrap=True)
-    cache = cluster_snapshot.cache_of(dump, settings)
-    answers = report(cache, found, where, SYSTEM.now(), require_queue=settings.require_queue)
+    try:
+        dump, settings, own = cluster_snapshot.fetch(cluster, domain, kubeconfig, context)
+    except MayNotLook:
+        answers = _without_nodes(files, namespace, kubeconfig, context)
+    else:
+        where = namespace or own
+        found = _read(files, where)
+        cache = cluster_snapshot.cache_of(dump, settings)
+        answers = report(cache, found, where, SYSTEM.now(), require_queue=settings.require_queue)
     emit(answers, output, table=render(answers, 0 if everything else CLOSEST))
     states = {answer.state for answer in answers}
     if State.REFUSED in states:
         raise typer.Exit(REFUSED)
     if states & {State.WAITS, State.PREEMPTS}:
         raise typer.Exit(WAITS)
+
+
+def _read(files: Sequence[str], namespace: str) -> list[Found]:
+    found, passed = manifests.read(files, namespace)
+    if passed:
+        stderr().print(f"not looked at: {', '.join(manifests.kinds_of(passed))}", markup=False, soft_wrap=True)
+    return found
+
+
+def _without_nodes(
+    files: Sequence[str], namespace: str | None, kubeconfig: str | None, context: str | None
+) -> list[PlaceAnswer]:
+    """What the API server says to the objects: all that can be told without a look at the nodes. Failure."""
+    try:
+        told = asyncio.run(refusals(kubeconfig, context, namespace, partial(_read, files)))
+    except KubeError as error:
+        raise failure(error, kubeconfig, context) from error
+    accepted = f"the API server takes it; where its pods would go takes a look at the nodes: {HINT}"
+    return [
+        PlaceAnswer(
+            name=f"{one.kind.lower()}/{one.name}",
+            namespace=own,
+            state=State.REFUSED if refusal else State.ACCEPTED,
+            reason="",
+            message=refusal or accepted,
+            kind=one.kind,
+        )
+        for one, own, refusal in told
+        if one.kind not in NAMED or refusal
+    ]
 
 
 def report(

@@ -10,6 +10,10 @@ CONNECTIONS = 4  # of a command that lists forty kinds once: each more costs it 
 LOCAL = "topogate-local"  # the context of every local cluster
 
 
+class MayNotLook(Failure):
+    """Whoever asks may not look at the whole cluster; `cli.stored` answers from what is stored in the namespace."""
+
+
 def not_installed() -> Failure:
     """For a command that asked for one of our own kinds, which the API server does not know."""
     return Failure("Topogate is not installed in this cluster: `topogate install --topology auto` does that")

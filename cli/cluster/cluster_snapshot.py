@@ -14,7 +14,7 @@ from cli.cluster import dump as dumps
 from cli.cluster import installed
 from cli.cluster.dump import Dump
 from cli.output import Failure, progress
-from cli.reaching import CONNECTIONS, failure
+from cli.reaching import CONNECTIONS, MayNotLook, failure
 from clock import SYSTEM, Clock
 from crds.constants import Keys
 from crds.settings import Settings
@@ -123,7 +123,7 @@ async def read(client: Client) -> Dump:
         error = errors.exceptions[0]
         if isinstance(error, Forbidden):
             text = "this takes a look at the whole cluster: ask for a ClusterRoleBinding to `topogate-inspect`"
-            raise Failure(f"{error}. {text}") from error
+            raise MayNotLook(f"{error}. {text}") from error
         raise error from None
     return Dump(
         version=version.result(),

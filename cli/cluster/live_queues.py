@@ -10,8 +10,7 @@ from datetime import datetime
 
 import msgspec
 
-from cli.output import Failure
-from cli.reaching import not_installed
+from cli.reaching import MayNotLook, not_installed
 from clock import SYSTEM, Clock
 from crds.levels import NO_NAMES, LevelNames
 from engine.cluster.state import ClusterState
@@ -88,7 +87,7 @@ async def read(client: Client, rules: Rules | None = None, clock: Clock = SYSTEM
             text = (
                 "positions and quota need a look at the whole cluster: ask for a ClusterRoleBinding to `topogate-view`"
             )
-            raise Failure(f"{error}. {text}") from error
+            raise MayNotLook(f"{error}. {text}") from error
         raise error from None
     found = flavors.result(), namespaces.result(), cluster.result(), local.result(), workloads.result()
     return build(*found, rules=rules, now=clock.now())

@@ -10,7 +10,8 @@ from cli.cluster.room_report import CLOSEST
 from cli.explain.rendering import render_all
 from cli.explain.report import Report, reports
 from cli.output import Context, Kubeconfig, Output, OutputFormat, emit
-from cli.reaching import CONNECTIONS, failure
+from cli.reaching import CONNECTIONS, MayNotLook, failure
+from cli.stored import render_jobs, stored_jobs
 from kube.client import Client
 from kube.errors import KubeError
 
@@ -37,7 +38,8 @@ def command(
     """Say where a job's pods went, or why it waits; of an owner with several workloads, of each of them.
 
     For a waiting job: its place in the queue and the quota that is lacking, how many of its pods each domain of the
-    requested level could take now, what limits it there, and what is short. Reads the cluster; changes nothing.
+    requested level could take now, what limits it there, and what is short. Reads the cluster; changes nothing. If you
+    may not look at the whole cluster, it says what is stored in your namespace.
     """
 
     async def read_reports() -> tuple[Report, ...]:
@@ -45,7 +47,12 @@ def command(
             return await reports(client, namespace or client.connection.namespace, job, domain=domain)
 
     try:
-        found = asyncio.run(read_reports())
+        try:
+            found = asyncio.run(read_reports())
+        except MayNotLook:
+            stored = asyncio.run(stored_jobs(kubeconfig, context, namespace, job))
+            emit(stored[0] if len(stored) == 1 else {"items": stored}, output, table=render_jobs(stored))
+            return
     except KubeError as error:
         raise failure(error, kubeconfig, context) from error
     emit(

@@ -17,6 +17,7 @@ from cli.explain.growth import Growth, growth
 from cli.explain.queue_report import Place
 from cli.output import Failure
 from cli.queues.report import why
+from cli.stored import last_word
 from clock import SYSTEM, Clock
 from crds.constants import JOB_CONTROLLER, NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED, Keys
 from crds.numa_placement import decode
@@ -298,10 +299,8 @@ def _condition(owner: JobView, workload: Workload | None, slots: PodSetSlots | N
     conditions = workload.status.conditions if workload else None
     if owner.request is None and not owner.queue:
         return "NotManaged", "", "the job carries no topology request and no queue, so Topogate leaves it alone"
-    for type_, state in (("Finished", "Finished"), ("Admitted", "Placed")):
-        if objects.is_true(conditions, type_):
-            found = objects.condition(conditions, type_)
-            return state, found.reason if found else "", found.message if found else ""
+    if (said := last_word(conditions)) is not None:
+        return said
     if slots is not None:
         return "Placed", "", "the assignment is stored"
     found = objects.condition(conditions, "QuotaReserved")

@@ -9,7 +9,8 @@ from cli.cluster import installed, live_queues
 from cli.output import Context, Kubeconfig, Output, OutputFormat, emit
 from cli.queues.rendering import render
 from cli.queues.report import QueuesReport, report
-from cli.reaching import CONNECTIONS, failure
+from cli.reaching import CONNECTIONS, MayNotLook, failure
+from cli.stored import render_queues, stored_queues
 from kube.client import Client
 from kube.errors import KubeError
 from ungater.cache.rules import queue_rules
@@ -28,7 +29,8 @@ def command(
     """Say who waits in the queues, in which place and for what, and how much of each quota is used.
 
     Without a name: the cluster queues that serve the namespace, and its workloads in them; positions count everybody.
-    Reads the cluster; changes nothing.
+    Reads the cluster; changes nothing. If you may not look at the whole cluster, it says what is stored in your
+    namespace.
     """
 
     async def read_report() -> QueuesReport:
@@ -38,7 +40,14 @@ def command(
             return report(reading, None if every else namespace or client.connection.namespace, name)
 
     try:
-        result = asyncio.run(read_report())
+        try:
+            result = asyncio.run(read_report())
+        except MayNotLook:
+            if every or name:
+                raise
+            stored = asyncio.run(stored_queues(kubeconfig, context, namespace))
+            emit(stored, output, table=render_queues(stored))
+            return
     except KubeError as error:
         raise failure(error, kubeconfig, context) from error
     emit(result, output, table=render(result))

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import urllib.request
 
 import pytest
@@ -20,6 +21,7 @@ from kube.resources import (
     NAMESPACES,
     PODS,
     PRIORITY_CLASSES,
+    ROLE_BINDINGS,
     SERVICE_ACCOUNTS,
     WORKLOADS,
     Resource,
@@ -287,15 +289,46 @@ async def test_logs_are_lines_of_json_with_workload_and_reason(here, jobs):
     assert {"timestamp", "level", "event", "message"} <= about[0].keys()
 
 
-async def test_who_may_not_read_is_told_what_to_ask_for(here, tmp_path):
+async def test_a_tenant_is_told_of_what_is_theirs_and_of_the_rest_what_to_ask_for(here, jobs, tmp_path):
+    """With the role edit in their namespace, and no look at nodes or at others."""
+    await here.submit("mine", 1, REQUIRED, gpus=1)
+    (pod,) = await jobs.running("mine", 1)
+    await here.submit("large", 9, REQUIRED)
+    await jobs.condition("large", "QuotaReserved", "False")
+    edit = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": "edit-alice"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
+        "subjects": [{"kind": "ServiceAccount", "name": "alice", "namespace": "people"}],
+    }
+    await here.client.create(ROLE_BINDINGS, edit, NAMESPACE)
     await here.client.delete(BINDINGS, "inspect-alice")
+    path = tmp_path / "manifest.yaml"
+
+    async def asked(*command):
+        return await here.run(*command, "-n", NAMESPACE, "--kubeconfig", here.reader)
+
+    async def refused():
+        done = await here.run("tree", "--kubeconfig", here.reader)
+        return done.returncode == 1 and "topogate-inspect" in done.stderr and "Traceback" not in done.stderr
+
     try:
-        for command in (["tree"], ["place", "-f", "/dev/null", "--dry-run"]):
-
-            async def refused(command=command):
-                done = await here.run(*command, "--kubeconfig", here.reader)
-                return done.returncode == 1 and "topogate-inspect" in done.stderr and "Traceback" not in done.stderr
-
-            await until(refused, "the right to be gone")
+        await until(refused, "the right to be gone")
+        done = await asked("explain", "mine")
+        assert done.returncode == 0, done.stderr
+        assert f"Job {NAMESPACE}/mine" in done.stdout
+        assert "Placed  1 pod in b" in done.stdout
+        assert pod["spec"]["nodeName"] in done.stdout
+        assert "ask for a ClusterRoleBinding to `topogate-inspect`" in done.stdout
+        assert "Waiting  NeverFits: 9 pods do not fit one" in (await asked("explain", "job/large")).stdout
+        assert "there is no such job" in (await asked("explain", "nobody")).stderr
+        assert re.search(r"^team +all +", (await asked("queues")).stdout, re.MULTILINE)
+        path.write_text(yaml.safe_dump(user_job("new", 1, REQUIRED)))
+        done = await asked("place", "-f", str(path))
+        assert (done.returncode, "Accepted" in done.stdout) == (0, True), done.stdout + done.stderr
+        path.write_text(yaml.safe_dump(user_job("new", 1, {next(iter(REQUIRED)): "no-level"})))
+        done = await asked("place", "-f", str(path))
+        assert (done.returncode, "Refused" in done.stdout, "no-level" in done.stdout) == (4, True, True)
     finally:
         here.reader = None

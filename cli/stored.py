@@ -1,0 +1,243 @@
+"""What the API server has stored of your own jobs: the answer if you may not look at the whole cluster.
+
+The role ``view`` or ``edit`` in a namespace shows its Workloads, LocalQueues and pods, and so why a job waits and where
+its pods are. What others hold, and how close each domain comes, takes the ClusterRole ``topogate-inspect``.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from cli.cluster.dump import Found
+from cli.hold import Selection, not_allowed, selected, title
+from cli.reaching import CONNECTIONS
+from kube import objects
+from kube.client import Client
+from kube.errors import ApiError, Forbidden
+from kube.objects import Condition
+from kube.queues import LocalQueue
+from kube.resources import KNOWN, LOCAL_QUEUES, PODS, WORKLOADS
+from kube.workloads import Workload
+from ungater.model.conditions import PODS_READY, QUOTA_RESERVED
+
+HINT: Final = "ask for a ClusterRoleBinding to `topogate-inspect`"
+PART: Final = f"This is what is stored in your namespace. The cluster's domains and who holds them: {HINT}"
+WORKLOAD_KEY: Final = "/topology-workload"  # under any domain, as the settings may not be read
+
+
+class StoredPod(msgspec.Struct, frozen=True):
+    """One pod of a job; ``node`` is empty until it is bound."""
+
+    name: str
+    phase: str
+    node: str
+    gated: bool
+
+
+class StoredJob(msgspec.Struct, frozen=True, rename="camel"):
+    """One workload. ``hanging``: why pods that have a place do not run."""
+
+    kind: str
+    job: str
+    workload: str
+    queue: str
+    state: str  # Waiting, Placed, OnHold, Finished
+    reason: str
+    message: str
+    hanging: str = ""
+    pods: tuple[StoredPod, ...] = ()
+
+
+class StoredQueue(msgspec.Struct, frozen=True, rename="camel"):
+    """One LocalQueue. ``used``: amounts by resource, of all flavors in which it has some."""
+
+    name: str
+    cluster_queue: str
+    pending: int
+    admitted: int
+    used: tuple[str, ...]
+    inactive: str  # why it admits nothing
+
+
+class StoredQueues(msgspec.Struct, frozen=True):
+    """The queues of a namespace, and its jobs in them that have not finished."""
+
+    queues: tuple[StoredQueue, ...]
+    jobs: tuple[StoredJob, ...]
+
+
+def last_word(conditions: tuple[Condition, ...] | None) -> tuple[str, str, str] | None:
+    """State, reason and message of a workload that has finished or was admitted; None of another."""
+    for type_, state in (("Finished", "Finished"), ("Admitted", "Placed")):
+        found = objects.condition(conditions, type_)
+        if found is not None and found.status == "True":
+            return state, found.reason, found.message
+    return None
+
+
+async def stored_jobs(kubeconfig: str | None, context: str | None, namespace: str | None, name: str) -> list[StoredJob]:
+    """The workloads of an owner (``NAME`` or ``KIND/NAME``) with their pods. Raises Failure, KubeError."""
+    async with await Client.connect(kubeconfig, context, pool_size=CONNECTIONS) as client:
+        where = namespace or client.connection.namespace
+        found = selected(await _workloads(client, where), Selection((name,), None, every=False), where)
+        pods = await client.list(PODS, where, type=objects.Pod)
+        return [_stored(one, _pods_of(one, pods)) for one in found]
+
+
+async def stored_queues(kubeconfig: str | None, context: str | None, namespace: str | None) -> StoredQueues:
+    """The LocalQueues of a namespace and its jobs. Raises Failure, KubeError."""
+    async with await Client.connect(kubeconfig, context, pool_size=CONNECTIONS) as client:
+        where = namespace or client.connection.namespace
+        workloads = await _workloads(client, where)
+        try:
+            queues = await client.list(LOCAL_QUEUES, where, type=LocalQueue)
+        except Forbidden as error:
+            raise not_allowed(error, where, "list", "view", "LocalQueues") from error
+    jobs = [_stored(one) for one in sorted(workloads, key=lambda one: one.metadata.name) if one.spec.queue_name]
+    return StoredQueues(
+        tuple(_queue(one) for one in sorted(queues, key=objects.key)),
+        tuple(job for job in jobs if job.state != "Finished"),
+    )
+
+
+async def _workloads(client: Client, namespace: str) -> list[Workload]:
+    try:
+        return await client.list(WORKLOADS, namespace, type=Workload)
+    except Forbidden as error:
+        raise not_allowed(error, namespace, "list", "view") from error
+
+
+def _stored(workload: Workload, pods: tuple[StoredPod, ...] = ()) -> StoredJob:
+    conditions = workload.status.conditions
+    ready = objects.condition(conditions, PODS_READY)
+    state, reason, message = last_word(conditions) or _waits(workload)
+    hangs = state == "Placed" and ready is not None and ready.status == "False"
+    kind, _, name = title(workload).partition(" ")
+    return StoredJob(
+        kind,
+        f"{workload.metadata.namespace}/{name}",
+        workload.metadata.name,
+        workload.spec.queue_name or "",
+        state,
+        reason,
+        message,
+        f"{ready.reason}: {ready.message}" if hangs and ready is not None else "",
+        pods,
+    )
+
+
+def _waits(workload: Workload) -> tuple[str, str, str]:
+    if not workload.spec.active:
+        return "OnHold", "", "`topogate release` has it wait again"
+    found = objects.condition(workload.status.conditions, QUOTA_RESERVED)
+    if found is None:
+        return "Waiting", "Pending", "the controller has not looked at it yet"
+    return "Waiting", found.reason, found.message
+
+
+def _pods_of(workload: Workload, pods: Sequence[objects.Pod]) -> tuple[StoredPod, ...]:
+    found = (pod for pod in pods if _is_of(pod, workload.metadata.name))
+    each = (StoredPod(one.metadata.name, one.status.phase, one.spec.node_name, _gated(one)) for one in found)
+    return tuple(sorted(each, key=lambda pod: pod.name))
+
+
+def _is_of(pod: objects.Pod, workload: str) -> bool:
+    annotations = pod.metadata.annotations or {}
+    return any(key.endswith(WORKLOAD_KEY) and value == workload for key, value in annotations.items())
+
+
+def _gated(pod: objects.Pod) -> bool:
+    return bool(pod.spec.scheduling_gates)
+
+
+def _queue(one: LocalQueue) -> StoredQueue:
+    status: dict[str, Any] = one.status or {}
+    used: dict[str, list[str]] = {}
+    for flavor in status.get("flavorsReservation") or ():
+        for resource in flavor.get("resources") or ():
+            if str(resource.get("total", "0")) != "0":
+                used.setdefault(resource["name"], []).append(f"{resource['total']} {resource['name']}")
+    active: dict[str, Any] = next((each for each in status.get("conditions") or () if each.get("type") == "Active"), {})
+    inactive = f"{active.get('reason')}: {active.get('message')}" if active.get("status") == "False" else ""
+    return StoredQueue(
+        one.metadata.name,
+        one.spec.cluster_queue,
+        int(status.get("pendingWorkloads") or 0),
+        int(status.get("admittedWorkloads") or 0),
+        tuple(text for _, texts in sorted(used.items()) for text in texts),
+        inactive,
+    )
+
+
+async def refusals(
+    kubeconfig: str | None, context: str | None, namespace: str | None, read: Callable[[str], list[Found]]
+) -> list[tuple[Found, str, str]]:
+    """Each object that ``read`` finds, for a namespace, with its own namespace and why it is refused; "": it is not.
+
+    The API server says so, and with it the webhook; nothing is stored. Raises Failure, KubeError.
+    """
+    async with await Client.connect(kubeconfig, context, pool_size=CONNECTIONS) as client:
+        where = namespace or client.connection.namespace
+        found = [(one, str((one.body.get("metadata") or {}).get("namespace") or where)) for one in read(where)]
+        answers = await asyncio.gather(*(_try(client, one, own) for one, own in found))
+    return [(one, own, answer) for (one, own), answer in zip(found, answers, strict=True)]
+
+
+async def _try(client: Client, one: Found, namespace: str) -> str:
+    resource = KNOWN.get((str(one.body.get("apiVersion")), one.kind))
+    if resource is None:
+        return f"{one.body.get('apiVersion')} is not a version of {one.kind} that can be tried"
+    try:
+        await client.create(resource, one.body, namespace, dry_run=True)
+    except ApiError as error:
+        return str(error)
+    return ""
+
+
+def render_jobs(jobs: Sequence[StoredJob]) -> RenderableType:
+    """The jobs as a person reads them."""
+    return Group(*(part for job in jobs for part in _job_parts(job)), Text(PART))
+
+
+def _job_parts(job: StoredJob) -> Iterator[RenderableType]:
+    queue = f"  queue {job.queue}" if job.queue else ""
+    message = f"{job.reason}: {job.message}" if job.state == "Waiting" else job.message
+    style = "green" if job.state == "Placed" else "bold yellow"
+    yield Text.assemble((f"{job.kind} {job.job}", "bold"), f"{queue}\n", (job.state, style), f"  {message}")
+    if job.hanging:
+        yield Text.assemble(("Not all of it runs", "bold yellow"), f"  {job.hanging}")
+    if job.pods:
+        table = Table(box=None, pad_edge=False)
+        for name in ("POD", "PHASE", "NODE"):
+            table.add_column(name, overflow="fold")
+        for pod in job.pods:
+            table.add_row(pod.name, "Gated" if pod.gated else pod.phase, pod.node or "-")
+        yield table
+    yield Text("")
+
+
+def render_queues(found: StoredQueues) -> RenderableType:
+    """The queues and jobs as a person reads them."""
+    if not found.queues:
+        return Text("there is no LocalQueue in this namespace")
+    table = Table(box=None, pad_edge=False)
+    for name in ("LOCAL QUEUE", "CLUSTER QUEUE"):
+        table.add_column(name, overflow="fold")
+    for name in ("WAITING", "ADMITTED"):
+        table.add_column(name, justify="right")
+    for name in ("USED", "NOT ACTIVE"):
+        table.add_column(name, overflow="fold")
+    for one in found.queues:
+        row = (one.name, one.cluster_queue, str(one.pending), str(one.admitted), ", ".join(one.used) or "-")
+        table.add_row(*row, one.inactive or "-")
+    jobs = Table(box=None, pad_edge=False)
+    for name in ("JOB", "QUEUE", "STATE", "REASON", "MESSAGE"):
+        jobs.add_column(name, overflow="fold")
+    for job in found.jobs:
+        jobs.add_row(f"{job.kind} {job.job}", job.queue, job.state, job.reason, job.message)
+    return Group(table, *((Text(""), jobs) if found.jobs else ()), Text(""), Text(PART))
