@@ -1,7 +1,10 @@
 """docs/install.md, typed as written: every block marked ``sh``, section by section, on a fresh local cluster."""
 
 import pytest
+from support.trusted import trusted
 from support.typed_pages import scripts, shell
+
+from localcluster.programs.binaries import Binaries
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 PAGE = "install.md"
@@ -19,6 +22,7 @@ def test_the_page_is_as_it_is_expected():
         "With Helm",
         "With kustomize",
         "With the command",
+        "Settings",
         "Components beside the cluster",
     ]
 
@@ -31,7 +35,9 @@ def test_what_is_typed_works(typed):
     assert "topogate-agent-" in printed
     printed = typed(section["With kustomize"])
     assert "deployment.apps/topogate-webhook serverside-applied" in printed
-    printed = typed(section["With the command"])
+    *_, kubeconfig = typed("echo $KUBECONFIG").split()
+    with trusted(Binaries.find().paths["kubectl"], kubeconfig):
+        printed = typed(section["With the command"])
     assert "daemonset/topogate-agent in topogate-system-agent created" in printed
     printed = typed(section["Components beside the cluster"])
     assert "condition met" in printed

@@ -99,7 +99,7 @@ async def test_it_waits_says_why_and_starts_by_itself(here, jobs):
     await until(lambda: all_run(here.client, "foreign-", 6), "the foreign pods to take their nodes")
     await here.submit("big", 4, REQUIRED, gpus=8)
     waiting = await jobs.condition("big", "QuotaReserved", "False", "DoesNotFit")
-    assert "3 of 4" in waiting["message"], waiting
+    assert "takes 3 and lacks 8 nvidia.com/gpu" in waiting["message"], waiting
     event = await jobs.event("big", "DoesNotFit")
     assert event["type"] == "Warning"
     assert all(pod["spec"]["schedulingGates"] for pod in await jobs.pods("big"))

@@ -6,12 +6,11 @@ import io
 import json
 import subprocess
 import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import yaml
 from support.kueue_kinds import bare_workloads
+from support.trusted import trusted
 
 from cli.install import command, waiting
 from cli.install.installation import FIELD_MANAGER
@@ -65,32 +64,10 @@ def kubectl(own):
     return run
 
 
-@contextlib.contextmanager
-def trusted(own):
-    """Does what the webhook would do once it is called, as simulated pods run nothing: it writes its caBundle."""
-    names = ("job", "jobset", "pod", "settings")
-    hooks = [{"name": f"{name}.topogate.dev", "clientConfig": {"caBundle": "Cg=="}} for name in names]
-    line = [own.kubectl, "--kubeconfig", own.kubeconfig, "patch", "mutatingwebhookconfiguration", "topogate-webhook"]
-    line += ["--type", "strategic", "-p", json.dumps({"webhooks": hooks})]
-    over = threading.Event()
-
-    def write():
-        while not over.wait(0.2):
-            subprocess.run(line, capture_output=True, check=False)
-
-    with ThreadPoolExecutor(1) as pool:
-        written = pool.submit(write)
-        try:
-            yield
-        finally:
-            over.set()
-        written.result()
-
-
 @pytest.fixture
 def install(own, capsys):
     def run(**arguments):
-        with trusted(own) if arguments.get("wait") else contextlib.nullcontext():
+        with trusted(own.kubectl, own.kubeconfig) if arguments.get("wait") else contextlib.nullcontext():
             command.install(kubeconfig=str(own.kubeconfig), **{"wait": False} | arguments)
         return capsys.readouterr().out
 

@@ -11,7 +11,7 @@ from support.jobs import until
 from support.ports import free_port
 
 from cli.output import Failure
-from cli.settled import CONFIG_MAP, KEY, settled
+from cli.settled import CONFIG_KEY, CONFIG_MAP, settled
 from crds.constants import DEFAULT_DOMAIN
 from kube.connection import config
 from kube.resources import CONFIG_MAPS, ROLE_BINDINGS, ROLES
@@ -31,7 +31,7 @@ def read(cluster, namespace, monkeypatch):
 
 
 async def install(client, namespace, text):
-    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": CONFIG_MAP}, "data": {KEY: text}}
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": CONFIG_MAP}, "data": {CONFIG_KEY: text}}
     await client.create(CONFIG_MAPS, body, namespace)
 
 

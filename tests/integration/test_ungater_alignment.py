@@ -270,7 +270,7 @@ async def test_zones_are_guaranteed_and_one_socket_is_wished(fleet):
             _, (zone,) = await jobs.lands(name, 2)
             sockets.setdefault(int(zone.removeprefix("node-")) // 2, []).append(name)
         await jobs.end(max(sockets.values(), key=len)[0])
-        assert "NUMA" in await jobs.waits("hard", 4, numa_policy="socket")
+        assert "kubelets" in await jobs.waits("hard", 4, numa_policy="socket")
         _, zones = await jobs.lands("soft", 4, numa_policy="socket", topology_qos="numa-guaranteed")
         assert len({int(zone.removeprefix("node-")) // 2 for zone in zones}) == len(zones) == 2
 
@@ -291,7 +291,7 @@ async def test_pods_without_a_record_hold_what_the_exporter_says_is_in_use(fleet
         pods = [(await jobs.put(f"job-{number}", 2, resource="cpu"))[0] for number in range(4)]
         assert [pod["spec"]["nodeName"] for pod in pods] == [other] * 4
         assert await jobs.controller.metric('topogate_unrecorded_pods{source="NodeResourceTopology"}') == 2
-        assert "NUMA" in await jobs.waits("fifth", 2, resource="cpu")
+        assert "take 0" in await jobs.waits("fifth", 2, resource="cpu")
 
 
 async def test_a_pod_that_requires_links_gets_them_of_the_gpus_that_are_free(fleet):

@@ -89,7 +89,7 @@ class Machines(Queued):
         """Whether an instance was evicted for this one; those that were may come back, and evict others."""
         if self.first[one] in {pod["metadata"]["uid"] for pod in await self.pods(one.lower())}:
             return False
-        return f"/job-{name}-" in (await self.event(one.lower(), "Preempted"))["note"]
+        return f"/{name}:" in (await self.event(one.lower(), "Preempted"))["note"]
 
 
 async def make_machines(client, namespace, nodes, hosts):
