@@ -293,7 +293,7 @@ async def test_a_tenant_is_told_of_what_is_theirs_and_of_the_rest_what_to_ask_fo
     """With the role edit in their namespace, and no look at nodes or at others."""
     await here.submit("mine", 1, REQUIRED, gpus=1)
     (pod,) = await jobs.running("mine", 1)
-    await here.submit("large", 9, REQUIRED)
+    await here.submit("large", 9, REQUIRED, gpus=8)
     await jobs.condition("large", "QuotaReserved", "False")
     edit = {
         "apiVersion": "rbac.authorization.k8s.io/v1",

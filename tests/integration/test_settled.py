@@ -24,8 +24,8 @@ def read(cluster, namespace, monkeypatch):
     """The settings of a component beside the cluster, as one that is installed in the test's namespace."""
     monkeypatch.setenv("TOPOGATE_NAMESPACE", namespace)
 
-    def found(**given):
-        return asyncio.to_thread(settled, None, given, str(cluster.kubeconfig), None)
+    async def found(**given):
+        return (await asyncio.to_thread(settled, None, given, str(cluster.kubeconfig), None)).settings
 
     return found
 
@@ -64,7 +64,7 @@ async def test_a_component_waits_for_an_api_server_that_comes_later(cluster, cli
         assert (logged[0]["event"], logged[0]["server"]) == ("settings cannot be read yet", url)
         real = await config.load(str(cluster.kubeconfig))
         async with FaultProxy(real.url, real.tls).serve(port):
-            assert (await reading).queue_patience_seconds == 7
+            assert (await reading).settings.queue_patience_seconds == 7
 
 
 async def test_a_file_that_is_named_counts_alone(client, cluster, namespace, monkeypatch, tmp_path):
@@ -73,7 +73,7 @@ async def test_a_file_that_is_named_counts_alone(client, cluster, namespace, mon
     file = tmp_path / "config.yaml"
     file.write_text("domain: other.example")
     found = await asyncio.to_thread(settled, file, {}, str(cluster.kubeconfig), None)
-    assert found.domain == "other.example"
+    assert (found.settings.domain, found.source) == ("other.example", None)
 
 
 @pytest.mark.parametrize(
@@ -115,4 +115,4 @@ async def test_who_may_read_them_a_moment_later_starts(cluster, client, namespac
     who = [{"kind": "ServiceAccount", "name": "default", "namespace": namespace}]
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reads"}
     await client.create(ROLE_BINDINGS, {"metadata": {"name": "reads"}, "subjects": who, "roleRef": role}, namespace)
-    assert (await reading).queue_patience_seconds == 7
+    assert (await reading).settings.queue_patience_seconds == 7
