@@ -121,6 +121,7 @@ class Leaving:
         self.next_time = min((at for at in (*stops.values(), *ends.values(), *waits) if at > now), default=inf)
         if before != ({*self.pods}, {*self.workloads}):
             self.spent.clear()
+        self.spent.intersection_update([key for key in self.spent if base_of(key) in self.entries])
         self._count()
         late = before[0].difference(self.pods) & state.pods.keys()
         stuck = [

@@ -411,6 +411,16 @@ def test_one_that_was_given_up_waits_for_the_same_leavers_and_has_nobody_evicted
     assert [[victim.key for victim in one.victims] for one in made.preempting] == [["low", "lower"]], "they do not go"
 
 
+def test_nothing_is_kept_of_one_that_was_given_up_and_is_gone():
+    leavers = Leavers(make_queue("a", 64), hosts=4, leavers=2)
+    leavers.comes(2.0, "large", "a", 4)
+    remove_successor(leavers.queues, "large")
+    assert leavers.queues.leaving.spent == {"large"}
+    leavers.queues.forget(leavers.state, "large")
+    leavers.decide(3.0)
+    assert leavers.queues.leaving.spent == set()
+
+
 def test_of_one_queue_the_first_keeps_its_place_though_it_would_borrow_and_the_next_one_not():
     leavers = Leavers(*lenders("a", "b"), theirs="b")
     leavers.comes(1.0, "small", "a", 2)
