@@ -16,6 +16,7 @@ from rich.text import Text
 from cli.cluster.dump import Found
 from cli.hold import Selection, not_allowed, selected, title
 from cli.reaching import CONNECTIONS
+from crds.constants import Keys
 from kube import objects
 from kube.client import Client
 from kube.errors import ApiError, Forbidden
@@ -23,11 +24,11 @@ from kube.objects import Condition
 from kube.queues import LocalQueue
 from kube.resources import KNOWN, LOCAL_QUEUES, PODS, WORKLOADS
 from kube.workloads import Workload
-from ungater.model.conditions import PODS_READY, QUOTA_RESERVED
+from ungater.model.conditions import ADMITTED, FINISHED, PODS_READY, QUOTA_RESERVED
 
 HINT: Final = "ask for a ClusterRoleBinding to `topogate-inspect`"
 PART: Final = f"This is what is stored in your namespace. The cluster's domains and who holds them: {HINT}"
-WORKLOAD_KEY: Final = "/topology-workload"  # under any domain, as the settings may not be read
+WORKLOAD_KEY: Final = Keys("").workload  # under any domain, as the settings may not be read
 
 
 class StoredPod(msgspec.Struct, frozen=True):
@@ -73,7 +74,7 @@ class StoredQueues(msgspec.Struct, frozen=True):
 
 def last_word(conditions: tuple[Condition, ...] | None) -> tuple[str, str, str] | None:
     """State, reason and message of a workload that has finished or was admitted; None of another."""
-    for type_, state in (("Finished", "Finished"), ("Admitted", "Placed")):
+    for type_, state in ((FINISHED, "Finished"), (ADMITTED, "Placed")):
         found = objects.condition(conditions, type_)
         if found is not None and found.status == "True":
             return state, found.reason, found.message
@@ -142,17 +143,16 @@ def _waits(workload: Workload) -> tuple[str, str, str]:
 
 def _pods_of(workload: Workload, pods: Sequence[objects.Pod]) -> tuple[StoredPod, ...]:
     found = (pod for pod in pods if _is_of(pod, workload.metadata.name))
-    each = (StoredPod(one.metadata.name, one.status.phase, one.spec.node_name, _gated(one)) for one in found)
+    each = (
+        StoredPod(one.metadata.name, one.status.phase, one.spec.node_name, bool(one.spec.scheduling_gates))
+        for one in found
+    )
     return tuple(sorted(each, key=lambda pod: pod.name))
 
 
 def _is_of(pod: objects.Pod, workload: str) -> bool:
     annotations = pod.metadata.annotations or {}
     return any(key.endswith(WORKLOAD_KEY) and value == workload for key, value in annotations.items())
-
-
-def _gated(pod: objects.Pod) -> bool:
-    return bool(pod.spec.scheduling_gates)
 
 
 def _queue(one: LocalQueue) -> StoredQueue:

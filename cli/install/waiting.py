@@ -71,7 +71,8 @@ async def wait_trusted(
         bundles = [one.get("clientConfig", {}).get("caBundle") for one in (found or {}).get("webhooks", ())]
         return "" if bundles and all(bundles) else "its caBundle is empty"
 
-    await _until(trusted, f"MutatingWebhookConfiguration {render.WEBHOOK_CONFIGURATION}", timeout, clock)
+    hint = "until it is, Jobs with a request are refused: the log of the webhook's pods says why it did not write it"
+    await _until(trusted, f"MutatingWebhookConfiguration {render.WEBHOOK_CONFIGURATION}", timeout, clock, hint)
 
 
 async def wait_gone(

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from engine.reasons import Reason
+from queueing.cycle.nominate import NEVER
 
 ROOT = Path(__file__).parents[3] / "web"
 FILES = ("index.html", "page.js", "page.css", "icon.svg")
@@ -50,6 +51,7 @@ def test_reasons_that_the_page_calls_problems_are_reasons():
     named = re.findall(r'"(\w+)"', re.search(r"NEVER = new Set\(\[(.*?)\]\)", text)[1])
     assert len(named) > 5
     assert set(named) <= set(Reason)
+    assert set(named) >= NEVER, "what no end of others helps"
 
 
 def test_the_units_of_the_page():
