@@ -31,16 +31,26 @@ help:
 	@echo "make sbom      what is in the image of Topogate's own, as CycloneDX"
 	@echo "make clean     what was built in this folder (the control plane's cache stays)"
 
-# The stamp is newer than what it was made from, so that a changed lock file installs again.
-$(VENV)/.ready: requirements-dev.lock pyproject.toml
-	@echo "Setting up the Python environment in $(VENV) (about a minute the first time)"
+# What the command needs, and what installs it. A stamp is newer than what it was made from, so that a changed lock file
+# installs again.
+$(VENV)/.command: requirements.lock requirements-dev.lock pyproject.toml
+	@echo "Setting up the Python environment in $(VENV) (half a minute the first time)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Topogate needs Python 3.11 or newer; set PYTHON=")'
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --require-hashes -r requirements-dev.lock
+	@awk '/^[a-z]/ {keep = /^(editables|hatchling|packaging|pathspec|pluggy|tomlkit|trove-classifiers)==/} keep' \
+	    requirements-dev.lock > $(VENV)/build.lock
+	@$(BIN)/pip install --quiet --require-hashes --no-deps -r $(VENV)/build.lock
+	@$(BIN)/pip install --quiet --require-hashes --no-deps -r requirements.lock
 	@$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: $(VENV)/.ready
+# What tests, lint and the generators need besides.
+$(VENV)/.ready: $(VENV)/.command
+	@echo "Adding what tests and lint need (half a minute the first time)"
+	@$(BIN)/pip install --quiet --require-hashes -r requirements-dev.lock
+	@touch $@
+
+demo: $(VENV)/.command
 	@$(BIN)/topogate demo
 
 test: $(VENV)/.ready

@@ -19,6 +19,7 @@ from queueing.cycle.cycle import Admitted, Preempting, cycle
 from queueing.preemption.plan import Victim
 from ungater.cache.cache import Cache
 from ungater.model.actions import Create, Dequeue, Enqueue, Free, UpdateSpec
+from ungater.model.admission import Admission
 from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
 from ungater.model.workload_object import Workload, observed_of
 from ungater.model.workload_spec import new_workload
@@ -31,7 +32,10 @@ LOOKS: Final = 64
 
 @dataclass
 class Outcome:
-    """What becomes of one workload. ``assignments``: where its pods go, now or once the victims are gone."""
+    """What becomes of one workload. ``assignments``: where its pods go, now or once the victims are gone.
+
+    ``admission``: what would be stored of it once it is placed.
+    """
 
     entry: WorkloadEntry
     reason: Reason
@@ -40,6 +44,7 @@ class Outcome:
     assignments: tuple[Assignment, ...] = ()
     victims: tuple[Victim, ...] = ()
     queue: str = ""
+    admission: Admission | None = None
 
 
 @dataclass
@@ -86,9 +91,8 @@ class _Stage:
     def _note(self, entry: WorkloadEntry, made: Admitted | Preempting) -> None:
         grant = made.grant
         victims = made.victims if isinstance(made, Preempting) else ()
-        where = replacement.message_of(
-            self.cache, entry, self.cache.reservations.admission_of(entry, grant), made.message
-        )
+        admission = self.cache.reservations.admission_of(entry, grant)
+        where = replacement.message_of(self.cache, entry, admission, made.message)
         self.outcomes[entry.key] = Outcome(
             entry,
             Reason.PREEMPTING if victims else Reason.ADMITTED,
@@ -97,6 +101,7 @@ class _Stage:
             assignments=grant.assignments,
             victims=victims,
             queue=grant.queue if entry.job.queue else "",
+            admission=admission,
         )
 
 

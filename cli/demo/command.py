@@ -4,16 +4,32 @@ import asyncio
 import signal
 import subprocess
 from contextlib import AsyncExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from cli import browser
 from cli.demo.numa import numa
-from cli.demo.page import opened
+from cli.demo.page import Page
+from cli.demo.preview import TRAIN, preview
 from cli.demo.queues import teams
 from cli.demo.real import real
-from cli.demo.stage import NAMESPACE, WAIT_SECONDS, Stage, act, make_job, say, syntax, until
+from cli.demo.stage import (
+    LEVEL,
+    LEVEL_NAMES,
+    NAMESPACE,
+    TOPOLOGY,
+    WAIT_SECONDS,
+    Stage,
+    act,
+    make_job,
+    say,
+    syntax,
+    until,
+)
 from cli.install import installation, waiting
 from cli.output import Failure, messages, progress, stdout
 from cli.run.components import Components
@@ -24,13 +40,10 @@ from kube.errors import KubeError
 from kube.resources import EVENTS, JOBS, RESOURCE_FLAVORS
 from localcluster import LocalCluster, supervisor
 from localcluster.errors import LocalClusterError
-from localcluster.nodes import Fleet, add_nodes, wait_ready
-from localcluster.programs.binaries import Binaries
+from localcluster.nodes import GROUP_LABEL, Fleet, add_nodes, wait_ready
+from localcluster.programs.binaries import PROGRAMS, Binaries, at_hand
 from manifests import render
 
-BLOCK = "cloud-provider.com/topology-block"
-RACK = "cloud-provider.com/topology-rack"
-HOST = "kubernetes.io/hostname"
 FLEET = Fleet(blocks=2, racks=3, hosts=4, gpus=8)
 KEYS = Keys()
 
@@ -47,7 +60,8 @@ def command(
     in 2 blocks of 3 racks, and submits Jobs; then on three machines with NUMA zones, whose kubelets refuse what they
     cannot align, and on one with a real kubelet, where its program is there and this system lets it run; then through
     the queues of two teams that share eight machines. The first run downloads the control plane, or builds it where
-    it cannot be had; later ones take half a minute. Everything is gone at the end.
+    it cannot be had, and shows meanwhile where a Job would go; later ones take half a minute. Everything is gone at
+    the end.
     """
     try:
         asyncio.run(_run(keep=keep, show=browser.wanted(show)))
@@ -77,16 +91,20 @@ async def _keep(stage: Stage) -> None:
     with supervisor.shown("demo", stage.cluster) as name:
         say("\nThe cluster keeps running until Ctrl-C. In another terminal, try:\n")
         say(f"  export KUBECONFIG=$(topogate local kubeconfig --name {name})")
-        say(f"  kubectl get nodes -L {BLOCK},{RACK}\n  kubectl topogate explain train\n  kubectl topogate tree")
+        say(f"  kubectl get nodes -L {','.join(LEVEL_NAMES.values())}")
+        say("  kubectl topogate explain train\n  kubectl topogate tree")
         say(f"  topogate local status\n  topogate local down --name {name}\n")
         await leave.wait()
 
 
 async def _set_up(stack: AsyncExitStack, clock: Clock, *, show: bool) -> Stage:
-    began = clock.monotonic()
+    view = _View(stack, show=show)
     say("Setting up", "bold")
+    if not await asyncio.to_thread(at_hand, PROGRAMS):
+        await view.show_preview(clock)
     with messages() as tell:
         binaries = await asyncio.to_thread(Binaries.find, progress=tell)
+    began = clock.monotonic()
     with progress("starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler, KWOK"):
         cluster = LocalCluster(binaries=binaries)
         await asyncio.to_thread(cluster.up)
@@ -102,15 +120,48 @@ async def _set_up(stack: AsyncExitStack, clock: Clock, *, show: bool) -> Stage:
     with progress("starting the webhook and the ungater under their own service accounts"):
         await asyncio.gather(components.start("webhook"), components.start("ungater"))
     say(f"ready in {clock.monotonic() - began:.1f} s; the one object an administrator writes:", "dim")
+    block, rack, host = TOPOLOGY["levels"]
     syntax(
-        f"kind: ResourceFlavor\nspec:\n  nodeLabels: {{cloud-provider.com/node-group: tas}}\n"
-        f"  topology: {{levels: [{BLOCK}, {RACK}, {HOST}]}}"
+        f"kind: ResourceFlavor\nspec:\n  nodeLabels: {{{GROUP_LABEL}: {FLEET.group}}}\n"
+        f"  topology:\n    levels: [{block}, {rack}, {host}]\n    names: {{block: {block}, {LEVEL}: {rack}}}"
     )
-    if link := await opened(stack, cluster.kubeconfig):
-        say(f"\nWatch it in a browser on this machine: {link}", "bold")
-        if show:
-            stack.callback(await asyncio.to_thread(browser.show, link))
+    await view.show_cluster(cluster.kubeconfig)
     return Stage(cluster, client, clock)
+
+
+class _View:
+    """What a person sees of it in a browser. ``show``: whether that is opened for them."""
+
+    def __init__(self, stack: AsyncExitStack, *, show: bool) -> None:
+        self._stack = stack
+        self._page = Page()
+        self._show = show
+        stack.push_async_callback(self._page.close)
+
+    async def show_preview(self, clock: Clock) -> None:
+        """The README's Job on the machines of the demo, while there is no cluster yet."""
+        say("Kubernetes is not here yet: it is downloaded, or built, once. Meanwhile, this takes no cluster:\n")
+        say("$ kubectl topogate place -f train.yaml --cluster machines.yaml      # 4 pods of 8 GPUs")
+        syntax(f"annotations:\n  {KEYS.required[0]}: {LEVEL}")
+        answer, objects = preview([*FLEET.objects(), _flavor()], TRAIN, clock.now())
+        stdout().print(answer)
+        file = Path(self._stack.enter_context(TemporaryDirectory(prefix="topogate-"))) / "machines.json"
+        file.write_bytes(msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": objects}))
+        told = "See it in a browser on this machine; it goes over to the cluster once that is up"
+        await self._open(told, "--snapshot", str(file), "--cluster-name", "a preview, without a cluster")
+
+    async def show_cluster(self, kubeconfig: Path) -> None:
+        """The cluster as it is now."""
+        await self._open("Watch it in a browser on this machine", "--kubeconfig", str(kubeconfig))
+
+    async def _open(self, told: str, *source: str) -> None:
+        if link := await self._page.show(*source):
+            say(f"\n{told}: {link}\n", "bold")
+            if self._show:
+                self._stack.callback(await asyncio.to_thread(browser.show, link))
+                self._show = False
+        else:
+            say("\nThe page did not start, so there is nothing to see in a browser; the demo goes on.\n", "yellow")
 
 
 async def _install(client: Client, webhook_url: str) -> None:
@@ -121,13 +172,13 @@ async def _install(client: Client, webhook_url: str) -> None:
 
 
 def _flavor() -> dict[str, Any]:
-    spec = {"nodeLabels": {"cloud-provider.com/node-group": "tas"}, "topology": {"levels": [BLOCK, RACK, HOST]}}
+    spec = {"nodeLabels": {GROUP_LABEL: FLEET.group}, "topology": TOPOLOGY}
     return {"apiVersion": API_VERSION, "kind": "ResourceFlavor", "metadata": {"name": "tas"}, "spec": spec}
 
 
 async def _required(stage: Stage) -> None:
     act("1. required: all pods in one rack", "A rack has 32 GPUs. 6 pods of 4 GPUs fit one rack, and get one.")
-    await stage.submit("train", 6, 4, (KEYS.required[0], RACK))
+    await stage.submit("train", 6, 4, (KEYS.required[0], LEVEL))
     await stage.runs("train", 6)
     await stage.explain("train")
 
@@ -137,23 +188,23 @@ async def _preferred(stage: Stage) -> None:
         "2. preferred: as few racks as possible",
         "10 pods of 8 GPUs need more than any rack has. They stay in one block, on as few racks as can hold them.",
     )
-    await stage.submit("sweep", 10, 8, (KEYS.preferred[0], RACK))
+    await stage.submit("sweep", 10, 8, (KEYS.preferred[0], LEVEL))
     await stage.runs("sweep", 10)
     await stage.explain("sweep")
 
 
 async def _ranks(stage: Stage) -> None:
     act("3. rank order", "Ranks of an Indexed Job sit in order: neighbours in the ring are neighbours in the rack.")
-    await stage.submit("ring", 8, 2, (KEYS.required[0], RACK), completionMode="Indexed")
+    await stage.submit("ring", 8, 2, (KEYS.required[0], LEVEL), completionMode="Indexed")
     await stage.runs("ring", 8)
     await stage.explain("ring")
 
 
 async def _wrong_level(stage: Stage) -> None:
     act("4. a level that does not exist", "Refused at once, with the levels that do.")
-    job = make_job("typo", 2, 1, (KEYS.required[0], "cloud-provider.com/topology-row"))
+    job = make_job("typo", 2, 1, (KEYS.required[0], "row"))
     say("$ kubectl create -f typo.yaml")
-    syntax(f"annotations:\n  {KEYS.required[0]}: cloud-provider.com/topology-row")
+    syntax(f"annotations:\n  {KEYS.required[0]}: row")
     stdout().print(await asyncio.to_thread(_kubectl_create, stage.cluster, job), style="red", markup=False)
 
 
@@ -171,9 +222,9 @@ async def _waits(stage: Stage) -> None:
         "Two evaluations of 3 hosts take the last free racks. A Job that needs a whole rack has to wait.",
     )
     for name in ("eval-a", "eval-b"):
-        await stage.submit(name, 3, 8, (KEYS.required[0], RACK))
+        await stage.submit(name, 3, 8, (KEYS.required[0], LEVEL))
         await stage.runs(name, 3)
-    await stage.submit("big", 4, 8, (KEYS.required[0], RACK))
+    await stage.submit("big", 4, 8, (KEYS.required[0], LEVEL))
     event = await _event(stage.client, "big")
     await stage.explain("big")
     say(f"$ kubectl events --for job/big\n{event['type']}  {event['reason']}  Job/big  {event['note']}", "yellow")

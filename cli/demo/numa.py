@@ -7,18 +7,17 @@ from typing import Any
 
 from rich.table import Table
 
-from cli.demo.stage import NAMESPACE, Stage, act, make_job, say, syntax, until
+from cli.demo.stage import LEVEL, NAMESPACE, TOPOLOGY, Stage, act, make_job, say, syntax, until
 from cli.output import Failure, progress, stdout
 from crds.constants import API_VERSION, NUMA_PLACEMENT_OBSERVED, Keys
 from kube.resources import JOBS, PODS, RESOURCE_FLAVORS
 from localcluster.kubelets.fleet import Publishing
-from localcluster.nodes import BLOCK_LABEL, GROUP_LABEL, HOSTNAME_LABEL, RACK_LABEL, Fleet, add_nodes, wait_ready
+from localcluster.nodes import GROUP_LABEL, HOSTNAME_LABEL, Fleet, add_nodes, wait_ready
 
 MACHINE = "2 NUMA / 128 cores / 8 GPUs"
 KUBELET = "single-numa-node, pod"
 GROUP = "machines"
 FLEET = Fleet(blocks=1, racks=1, hosts=3, prefix="gpu-", group=GROUP, machine=MACHINE, kubelet=KUBELET)
-LEVELS = [BLOCK_LABEL, RACK_LABEL, HOSTNAME_LABEL]
 GPU = "nvidia.com/gpu"
 PODS_OF_PAIR = 4
 FEW = 0.05, 0.2  # seconds until placements are published
@@ -48,7 +47,7 @@ async def numa(stage: Stage) -> None:
     say("$ kubectl create -f pair.yaml      # 4 pods of 2 GPUs, without a topology request", "bold")
     before = await _without(stage)
     say("$ kubectl create -f pair.yaml      # the same, with", "bold")
-    request = (Keys().required[0], RACK_LABEL)
+    request = (Keys().required[0], LEVEL)
     syntax(f"annotations:\n  {request[0]}: {request[1]}")
     after = await _with(stage, request)
     stdout().print(_table(before, after))
@@ -67,7 +66,7 @@ async def _machines(stage: Stage) -> None:
         await asyncio.to_thread(stage.cluster.play_kubelets, Publishing(delay=FEW))
         await add_nodes(stage.client, FLEET)
         await wait_ready(stage.client, FLEET.names())
-        flavor = {"nodeLabels": {GROUP_LABEL: GROUP}, "topology": {"levels": LEVELS}}
+        flavor = {"nodeLabels": {GROUP_LABEL: GROUP}, "topology": TOPOLOGY}
         body = {"apiVersion": API_VERSION, "kind": "ResourceFlavor", "metadata": {"name": GROUP}, "spec": flavor}
         await stage.client.create(RESOURCE_FLAVORS, body)
         for node in FLEET.names()[:2]:

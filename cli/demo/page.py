@@ -1,35 +1,57 @@
-"""The page of the demo's cluster, beside the demo: a process of its own that ends with it."""
+"""The page beside the demo: of files before there is a cluster, then of the cluster, at one address.
+
+Each is a process of its own that ends with the demo.
+"""
 
 import asyncio
+import os
 import re
+import secrets
 import sys
-from contextlib import AsyncExitStack, suppress
-from pathlib import Path
+from contextlib import suppress
 from typing import Final
 
+from cli.web.command import KEY_VARIABLE
+
 SECONDS: Final = 20.0
-_LINK: Final = re.compile(rb"https?://\S+#key=\S+")
+_LINK: Final = re.compile(rb"https?://\S+:(\d+)/#key=\S+")
 
 
-async def opened(stack: AsyncExitStack, kubeconfig: Path) -> str:
-    """The link to it, for as long as the stack is open; "" where it does not start."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "cli.main", "web", "--port", "0", "--kubeconfig", str(kubeconfig)),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    stack.push_async_callback(_end, process)
-    if process.stdout is None:
+class Page:
+    """Serves one source at a time. A browser that has the link open goes over from one to the next by itself."""
+
+    def __init__(self) -> None:
+        self._process: asyncio.subprocess.Process | None = None
+        self._port = 0
+        self._environment = {**os.environ, KEY_VARIABLE: secrets.token_urlsafe(24)}
+
+    async def show(self, *source: str) -> str:
+        """Serve what options of ``topogate web`` name instead of what was shown before.
+
+        Returns the link; "" where the page does not start.
+        """
+        await self.close()
+        self._process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "cli.main", "web", "--port", str(self._port), *source),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env=self._environment,
+        )
+        if self._process.stdout is None:
+            return ""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SECONDS):
+                while line := await self._process.stdout.readline():
+                    if (found := _LINK.search(line)) is not None:
+                        self._port = int(found[1])
+                        return found[0].decode()
         return ""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(SECONDS):
-            while line := await process.stdout.readline():
-                if (found := _LINK.search(line)) is not None:
-                    return found[0].decode()
-    return ""
 
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    with suppress(ProcessLookupError):
-        process.terminate()
-    await process.wait()
+    async def close(self) -> None:
+        """Serve nothing."""
+        if self._process is None:
+            return
+        with suppress(ProcessLookupError):
+            self._process.terminate()
+        await self._process.wait()
+        self._process = None

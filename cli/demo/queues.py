@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from cli.cluster import live_queues
-from cli.demo.stage import NAMESPACE, Stage, act, make_job, say, syntax, until
+from cli.demo.stage import LEVEL, NAMESPACE, TOPOLOGY, Stage, act, make_job, say, syntax, until
 from cli.output import Failure, progress, stdout
 from cli.queues.rendering import render
 from cli.queues.report import report
@@ -12,7 +12,7 @@ from crds.constants import API_VERSION, Keys
 from kube.objects import controller_of, is_true
 from kube.resources import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, NODES, PODS, RESOURCE_FLAVORS, WORKLOADS
 from kube.workloads import Workload
-from localcluster.nodes import BLOCK_LABEL, GROUP_LABEL, HOSTNAME_LABEL, RACK_LABEL, Fleet, add_nodes, wait_ready
+from localcluster.nodes import GROUP_LABEL, RACK_LABEL, Fleet, add_nodes, wait_ready
 
 GROUP = "teams"
 FLEET = Fleet(blocks=1, racks=2, hosts=4, gpus=8, prefix="team-", group=GROUP)
@@ -40,8 +40,7 @@ async def _machines(stage: Stage) -> None:
     with progress("making the machines, their flavor, and two queues"):
         await add_nodes(stage.client, FLEET)
         await wait_ready(stage.client, FLEET.names())
-        levels = [BLOCK_LABEL, RACK_LABEL, HOSTNAME_LABEL]
-        flavor = {"nodeLabels": {GROUP_LABEL: GROUP}, "topology": {"levels": levels}}
+        flavor = {"nodeLabels": {GROUP_LABEL: GROUP}, "topology": TOPOLOGY}
         await stage.client.create(RESOURCE_FLAVORS, _object("ResourceFlavor", GROUP, flavor))
         for team in ("team-a", "team-b"):
             await stage.client.create(CLUSTER_QUEUES, _object("ClusterQueue", team, _quota()))
@@ -94,7 +93,7 @@ async def _borrow(stage: Stage) -> None:
 
 
 async def _reclaim(stage: Stage) -> None:
-    request = (Keys().required[0], RACK_LABEL)
+    request = (Keys().required[0], LEVEL)
     say("\n$ kubectl create -f train-b.yaml      # team-b: 4 pods of 8 GPUs, all in one rack", "bold")
     syntax(f"labels:\n  {Keys().queue_name}: team-b\nannotations:\n  {request[0]}: {request[1]}")
     began = stage.clock.monotonic()
@@ -118,7 +117,7 @@ async def _reclaim(stage: Stage) -> None:
 
 
 async def _wait(stage: Stage) -> None:
-    request = (Keys().required[0], RACK_LABEL)
+    request = (Keys().required[0], LEVEL)
     say("\n$ kubectl create -f large-b.yaml      # team-b again: a whole rack, while its quota is used up", "bold")
     await stage.client.create(JOBS, _job("large-b", "team-b", LARGE, request), NAMESPACE)
 

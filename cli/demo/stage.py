@@ -17,8 +17,13 @@ from kube.client import Client
 from kube.errors import NotFound
 from kube.resources import JOBS, PODS
 from localcluster import LocalCluster
+from localcluster.nodes import BLOCK_LABEL, HOSTNAME_LABEL, RACK_LABEL
 
 NAMESPACE = "default"
+# What the Jobs of the demo ask by, and what nodes call it.
+LEVEL = "rack"
+LEVEL_NAMES = {"block": BLOCK_LABEL, LEVEL: RACK_LABEL}
+TOPOLOGY = {"levels": [BLOCK_LABEL, RACK_LABEL, HOSTNAME_LABEL], "names": LEVEL_NAMES}
 WAIT_SECONDS = 30.0
 
 

@@ -1,6 +1,7 @@
 """``topogate web``: the page, for a person at his own machine or for everybody as a component of a cluster."""
 
 import asyncio
+import os
 import secrets
 import signal
 from collections.abc import Coroutine
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from cli.web.running import Wish
 
 PORT = 8090
+KEY_VARIABLE = "TOPOGATE_WEB_KEY"
+SHORTEST_KEY = 16
 
 
 class Authentication(StrEnum):
@@ -120,7 +123,7 @@ def command(
         host=host,
         port=port,
         names=tuple(allowed or ()),
-        key=secrets.token_urlsafe(24) if authentication is Authentication.KEY else "",
+        key=_key(os.environ.get(KEY_VARIABLE, "")) if authentication is Authentication.KEY else "",
         certificate=(certificate, key) if certificate is not None and key is not None else None,
         health_port=health_port,
         out=out,
@@ -132,6 +135,13 @@ def command(
         _of_files(snapshot, wish)
     else:
         _of_cluster(settled(config, {}, kubeconfig, context, patient=False).settings, wish, kubeconfig, context)
+
+
+def _key(given: str) -> str:
+    """The key that opens the page: a new one, or the given one, with which a link goes on after a restart. Failure."""
+    if given and (len(given) < SHORTEST_KEY or not given.isascii() or not given.isprintable() or " " in given):
+        raise Failure(f"{KEY_VARIABLE}: expected at least {SHORTEST_KEY} ASCII characters without blanks")
+    return given or secrets.token_urlsafe(24)
 
 
 def _of_files(snapshot: list[str], wish: "Wish") -> None:

@@ -12,6 +12,7 @@ from support.snapshots import FLAVOR, node, steady
 from support.web_cluster import claimed, items
 from support.web_page import serving, violations
 
+from cli.demo.page import Page
 from cli.web.running import of_files, write
 from crds.names import workload_name
 from crds.settings import Settings
@@ -380,3 +381,17 @@ async def test_a_simulation_is_looked_at_from_moment_to_moment(tmp_path, tab):
     assert "Asked for" in told
     assert "Placed in" in told
     assert tab.errors == []
+
+
+async def test_a_browser_goes_over_to_what_the_demo_shows_next(tab, tmp_path):
+    page = Page()
+    try:
+        for name, hosts in (("before", 2), ("after", 3)):
+            made = {"apiVersion": "v1", "kind": "List", "items": items(1, 1, hosts)}
+            (tmp_path / f"{name}.json").write_text(json.dumps(made))
+            link = await page.show("--snapshot", str(tmp_path / f"{name}.json"), "--cluster-name", name)
+            if name == "before":
+                await tab.open(link)
+            await tab.until(f"document.body.innerText.includes('{name}')", f"at {name}")
+    finally:
+        await page.close()

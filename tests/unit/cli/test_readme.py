@@ -6,15 +6,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from support.readme import BLOCKS, JOB, README
 from support.snapshots import GPU, container
 from typer.testing import CliRunner
 
 from cli.main import app
 
 ROOT = Path(__file__).parents[3]
-README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-JOB = next(text for kind, text in BLOCKS if kind == "yaml")
 EXPLAINED = next(text for _, text in BLOCKS if "explain train" in text)
 LEVELS = {level: f"cloud-provider.com/topology-{level}" for level in ("block", "rack")}
 HOST = "kubernetes.io/hostname"

@@ -35,6 +35,18 @@ def test_a_door_that_is_open_too_far_is_refused(options, said):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("key", ["short", "a key with blanks in it", "schl\u00fcssel-der-passt"])
+def test_a_key_of_ones_own_is_long_and_fits_a_link(key, tmp_path, monkeypatch):
+    monkeypatch.setenv("TOPOGATE_WEB_KEY", key)
+    made = tmp_path / "cluster.json"
+    made.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items(1, 1, 1)}))
+    done = run("web", "-f", str(made), "--port", "0")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "Error: TOPOGATE_WEB_KEY: expected at least 16 ASCII characters without blanks\n",
+    )
+
+
 def test_a_snapshot_becomes_one_file(tmp_path):
     made, page = tmp_path / "cluster.json", tmp_path / "page.html"
     made.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items(2, 2, 3)}))
