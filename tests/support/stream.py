@@ -49,7 +49,8 @@ class Seen:
         if pod is not None and pod.spec.node_name and pod.status.phase in {"Pending", "Running"}:
             rack = pod.spec.node_name.rpartition("-")[0]
             self.racks[job].add(rack)
-            self.now[job][uid] = rack
+            if pod.metadata.deletion_timestamp is None:  # those of a gang that moves may still stop as the next begin
+                self.now[job][uid] = rack
             if len(set(self.now[job].values())) > 1:
                 self.apart.add(job)
         if pod is not None and not pod.spec.node_name and (words := words_about(pod)) is not None:
