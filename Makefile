@@ -15,7 +15,7 @@ TAG ?= topogate:$(VERSION)
 BASE ?=
 ENGINE ?=
 
-.PHONY: help demo test unit lint format types bench generate lock page image sbom chart docs clean
+.PHONY: help demo test unit lint format types bench generate lock page wheel image sbom chart docs clean
 
 help:
 	@echo "make demo      a local control plane, Topogate installed, real Jobs placed"
@@ -25,6 +25,7 @@ help:
 	@echo "make bench     placement, ungating, webhook and whole path, as ratios"
 	@echo "make generate  the CRDs from their models, the chart from the manifests, the messages of the kubelet's APIs"
 	@echo "make page      the page of topogate web, from its TypeScript (needs npm)"
+	@echo "make wheel     the wheel and the source archive of the Python package"
 	@echo "make image     the image, upon the base in image/base.txt (or BASE=...@sha256:...), and its bill of materials"
 	@echo "make chart     the Helm chart as a package"
 	@echo "make docs      the documentation as a site, its links checked"
@@ -97,6 +98,9 @@ $(VENV)-docs/.ready: requirements-docs.lock
 docs: $(VENV)-docs/.ready
 	@$(VENV)-docs/bin/mkdocs build --strict --quiet
 	@echo "dist/docs/index.html"
+
+wheel: $(VENV)/.ready
+	@$(BIN)/python -m hatchling build --directory dist
 
 chart: $(VENV)/.ready
 	@mkdir -p dist

@@ -8,7 +8,7 @@ import gc
 import importlib
 import os
 import sys
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -109,8 +109,20 @@ app = typer.Typer(
 )
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version  # needed here alone
+
+        print(f"topogate {version('topogate')}")
+        raise typer.Exit
+
+
 @app.callback()
-def _root() -> None:
+def _root(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print this command's version.")
+    ] = False,
+) -> None:
     pass
 
 

@@ -20,8 +20,18 @@ from localcluster import launch
 from localcluster.errors import ComponentFailed
 
 LOG_TAIL_LINES = 25
+PACKAGES = Path(__file__).parent.parent  # where ours lie: a checkout, or site-packages
 _spawners: dict[int, ThreadPoolExecutor] = {}  # by process id: a forked child must not use its parent's thread
 _spawners_lock = threading.Lock()
+
+
+def module_command(module: str, *arguments: str, under: Sequence[str] = ()) -> list[str]:
+    """The command that runs a module, of ours or of an installed package; ``under``: options of its interpreter.
+
+    ``-m`` alone looks for all modules in the folder where the command is started first, and people have folders called
+    ``web`` and ``cli``: so ``-P`` (Python 3.11).
+    """
+    return [sys.executable, "-P", *under, "-m", module, *arguments]
 
 
 def spawn(command: Sequence[str], *, log: Path, env: Mapping[str, str], directory: Path) -> "subprocess.Popen[bytes]":

@@ -31,7 +31,7 @@ from localcluster.errors import AlreadyUp, LocalClusterError, NotReady
 from localcluster.kubelets import service
 from localcluster.options import KUBELETS, REAL_KINDS, Options, real_name
 from localcluster.pki import write_private
-from localcluster.process import log_tail, start_time, wait_gone
+from localcluster.process import PACKAGES, log_tail, module_command, start_time, wait_gone
 from localcluster.real import service as real
 
 STATE = "supervisor.json"
@@ -139,9 +139,8 @@ def start(folder: Path, options: Options, *, progress: Progress, timeout: float,
 
 def _detach(folder: Path, options: Options) -> "subprocess.Popen[bytes]":
     """Run this module in a session of its own, with our packages in reach wherever they lie."""
-    package_root = str(Path(__file__).parent.parent)
-    path = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, "-m", "localcluster.supervisor", str(folder), msgspec.json.encode(options).decode()]
+    path = os.pathsep.join(filter(None, [str(PACKAGES), os.environ.get("PYTHONPATH")]))
+    command = module_command("localcluster.supervisor", str(folder), msgspec.json.encode(options).decode())
     with (folder / LOG).open("wb") as log:
         return subprocess.Popen(
             command,

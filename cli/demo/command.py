@@ -211,7 +211,8 @@ async def _wrong_level(stage: Stage) -> None:
 def _kubectl_create(cluster: LocalCluster, job: dict[str, Any]) -> str:
     import json
 
-    command = [str(cluster.kubectl), "--kubeconfig", str(cluster.kubeconfig), "create", "-f", "-"]
+    here = ("--kubeconfig", str(cluster.kubeconfig), "--cache-dir", str(cluster.directory / "kubectl"))
+    command = [str(cluster.kubectl), *here, "create", "-f", "-"]
     done = subprocess.run(command, input=json.dumps(job), capture_output=True, text=True, check=False)
     return (done.stdout + done.stderr).strip()
 

@@ -7,11 +7,11 @@ import asyncio
 import os
 import re
 import secrets
-import sys
 from contextlib import suppress
 from typing import Final
 
 from cli.web.command import KEY_VARIABLE
+from localcluster.process import module_command
 
 SECONDS: Final = 20.0
 _LINK: Final = re.compile(rb"https?://\S+:(\d+)/#key=\S+")
@@ -32,7 +32,7 @@ class Page:
         """
         await self.close()
         self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "cli.main", "web", "--port", str(self._port), *source),
+            *module_command("cli.main", "web", "--port", str(self._port), *source),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
             env=self._environment,

@@ -6,7 +6,6 @@ with the process that started it.
 
 import asyncio
 import os
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,7 @@ from kube.client import Client
 from localcluster import LocalCluster
 from localcluster.errors import NotReady
 from localcluster.ports import Reservation
-from localcluster.process import Component, log_tail, usage
+from localcluster.process import Component, log_tail, module_command, usage
 
 TOKEN_SECONDS = 24 * 3600
 READY_SECONDS = 90.0
@@ -127,7 +126,8 @@ class Components:
             "TOPOGATE_LOG_FORMAT": "json",
             **self.env,
         }
-        command = [sys.executable, *self.python.get(name, ()), "-m", "cli.main", name, "--kubeconfig", str(kubeconfig)]
+        under = self.python.get(name, ())
+        command = module_command("cli.main", name, "--kubeconfig", str(kubeconfig), under=under)
         return Component(name, command, directory=Path.cwd(), log=self.log(name), env=env)
 
     async def _kubeconfig(self, name: str) -> Path:

