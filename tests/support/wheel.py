@@ -50,10 +50,14 @@ def install(wheel: Path, environment: Path) -> Path:
     return python.parent
 
 
+def tops(distribution: metadata.Distribution) -> set[str]:
+    """What it has put into the folder of installed packages."""
+    return {file.parts[0] for file in distribution.files or ()} - {"..", "__pycache__"}
+
+
 def _link(distributions: set[str], site: Path) -> None:
     for distribution in map(metadata.distribution, distributions):
-        tops = {file.parts[0] for file in distribution.files or ()} - {"..", "__pycache__"}
-        for top in tops:
+        for top in tops(distribution):
             if not (site / top).exists():  # some bring a LICENSE beside their package
                 (site / top).symlink_to(Path(str(distribution.locate_file(top))))
 

@@ -6,6 +6,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from support.image_root import instructions, sent
 from support.wheel import required
 
 from agent import copies
@@ -15,22 +16,8 @@ ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
-def instructions():
-    """(word, rest) of every instruction, lines that go on joined."""
-    text = re.sub(r"^\s*#.*\n", "", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE)
-    lines = re.sub(r"\\\n\s*", "", text).splitlines()
-    return [tuple(line.split(maxsplit=1)) for line in lines if line.strip()]
-
-
 def of(word):
     return [rest for each, rest in instructions() if each == word]
-
-
-def sent():
-    """What .dockerignore lets through, by its own order."""
-    lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
-    assert lines[0] == "*"
-    return {line.removeprefix("!") for line in lines if line.startswith("!")}
 
 
 def test_every_word_is_known():
