@@ -13,9 +13,11 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 # make image TAG=registry.example.com/topogate:0.2.0 ENGINE=podman
 TAG ?= topogate:$(VERSION)
 BASE ?=
+# make push-chart CHARTS=oci://registry.example.com/charts
+CHARTS ?=
 ENGINE ?=
 
-.PHONY: help demo test unit lint format types bench generate lock page wheel image sbom chart docs clean
+.PHONY: help demo test unit lint format types bench generate lock page wheel image sbom chart push-chart docs clean
 
 help:
 	@echo "make demo      a local control plane, Topogate installed, real Jobs placed"
@@ -27,7 +29,7 @@ help:
 	@echo "make page      the page of topogate web, from its TypeScript (needs npm)"
 	@echo "make wheel     the wheel and the source archive of the Python package"
 	@echo "make image     the image, upon the base in image/base.txt (or BASE=...@sha256:...), and its bill of materials"
-	@echo "make chart     the Helm chart as a package"
+	@echo "make chart     the Helm chart as a package; make push-chart CHARTS=oci://... pushes it"
 	@echo "make docs      the documentation as a site, its links checked"
 	@echo "make sbom      what is in the image of Topogate's own, as CycloneDX"
 	@echo "make clean     what was built in this folder (the control plane's cache stays)"
@@ -102,9 +104,14 @@ docs: $(VENV)-docs/.ready
 wheel: $(VENV)/.ready
 	@$(BIN)/python -m hatchling build --directory dist
 
+HELM = "$$($(BIN)/python -m localcluster helm | awk '{print $$2}')"
+
 chart: $(VENV)/.ready
 	@mkdir -p dist
-	@"$$($(BIN)/python -m localcluster helm | awk '{print $$2}')" package manifests/helm/topogate --destination dist
+	@$(HELM) package manifests/helm/topogate --destination dist
+
+push-chart: chart
+	@$(HELM) push dist/topogate-$(VERSION).tgz "$(CHARTS)"
 
 image: sbom
 	@$(BIN)/python -m image.build --tag "$(TAG)" --base "$(BASE)" --engine "$(ENGINE)"

@@ -1,4 +1,4 @@
-"""The documentation as a site, and the workflows: every page has its place, every command is one of ours."""
+"""The documentation as a site: every page has its place, and every command is one of ours."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,6 @@ import yaml
 from support.typed_pages import scripts
 
 ROOT = Path(__file__).parents[3]
-MAKE = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
 def pages(nav):
@@ -28,19 +27,6 @@ def test_no_page_links_to_what_the_site_does_not_have():
         for link in re.findall(r"\]\(([^)#]+)", path.read_text()):
             assert "://" in link or (path.parent / link).exists(), f"{path.name}: {link}"
             assert not link.startswith(".."), f"{path.name}: {link}"
-
-
-def test_workflows_call_what_make_knows():
-    called = set()
-    for path in (ROOT / ".github" / "workflows").glob("*.yaml"):
-        for job in yaml.safe_load(path.read_text())["jobs"].values():
-            for step in job["steps"]:
-                if (line := step.get("run", "")).startswith("make "):
-                    called.add(line.split()[1])
-                else:
-                    assert not line or line.startswith("docker push"), line
-    assert called <= MAKE
-    assert {"lint", "unit", "test", "image", "chart", "docs"} <= called
 
 
 def test_pages_show_what_a_reader_types_and_not_how_a_test_checks_it():
