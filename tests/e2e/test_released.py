@@ -1,19 +1,27 @@
-"""What a release has, on one cluster: the image's root file system, whose programs run as the manifests start them."""
+"""A release, on one cluster: it goes on with what 0.1.0 stored, and its image runs as the manifests start it."""
 
 import asyncio
 import subprocess
 import time
 import urllib.request
+from contextlib import AsyncExitStack
+from functools import partial
 
 import pytest
 import yaml
 from support import image_root
+from support.earlier import NAMESPACE as TEAM
+from support.earlier import REPLICA_SETS, Earlier, stored
+from support.house import BIN, LEASE, House
 from support.image_pods import Pods
+from support.jobs import until
 from support.kubelet import GIB, Kubelet
 from support.packages import ROOT
 from support.tree import machine
 
+from cli.run.components import Components
 from kube.client import Client
+from kube.resources import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, PODS, WORKLOADS
 from localcluster import Fleet, LocalCluster, add_nodes
 from manifests import render
 
@@ -27,7 +35,7 @@ POLICIES = {"topologyManagerPolicy": "none", "cpuManagerPolicy": "none", "memory
 def own():
     async def nodes(cluster):
         async with await Client.connect(str(cluster.kubeconfig)) as client:
-            await add_nodes(client, Fleet(blocks=1, racks=1, hosts=2, gpus=8))
+            await add_nodes(client, Fleet(blocks=1, racks=2, hosts=2, gpus=8))
 
     with LocalCluster() as cluster:
         asyncio.run(nodes(cluster))
@@ -36,20 +44,22 @@ def own():
 
 @pytest.fixture(scope="module")
 def kubectl(own):
-    def run(*arguments):
+    def run(*arguments, stdin=None, fails=False):
         line = [own.kubectl, "--kubeconfig", own.kubeconfig, *arguments]
-        done = subprocess.run(line, capture_output=True, text=True, check=False, cwd=ROOT)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        given = yaml.safe_dump(stdin) if stdin is not None else None
+        done = subprocess.run(line, input=given, capture_output=True, text=True, check=False, cwd=ROOT)
+        assert (done.returncode != 0) is fails, done.stderr
+        return done.stderr if fails else done.stdout
 
     return run
 
 
-@pytest.fixture(scope="module")
-def installed(own, kubectl, tmp_path_factory):
-    file = tmp_path_factory.mktemp("install") / "all.yaml"
-    file.write_text(yaml.safe_dump_all(render.objects(render.Options(agent=True))))
-    kubectl("apply", "--server-side", "-f", str(file), "-f", "manifests/web/rbac.yaml")
+@pytest.fixture
+def installed(own, kubectl):
+    """All objects but the Deployments, whose containers the test starts."""
+    options = ("--out-of-cluster", "--webhook-url", "https://127.0.0.1:9443", "--agent", "--kubeconfig", own.kubeconfig)
+    subprocess.run([BIN / "topogate", "install", *options], check=True)
+    kubectl("apply", "-f", "manifests/web/rbac.yaml")
 
 
 @pytest.fixture(scope="module")
@@ -89,14 +99,71 @@ def pods(image, own, kubectl, tmp_path):
         yield Pods(image, tmp_path, server.removeprefix("https://"), kubectl, host)
 
 
-@pytest.mark.parametrize("name", owners())
-def test_every_component_becomes_ready_out_of_the_image(installed, pods, name):
-    with pods.run(owners()[name]) as probes:
-        deadline = time.monotonic() + PATIENCE
-        while not all(ready(address) for address in probes.values() if address):
-            assert pods.all_run(), logs(pods)
-            assert time.monotonic() < deadline, logs(pods)
-            time.sleep(0.1)
+async def test_what_0_1_0_stored_goes_on(own, kubectl):
+    """Rows of docs/upgrades.md, "From 0.1.0 to 0.2.0"."""
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(await Client.connect(str(own.kubeconfig)))
+        await Earlier(client).make()
+        running = await until(partial(run_on, client, 3), "three pods to run where 0.1.0 placed them")
+        before = {obj["metadata"]["name"]: obj for obj in await client.list(WORKLOADS, TEAM)}
+        components = await stack.enter_async_context(Components(own, client, env=LEASE))
+        here = House(own, client, components)
+        await here.topogate("install", "--out-of-cluster", "--webhook-url", components.webhook_url)
+        await asyncio.gather(components.start("webhook"), components.start("ungater"))
+        assert "Nothing is wrong" in await here.topogate("doctor")
+
+        # What waited is looked at, and says why in the words of this version; what was admitted stays as it is.
+        await until(
+            partial(says, client, "gated", "2 pods do not fit one rack: b1/r2"), "the Job without a queue to wait"
+        )
+        await until(partial(says, client, "waits", "uses 17 of its nominal 24"), "the Job in the queue to wait")
+        now = {obj["metadata"]["name"]: obj for obj in await client.list(WORKLOADS, TEAM)}
+        assert now.keys() == before.keys(), "nothing is made again, not even for the pods of other controllers"
+        for name, workload in now.items():
+            assert workload["metadata"]["uid"] == before[name]["metadata"]["uid"]
+            assert workload["status"].get("admission") == before[name]["status"].get("admission")
+        assert await run_on(client, 3) == running, "no pod is touched"
+        queue = await client.get(CLUSTER_QUEUES, "shared")
+        (flavor,) = queue["status"]["flavorsUsage"]
+        assert {each["name"]: each["total"] for each in flavor["resources"]} == {"nvidia.com/gpu": "17", "cpu": "17"}
+        assert queue["spec"]["preemption"]["strategy"] == "LeastPriority", "0.1.0 set it by default"
+        assert (await client.get(LOCAL_QUEUES, "team", TEAM))["spec"] == {
+            "clusterQueue": "shared",
+            "stopPolicy": "None",
+        }
+        (team,) = stored("LocalQueue")
+        assert 'unknown field "spec.fairSharing"' in kubectl("replace", "-f", "-", stdin=team, fails=True)
+
+        # Room is made, and what 0.1.0 had wait goes on.
+        await client.delete(JOBS, "runs", TEAM, propagation="Background")
+        await client.delete(REPLICA_SETS, "serve", TEAM, propagation="Background")
+        await until(partial(run_on, client, 4), "all four pods that waited to run")
+
+
+async def says(client, job, text):
+    """Whether the Workload of a Job gives this reason for waiting."""
+    found = [obj for obj in await client.list(WORKLOADS, TEAM) if obj["metadata"]["ownerReferences"][0]["name"] == job]
+    return any(text in condition["message"] for obj in found for condition in obj["status"]["conditions"])
+
+
+async def run_on(client, count):
+    """Pod -> uid, node, version, of those that run, once they are so many."""
+    found = [pod for pod in await client.list(PODS, TEAM) if pod["status"]["phase"] == "Running"]
+    pods = {
+        pod["metadata"]["name"]: (pod["metadata"]["uid"], pod["spec"]["nodeName"], pod["metadata"]["resourceVersion"])
+        for pod in found
+    }
+    return pods if len(pods) == count else {}
+
+
+def test_every_component_becomes_ready_out_of_the_image(installed, pods):
+    for owner in owners().values():
+        with pods.run(owner) as probes:
+            deadline = time.monotonic() + PATIENCE
+            while not all(ready(address) for address in probes.values() if address):
+                assert pods.all_run(), logs(pods)
+                assert time.monotonic() < deadline, logs(pods)
+                time.sleep(0.1)
 
 
 def logs(pods):

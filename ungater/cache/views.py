@@ -16,7 +16,7 @@ from ungater.cache.made_pods import MadePods
 from ungater.cache.owners import NamedGroups
 from ungater.jobs.native_groups import groups_of, with_groups
 from ungater.jobs.pod_group import GONE, mark_of
-from ungater.model.job_view import JobView, PodSetView
+from ungater.model.job_view import JobView, PodSetView, earlier_name
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.model.workload_object import observed_of
 from ungater.model.workload_spec import belongs
@@ -132,7 +132,11 @@ class JobViews:
 
         Nothing may be known by a name that two jobs have: they would share what is held by it. The first has it, and
         whoever was given the longer one keeps that: its Workload is there, or one of its ``pods`` was let go for it.
+        So does a job whose Workload was stored by 0.1.0, which had other names for those of other controllers.
         """
+        earlier = replace(own, workload=earlier_name(own.kind, own.name, own.uid, own.part))
+        if earlier.workload != own.workload and self._is_stored(earlier):
+            return earlier.workload
         longer, there = longer_name(own.workload, own.owner), self._stores.workload(own.workload_key)
         others = there is not None and not belongs(there, own) and not self._entries.is_removed(there.metadata.uid)
         if (
@@ -143,6 +147,12 @@ class JobViews:
         ):
             return longer
         return own.workload
+
+    def _is_stored(self, own: JobView) -> bool:
+        there = self._stores.workload(own.workload_key)
+        if there is None or not belongs(there, own) or self._entries.is_removed(there.metadata.uid):
+            return False
+        return not self._entries.names(own.workload_key)
 
     def rename(self, entry: WorkloadEntry) -> bool:
         """The name of its Workload is another's, as was found when that was to be made. True where it has another now.

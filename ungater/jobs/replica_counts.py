@@ -41,7 +41,7 @@ from kube.resources import Resource
 from ungater.jobs.kinds import RULES
 from ungater.jobs.kinds.rule import Rule
 from ungater.jobs.leaderworkerset import group_key
-from ungater.model.job_view import MAIN, PodSetView, controlled_by, identity, is_job, told_apart
+from ungater.model.job_view import MAIN, PodSetView, controlled_by, earlier_name, identity, is_job, told_apart
 from ungater.model.pod_slots import finished, is_gated
 
 _decode = msgspec.json.Decoder(PodTemplate).decode
@@ -106,10 +106,11 @@ class ReplicaCounts:
         return controlled_by(self.namespace, self.kind, self.api_version, self.uid)
 
     @property
-    def workloads(self) -> tuple[str, str]:
-        """The usual name of the Workload of all its pods, and the one that it has where that is another's."""
+    def workloads(self) -> tuple[str, ...]:
+        """The names that the Workload of all its pods may have: the usual one, and those that it has instead."""
         usual = workload_name(self.kind, self.name, told_apart(self.id))
-        return usual, longer_name(usual, owner_digest(self.id, self.uid))
+        earlier = earlier_name(self.kind, self.name, self.uid)
+        return usual, longer_name(usual, owner_digest(self.id, self.uid)), earlier
 
     @property
     def alike(self) -> bool:
@@ -117,10 +118,9 @@ class ReplicaCounts:
         return not self.rule.pod_set
 
     @property
-    def workload_keys(self) -> tuple[str, str]:
+    def workload_keys(self) -> tuple[str, ...]:
         """``namespace/name`` of those."""
-        usual, longer = self.workloads
-        return f"{self.namespace}/{usual}", f"{self.namespace}/{longer}"
+        return tuple([f"{self.namespace}/{name}" for name in self.workloads])
 
     def role(self, pod: Pod) -> str:
         """The kind of one of its pods, whoever controls that; "" where it tells none."""

@@ -11,7 +11,7 @@ import msgspec
 
 from crds.constants import EVICT_BY, SLICE
 from crds.levels import LevelNames, named
-from crds.names import owner_digest
+from crds.names import owner_digest, workload_name
 from crds.request import WISHES, NumaWish, ParsedRequest, RequestError, parse_wish
 from engine.kubelet.machine import PodShape
 from engine.reasons import Reason
@@ -173,6 +173,14 @@ def told_apart(owner: str) -> str:
     The uid alone does not: a forged reference may name that of another kind's owner, and would get its Workload.
     """
     return owner.removeprefix(":") if owner.startswith(":") else owner.partition("/")[2]
+
+
+def earlier_name(kind: str, name: str, uid: str, part: str = "") -> str:
+    """The name that 0.1.0 gave to the Workload of an owner, or of a part of its pods: by the uid alone.
+
+    Whoever takes one that is stored has to see whose it is (`ungater.model.workload_spec.belongs`).
+    """
+    return workload_name(kind, f"{name}-{part}", f"{uid}/{part}") if part else workload_name(kind, name, uid)
 
 
 def identity(namespace: str, uid: str) -> str:

@@ -160,6 +160,47 @@ def test_a_workload_of_an_earlier_version_which_does_not_say_whose_it_is_is_take
     assert again.entries[entry.id].job.workload == entry.job.workload
 
 
+@pytest.fixture
+def of_0_1_0(world):
+    """The world after an owner of a made-up kind ran there under 0.1.0: its Workload is called by the uid alone.
+
+    Neither the Workload says whose it is, nor the pods by which quota they run.
+    """
+    entry = run(
+        world, "a", (of_foo("u-a"), "ns/u-a@Foo.made.up"), come(world, "a", (of_foo("u-a"), "ns/u-a@Foo.made.up")), "r1"
+    )
+    stored = world.stores["workload"].pop(entry.key)
+    name = workload_name("Foo", "x", "u-a")
+    meta = msgspec.structs.replace(stored.metadata, name=name, annotations={})
+    world.stores["workload"][f"ns/{name}"] = msgspec.structs.replace(stored, metadata=meta)
+    for one in tuple(world.stores["pod"].values()):
+        said = {KEYS.workload: name, KEYS.pod_set: "main", KEYS.unconstrained: "true"}
+        meta = msgspec.structs.replace(one.metadata, annotations=said)
+        world.stores["pod"][f"ns/{one.metadata.name}"] = msgspec.structs.replace(one, metadata=meta)
+    return world, name
+
+
+def test_what_an_owner_held_under_0_1_0_is_held_by_the_same_workload(of_0_1_0):
+    world, name = of_0_1_0
+    again = world.restarted()
+    entry = again.entries["ns/u-a@Foo.made.up"]
+    assert entry.job.workload == name != workload_name("Foo", "x", "u-a@Foo.made.up")
+    assert entry.admission is not None
+    assert used(again) == 4000
+    assert again.pod_groups.serves(f"ns/{name}"), "it is not removed"
+
+
+def test_an_owner_of_another_kind_with_that_uid_gets_nothing_of_it(of_0_1_0):
+    """Its pods say to have been let go for the Workload, which is another's."""
+    world, name = of_0_1_0
+    forged = {"ownerReferences": [{**of_foo("u-a")["ownerReferences"][0], "apiVersion": "other.example/v1"}]}
+    world.put("pod", pod("b-0", forged, cpu=2))
+    world.put("pod", pod("b-1", forged, cpu=2, sent_to="r2-h1", workload=name))
+    again = world.restarted()
+    assert again.entries["ns/u-a@Foo.other.example"].job.workload != name
+    assert again.entries["ns/u-a@Foo.made.up"].job.workload == name
+
+
 def test_a_workload_of_its_name_that_says_to_be_anothers_is_not_taken_over(world, both):
     entry = come(world, "a", both[0])
     other = stored_workload(entry.job, slot_map(("b/r1/r1-h1", 2)))

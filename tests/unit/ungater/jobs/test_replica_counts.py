@@ -14,6 +14,7 @@ from support.owned import KEYS
 from support.world import FLAVOR, NODES
 
 from clock import SYSTEM, Clock
+from crds.names import workload_name
 from kube.informer import Event, EventKind
 from kube.objects import Job, Pod
 from kube.replicas import MPI_JOBS, RAY_CLUSTERS, REPLICATED, Replicated, replicas_of
@@ -190,6 +191,24 @@ def test_pods_that_were_placed_by_kind_stay_so(world):
     assert held == {"ns/u-bert@PyTorchJob.kubeflow.org/worker": True, "ns/u-bert@PyTorchJob.kubeflow.org/master": True}
     world.memory = world.restarted()
     assert set(world.memory.entries) == set(held)
+
+
+def test_pods_that_0_1_0_placed_by_kind_keep_their_workload_which_it_called_by_the_uid_alone(world):
+    world.reads = False
+    world.torch_pod("worker", 0)
+    assert all_go(world) == ["worker-0"]
+    name = workload_name("PyTorchJob", "bert-worker", "u-bert/worker")
+    stored, pod = world.stores["workload"].pop(world.record.key), world.stores["pod"]["ns/worker-0"]
+    meta = msgspec.structs.replace(stored.metadata, name=name, annotations={})
+    world.stores["workload"][f"ns/{name}"] = msgspec.structs.replace(stored, metadata=meta)
+    said = {**pod.metadata.annotations, KEYS.workload: name}
+    meta = msgspec.structs.replace(pod.metadata, annotations=said)
+    world.stores["pod"]["ns/worker-0"] = msgspec.structs.replace(pod, metadata=meta)
+    world.owners["bert"] = (TORCH, torch(1))
+    world.memory = world.restarted()
+    assert world.record.id == "ns/u-bert@PyTorchJob.kubeflow.org/worker"
+    assert world.record.job.workload == name
+    assert world.record.admission is not None
 
 
 def test_more_workers_get_slots_beside_the_others_and_fewer_give_theirs_back(world):
