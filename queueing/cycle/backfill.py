@@ -55,8 +55,8 @@ _HELD = PodSet(name="claim", count=0, requests={PODS: 1}, topology=TopologyReque
 def renew(state: ClusterState, queues: Queues, shield: Shield) -> list[Entry]:
     """End the claims of those who do not wait any more, let the next ones claim, and close what became free.
 
-    Returns those who have waited long and were not looked at since the start: before anybody else is, in their order.
-    `look_again` has them back.
+    Returns those who have waited long and were not looked at since the start, in their order: they are to be before
+    anybody behind them. `look_again` has them back.
     """
     unseen: list[Entry] = []
     now = shield.now

@@ -17,7 +17,7 @@ from queueing.cycle import backfill, elastic, growth, successors
 from queueing.cycle.nominate import COUNTED, NEVER, Fits, Preempts, Waits, nominate
 from queueing.cycle.nominated import awaited_claims, obstacle
 from queueing.cycle.shield import Failed, Shield
-from queueing.cycle.turns import Growers, Ranks, Turns, head_of, looks_since
+from queueing.cycle.turns import ByRank, Growers, Ranks, Turns, head_of, is_next, looks_since
 from queueing.model import asks_of
 from queueing.preemption.plan import Victim
 from queueing.queues.entry import AssumedAdmission, Entry, Phase, base_of, is_growth
@@ -132,21 +132,22 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
             else:
                 _made_room(state, queues, now, key, made)
     # 4. Claims: who has waited too long keeps the room and the quota it needs from those behind it. After a restart,
-    #    who has is looked at before those behind it, and before other queues.
+    #    who has is looked at before those behind it, whatever turns their queues had.
     unseen, by_turns = backfill.renew(state, queues, shield), limit // 2
     by_rank = limit - by_turns
     # 5. Who fits once those are gone that leave by themselves keeps what is free of that already.
     with successors.keep_room(state, queues, shield):
         ranks = Ranks(state, queues)
         growers = Growers(queues, shield, ranks, limit)
+        order = ByRank(queues, shield, ranks, unseen)
         for entry in unseen:
-            for group in _up_to(entry):
+            for group in order.up_to(entry) if by_rank > 0 else ():
                 if by_rank <= 0:
                     break
                 searches = queues.searches
                 _look_in_order(state, queues, shield, group, growers, made)
                 by_rank -= looks_since(queues, searches)
-            backfill.look_again(queues, entry, now, soon=by_rank <= 0 and _may_be_next(entry))
+            backfill.look_again(queues, entry, now, soon=by_rank <= 0 and is_next(entry))
         # 6. Turns: one queue after the other, the first of each, until nobody is left or the limit is reached. Who is
         #    admitted and wants more pods gets them in its place among them, or nominates victims for them.
         turns = Turns(queues, shield, ranks)
@@ -168,21 +169,6 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     if (next_time := queues.next_time()) is not None:
         made.come_back(next_time)
     return made
-
-
-def _may_be_next(entry: Entry) -> bool:
-    group = entry.group
-    if group is None or group.head != entry.order or group.inadmissible:
-        return False
-    return not group.line.strict or group.line.next() is group
-
-
-def _up_to(entry: Entry) -> Iterator[EquivalenceClass]:
-    """One, after those who come before it in its queue: else they would evict it for what it gets now."""
-    while _may_be_next(entry) and (group := entry.group) is not None and (first := group.line.next()) is not None:
-        yield first
-        if first is group:
-            return
 
 
 def _drained(queues: Queues) -> Iterator[Drained]:

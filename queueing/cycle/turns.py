@@ -9,6 +9,8 @@ Rules
   not: a queue is looked at in its own order, but before others borrow what is his. Each queue has one turn a round;
   within a round: priority, then time. With fair sharing the least share (with what its first wants) comes before all
   that. A queue that had nobody joins at the present round: it neither catches up nor falls behind.
+- Who has waited long and was not looked at since the start comes before those behind it by rank, whatever turns they
+  had, and after those before it: it would keep room from the first ones, and the others may have it evicted again.
 - Who wants more pods takes the place that it would have if it waited for them: in its own queue by priority, then time,
   and between queues as above. So it gets nothing that somebody before it could use in the same cycle: that one might
   evict it for that, with all that it has. So the other half of their looks is for those alone who lose nothing by it.
@@ -23,6 +25,7 @@ from engine.cluster.state import ClusterState
 from queueing.cycle import backfill, elastic
 from queueing.cycle.shield import Shield
 from queueing.model import Rank
+from queueing.queues.entry import Entry
 from queueing.queues.pending import EquivalenceClass, PendingQueue
 from queueing.queues.queues import Queues
 from queueing.queues.rotation import of_namespace
@@ -125,6 +128,35 @@ class Turns:
         return [group for group in found if group is not None]
 
 
+class ByRank:
+    """The first of all queues by rank alone, up to those who have waited long; nobody without such ones."""
+
+    def __init__(self, queues: Queues, shield: Shield, ranks: Ranks, waited: Collection[Entry]) -> None:
+        self.queues = queues
+        self.shield = shield
+        self.ranks = ranks
+        self.heap: list[tuple[Rank, str]] = []
+        for line in queues.lines.values() if waited else ():
+            self._enter_queue(line)
+
+    def _enter_queue(self, line: PendingQueue) -> None:
+        while (group := line.next()) is not None and line.queue in self.queues.quotas.queues:
+            with self.shield(head_of(group)):
+                heapq.heappush(self.heap, (self.ranks.of_queue(group, self.ranks.of_group(group)), line.queue))
+                return
+
+    def up_to(self, entry: Entry) -> Iterator[EquivalenceClass]:
+        """The groups whose first is to be looked at, one after the other, up to that of one who is next."""
+        while self.heap and is_next(entry):
+            line = self.queues.lines[heapq.heappop(self.heap)[-1]]
+            if (group := line.next()) is None:
+                continue
+            yield group
+            self._enter_queue(line)
+            if group is entry.group:
+                return
+
+
 class Growers:
     """Whose turn it is of those who wanted more pods when the cycle came to them; ``limit``: about so many looks."""
 
@@ -209,6 +241,14 @@ class Growers:
         with self.shield(head.key):
             return rank < self.ranks.of_queue(group, self.ranks.of_group(group))
         return True  # that one is put off
+
+
+def is_next(entry: Entry) -> bool:
+    """Whether one may be looked at, or those before it in its queue, and then it."""
+    group = entry.group
+    if group is None or group.head != entry.order or group.inadmissible:
+        return False
+    return not group.line.strict or group.line.next() is group
 
 
 def looks_since(queues: Queues, searches: int) -> int:

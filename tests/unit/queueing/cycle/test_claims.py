@@ -18,7 +18,7 @@ from engine.model import Pod, PodTerm, Policy, Requirement
 from engine.reasons import Reason
 from queueing.cycle.cycle import cycle
 from queueing.cycle.elastic import reclaim
-from queueing.model import ClusterQueue, Preemption, Rules, Within
+from queueing.model import ClusterQueue, Preemption, Reclaim, Rules, Within
 
 LOWER = Preemption(within=Within.LOWER)
 PATIENT = Rules(patience=1e9)
@@ -142,6 +142,27 @@ def test_after_a_restart_who_has_waited_long_passes_nobody_who_may_evict_it(limi
     queues.submit(make_workload("second", gpu=2, priority=1, created=199.0), 200.0, 199.0)
     made = [cycle(state, queues, 200.0, limit) for _ in range(4)]
     assert [key for each in made for key in keys(each)] == ["first", "second"]
+    assert not any(each.preempting for each in made)
+    assert list(queues.claims) == ["old"]
+
+
+@pytest.mark.parametrize("before", [0, 1])
+@pytest.mark.parametrize("limit", [4, 64])
+def test_after_a_restart_who_has_waited_long_borrows_nothing_of_who_need_not(before, limit):
+    """That one of another queue may evict it too: what it borrowed it would lose in the next cycle."""
+    reclaims = Preemption(reclaim=Reclaim.ANY)
+    queues = make_queues(
+        make_queue("a", 0, cohort="c", preemption=reclaims),
+        make_queue("b", 8, cohort="c", preemption=reclaims),
+        rules=RULES,
+    )
+    state = make_state(1, 1)
+    queues.submit(make_workload("old", "a", created=1.0), 200.0, 1.0)
+    for at in range(before):
+        queues.submit(make_workload(f"large{at}", "b", 2, created=198.0), 200.0, 198.0)  # would borrow, and never fits
+    queues.submit(make_workload("owner", "b", created=199.0), 200.0, 199.0)
+    made = [cycle(state, queues, 200.0, limit) for _ in range(4)]
+    assert [key for each in made for key in keys(each)] == ["owner"]
     assert not any(each.preempting for each in made)
     assert list(queues.claims) == ["old"]
 
