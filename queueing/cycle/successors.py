@@ -23,7 +23,6 @@ Rules
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import chain
 from typing import Final
 
 from engine.cluster.assignment import Assignment
@@ -117,7 +116,7 @@ def opened(state: ClusterState, queues: Queues, shield: Shield, entry: Entry, am
     try:
         yield
     finally:
-        others = [one for one in queues.successors.values() if not _is_held(queues, one)]
+        others = [one for one in queues.successors.values() if not queues.keeps_for(one)]
         stays = entry.grant is None and all(one.key in lifted and _has_turn(queues, one) for one in others)
         if stays:  # it got nothing, so they keep what they had
             for one in others:
@@ -131,11 +130,9 @@ def _precedes(entry: Entry, rank: Rank, other: Successor) -> bool:
 
 
 def _rank(queues: Queues, entry: Entry, *amounts: Quantities) -> Rank:
-    """The rank of one with these amounts, after what successors before it in its queue will have of those who leave."""
+    """The rank of one with all these amounts."""
     more: Quantities = {}
-    first = (one for one in queues.successors.values() if one.entry.queue == entry.queue)
-    covered = (each for one in first if one.entry.order < entry.order for each in one.covered.values())
-    for part in chain(amounts, covered):
+    for part in amounts:
         for name, amount in part.items():
             more[name] = more.get(name, 0) + amount
     return queues.rank(entry, more)
@@ -158,11 +155,7 @@ def remove_successor(queues: Queues, key: str) -> None:
 
 def held_for_others(queues: Queues) -> list[Successor]:
     """The successors for whom something is kept from the one who is looked at."""
-    return [one for one in queues.successors.values() if _is_held(queues, one)]
-
-
-def _is_held(queues: Queues, one: Successor) -> bool:
-    return one.holder in queues.quotas.held
+    return [one for one in queues.successors.values() if queues.keeps_for(one)]
 
 
 def _lift(state: ClusterState, queues: Queues, successors: Collection[Successor]) -> None:

@@ -271,13 +271,23 @@ class Queues:
     def rank(self, entry: Entry, more: Quantities) -> Rank:
         """What decides between the queues' workloads which one goes first, were it given this; the least is first.
 
-        The share of its queue (where that is fair), whether it borrows, its place there. What leaves does not count.
+        The share of its queue (where that is fair), whether it borrows, its place there. What leaves does not count,
+        and what is kept for successors counts as if those before it in its queue had all of it, and the others nothing.
         """
         queue = entry.queue
         if not self.quotas.shares(queue):
             return 0.0, False, entry.order
         less = self.leaving.amounts.get(queue)
+        if kept := [one for one in self.successors.values() if one.entry.queue == queue and self.keeps_for(one)]:
+            less = dict(less or {})
+            for one in kept:
+                for name, amount in one.uncounted(before=one.entry.order < entry.order):
+                    less[name] = less.get(name, 0) + amount
         return (*self.quotas.rank(queue, more, fair=self.rules.fair, less=less), entry.order)
+
+    def keeps_for(self, successor: "Successor") -> bool:
+        """Whether something is kept for a successor now."""
+        return successor.holder in self.quotas.held
 
     def limits(self, entry: Entry) -> Limits:
         """What a workload may take of the quotas of its queue."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from engine.cluster.assignment import Assignment
 from engine.cluster.state import ClusterState
-from queueing.model import Quantities, Rank
+from queueing.model import FlavorResource, Quantities, Rank
 from queueing.queues.entry import Entry
 from queueing.queues.flavor_assigner import FlavorAssignment
 from queueing.queues.quota import Quotas
@@ -37,6 +37,18 @@ class Successor:
     def line_up(self, rank: Rank) -> None:
         """Its place in the order, as things are now."""
         self.rank = rank
+
+    def uncounted(self, *, before: bool) -> Iterator[tuple[FlavorResource, int]]:
+        """What of its queue's usage does not count, while this is kept, for the rank of one that it comes ``before``.
+
+        Nothing but what it will have of those who leave in other queues, which its queue does not use yet. For others
+        all that counts for it.
+        """
+        if not before:
+            yield from self.option.amounts.items()
+        for queue, amounts in self.covered.items():
+            if queue != self.entry.queue:
+                yield from ((name, -amount) for name, amount in amounts.items())
 
     @property
     def key(self) -> str:

@@ -481,6 +481,28 @@ def test_what_is_kept_for_a_successor_does_not_change_what_a_claimant_lacks():
         assert not leavers.queues.claims["claims"].lacks
 
 
+def test_the_first_of_a_queue_need_not_borrow_for_what_is_kept_for_one_behind_it():
+    """Else a borrower has its turn before it, takes of what it would follow, and is evicted as soon as all is free."""
+    leavers = Leavers(*lenders("a", nominal=32), *lenders("b", nominal=0), leavers=2)
+    assert keys(leavers.comes(1.0, "lodger", "b", 1)) == ["lodger"]
+    leavers.comes(2.0, "whole", "a", 4)
+    leavers.comes(3.0, "follows", "a", 3)
+    leavers.comes(4.0, "borrower", "b", 1, priority=5)
+    assert list(leavers.queues.successors) == ["follows"]
+    leavers.queues.forget(leavers.state, "lodger")
+    assert keys(leavers.decide(5.0)) == []
+    assert list(leavers.queues.successors) == ["whole"]
+
+
+def test_a_second_successor_need_not_borrow_where_the_first_one_has_what_leaves_their_own_queue():
+    """That is used already: counted twice, the second one would come after whoever borrows."""
+    leavers = Leavers(*lenders("a", nominal=32), *lenders("b", nominal=0), leavers=3)
+    leavers.comes(1.0, "first", "a", 2)
+    submit(leavers.queues, make_workload("second", "a", 2, priority=-1, created=2.0), now=2.0)
+    assert keys(leavers.comes(2.0, "borrower", "b", 1, priority=5)) == []
+    assert list(leavers.queues.successors) == ["first", "second"]
+
+
 def test_one_that_was_refused_before_others_began_to_leave_is_looked_at_then():
     """Else whoever comes next gets what is free of that, and is evicted for the other one once they are gone."""
     leavers = Leavers(*lenders("a", nominal=32), *lenders("b", nominal=0), leavers=3, theirs="b")
