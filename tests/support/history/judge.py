@@ -111,7 +111,8 @@ class Judge:
         if kind == "nodes" and not all(each is not None and usable(each) for each in (old, new)):
             self._closed[key[2]] = self.server.loop.now
         if kind == "workloads" and new is None and old is not None:
-            self._held[name_of(old)] = cpu_of(old)
+            if old.get("status") or name_of(old) not in self._held:  # else made anew and deleted before it held again
+                self._held[name_of(old)] = cpu_of(old)
             if who != CONTROLLER:
                 self._taken[owner_of(old)] = (
                     self.server.loop.now,

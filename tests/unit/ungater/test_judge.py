@@ -1,0 +1,67 @@
+"""The judge of histories knows what takes more than the quota, and what a deleted Workload held before."""
+
+import pytest
+from support.history.judge import Judge
+from support.history.loop import Loop
+from support.history.server import CONTROLLER, NAMESPACE, Server, make_object
+
+from kube import resources
+
+
+class World:
+    """A queue with a quota of 6, all of which one Job has; another Job had 3 more, as its quota was larger."""
+
+    def __init__(self, loop):
+        self.server = Server(loop)
+        self.judge = Judge(self.server)
+        quota = {"flavors": [{"resources": [{"nominalQuota": "6"}]}]}
+        self.server.create(
+            "clusterqueues", make_object(resources.CLUSTER_QUEUES, "cq", {"resourceGroups": [quota]}), "admin"
+        )
+        self.jobs = {name: self.create("jobs", resources.JOBS, name, {"parallelism": 1}) for name in ("all", "more")}
+        self.admit(self.made("all"), 6)
+
+    def create(self, plural, resource, name, spec, **metadata):
+        metadata["namespace"] = NAMESPACE
+        return self.server.create(plural, make_object(resource, name, spec, **metadata), CONTROLLER)
+
+    def made(self, job):
+        uid = self.jobs[job]["metadata"]["uid"]
+        owner = {"kind": "Job", "name": job, "uid": uid, "controller": True}
+        spec = {"podSets": [{"name": "main", "count": 0, "template": {"spec": {"containers": []}}}]}
+        return self.create("workloads", resources.WORKLOADS, f"job-{job}-1", spec, ownerReferences=[owner])
+
+    def admit(self, workload, cpu):
+        part = {"name": "main", "count": 0, "resourceUsage": {"cpu": str(cpu)}}
+        admission = {"clusterQueue": "cq", "podSetAssignments": [part]}
+        status = {"admission": admission}
+        return self.server.store(workload, {**workload, "status": status}, CONTROLLER, "status")
+
+    def said(self):
+        found, self.judge.wrong = self.judge.wrong, []
+        return found
+
+
+@pytest.fixture(name="world")
+def fixture_world():
+    loop = Loop(None)
+    yield World(loop)
+    loop.close()
+
+
+def test_what_is_admitted_anew_beyond_the_quota_is_found(world):
+    assert world.said() == []
+    world.admit(world.made("more"), 3)
+    assert world.said() == ["ns/job-more-1: queues ['cq'] use 9 of 6 cpu"]
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_what_was_deleted_holds_again_what_it_held_however_often_it_was_made_anew(world, times):
+    """Its pods run on. That it was deleted once more before it held anything again gives nothing back."""
+    last = world.admit(world.made("more"), 3)
+    world.said()
+    for _ in range(times):
+        world.server.delete(last, "garbage collector")
+        last = world.made("more")
+    world.admit(last, 3)
+    assert world.said() == []
