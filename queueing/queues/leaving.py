@@ -8,7 +8,8 @@ Rules
   somebody who would fit once they are gone stays idle no longer than this.
 - Who is not believed any more is so until it is gone: what stands still does not begin to leave again.
 - No workload waits for pods that leave longer than that, even if others begin to leave meanwhile, and after that it
-  does not wait for as long again. Else pods that begin to end one after the other and never do could keep a rack.
+  does not wait for as long again. Else pods that begin to end one after the other and never do could keep a rack. One
+  that got in since, and waits anew, may.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +21,7 @@ from typing import Final
 
 from engine.cluster.state import ClusterState
 from queueing.model import Quantities
-from queueing.queues.entry import Entry, base_of
+from queueing.queues.entry import Entry, Phase, base_of, is_growth
 from queueing.queues.eviction_units import orphan
 from queueing.queues.quota import Quotas
 
@@ -48,13 +49,14 @@ class Leaving:
     """See the module's rules. ``refresh`` says who is believed from then on: ``pods``, ``workloads``, ``amounts``.
 
     ``amounts``: by cluster queue, the quota that comes back and is promised to nobody. ``entries``: all workloads of
-    the queues, by key; ``evicting``: those that were told to go.
+    the queues, by key; ``evicting``: those that were told to go; ``growing``: those that want more pods.
     """
 
     patience: float
     quotas: Quotas
     entries: Mapping[str, Entry]
     evicting: Mapping[str, None]
+    growing: Mapping[str, object]
     pods: list[str] = field(default_factory=list)
     workloads: list[str] = field(default_factory=list)
     begun: list[str] = field(default_factory=list)  # those of both that were not among them before
@@ -101,8 +103,8 @@ class Leaving:
         """See who is believed now; returns the flavors of those there who are not any more, None where all are."""
         before = {*self.pods}, {*self.workloads}
         late_from, self._now = self._now - self.patience, now
-        known = ((key, at) for key, at in self._followers.items() if base_of(key) in self.entries)
-        self._followers = {key: at for key, at in known if now - at < 2 * self.patience}
+        wait = ((key, at) for key, at in self._followers.items() if self._waits(key))
+        self._followers = {key: at for key, at in wait if now - at < 2 * self.patience}
         self.waited = [key for key, at in self._followers.items() if late_from < at <= now - self.patience]
         for key in [key for key in self._evicted if key not in self.evicting]:
             del self._evicted[key]
@@ -133,6 +135,13 @@ class Leaving:
             return None
         flavors = {flavor for pod in late for flavor in state.flavors_on(state.pods[pod].node)}
         return flavors | {part.flavor for key in stuck for part in state.assignments(key).values()}
+
+    def _waits(self, key: str) -> bool:
+        """Whether one still has not got what it follows them for."""
+        entry = self.entries.get(base_of(key))
+        if entry is None:
+            return False
+        return entry.phase is not Phase.ADMITTED if not is_growth(key) else base_of(key) in self.growing
 
     def victims_go(self, victims: Iterable[str], now: float) -> None:
         """These were told to go since: who is looked at after that in the same cycle may follow them too."""

@@ -65,12 +65,12 @@ class Queues:
         self.evict, self.room_freed = holders.evict, pending.room_freed
         self.promised, self.counted_once = holders.promised, holders.counted_once
         self.claims: dict[str, BackfillReservation] = {}
-        self.leaving = Leaving(self.rules.leaving, self.quotas, self.entries, self.evicting)
         self.successors: dict[str, Successor] = {}  # of those that leave
         self.searches = 0  # for victims and such, so far
         self.changes = 0  # of queues and flavors, so far
         # what one wishes for, and what was free when that was tried
         self.growing: dict[str, tuple[dict[str, int], tuple[int, ...]]] = {}
+        self.leaving = Leaving(self.rules.leaving, self.quotas, self.entries, self.evicting, self.growing)
         self.growers: Rotation[str] = Rotation()  # those of them who have not had their turn
         self.victimless: set[str] = set()  # who grows, and found no victims while some admissions were being stored
         self.memo: dict[Hashable, tuple[Hashable, Refusal]] = {}

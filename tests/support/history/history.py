@@ -166,7 +166,7 @@ class History:
 
     def _judged_plans(self) -> AbstractContextManager[None]:
         return needless.judged_plans(
-            self.judge.wrong.append, lambda: self.loop.now, lambda: needless.stopping(self.term.controller)
+            self.judge.wrong.append, self.loop.clock.now, lambda: needless.stopping(self.term.controller)
         )
 
     def _close(self) -> None:

@@ -39,7 +39,7 @@ A_MOMENT = 20.0  # seconds after which whoever got in may be evicted again
 def judged_plans(
     say: Callable[[str], None], now: Callable[[], float], stopping: Callable[[], Iterable[str]]
 ) -> Iterator[None]:
-    """Each plan of a cycle is judged as it is made; ``say`` is told what is wrong.
+    """Each plan of a cycle is judged as it is made; ``say`` is told what is wrong. ``now``: on the cycle's clock.
 
     ``stopping``: the pods that the controller has seen to be told to stop, on nodes that end them.
     """
@@ -96,7 +96,7 @@ class _Plans:
         told = f"{key} preempts {', '.join(victims)}, and "
         if would_fit(state, queues, entry, outcome.option):
             self.say(told + "would fit in what is free")
-        elif not queues.claims:
+        elif not queues.claims and not self._waited(queues, entry):
             with self._without_leavers(state, queues):
                 for one in queues.successors.values():
                     if one.holder in queues.quotas.held:  # who comes before it gets all that it waits for
@@ -116,9 +116,7 @@ class _Plans:
         if queues.claims:  # until then it keeps more than its own place from who was looked at before
             self.claimed_at = self.now()
         first = None if self.claimed_at == self.now() else self._first(state, queues)
-        if first is not None and (
-            first.workload.key in queues.leaving.spent or not queues.leaving.may_follow(first.workload.key)
-        ):
+        if first is not None and (first.workload.key in queues.leaving.spent or self._waited(queues, first)):
             return  # it was given up once, as it gave way to somebody, or waited for as long as anybody may
         if first is None or first is entry or not _comes_before(queues, first, entry, made.option):
             return
@@ -129,6 +127,15 @@ class _Plans:
             queues.quotas.charge_workload(key, Held(entry.queue, made.option.amounts))
             if surely and not _fits(state, queues, first):
                 self.passed[key, first.workload.key] = self.now(), first.workload
+
+    def _waited(self, queues: Queues, entry: Entry) -> bool:
+        """Whether one waited for those that leave for as long as anybody may, since it began to wait.
+
+        Then it does not wait for others that begin to leave, and preempts as usual (docs/queues.md, "Room that comes
+        free bit by bit").
+        """
+        long = self.now() - entry.since >= queues.rules.leaving
+        return long and not queues.leaving.may_follow(entry.workload.key)
 
     def _first(self, state: ClusterState, queues: Queues) -> Entry | None:
         """The first in the order of those that fit once the others are gone that leave."""

@@ -66,7 +66,7 @@ LENDERS = Preemption(reclaim=Reclaim.ANY)
 @pytest.fixture
 def leaves(monkeypatch):
     found, said = Leaves(monkeypatch), []
-    with judged_plans(said.append, lambda: found.now, lambda: ["ns/g"]):
+    with judged_plans(said.append, lambda: found.now, lambda: found.stop):
         yield found, said
 
 
@@ -78,11 +78,24 @@ class Leaves:
         self.queues = make_queues(
             *(make_queue(name, nominal, cohort="all", preemption=LENDERS) for name, nominal in (("a", 16), ("b", 0)))
         )
-        self.state.set_pod(Pod(key="ns/g", node="tas-0", requests={GPU: 8}))
-        self.queues.charge("ns/g", Held("b", {("tas", GPU): 8}))
-        self.queues.leaving.pod_stops("ns/g")
+        self.stop = []
+        self.stops("ns/g")
         self.now, self.monkeypatch = 1.0, monkeypatch
         submit(self.queues, make_workload("large", "a", 2), make_workload("small", "b", created=1.0))
+
+    def stops(self, pod):
+        """A pod of the other queue on the first node is told to stop."""
+        self.state.set_pod(Pod(key=pod, node="tas-0", requests={GPU: 8}))
+        self.queues.charge(pod, Held("b", {("tas", GPU): 8}))
+        self.queues.leaving.pod_stops(pod)
+        self.stop.append(pod)
+
+    def gone(self, pod):
+        self.queues.leaving.pod_gone(pod)
+        self.queues.charge(pod, None)
+        self.state.remove_pod(pod)
+        self.queues.room_freed(["tas"])
+        self.stop.remove(pod)
 
     def forget_leavers(self):
         """As if the controller did not know that the pod leaves."""
@@ -99,9 +112,7 @@ def test_that_somebody_gets_what_comes_free_for_another_one_and_is_evicted_for_i
     leaves, said = leaves
     leaves.forget_leavers()
     assert leaves.runs() == (["small"], [])
-    leaves.queues.charge("ns/g", None)
-    leaves.state.remove_pod("ns/g")
-    leaves.queues.room_freed(["tas"])
+    leaves.gone("ns/g")
     assert leaves.runs() == ([], ["large"])
     assert said == ["large preempts small, and small got 1.0 s ago what was coming free for it"]
 
@@ -116,12 +127,29 @@ def test_that_somebody_is_evicted_beside_those_that_leave_is_found(leaves):
     assert said == ["first preempts small, and would fit once those are gone that leave: ['ns/g']"]
 
 
+@pytest.mark.parametrize("anew", [False, True])
+def test_one_may_preempt_beside_those_that_leave_where_it_waited_for_as_long_as_anybody_may(leaves, anew):
+    """Not where that was before it got in and was evicted: it waits ``anew``."""
+    leaves, said = leaves
+    leaves.queues.forget(leaves.state, "large")
+    assert leaves.runs() == (["small"], [])
+    submit(leaves.queues, make_workload("first", "a"), now=leaves.now)
+    assert leaves.runs() == ([], [])
+    leaves.gone("ns/g")
+    leaves.stops("ns/h")
+    leaves.now = 50.0
+    assert leaves.runs() == ([], [])
+    if anew:
+        leaves.queues.entries["first"].restart(leaves.now)
+    leaves.now = 63.0
+    assert leaves.runs() == ([], ["first"])
+    told = "first preempts small, and would fit once those are gone that leave: ['ns/h']"
+    assert said == ([told] if anew else [])
+
+
 def test_where_all_is_well_nothing_is_found(leaves):
     leaves, said = leaves
     assert leaves.runs() == ([], [])
-    leaves.queues.leaving.pod_gone("ns/g")
-    leaves.queues.charge("ns/g", None)
-    leaves.state.remove_pod("ns/g")
-    leaves.queues.room_freed(["tas"])
+    leaves.gone("ns/g")
     assert leaves.runs() == (["large"], [])
     assert said == []

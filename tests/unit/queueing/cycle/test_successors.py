@@ -18,7 +18,7 @@ from queueing.cycle.cycle import cycle
 from queueing.cycle.elastic import reclaim
 from queueing.cycle.successors import remove_successor
 from queueing.model import Preemption, Reclaim, Rules, Within
-from queueing.queues.entry import Phase
+from queueing.queues.entry import Phase, growth_of
 from queueing.queues.eviction_units import orphan
 from queueing.queues.held import Held
 from queueing.queues.leaving import QUIET
@@ -359,9 +359,18 @@ class Leavers:
     def __init__(self, *queues, racks=1, hosts=4, leavers=None, theirs="a", **rules):
         self.state, self.queues = make_state(racks, hosts), make_queues(*queues, rules=Rules(**rules))
         for number in range(racks * hosts if leavers is None else leavers):
-            self.state.set_pod(Pod(key=f"ns/g-{number}", node=f"tas-{number}", requests={GPU: 8}))
-            self.queues.charge(f"ns/g-{number}", Held(theirs, {("tas", GPU): 8}))
-            self.queues.leaving.pod_stops(f"ns/g-{number}")
+            self.leaves(number, theirs)
+
+    def leaves(self, number, queue):
+        self.state.set_pod(Pod(key=f"ns/g-{number}", node=f"tas-{number}", requests={GPU: 8}))
+        self.queues.charge(f"ns/g-{number}", Held(queue, {("tas", GPU): 8}))
+        self.queues.leaving.pod_stops(f"ns/g-{number}")
+
+    def gone(self, number):
+        self.queues.leaving.pod_gone(f"ns/g-{number}")
+        self.queues.charge(f"ns/g-{number}", None)
+        self.state.remove_pod(f"ns/g-{number}")
+        self.queues.room_freed(["tas"])
 
     def comes(self, now, key, queue, count, **more):
         """A workload is submitted; returns what follows from it."""
@@ -501,6 +510,36 @@ def test_a_second_successor_need_not_borrow_where_the_first_one_has_what_leaves_
     submit(leavers.queues, make_workload("second", "a", 2, priority=-1, created=2.0), now=2.0)
     assert keys(leavers.comes(2.0, "borrower", "b", 1, priority=5)) == []
     assert list(leavers.queues.successors) == ["first", "second"]
+
+
+def test_one_that_got_in_and_waits_anew_may_wait_for_as_long_again():
+    """Else it has somebody evicted at once, though it fits once others are gone that leave."""
+    leavers = Leavers(make_queue("a", 64, preemption=Preemption(within=Within.LOWER)), leavers=2)
+    assert keys(leavers.comes(1.0, "low", "a", 2)) == ["low"]
+    leavers.comes(2.0, "large", "a", 2, gpu=7, priority=5)
+    for number in range(2):
+        leavers.gone(number)
+    assert keys(leavers.decide(3.0)) == ["large"]
+    leavers.queues.evict("large")
+    leavers.decide(63.0)
+    leavers.queues.release_and_requeue(leavers.state, "large", 64.0)
+    for number in range(2):
+        leavers.leaves(number, "a")
+    assert not leavers.decide(64.0).preempting
+    assert list(leavers.queues.successors) == ["large"]
+
+
+def test_one_that_grew_and_wants_more_again_may_wait_for_as_long_again():
+    leavers, key = Leavers(make_queue("a", 64), leavers=0), growth_of("grows")
+    leavers.comes(1.0, "grows", "a", 1)
+    leavers.queues.growing["grows"] = {"main": 2}, ()
+    leavers.queues.leaving.follow(key)
+    for now, may in ((2.0, True), (62.0, False)):
+        leavers.queues.leaving.refresh(leavers.state, now)
+        assert leavers.queues.leaving.may_follow(key) is may
+    del leavers.queues.growing["grows"]
+    leavers.queues.leaving.refresh(leavers.state, 63.0)
+    assert leavers.queues.leaving.may_follow(key)
 
 
 def test_one_that_was_refused_before_others_began_to_leave_is_looked_at_then():
