@@ -117,20 +117,24 @@ class History:
     # -- what is decided ----------------------------------------------------------------------------------------
 
     def first(self):
-        """The first of those to be looked at that fits, now or once those are gone that leave; or none."""
+        """The first of those to be looked at that fits, now or once those are gone that leave; or none.
+
+        None too where that one was given up once, or waited for as long as anybody may: nothing is kept for it.
+        """
         self.queues.leaving.refresh(self.state, self.now)
         waiting = [
             entry for entry in self.queues.entries.values() if entry.phase is Phase.WAITING and self.is_next(entry)
         ]
         ranked = sorted((self.rank(entry), entry.workload.key) for entry in waiting)
-        return next((key for _, key in ranked if self.fits(key)), None)
+        first, leaving = next((key for _, key in ranked if self.fits(key)), None), self.queues.leaving
+        return None if first is not None and (first in leaving.spent or not leaving.may_follow(first)) else first
 
     def comes_before(self, other, key, ranks):
-        """Also one that was nominated before, or came back meanwhile."""
+        """Also one that was nominated before, or came back meanwhile; between queues that are even turns decide."""
         if other not in ranks:
             return True
         same = self.queues.entries[other].queue == self.queues.entries[key].queue
-        return ranks[other][-1] < ranks[key][-1] if same else ranks[other] < ranks[key]
+        return ranks[other][-1] < ranks[key][-1] if same else ranks[other][:-1] <= ranks[key][:-1]
 
     def is_next(self, entry):
         """Whether it is looked at before anybody behind it: who is not the first of its queue has to wait for turns."""
@@ -179,8 +183,8 @@ class History:
         if first is None:
             return ""
         key = first
-        if any(self.comes_before(other, key, before) for other in (*admitted, *preempting)):
-            return ""  # somebody before it got something
+        if any(self.comes_before(other, key, before) for other in (*admitted, *preempting, *self.queues.successors)):
+            return ""  # somebody before it got something, or will have it
         if key in preempting:
             return f"{key} has others evicted, and fits once those are gone that leave"
         self.queues.leaving.refresh(self.state, self.now)  # victims leave as well
