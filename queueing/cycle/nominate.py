@@ -201,7 +201,7 @@ class _QueueNominator:
         if placed is not None and not PromisedRoom(self.state, self.queues, self.entry, option).spared(placed):
             self._wait_for_zones(option)
             return None
-        if placed is None and (first := successors.held_for_others(self.queues)):
+        if placed is None and (first := self.queues.kept_for()):
             with without(self.state, self.queues.quotas, first):
                 fits = self.queues.limits(self.entry).fits(option.asked)
                 fits = fits and not isinstance(put(self.state, self.entry.workload.key, option), Refusal)

@@ -54,7 +54,7 @@ def place_once_gone(
     if len(leaving.pods) > FEW:
         queues.count_search()
     with leaving.quota_without_leaving():
-        for one in held_for_others(queues):  # what those who leave cover now, it takes of the quota then
+        for one in queues.kept_for():  # what those who leave cover now, it takes of the quota then
             queues.quotas.charge_workload(one.holder, Held(one.entry.queue, one.option.amounts))
         if not queues.limits(entry).fits(option.asked):
             return None
@@ -116,7 +116,8 @@ def opened(state: ClusterState, queues: Queues, shield: Shield, entry: Entry, am
     try:
         yield
     finally:
-        others = [one for one in queues.successors.values() if not queues.keeps_for(one)]
+        kept = queues.kept_for()
+        others = [one for one in queues.successors.values() if one not in kept]
         stays = entry.grant is None and all(one.key in lifted and _has_turn(queues, one) for one in others)
         if stays:  # it got nothing, so they keep what they had
             for one in others:
@@ -151,11 +152,6 @@ def remove_successor(queues: Queues, key: str) -> None:
     if queues.successors.pop(key, None) is not None:
         queues.leaving.spent.add(key)
         queues.pending.move_events_to_active([("claim", key)])
-
-
-def held_for_others(queues: Queues) -> list[Successor]:
-    """The successors for whom something is kept from the one who is looked at."""
-    return [one for one in queues.successors.values() if queues.keeps_for(one)]
 
 
 def _lift(state: ClusterState, queues: Queues, successors: Collection[Successor]) -> None:

@@ -6,9 +6,10 @@ Rules
   them.
 - Who is non-preemptible is none in its own queue, and none in another as long as that queue holds no more in this way
   than its nominal quota.
-- Who is leaving already, nominated, or known not to be evictable is none; nor is who has a claim that the preemptor
-  names as well, which would lose its devices with the last who has it. Pods that no queue admitted are some where
-  the rules say so, for those that outrank them in Kubernetes too.
+- Who is leaving already, nominated, or known not to be evictable is none; nor who leaves by itself while something is
+  kept for those who follow (`queueing.cycle.successors`): what comes free is theirs first; nor who has a claim that
+  the preemptor names as well, which would lose its devices with the last who has it. Pods that no queue admitted are
+  some where the rules say so, for those that outrank them in Kubernetes too.
 """
 
 from collections.abc import Iterable, Iterator
@@ -143,7 +144,7 @@ class Candidates:
         queues = self.queues
         protected = (key for key in (*queues.spared, *queues.budgets.guarded) if self._protected(key))
         spared = (key for key in queues.holders.non_preemptible if self.spared(key))
-        leaving = *queues.nominated, *queues.evicting, *queues.fresh, *queues.losing
+        leaving = *queues.nominated, *queues.evicting, *queues.fresh, *queues.losing, *self._followed
         for key in (*leaving, *protected, *spared, *self._sharing):
             for unit in occupancy.units(key):
                 found[occupancy.numbers[unit]] = False
@@ -208,7 +209,9 @@ class Candidates:
         if other.phase is not Phase.ADMITTED or key in queues.fresh or key in queues.losing or self._protected(key):
             return False
         held = queues.quotas.held.get(key)
-        if held is None or held.leaving or (held.non_preemptible and self.spared(key)) or key in self._sharing:
+        if held is None or held.leaving or (held.non_preemptible and self.spared(key)):
+            return False
+        if key in self._sharing or key in self._followed:
             return False
         priority, mine = other.workload.priority, self.entry.workload
         if other.queue == self.entry.queue:
@@ -224,6 +227,11 @@ class Candidates:
         claims = {claim for ask in asks if ask is not None for claim in ask.claims}
         pods = (pod for claim in claims for pod in self.state.cluster.devices.holders.pods_of(claim))
         return frozenset(self.queues.of_pod[pod] for pod in pods if pod in self.queues.of_pod)
+
+    @cached_property
+    def _followed(self) -> frozenset[str]:
+        """Who leaves by itself, where somebody is to have what comes free."""
+        return frozenset(self.queues.leaving.workloads if self.queues.kept_for() else ())
 
     def spared(self, key: str) -> bool:
         """Whether a holder is non-preemptible, and its queue holds no more that way than is its own."""

@@ -49,6 +49,7 @@ from queueing.queues.eviction_units import domain_of, holder_of, is_pod, split
 from queueing.queues.flavor_assigner import FlavorAssignment, prefixes, put
 from queueing.queues.held import Held
 from queueing.queues.queues import Queues
+from queueing.queues.successor import charge_coming
 
 TRIES: Final = 4  # domains that are tried once one has been found; the best plan is taken
 HELPED: Final = (Reason.DOES_NOT_FIT, Reason.NUMA_ALIGNMENT, Reason.UNSUPPORTED_CONSTRAINT)  # by others' going
@@ -63,8 +64,11 @@ def plan(state: ClusterState, queues: Queues, entry: Entry, option: FlavorAssign
     """Victims that make an option fit; None where no permitted set of them does."""
     depth = queues.quotas.begin()
     try:
-        going = queues.quotas.sharing(entry.queue, queues.evicting)
-        queues.quotas.free_all(going)  # their quota is on its way back already
+        quotas, leaving = queues.quotas, queues.leaving
+        going = quotas.sharing(entry.queue, queues.evicting)
+        back = [quotas.held[key] for key in leaving.workloads if key in going]
+        quotas.free_all(going)  # their quota is on its way back already
+        charge_coming(quotas, queues.kept_for(), back, leaving.amounts)  # but for what successors are to have of it
         with state.cluster.devices.deallocated():  # and these devices
             for mode in modes(queues, entry, option):
                 search = partial(_search, state, queues, entry, option, mode)

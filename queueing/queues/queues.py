@@ -278,16 +278,16 @@ class Queues:
         if not self.quotas.shares(queue):
             return 0.0, False, entry.order
         less = self.leaving.amounts.get(queue)
-        if kept := [one for one in self.successors.values() if one.entry.queue == queue and self.keeps_for(one)]:
+        if kept := [one for one in self.kept_for() if one.entry.queue == queue]:
             less = dict(less or {})
             for one in kept:
                 for name, amount in one.uncounted(before=one.entry.order < entry.order):
                     less[name] = less.get(name, 0) + amount
         return (*self.quotas.rank(queue, more, fair=self.rules.fair, less=less), entry.order)
 
-    def keeps_for(self, successor: "Successor") -> bool:
-        """Whether something is kept for a successor now."""
-        return successor.holder in self.quotas.held
+    def kept_for(self) -> "list[Successor]":
+        """The successors for whom something is kept from the one who is looked at."""
+        return [one for one in self.successors.values() if one.holder in self.quotas.held]
 
     def limits(self, entry: Entry) -> Limits:
         """What a workload may take of the quotas of its queue."""

@@ -1,6 +1,6 @@
 """Who is to follow those that leave by themselves. The rules are those of `queueing.cycle.successors`."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -9,6 +9,7 @@ from engine.cluster.state import ClusterState
 from queueing.model import FlavorResource, Quantities, Rank
 from queueing.queues.entry import Entry
 from queueing.queues.flavor_assigner import FlavorAssignment
+from queueing.queues.held import Held
 from queueing.queues.quota import Quotas
 
 
@@ -78,3 +79,29 @@ def release_all(state: ClusterState, quotas: Quotas, successors: Collection[Succ
     held = [one.holder for one in successors]
     state.release_all(held)
     quotas.free_all(held)
+
+
+def charge_coming(
+    quotas: Quotas, successors: Iterable[Successor], back: Iterable[Held], spare: Mapping[str, Quantities]
+) -> None:
+    """Charge successors with what they will have of quota that is taken for free now, though those have it who leave.
+
+    ``back``: what is taken for free; ``spare``: by queue, what comes back and is promised to nobody.
+    """
+    promised: dict[str, Quantities] = {}
+    for held in back:
+        total = promised.setdefault(
+            held.queue, {name: -max(0, amount) for name, amount in spare.get(held.queue, {}).items()}
+        )
+        for name, amount in held.amounts.items():
+            total[name] = total.get(name, 0) + amount
+    for one in successors:
+        charged = quotas.held[one.holder]
+        amounts = dict(charged.amounts)
+        for queue, covered in one.covered.items():
+            for name, amount in covered.items():
+                taken = min(amount, promised.get(queue, {}).get(name, 0))
+                if taken > 0:
+                    promised[queue][name] -= taken
+                    amounts[name] = amounts.get(name, 0) + taken
+        quotas.charge_workload(one.holder, Held(charged.queue, amounts))

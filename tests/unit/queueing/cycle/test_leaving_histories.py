@@ -180,8 +180,8 @@ class History:
         held = [key for key in (*self.state.workloads, *self.queues.quotas.held) if "\0next" in key]
         if held:
             return f"{held} is held between cycles"
-        if first is None:
-            return ""
+        if first is None or self.queues.evicting.keys() - set(self.queues.leaving.workloads):
+            return ""  # or a plan may count on the quota of somebody who was told to go and does not
         key = first
         if any(self.comes_before(other, key, before) for other in (*admitted, *preempting, *self.queues.successors)):
             return ""  # somebody before it got something, or will have it

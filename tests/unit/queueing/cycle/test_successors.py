@@ -542,6 +542,26 @@ def test_one_that_grew_and_wants_more_again_may_wait_for_as_long_again():
     assert leavers.queues.leaving.may_follow(key)
 
 
+@pytest.mark.parametrize("evicted", [False, True])
+def test_nobody_is_evicted_by_one_that_would_have_the_quota_that_comes_back_to_a_successor(evicted):
+    """That is the quota of one who is told to go, or ends by itself; the successor would have others evicted for it."""
+    preemption = Preemption(within=Within.LOWER, reclaim=Reclaim.ANY)
+    both = (make_queue(name, 8, cohort="all", preemption=preemption) for name in "ab")
+    leavers = Leavers(*both, leavers=0)
+    assert keys(leavers.comes(1.0, "low", "b", 1, gpu=4)) == ["low"]
+    assert keys(leavers.comes(1.0, "goes", "b", 3, gpu=4)) == ["goes"]
+    if evicted:
+        leavers.queues.evict("goes")
+    else:
+        leavers.queues.leaving.pod_ended("goes")
+    leavers.comes(2.0, "owner", "a", 1)
+    assert list(leavers.queues.successors) == ["owner"]
+    assert not leavers.comes(3.0, "high", "b", 4, gpu=4, priority=5).preempting
+    assert list(leavers.queues.successors) == ["owner"]
+    leavers.queues.forget(leavers.state, "goes")
+    assert keys(leavers.decide(4.0)) == ["owner"]
+
+
 def test_one_that_was_refused_before_others_began_to_leave_is_looked_at_then():
     """Else whoever comes next gets what is free of that, and is evicted for the other one once they are gone."""
     leavers = Leavers(*lenders("a", nominal=32), *lenders("b", nominal=0), leavers=3, theirs="b")
