@@ -233,12 +233,12 @@ def _still(state: ClusterState, queues: Queues, one: Successor) -> tuple[Assignm
 
 def _covered(queues: Queues, one: Successor) -> dict[str, Quantities]:
     """What it will have of those who leave, by cluster queue: in its own, and what others of its cohort borrow."""
-    quotas, coming, left = queues.quotas, queues.leaving.amounts, dict(one.option.amounts)
+    quotas, left = queues.quotas, dict(one.option.amounts)
     covered: dict[str, Quantities] = {}
     for queue in sorted(quotas.members(one.entry.queue), key=lambda name: (name != one.entry.queue, name)):
         for name, amount in left.items():
             most = amount if queue == one.entry.queue else quotas.used(queue, name) - quotas.nominal(queue, name)
-            taken = min(amount, most, coming.get(queue, {}).get(name, 0))
+            taken = min(amount, most, queues.leaving.spare(queue, name))
             if taken > 0:
                 left[name] = amount - taken
                 covered.setdefault(queue, {})[name] = taken

@@ -68,7 +68,7 @@ def plan(state: ClusterState, queues: Queues, entry: Entry, option: FlavorAssign
         going = quotas.sharing(entry.queue, queues.evicting)
         back = [quotas.held[key] for key in leaving.workloads if key in going]
         quotas.free_all(going)  # their quota is on its way back already
-        charge_coming(quotas, queues.kept_for(), back, leaving.amounts)  # but for what successors are to have of it
+        charge_coming(quotas, queues.kept_for(), back, leaving)  # but for what successors are to have of it
         with state.cluster.devices.deallocated():  # and these devices
             for mode in modes(queues, entry, option):
                 search = partial(_search, state, queues, entry, option, mode)

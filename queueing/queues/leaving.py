@@ -20,7 +20,7 @@ from math import inf
 from typing import Final
 
 from engine.cluster.state import ClusterState
-from queueing.model import Quantities
+from queueing.model import FlavorResource, Quantities
 from queueing.queues.entry import Entry, Phase, base_of, is_growth
 from queueing.queues.eviction_units import orphan
 from queueing.queues.quota import Quotas
@@ -48,8 +48,9 @@ class _Departure:
 class Leaving:
     """See the module's rules. ``refresh`` says who is believed from then on: ``pods``, ``workloads``, ``amounts``.
 
-    ``amounts``: by cluster queue, the quota that comes back and is promised to nobody. ``entries``: all workloads of
-    the queues, by key; ``evicting``: those that were told to go; ``growing``: those that want more pods.
+    ``amounts``: by cluster queue, the quota that comes back; ``promised``: how much of that is somebody's already.
+    ``entries``: all workloads of the queues, by key; ``evicting``: those that were told to go; ``growing``: those that
+    want more pods.
     """
 
     patience: float
@@ -61,6 +62,7 @@ class Leaving:
     workloads: list[str] = field(default_factory=list)
     begun: list[str] = field(default_factory=list)  # those of both that were not among them before
     amounts: dict[str, Quantities] = field(default_factory=dict)
+    promised: dict[str, Quantities] = field(default_factory=dict)
     spent: set[str] = field(default_factory=set)  # who was a successor of these, and was given up: not another time
     next_time: float = inf  # when somebody is not believed any more, or waits no more
     waited: list[str] = field(default_factory=list)  # who waits for them no more from now on
@@ -159,7 +161,7 @@ class Leaving:
         return inf if one.first is None else one.first + self.patience
 
     def _count(self) -> None:
-        self.amounts = {}
+        self.amounts, self.promised = {}, {}
         for unit in (*map(orphan, self.pods), *self.workloads):
             self._add(unit)
 
@@ -173,9 +175,13 @@ class Leaving:
     def promise(self, covered: Mapping[str, Quantities], sign: int = 1) -> None:
         """So much of the quota that comes back is somebody's already; with ``sign`` -1 not any more."""
         for queue, amounts in covered.items():
-            total = self.amounts.setdefault(queue, {})
+            total = self.promised.setdefault(queue, {})
             for name, amount in amounts.items():
-                total[name] = total.get(name, 0) - sign * amount
+                total[name] = total.get(name, 0) + sign * amount
+
+    def spare(self, queue: str, name: FlavorResource) -> int:
+        """How much quota comes back in a queue that is nobody's yet."""
+        return self.amounts.get(queue, {}).get(name, 0) - self.promised.get(queue, {}).get(name, 0)
 
     @contextmanager
     def without_leaving(self, state: ClusterState) -> Iterator[None]:

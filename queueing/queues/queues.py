@@ -281,8 +281,9 @@ class Queues:
         if kept := [one for one in self.kept_for() if one.entry.queue == queue]:
             less = dict(less or {})
             for one in kept:
-                for name, amount in one.uncounted(before=one.entry.order < entry.order):
-                    less[name] = less.get(name, 0) + amount
+                first = one.option.amounts if one.entry.order < entry.order else {}
+                for name, amount in self.quotas.held[one.holder].amounts.items():
+                    less[name] = less.get(name, 0) + amount - first.get(name, 0)
         return (*self.quotas.rank(queue, more, fair=self.rules.fair, less=less), entry.order)
 
     def kept_for(self) -> "list[Successor]":

@@ -1,6 +1,6 @@
 """Who is to follow those that leave by themselves. The rules are those of `queueing.cycle.successors`."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -10,6 +10,7 @@ from queueing.model import FlavorResource, Quantities, Rank
 from queueing.queues.entry import Entry
 from queueing.queues.flavor_assigner import FlavorAssignment
 from queueing.queues.held import Held
+from queueing.queues.leaving import Leaving
 from queueing.queues.quota import Quotas
 
 
@@ -38,18 +39,6 @@ class Successor:
     def line_up(self, rank: Rank) -> None:
         """Its place in the order, as things are now."""
         self.rank = rank
-
-    def uncounted(self, *, before: bool) -> Iterator[tuple[FlavorResource, int]]:
-        """What of its queue's usage does not count, while this is kept, for the rank of one that it comes ``before``.
-
-        Nothing but what it will have of those who leave in other queues, which its queue does not use yet. For others
-        all that counts for it.
-        """
-        if not before:
-            yield from self.option.amounts.items()
-        for queue, amounts in self.covered.items():
-            if queue != self.entry.queue:
-                yield from ((name, -amount) for name, amount in amounts.items())
 
     @property
     def key(self) -> str:
@@ -81,27 +70,23 @@ def release_all(state: ClusterState, quotas: Quotas, successors: Collection[Succ
     quotas.free_all(held)
 
 
-def charge_coming(
-    quotas: Quotas, successors: Iterable[Successor], back: Iterable[Held], spare: Mapping[str, Quantities]
-) -> None:
-    """Charge successors with what they will have of quota that is taken for free now, though those have it who leave.
+def charge_coming(quotas: Quotas, successors: Iterable[Successor], back: Iterable[Held], leaving: Leaving) -> None:
+    """Charge successors with what they will have of quota that those have who leave, and that is taken for free now.
 
-    ``back``: what is taken for free; ``spare``: by queue, what comes back and is promised to nobody.
+    ``back``: what is taken for free.
     """
-    promised: dict[str, Quantities] = {}
+    free: dict[tuple[str, FlavorResource], int] = {}
     for held in back:
-        total = promised.setdefault(
-            held.queue, {name: -max(0, amount) for name, amount in spare.get(held.queue, {}).items()}
-        )
         for name, amount in held.amounts.items():
-            total[name] = total.get(name, 0) + amount
+            free[held.queue, name] = free.get((held.queue, name), 0) + amount
+    promised = {(queue, name): amount - max(0, leaving.spare(queue, name)) for (queue, name), amount in free.items()}
     for one in successors:
         charged = quotas.held[one.holder]
         amounts = dict(charged.amounts)
         for queue, covered in one.covered.items():
             for name, amount in covered.items():
-                taken = min(amount, promised.get(queue, {}).get(name, 0))
+                taken = min(amount, promised.get((queue, name), 0))
                 if taken > 0:
-                    promised[queue][name] -= taken
+                    promised[queue, name] -= taken
                     amounts[name] = amounts.get(name, 0) + taken
         quotas.charge_workload(one.holder, Held(charged.queue, amounts))

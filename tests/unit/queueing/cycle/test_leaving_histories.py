@@ -183,8 +183,9 @@ class History:
         if first is None or self.queues.evicting.keys() - set(self.queues.leaving.workloads):
             return ""  # or a plan may count on the quota of somebody who was told to go and does not
         key = first
-        if any(self.comes_before(other, key, before) for other in (*admitted, *preempting, *self.queues.successors)):
-            return ""  # somebody before it got something, or will have it
+        followed = *self.queues.successors, *self.queues.leaving.spent
+        if any(self.comes_before(other, key, before) for other in (*admitted, *preempting, *followed)):
+            return ""  # somebody before it got something, will have it, or gave way to somebody
         if key in preempting:
             return f"{key} has others evicted, and fits once those are gone that leave"
         self.queues.leaving.refresh(self.state, self.now)  # victims leave as well

@@ -562,6 +562,15 @@ def test_nobody_is_evicted_by_one_that_would_have_the_quota_that_comes_back_to_a
     assert keys(leavers.decide(4.0)) == ["owner"]
 
 
+def test_one_whose_queue_gives_back_what_it_borrows_need_not_borrow_for_what_somebody_else_is_to_have_of_that():
+    """Else the borrower that follows before it gets in, and is evicted for it as soon as all is free."""
+    leavers = Leavers(*lenders("a", "b"), leavers=3)
+    leavers.comes(1.0, "follows", "b", 3)
+    assert list(leavers.queues.successors) == ["follows"]
+    leavers.comes(2.0, "owner", "a", 2)
+    assert list(leavers.queues.successors) == ["owner"]
+
+
 def test_one_that_was_refused_before_others_began_to_leave_is_looked_at_then():
     """Else whoever comes next gets what is free of that, and is evicted for the other one once they are gone."""
     leavers = Leavers(*lenders("a", nominal=32), *lenders("b", nominal=0), leavers=3, theirs="b")
