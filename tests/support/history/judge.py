@@ -39,6 +39,7 @@ from support.history.server import (
     owner_of,
     owners,
     parent_of,
+    refused,
 )
 from support.history.stored import (
     HOSTNAME,
@@ -250,17 +251,19 @@ class Judge:
                     self._forsaken.add(meta["uid"])
 
     def _note_moved(self, workload: Json, slices: Slices, before: Slices) -> None:
-        """Slots of a node that takes no pods went to another: so do the pods that were sent there and cannot start."""
+        """Slots of a node that takes no pods went to another: so do the pods that were sent there and cannot start.
+
+        So do those that kube-scheduler refuses there: a slot moves before its pod is deleted (docs/after-the-gate.md).
+        """
         kept = [(each.pod_set, each.labels) for each in slices]
         slices = slices + [each._replace(count=0) for each in before if (each.pod_set, each.labels) not in kept]
         for index, (_, labels, count) in enumerate(slices):
             since = self._closed.get(labels[HOSTNAME])
             node = self.server.get("nodes", labels[HOSTNAME])
-            if (node is not None and usable(node)) and (since is None or self.server.loop.now - since > LAG):
-                continue
+            takes_pods = node is not None and usable(node) and (since is None or self.server.loop.now - since > LAG)
             there = [pod for pod in self._holders(workload) if slice_of(pod, slices) == index]
-            there.sort(key=lambda pod: not pod["spec"].get("nodeName"))
-            self._astray |= {pod["metadata"]["uid"] for pod in there[count:]}
+            there.sort(key=lambda pod: (not pod["spec"].get("nodeName"), refused(pod)))
+            self._astray |= {pod["metadata"]["uid"] for pod in there[count:] if not takes_pods or refused(pod)}
 
     def _crowded(self, workload: Json, slices: Slices) -> Iterator[str]:
         used = self._used(workload, slices)

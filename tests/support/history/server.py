@@ -426,6 +426,12 @@ def ended(pod: Json) -> bool:
     return pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}
 
 
+def refused(pod: Json) -> bool:
+    """Whether a pod was let go, and kube-scheduler last said that no node takes it."""
+    said = (each["status"] for each in pod["status"].get("conditions") or () if each["type"] == "PodScheduled")
+    return not gated(pod) and not pod["spec"].get("nodeName") and "False" in said
+
+
 def gated(pod: Json) -> bool:
     return any(gate["name"] == GATE for gate in pod["spec"].get("schedulingGates") or ())
 

@@ -1,9 +1,10 @@
 """The judge of histories knows what takes more than the quota, and what a deleted Workload held before."""
 
 import pytest
-from support.history.judge import Judge
+from support.history.judge import LAG, Judge
 from support.history.loop import Loop
-from support.history.server import CONTROLLER, NAMESPACE, Server, make_object
+from support.history.server import CONTROLLER, MARK, NAMESPACE, Server, container, make_object
+from support.history.stored import HOSTNAME
 
 from kube import resources
 
@@ -37,6 +38,22 @@ class World:
         status = {"admission": admission}
         return self.server.store(workload, {**workload, "status": status}, CONTROLLER, "status")
 
+    def runs(self, name, job, node, **status):
+        """A pod that was let go and sent to a node."""
+        owner = {"kind": "Job", "name": job, "uid": self.jobs[job]["metadata"]["uid"], "controller": True}
+        marks = {"annotations": {MARK: f"job-{job}-1"}, "ownerReferences": [owner]}
+        spec = {"containers": [container(1)], "nodeSelector": {HOSTNAME: node}}
+        pod = self.create("pods", resources.PODS, name, spec, **marks)
+        self.server.store(pod, {**pod, "status": {"phase": "Pending", **status}}, "scheduler", "status")
+
+    def place(self, workload, **slots):
+        """It has so many slots on each of some nodes."""
+        slices = [{"nodeLabels": {HOSTNAME: node}, "count": count} for node, count in slots.items()]
+        assignment = {"levels": [HOSTNAME], "slices": slices}
+        part = {"name": "main", "count": sum(slots.values()), "topologyAssignment": assignment}
+        status = {"admission": {"clusterQueue": "", "podSetAssignments": [part]}}
+        return self.server.store(workload, {**workload, "status": status}, CONTROLLER, "status")
+
     def said(self):
         found, self.judge.wrong = self.judge.wrong, []
         return found
@@ -65,3 +82,19 @@ def test_what_was_deleted_holds_again_what_it_held_however_often_it_was_made_ane
         last = world.made("more")
     world.admit(last, 3)
     assert world.said() == []
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_slot_may_move_before_its_pod_is_deleted_where_kube_scheduler_refuses_that(world, refused):
+    for node in ("n0", "n1"):
+        status = {"allocatable": {"cpu": "8", "pods": "9"}, "conditions": [{"type": "Ready", "status": "True"}]}
+        made = make_object(resources.NODES, node, {}, labels={HOSTNAME: node})
+        world.server.create("nodes", {**made, "status": status}, "admin")
+    workload = world.place(world.made("more"), n0=2)
+    conditions = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+    world.runs("starts", "more", "n0")
+    world.runs("refused", "more", "n0", **({"conditions": conditions} if refused else {}))
+    world.server.loop.now += 2 * LAG  # since the node was made
+    assert world.said() == []
+    world.place(workload, n0=1, n1=1)
+    assert len(world.said()) == (not refused)
