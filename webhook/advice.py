@@ -79,6 +79,23 @@ def on_wishes(template: Pod, job: Job | None = None) -> Iterator[str]:
         yield f"{NUMA_RESOURCES} has no effect without {NUMA_POLICY}"
 
 
+def on_taken_away(key: str, value: str, keys: Keys, kind: str, *, suspended: bool) -> str:
+    """A request that its author took away stays in the pod template, and counts."""
+    remedy = f"delete the {kind} and create it again"
+    if suspended:
+        remedy = f'set {JOB_PATH}[{keys.unconstrained}] to "true" to have its pods placed anywhere'
+    return f'{JOB_PATH}[{key}]: "{value}" still counts, as the pod template of the {kind} has it: {remedy}'
+
+
+def on_late_request(field: str, kind: str) -> str:
+    """A request that comes when pods may be there already."""
+    at = field or "the topology request"
+    return (
+        f"{at} has no effect: the pod template of a {kind} that is not suspended cannot change: delete the {kind} and "
+        "create it again"
+    )
+
+
 def on_counts(job: Job, request: ParsedRequest) -> Iterator[str]:
     """Warnings about the numbers of a Job's pods and pod sets."""
     if job.spec is None:

@@ -1,23 +1,25 @@
-"""A Job that asks for something else than before: its pod template has copies of what it said, made by the webhook.
+"""A Job or JobSet that asks for something else than before: its pod templates have copies of what it said.
 
-They follow while the Job is suspended, for its template may change then. Else its pods are made by them already.
+The webhook made them. They follow while the Job is suspended, for its template may change then. Else its pods are made
+by them already.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from crds.constants import Keys
-from crds.request import JOB_PATH, WISHES, RequestError, canonical, parse_job_request
-from webhook.objects import Job, Pod, annotations_of
+from crds.request import WISHES, RequestError, canonical, parse_places
+from crds.slices import Place
+from webhook.objects import Pod, annotations_of
 
-_NO_TEMPLATE = Pod()
 
+def stale_copies(was: Sequence[Place], now: Sequence[Place], templates: tuple[Pod, Pod], keys: Keys) -> dict[str, str]:
+    """Keys of a template's copies that say what was said above it before, and where each is said.
 
-def stale_copies(old: Job, new: Job, keys: Keys) -> dict[str, str]:
-    """Keys of the template's copies that say what the Job's own annotations said before, and where each is said."""
-    was, now = annotations_of(old.metadata), annotations_of(new.metadata)
-    before, after = (annotations_of(_template(job).metadata) for job in (old, new))
+    ``was``, ``now``: the annotations above the template; ``templates``: itself, before and now.
+    """
+    before, after = (annotations_of(template.metadata) for template in templates)
     return {
         key: field
         for key, value, field in _changed(was, now, keys)
@@ -25,29 +27,36 @@ def stale_copies(old: Job, new: Job, keys: Keys) -> dict[str, str]:
     }
 
 
-def without(job: Job, copies: dict[str, str]) -> Job:
-    """The Job without these annotations of its template."""
-    template = _template(job)
+def without(template: Pod, copies: Mapping[str, str]) -> Pod:
+    """The template without these annotations."""
     kept = {key: text for key, text in annotations_of(template.metadata).items() if key not in copies}
-    if job.spec is None or template.metadata is None:
-        return job
-    metadata = msgspec.structs.replace(template.metadata, annotations=kept)
-    template = msgspec.structs.replace(template, metadata=metadata)
-    return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, template=template))
+    if template.metadata is None:
+        return template
+    return msgspec.structs.replace(template, metadata=msgspec.structs.replace(template.metadata, annotations=kept))
 
 
-def _changed(was: dict[str, str], now: dict[str, str], keys: Keys) -> Iterator[tuple[str, str, str]]:
+def still_asked(was: Sequence[Place], now: Sequence[Place], template: Pod, keys: Keys) -> tuple[str, str] | None:
+    """Key and value of the copy of a request that nobody says any more, and that counts on; None for none."""
+    try:
+        before, after = (parse_places(said, keys) for said in (was, now))
+    except RequestError:
+        return None
+    if before is None or after is not None:
+        return None
+    key, value = canonical(before, keys)
+    return (key, value) if annotations_of(template.metadata).get(key) == value else None
+
+
+def _changed(was: Sequence[Place], now: Sequence[Place], keys: Keys) -> Iterator[tuple[str, str, str]]:
     """Key and value of each copy that was made of annotations which say something else now, and where."""
     try:
-        before, after = (parse_job_request(said, {}, keys) for said in (was, now))
+        before, after = (parse_places(said, keys) for said in (was, now))
     except RequestError:
         return
     if before is not None and after is not None and canonical(before, keys) != canonical(after, keys):
         yield (*canonical(before, keys), after.field)
+    said, says = ({key: text for place, _ in places for key, text in place.items()} for places in (was, now))
     for key in (*WISHES, *keys.grouping):
-        if key in was and now.get(key) != was[key]:
-            yield key, was[key], f"{JOB_PATH}[{key}]"
-
-
-def _template(job: Job) -> Pod:
-    return (job.spec.template if job.spec is not None else None) or _NO_TEMPLATE
+        if key in said and says.get(key) != said[key]:
+            path = next(path for place, path in (*now, *was) if key in place)
+            yield key, said[key], f"{path}[{key}]"

@@ -6,6 +6,8 @@ Rules
 - The Jobs that a JobSet makes are born from what was stamped here; the webhook is not called for them. It is for those
   that only say so, and are not stamped: they are reviewed like any Job.
 - A queue stands on the JobSet. On a Job template it would be one of each Job that is made, behind the JobSet's back.
+- A suspended JobSet may ask for another level: its pod templates follow. None of their annotations may go by that, as
+  the Jobs that were made of them keep it.
 - A JobSet that another controller manages (``spec.managedBy``) is left to it.
 """
 
@@ -13,12 +15,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
+from msgspec import structs
+
 from crds.constants import JOB_CONTROLLER, JOB_SET_CONTROLLER, Keys
 from crds.levels import named
-from crds.request import JOB_PATH, WISHES, ParsedRequest, RequestError, parse_places
-from crds.slices import uneven
+from crds.request import JOB_PATH, WISHES, ParsedRequest, RequestError, canonical, parse_places
+from crds.slices import Place, uneven
 from engine.model import Policy
 from webhook import advice, checks
+from webhook.changed_mind import stale_copies, still_asked, without
 from webhook.checks import INVALID, Problem
 from webhook.mutate import (
     CREATE,
@@ -27,6 +32,7 @@ from webhook.mutate import (
     Add,
     Decision,
     Rules,
+    cannot_change,
     check_offered,
     deny,
     has_gate,
@@ -67,8 +73,28 @@ def mutate_jobset(
     """
     if (manager := _manager(jobset)) is not None:
         return Decision(warnings=advice.trim(iter((advice.on_manager(manager, "JobSet"),))))
-    if operation == UPDATE and (old is None or not _changed(old, jobset, rules.keys)):
+    if operation != UPDATE:
+        return _decide(jobset, rules, operation, old, beyond)
+    if old is None or not _changed(old, jobset, rules.keys):
         return UNTOUCHED
+    copies, head = _stale_copies(old, jobset, rules.keys), _head(jobset)
+    if copies and not (is_suspended(_head(old)) and is_suspended(head)):
+        first = next(iter(copies.values()))
+        return deny([cannot_change(next(iter(first.values())), "JobSet")])
+    bare = _without(jobset, copies)
+    decision = _decide(bare, rules, operation, old, [*beyond, *_kept(bare, copies, rules.keys)])
+    if decision.denied:
+        return decision
+    resets = tuple(
+        Add(f"{_pointer(at)}/metadata/annotations", annotations_of(_template(job).metadata))
+        for at, job in enumerate(_jobs(bare))
+        if at in copies
+    )
+    told = dict.fromkeys(_still_asked(old, jobset, rules.keys))
+    return decision._replace(patch=(*resets, *decision.patch), warnings=advice.trim(iter((*told, *decision.warnings))))
+
+
+def _decide(jobset: JobSet, rules: Rules, operation: str, old: JobSet | None, beyond: Sequence[Problem]) -> Decision:
     head, keys = _head(jobset), rules.keys
     queue = checks.queue_of(head, keys)
     try:
@@ -95,9 +121,60 @@ def _admit(head: Job, parts: list[_Part], rules: Rules, operation: str, old: Job
     if operation == CREATE:
         patch = (*_suspend(head, checks.queue_of(head, rules.keys)), *patch)
     elif patch and not (old is not None and is_suspended(_head(old)) and is_suspended(head)):
-        late = "the topology request has no effect: the pod templates of a running JobSet cannot change; make it anew"
-        return Decision(warnings=advice.trim(iter((late,))))
+        return Decision(warnings=advice.trim(iter((advice.on_late_request("", "JobSet"),))))
     return Decision(patch, advice.trim(_warnings(head, parts, rules)))
+
+
+def _stale_copies(old: JobSet, new: JobSet, keys: Keys) -> dict[int, dict[str, str]]:
+    """By replicated job, the copies in its pod template that say what was said above it before."""
+    found = {}
+    for at, (was, now) in enumerate(zip(_jobs(old), _jobs(new), strict=False)):
+        templates = _template(was), _template(now)
+        if copies := stale_copies(_above(old, at, was), _above(new, at, now), templates, keys):
+            found[at] = copies
+    return found
+
+
+def _without(jobset: JobSet, copies: Mapping[int, Mapping[str, str]]) -> JobSet:
+    if not copies or jobset.spec is None:
+        return jobset
+    jobs = [_bare(job, copies[at]) if at in copies else job for at, job in enumerate(_jobs(jobset))]
+    return structs.replace(jobset, spec=structs.replace(jobset.spec, replicated_jobs=jobs))
+
+
+def _bare(job: ReplicatedJob, copies: Mapping[str, str]) -> ReplicatedJob:
+    if job.template is None or job.template.spec is None:
+        return job
+    spec = structs.replace(job.template.spec, template=without(_template(job), copies))
+    return structs.replace(job, template=structs.replace(job.template, spec=spec))
+
+
+def _kept(bare: JobSet, copies: Mapping[int, Mapping[str, str]], keys: Keys) -> Iterator[Problem]:
+    """Annotations that would be gone from pod templates, which the JobSet's Jobs keep.
+
+    A suspended JobSet has its Jobs already. When it is resumed, JobSet 0.12.0 unites annotations of the templates with
+    those of the Jobs (``resumeJob``): it writes other values, and takes none away.
+    """
+    for at, stale in copies.items():
+        try:
+            part = _part(bare, at, _jobs(bare)[at], keys)
+        except RequestError:
+            return  # which is refused for that
+        again = {*part.wishes, *([canonical(part.request, keys)[0]] if part.request is not None else [])}
+        for key in stale:
+            if key not in again:
+                yield Problem(
+                    INVALID,
+                    f"{part.path}metadata.annotations[{key}]: Forbidden: the Jobs of a JobSet keep this annotation: "
+                    "delete the JobSet and create it again",
+                )
+
+
+def _still_asked(old: JobSet, new: JobSet, keys: Keys) -> Iterator[str]:
+    """Requests that were taken away, and count on."""
+    for at, (was, now) in enumerate(zip(_jobs(old), _jobs(new), strict=False)):
+        if left := still_asked(_above(old, at, was), _above(new, at, now), _template(now), keys):
+            yield advice.on_taken_away(*left, keys, "JobSet", suspended=False)
 
 
 def _jobs(jobset: JobSet) -> list[ReplicatedJob]:
@@ -111,23 +188,24 @@ def _head(jobset: JobSet) -> Job:
 
 def _part(jobset: JobSet, at: int, job: ReplicatedJob, keys: Keys) -> _Part:
     """Raises RequestError."""
-    spec = job.template.spec if job.template is not None else None
-    template = (spec.template if spec is not None else None) or _NO_POD
-    path = f"spec.replicatedJobs[{at}].template"
-    own = annotations_of(jobset.metadata)
-    below = annotations_of(job.template.metadata if job.template is not None else None)
-    pods = annotations_of(template.metadata)
-    request = parse_places(
-        [
-            (own, JOB_PATH),
-            (below, f"{path}.metadata.annotations"),
-            (pods, f"{path}.spec.template.metadata.annotations"),
-        ],
-        keys,
-    )
-    handed = {**own, **below}
+    spec, template = job.template.spec if job.template is not None else None, _template(job)
+    above = _above(jobset, at, job)
+    pods = annotations_of(template.metadata), f"spec.replicatedJobs[{at}].template.spec.template.metadata.annotations"
+    request = parse_places([*above, pods], keys)
+    handed = {key: text for annotations, _ in above for key, text in annotations.items()}
     wishes = {key: handed[key] for key in (*WISHES, *keys.grouping) if key in handed}
     return _Part(at, job.name, template, request, wishes, _pods(job, spec))
+
+
+def _above(jobset: JobSet, at: int, job: ReplicatedJob) -> tuple[Place, Place]:
+    """What stands above the pod template of a replicated job."""
+    below = annotations_of(job.template.metadata if job.template is not None else None)
+    return (annotations_of(jobset.metadata), JOB_PATH), (below, f"spec.replicatedJobs[{at}].template.{JOB_PATH}")
+
+
+def _template(job: ReplicatedJob) -> Pod:
+    spec = job.template.spec if job.template is not None else None
+    return (spec.template if spec is not None else None) or _NO_POD
 
 
 def _pods(job: ReplicatedJob, spec: JobSpec | None) -> int:
@@ -180,8 +258,11 @@ def _queues_below(jobset: JobSet, queue: str, keys: Keys) -> Iterator[Problem]:
 
 def _stamp(part: _Part, keys: Keys) -> Iterator[Add]:
     request = part.request or ParsedRequest(Policy.UNCONSTRAINED, None, checks.queue_path(keys))
-    at = f"/spec/replicatedJobs/{part.at}/template/spec/template"
-    return stamp(part.template, request, keys, at, part.wishes, part.name)
+    return stamp(part.template, request, keys, _pointer(part.at), part.wishes, part.name)
+
+
+def _pointer(at: int) -> str:
+    return f"/spec/replicatedJobs/{at}/template/spec/template"
 
 
 def _suspend(head: Job, queue: str) -> Iterator[Add]:

@@ -38,9 +38,10 @@ from crds.request import (
     parse_job_request,
     parse_request,
 )
+from crds.slices import Place
 from engine.model import Policy
 from webhook import advice, checks
-from webhook.changed_mind import stale_copies, without
+from webhook.changed_mind import stale_copies, still_asked, without
 from webhook.checks import INVALID, Flavors, Problem, Route, Routes
 from webhook.objects import (
     Gate,
@@ -106,19 +107,34 @@ def mutate_job(
     """
     if (manager := other_manager(job, JOB_CONTROLLER)) is not None:
         return Decision(warnings=advice.trim(iter((advice.on_manager(manager, "Job"),))))
-    if operation == UPDATE and (old is None or not _request_changed(old, job, rules.keys)):
-        return _scale_job(job, old, rules.keys)
-    copies = stale_copies(old, job, rules.keys) if operation == UPDATE and old is not None else {}
-    if not copies:
+    if operation != UPDATE:
         return _decide_job(job, rules, operation, old, beyond)
-    if not (is_suspended(old) and is_suspended(job)):
-        field = next(iter(copies.values()))
-        text = "its pods are made by what it said before, and cannot change: delete the Job and create it again"
-        return deny([Problem(INVALID, f"{field}: Forbidden: {text}")])
-    bare = without(job, copies)
+    if old is None or not _request_changed(old, job, rules.keys):
+        return _scale_job(job, old, rules.keys)
+    was, now, template = _said(old), _said(job), _template(job)
+    copies = stale_copies(was, now, (_template(old), template), rules.keys)
+    if copies and not (is_suspended(old) and is_suspended(job)):
+        return deny([cannot_change(next(iter(copies.values())), "Job")])
+    bare = _with_template(job, without(template, copies)) if copies else job
     decision = _decide_job(bare, rules, operation, old, beyond)
-    reset = Add(f"{_TEMPLATE_POINTER}/metadata/annotations", annotations_of(_template(bare).metadata))
-    return decision if decision.denied else decision._replace(patch=(reset, *decision.patch))
+    if decision.denied:
+        return decision
+    if copies:
+        reset = Add(f"{_TEMPLATE_POINTER}/metadata/annotations", annotations_of(_template(bare).metadata))
+        decision = decision._replace(patch=(reset, *decision.patch))
+    if left := still_asked(was, now, template, rules.keys):
+        told = advice.on_taken_away(*left, rules.keys, "Job", suspended=is_suspended(job))
+        decision = decision._replace(warnings=advice.trim(iter((told, *decision.warnings))))
+    return decision
+
+
+def cannot_change(field: str, kind: str) -> Problem:
+    """That something else is asked for too late."""
+    return Problem(
+        INVALID,
+        f"{field}: Forbidden: it cannot change while the {kind} is not suspended, as pods may have been created by the "
+        f"old value: delete the {kind} and create it again",
+    )
 
 
 def _decide_job(job: Job, rules: Rules, operation: str, old: Job | None, beyond: Sequence[Problem]) -> Decision:
@@ -220,8 +236,7 @@ def _admit_job(job: Job, request: ParsedRequest, rules: Rules, operation: str, o
     if operation == CREATE:
         patch = (*_suspend(job, rules.keys), *patch)
     elif patch and not (is_suspended(old) and is_suspended(job)):
-        late = f"{request.field}: has no effect: the pod template of a running Job cannot change; make the Job anew"
-        return Decision(warnings=advice.trim(iter((late,))))
+        return Decision(warnings=advice.trim(iter((advice.on_late_request(request.field, "Job"),))))
     warnings = chain(
         advice.on_queue(job, rules.keys, route_of(job, rules), known=rules.flavors is not None),
         advice.on_counts(job, named(request, names_for(rules, job))),
@@ -349,6 +364,17 @@ def has_gate(spec: PodSpec | None, keys: Keys) -> bool:
 def _template(job: Job) -> Pod:
     """The pod template; an empty one, which `checks` refuse, where there is none."""
     return (job.spec.template if job.spec is not None else None) or _NO_TEMPLATE
+
+
+def _said(job: Job) -> tuple[Place, ...]:
+    """What a Job says of its pods above their template."""
+    return ((annotations_of(job.metadata), JOB_PATH),)
+
+
+def _with_template(job: Job, template: Pod) -> Job:
+    if job.spec is None:
+        return job
+    return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, template=template))
 
 
 def _request_changed(old: Job, new: Job, keys: Keys) -> bool:

@@ -102,6 +102,10 @@ async def test_a_jobset_is_stamped_refused_and_suspended(webhook, client, namesp
     error = await refused(create("wrong", "no.such/level"))
     assert f'metadata.annotations[{REQUIRE}]: Unsupported value: "no.such/level"' in error.message
     assert (await create("waits", RACK, labels={QUEUE: queue}))["spec"]["suspend"] is True
+    body = {"metadata": {"annotations": {REQUIRE: BLOCK}}}
+    after = await client.patch(JOB_SETS, "waits", namespace, body=body, content_type=PatchType.MERGE, type=dict)
+    for job in after["spec"]["replicatedJobs"]:
+        assert job["template"]["spec"]["template"]["metadata"]["annotations"][REQUIRE] == BLOCK
 
 
 async def test_wishes_for_the_inside_of_nodes_are_copied_refused_or_told(webhook, client, cluster, namespace):

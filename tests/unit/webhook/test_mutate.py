@@ -275,9 +275,23 @@ def test_a_job_whose_pods_are_made_is_told_to_be_created_again():
     new["metadata"]["annotations"] = {REQUIRE: BLOCK}
     message = refusal(decide_job(new, operation="UPDATE", old=old))
     assert message == (
-        f"metadata.annotations[{REQUIRE}]: Forbidden: its pods are made by what it said before, and cannot change: "
-        "delete the Job and create it again"
+        f"metadata.annotations[{REQUIRE}]: Forbidden: it cannot change while the Job is not suspended, as pods may "
+        "have been created by the old value: delete the Job and create it again"
     )
+
+
+@pytest.mark.parametrize(
+    ("suspend", "remedy"), [(True, f'set metadata.annotations[{UNCONSTRAINED}] to "true"'), (False, "delete the Job")]
+)
+def test_a_request_that_is_taken_away_counts_on_and_its_author_is_told(suspend, remedy):
+    old = make_job({REQUIRE: RACK}, suspend=suspend)
+    old = patched(old, plain(decide_job(old)))
+    new = copy.deepcopy(old)
+    new["metadata"]["annotations"] = {}
+    decision = decide_job(new, operation="UPDATE", old=old)
+    assert (decision.patch, decision.denied) == ((), None)
+    assert decision.warnings[0].startswith(f'metadata.annotations[{REQUIRE}]: "{RACK}" still counts')
+    assert remedy in decision.warnings[0]
 
 
 def test_what_the_user_wrote_on_the_template_contradicts_as_before():
@@ -453,7 +467,7 @@ def test_a_changed_wish_of_a_suspended_job_is_stamped_and_of_a_running_one_told(
     assert after["spec"]["template"]["metadata"]["annotations"]["topogate.dev/numa-policy"] == "restricted"
     running = decide_job(make_job({REQUIRE: RACK, **policy}), operation="UPDATE", old=make_job({REQUIRE: RACK}))
     assert plain(running) == []
-    assert any("make the Job anew" in text for text in running.warnings)
+    assert any("delete the Job and create it again" in text for text in running.warnings)
 
 
 def test_own_annotations_that_are_right_pass():
@@ -535,7 +549,7 @@ def test_an_update_to_a_wrong_level_is_refused():
 def test_a_request_added_to_a_running_job_is_told_to_have_no_effect():
     decision = decide_job(make_job({REQUIRE: RACK}), operation="UPDATE", old=make_job())
     assert plain(decision) == []
-    assert any("make the Job anew" in text for text in decision.warnings)
+    assert any("delete the Job and create it again" in text for text in decision.warnings)
 
 
 def test_a_request_added_to_a_suspended_job_is_stamped():

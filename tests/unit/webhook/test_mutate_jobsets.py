@@ -9,6 +9,7 @@ from support.reviews import (
     DOMAIN,
     FLAVORS,
     GATE,
+    HOST,
     POD_SET,
     PREFER,
     QUEUE,
@@ -89,6 +90,75 @@ def test_a_request_that_comes_late_has_no_effect_unless_suspended():
     assert late.patch == ()
     assert "no effect" in late.warnings[0]
     assert decide(make_jobset({REQUIRE: RACK}, suspend=True), "UPDATE", make_jobset(suspend=True)).patch
+
+
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        ({REQUIRE: RACK}, {REQUIRE: BLOCK}),
+        ({REQUIRE: RACK, NUMA_POLICY: "restricted"}, {REQUIRE: RACK, NUMA_POLICY: "best-effort"}),
+        ({REQUIRE: RACK}, {REQUIRE: BLOCK, NUMA_POLICY: "restricted"}),
+    ],
+)
+def test_a_suspended_one_may_change_its_mind_and_its_templates_follow(was, now):
+    """As `kubectl annotate --overwrite` does. JobSet 0.12.0 lets annotations of the pod templates change then."""
+    old = make_jobset(was, labels={QUEUE: "team"}, suspend=True)
+    templates(old)[0]["metadata"]["annotations"] = {"other": "stays"}
+    old = after(old)
+    new = copy.deepcopy(old)
+    new["metadata"]["annotations"] = now
+    made = patched(new, msgspec.to_builtins(decide(new, "UPDATE", old).patch))
+    leader, workers = (template["metadata"]["annotations"] for template in templates(made))
+    assert leader == {"other": "stays", POD_SET: "leader", **now}
+    assert workers == {POD_SET: "workers", **now}
+    assert decide(made, "UPDATE", new).patch == (), "a second pass over the result changes nothing"
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "stays"),
+    [
+        ({REQUIRE: RACK}, {PREFER: RACK}, REQUIRE),
+        ({REQUIRE: RACK, NUMA_POLICY: "restricted"}, {REQUIRE: RACK}, NUMA_POLICY),
+    ],
+)
+def test_what_the_jobs_of_a_suspended_one_keep_cannot_be_taken_away(was, now, stays):
+    """JobSet 0.12.0 unites annotations when it resumes a Job (``resumeJob``): pods would carry both, and be refused."""
+    old = after(make_jobset(was, suspend=True))
+    new = copy.deepcopy(old)
+    new["metadata"]["annotations"] = now
+    message = decide(new, "UPDATE", old).denied.message
+    at = f"spec.replicatedJobs[0].template.spec.template.metadata.annotations[{stays}]"
+    assert message.startswith(f"{at}: Forbidden: ")
+    assert "delete the JobSet and create it again" in message
+
+
+def test_one_that_is_not_suspended_is_told_to_be_created_again():
+    old = after(make_jobset({REQUIRE: RACK}))
+    new = copy.deepcopy(old)
+    new["metadata"]["annotations"] = {REQUIRE: BLOCK}
+    assert decide(new, "UPDATE", old).denied.message == (
+        f"metadata.annotations[{REQUIRE}]: Forbidden: it cannot change while the JobSet is not suspended, as pods may "
+        "have been created by the old value: delete the JobSet and create it again"
+    )
+
+
+def test_what_the_user_wrote_on_a_template_contradicts_as_before():
+    old = after(make_jobset({REQUIRE: RACK}, suspend=True))
+    new = copy.deepcopy(old)
+    new["metadata"]["annotations"] = {REQUIRE: BLOCK}
+    templates(new)[1]["metadata"]["annotations"][REQUIRE] = HOST
+    assert "contradicts" in decide(new, "UPDATE", old).denied.message
+
+
+def test_a_request_that_is_taken_away_counts_on_and_its_author_is_told_once():
+    old = after(make_jobset({REQUIRE: RACK}, suspend=True))
+    new = copy.deepcopy(old)
+    new["metadata"]["annotations"] = {}
+    decision = decide(new, "UPDATE", old)
+    assert (decision.patch, decision.denied) == ((), None)
+    told = [warning for warning in decision.warnings if "still counts" in warning]
+    assert len(told) == 1
+    assert "delete the JobSet and create it again" in told[0]
 
 
 def with_template(**annotations):
