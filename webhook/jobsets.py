@@ -237,13 +237,14 @@ def _count(parts: list[_Part]) -> Iterator[Problem]:
 def _managers(jobset: JobSet, old: JobSet | None) -> Iterator[Problem]:
     """Who manages a JobSet or the Jobs that it makes cannot change behind our back."""
     if old is not None and (before := _manager(old)) is not None:
-        yield Problem(INVALID, f'spec.managedBy: Forbidden: it was "{before}", and cannot change: make the JobSet anew')
+        yield Problem(
+            INVALID,
+            f'spec.managedBy: Forbidden: it was "{before}" and cannot change: delete the JobSet and create it again',
+        )
     for at, job in enumerate(_jobs(jobset)):
         spec = job.template.spec if job.template is not None else None
         if (manager := other_manager(Job(spec=spec), JOB_CONTROLLER)) is not None:
-            text = (
-                f'Forbidden: "{manager}": nobody would make pods for it here; spec.managedBy of the JobSet is the place'
-            )
+            text = f'Forbidden: "{manager}": nobody would create pods for it here: set spec.managedBy of the JobSet'
             yield Problem(INVALID, f"spec.replicatedJobs[{at}].template.spec.managedBy: {text}")
 
 

@@ -148,7 +148,7 @@ async def test_a_template_that_is_made_again_lets_no_pod_take_more_than_was_char
     await devices.controller.crash()
     await devices.controller.start()
     said = await devices.condition("first", "PodsReady", "False", "AsksForMore")
-    assert "asks for gpus 2, and workload" in said["message"]
+    assert "asks for gpus 2, and Job" in said["message"]
     await devices.uses(2)
     (gated,) = [pod for pod in await devices.pods("first") if pod["spec"].get("schedulingGates")]
     await client.delete(CLAIM_TEMPLATES, "one", namespace)

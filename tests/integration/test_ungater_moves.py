@@ -160,7 +160,7 @@ async def test_a_move_that_takes_too_long_is_given_up_over_a_restart(jobs, clien
         await controller.crash()
         await controller.start()
         said = await jobs.condition("train", "Moving", "False", "PodsNotReady")
-        assert said["message"].endswith("they take long to end")
+        assert said["message"].endswith("they take long to stop")
         await jobs.event("train", "PodsNotReady")
         assert sorted(nodes_of(await jobs.pods("train", phase="Running"))) == before
         (part,) = (await jobs.workload("train"))["status"]["admission"]["podSetAssignments"]

@@ -169,7 +169,7 @@ async def test_other_zones_than_predicted_are_told_and_then_count(inside):
     body = {"metadata": {"annotations": {NUMA_PLACEMENT_OBSERVED: observed}}}
     await inside.client.patch(PODS, pod["metadata"]["name"], inside.namespace, body=body)
     event = await inside.event(pod["metadata"]["name"], "Misaligned")
-    assert f"got NUMA zones {other[-1]}, predicted were {entry['zone'][-1]}" in event["note"]
+    assert f"got NUMA zones {other[-1]} instead of the predicted {entry['zone'][-1]}" in event["note"]
     # Both zones have room for 2 more pods of 2 GPUs less the one of the pod: three in all, by what was observed.
     await inside.create(
         job("rest", 3, request=PREFERRED, pod_spec={**guaranteed(), "nodeSelector": {HOST: inside.nodes[0]}})

@@ -115,7 +115,7 @@ async def test_pods_without_a_controller_are_placed_with_their_gang(groups, clie
         found = [one for one in await client.list(WORKLOADS, namespace) if text in str(one.get("status", {}))]
         return found[0] if found else None
 
-    await until(lambda: told("PodGroup ring is not there"), "the PodGroup to be missed")
+    await until(lambda: told("PodGroup ring does not exist"), "the PodGroup to be missed")
     await groups.group("ring", least=2)
     await until(lambda: told("1 of 2 pods are there"), "the gang to be waited for")
     await groups.bare("b", "ring")
@@ -228,7 +228,7 @@ async def test_two_workloads_of_one_group_are_told_of_each_other(groups, client,
     await groups.of_group("one", 9, "ring", gpus=8)
     await groups.waits("one", "NeverFits")
     await groups.of_group("other", 1, "ring")
-    assert "is also that of workload job-one-" in await groups.waits("other", "InvalidRequest")
-    assert "is also that of workload job-other-" in await groups.waits("one", "InvalidRequest")
+    assert "is also that of Job one," in await groups.waits("other", "InvalidRequest")
+    assert "is also that of Job other," in await groups.waits("one", "InvalidRequest")
     await client.delete(JOBS, "one", namespace, propagation="Background")
     await groups.running("other", 1)

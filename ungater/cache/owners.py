@@ -171,13 +171,13 @@ class NamedGroups:
         for group in sorted(self._of.get(entry.id, ())):
             name, naming = group.partition("/")[2], self.naming(group)
             if entry.id not in naming:
-                return f"PodGroup {name} is of more than {MOST_IN_GROUP} workloads: give each a PodGroup of its own"
+                return f"more than {MOST_IN_GROUP} workloads share PodGroup {name}: give each a PodGroup of its own"
             for uid in naming:
                 other = self._entry_of(uid)
                 if other is not None and other is not entry and _waits(other):
                     return (
-                        f"PodGroup {name} is also that of workload {other.job.workload}, and kube-scheduler lets none "
-                        "of its pods go while one of them waits: give each workload a PodGroup of its own"
+                        f"PodGroup {name} is also that of {other.job.called}, and kube-scheduler binds none of its "
+                        "pods while one of them waits: give each workload a PodGroup of its own"
                     )
         return None
 

@@ -220,7 +220,7 @@ class Executor:
             if isinstance(error, NameTakenError) and self._cache.views.rename(entry):
                 raise  # it is made under the other name soon
             if isinstance(error, LASTING) or "too large" in str(error):
-                text = f"its Workload cannot be made: {error}"
+                text = f"its Workload cannot be created: {error}"
                 self._tell(entry, EmitEvent("Warning", Reason.WRITE_FAILED, "Admit", text, once="unmakeable"))
             raise
         finally:

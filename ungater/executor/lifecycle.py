@@ -312,7 +312,7 @@ class Lifecycle:
             other = self._cache.entries.of_workload(base)
             if other is not None:
                 (self._cache.admissions.end_growth if grows else self._cache.admissions.forget_assumed)(other)
-                about = "pods that no queue admitted" if base == victim else victim
+                about = "pods that no queue admitted" if base == victim else self._cache.queues.title_of(victim)
                 text = f"the preemption of {about} came to nothing, and another is looked for: {why}"
                 self._admitter.give_up(Waiting(base, Reason.EVICTION_BLOCKED, text, grows=grows))
 

@@ -227,6 +227,6 @@ class Sweeper:
             what = f"its owner, {owner.kind} {owner.name}," if owner else "what owns it"
             message = (
                 f"the pod stays behind the scheduling gate {self._cache.keys.gate}: {what} is no Job that asks for a "
-                "topology. Make it again without the topology annotation"
+                "topology. Create it again without the topology annotation"
             )
             self._recorder.event(reference(PODS, pod), "Warning", Reason.UNSUPPORTED_OWNER, "Place", message)

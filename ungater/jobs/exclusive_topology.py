@@ -23,7 +23,7 @@ SUBGROUPS = "leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology"
 LONGEST = 317  # characters of a label key: 253 of a prefix, and 63
 
 
-NO_LABEL = "no label of a node is called so"
+NO_LABEL = "no node can have such a label"
 
 
 @dataclass(frozen=True)
@@ -70,14 +70,14 @@ def in_slices(request: ParsedRequest, alone: Alone, job: Progress, jobs: int) ->
     if not alone.known:
         raise alone.refuse(NO_LABEL)
     if job.ranks is None:
-        raise alone.refuse("without completionMode Indexed the webhook of JobSet lets none of its pods be made")
+        raise alone.refuse("without completionMode Indexed, JobSet's webhook refuses all of its pods")
     if jobs < 2:
         return request
     if alone.labelled:
         raise alone.refuse(f"with {BY_NODE_LABEL}, only a replicated job with 1 replica can be placed, not {jobs}")
     if job.ranks != job.full:
-        text = f"of {jobs} Jobs with parallelism {job.full} and completions {job.ranks}"
-        raise alone.refuse(f"{text} it is not known which pods are there at once: make the two equal")
+        text = f"with parallelism {job.full} and completions {job.ranks}"
+        raise alone.refuse(f"{text}, it is not known which pods of {jobs} Jobs run at once: make the two equal")
     layer = SliceLayer(level=alone.level, size=job.ranks, alone=True)
     slices = sorted((*request.slices, layer), key=lambda one: (-one.size, not one.alone))
     return replace(request, slices=tuple(slices), slices_field=request.slices_field or alone.field)
@@ -119,9 +119,9 @@ def of_groups(
         return Groups(each[0].known, "", 0, wrong)
     found = -(-shape.size // size)
     if sub_level and found > 1 and (shape.has_leader or shape.size % size):
-        text = "a leader with a template of its own" if shape.has_leader else f"{shape.size} pods"
+        text = "pods beside a leader with a template of its own" if shape.has_leader else f"{shape.size} pods"
         wrong = each[1].refuse(
-            f"subgroups of {size} with {text} are no pods alike in runs of {size}; placed are only those"
+            f"subgroups of {size} of {text} are not placed: only groups whose pods are alike and divide evenly are"
         )
     return Groups(level, sub_level, found, wrong)
 

@@ -98,7 +98,7 @@ def _applied(job: JobView, said: _Said, keys: Keys, priority_of: PriorityOf | No
     """Raises RequestError."""
     if said.terms is None:
         name = said.path.partition(":")[0]
-        text = f"{name} is not there: kube-scheduler lets none of its pods go until it is"
+        text = f"{name} does not exist: kube-scheduler binds none of its pods until it does"
         raise RequestError(Reason.PENDING, "spec.schedulingGroup.podGroupName", name, text)
     if said.terms.resource_claims:
         text = f"{said.path}.resourceClaims: devices of claims that a whole PodGroup has are not counted"
@@ -158,7 +158,7 @@ def _check_count(job: JobView, mine: Sequence[PodSetView], said: _Said, keys: Ke
     few = next((one for one in mine if 0 < one.least < said.least), None)
     if few is not None and len(mine) == 1:
         path = f"{JOB_PATH}[{keys.min_parallelism}]"
-        raise _contradiction(f'{path}: "{few.least}"', field, said.least, "fewer than that never run")
+        raise _contradiction(f'{path}: "{few.least}"', field, said.least, "fewer never run")
     if count >= said.least:
         return
     if job.open_ended:

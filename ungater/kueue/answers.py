@@ -174,5 +174,5 @@ def unserved(workload: KueueWorkload) -> tuple[Reason, str]:
     owner = controller_of(workload.metadata)
     what = f"its owner, {owner.kind} {owner.name}, is" if owner else "it has no controlling owner; a bare pod is"
     return Reason.UNSUPPORTED_OWNER, (
-        f"{what} not served, only Jobs and JobSets with a topology request are. Make it again without the annotation"
+        f"{what} not served, only Jobs and JobSets with a topology request are. Create it again without the annotation"
     )

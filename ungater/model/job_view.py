@@ -310,6 +310,11 @@ class JobView:
         return f"{self.name}-{self.part}" if self.part else self.name
 
     @property
+    def called(self) -> str:
+        """The same to people of its namespace: ``Job train``."""
+        return f"{self.kind} {self.full_name}"
+
+    @property
     def title(self) -> str:
         """What people are told that it is: ``Job team-a/train``."""
         return f"{self.kind} {self.namespace}/{self.full_name}"

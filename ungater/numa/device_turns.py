@@ -38,10 +38,7 @@ HOUR: Final = 3600.0
 TURN: Final = 1.0  # seconds after which one that waits for its turn is not overtaken any more
 MOVE: Final = 30.0  # seconds for which devices may still be given back before a slot moves
 AGAIN: Final = 1.0  # seconds after which one that waits is looked at again, whatever was heard
-LATER: Final = (
-    "pods on their way there get their devices first, as it may depend on who comes first, and on what comes free "
-    "meanwhile, which ones each gets"
-)
+LATER: Final = "pods on their way there get their devices first, as their order may decide which devices each one gets"
 # A kubelet that starts deletes the slices of its node's drivers, which are back after 23 to 58 s (kubelet 1.37).
 GONE: Final = "its ResourceSlices are gone"
 NONE: Final = "the devices of their claims are not free there now"

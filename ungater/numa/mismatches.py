@@ -64,7 +64,8 @@ class PlacementMismatches:
         message = f"{message} ({detail})" if detail else message
         unreported = self._unreported(pod) if reason == ALIGNED else ()
         if unreported:
-            message = f"{message}; the node tells no NUMA zones of {', '.join(unreported)}, so nobody could foresee it"
+            unknown = ", ".join(unreported)
+            message = f"{message}; the node publishes no NUMA zones of {unknown}, so this could not be predicted"
         return PlacementMismatch(pod, node, reason, message, seconds, unreported)
 
     def leave_out(self, entry: WorkloadEntry, pod: Pod) -> float:
@@ -117,8 +118,8 @@ def misalignment(entry: WorkloadEntry, pod: Pod) -> PlacementMismatch | None:
     if predicted is None or observed is None or not misaligned(predicted, observed):
         return None
     message = (
-        f"pod {pod.metadata.name} on {pod.spec.node_name} got NUMA zones {_zones(observed)}, predicted were "
-        f"{_zones(predicted)}; from now on what it really has counts"
+        f"pod {pod.metadata.name} on {pod.spec.node_name} got NUMA zones {_zones(observed)} instead of the "
+        f"predicted {_zones(predicted)}; from now on what it has counts"
     )
     return PlacementMismatch(pod, pod.spec.node_name, "", message)
 

@@ -146,8 +146,8 @@ def made_again(entry: WorkloadEntry, mixed: frozenset[str], rules: ReconcileCont
     if not pods:
         return []
     text = (
-        f"pods of workload {entry.job.workload} were made otherwise than others of it, in what decides where pods may "
-        "run: this one is deleted, so that it is made again like the others"
+        f"the pod differs from other pods of {entry.job.called} in what decides where pods may run: it is deleted, so "
+        "that it is created again like the others"
     )
     return [*(Delete(pod, Reason.PODS_CHANGE, text) for pod in pods), Differ(mixed, again=True)]
 
@@ -172,11 +172,11 @@ def mixed_message(entry: WorkloadEntry, uids: Collection[str]) -> str:
     names = sorted(pod.metadata.name for uid, pod in entry.pods.items() if uid in uids)
     more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
     again = (
-        "Pods that stay different are deleted after a while, and their owner makes them again"
+        "Pods that stay different are deleted after a while, and their owner creates them again"
         if entry.job.suspendable
-        else "Delete the pods that are to be made again"
+        else "Delete the pods that are to be created again"
     )
     return (
-        f"pod {names[0]}{more} was made otherwise than other pods of workload {entry.job.workload}, in what decides "
-        f"where pods may run: look at what changes pods as they are made (webhooks, admission policies). {again}"
+        f"pod {names[0]}{more} differs from other pods of {entry.job.called} in what decides where pods may run: look "
+        f"for webhooks and admission policies that change pods. {again}"
     )

@@ -177,7 +177,7 @@ def anew(entry: WorkloadEntry, wanted: Mapping[str, Amounts], gate: str) -> tupl
     tried = wanted and entry.asked == wanted and refused is not None and refused.reason in _LACKS
     if not tried or refused is None or not none_runs(entry, gate):
         return ()
-    message = f"all its pods ask for more than was admitted, which it does not get where it is: {refused.message}"
+    message = f"all its pods ask for more than was admitted, and it cannot get more where it is: {refused.message}"
     return nothing_held(Reason.ASKS_FOR_MORE, message)
 
 
@@ -198,7 +198,7 @@ def elsewhere(entry: WorkloadEntry, barred: Sequence[Barred], gate: str) -> tupl
     other = observed is not None and (entry.job.queue != observed.queue or entry.job.wrong is not None)
     if first is None or not other or not none_runs(entry, gate):
         return ()
-    message = f"pod {first.pod.metadata.name} and all others name another queue than the one it was admitted in"
+    message = f"pod {first.pod.metadata.name} and all its other pods name another queue than the one that admitted it"
     return nothing_held(Reason.OTHER_QUEUE, message)
 
 
@@ -210,7 +210,7 @@ def given_back(entry: WorkloadEntry, barred: Sequence[Barred], gate: str) -> tup
     first = next((one for one in barred if one.claims), None)
     if first is None or _as_decided(entry, first) or not none_runs(entry, gate):
         return elsewhere(entry, barred, gate)
-    message = f"pod {first.pod.metadata.name} and all others wait: {_uncounted(entry, first)}"
+    message = f"pod {first.pod.metadata.name} and all its other pods wait: {_uncounted(entry, first)}"
     return nothing_held(Reason.RESOURCE_CLAIMS_NOT_COUNTED, message)
 
 
@@ -221,8 +221,8 @@ def _as_decided(entry: WorkloadEntry, bar: Barred) -> bool:
 
 
 def _uncounted(entry: WorkloadEntry, bar: Barred) -> str:
-    whose = "it has" if entry.pod_set_of(bar.pod) == bar.pod_set else f"what is to come after it ({bar.pod_set}) has"
-    return f"{whose} {bar.claims}: workload {entry.job.workload} was given no devices for such"
+    whose = "it has" if entry.pod_set_of(bar.pod) == bar.pod_set else f"pods of {bar.pod_set} that follow it have"
+    return f"{whose} {bar.claims}, for which {entry.job.called} was given no devices"
 
 
 def less(entry: WorkloadEntry, pod_set: PodSetView, rules: ReconcileContext) -> Amounts | None:
@@ -256,24 +256,24 @@ def message_of(entry: WorkloadEntry, barred: Sequence[Barred]) -> tuple[Reason, 
     first = min(barred, key=lambda one: (not one.claims, not one.asks, one.pod.metadata.name), default=None)
     if first is None:
         return None
-    workload, others = entry.job.workload, f" (and {len(barred) - 1} more)" if len(barred) > 1 else ""
+    job, others = entry.job.called, f" (and {len(barred) - 1} more)" if len(barred) > 1 else ""
     pod = f"pod {first.pod.metadata.name}{others}"
     if first.claims:
         return Reason.RESOURCE_CLAIMS_NOT_COUNTED, f"{pod} stays gated: {_uncounted(entry, first)}"
     if not first.asks:
         queue = f"queue {entry.observed.queue}" if entry.observed is not None and entry.observed.queue else "no queue"
         return Reason.OTHER_QUEUE, (
-            f"{pod} names another queue than workload {workload}, which was admitted in {queue}: it stays gated, and "
-            "nothing is held for it, until no pod of that workload runs any more"
+            f"{pod} names another queue than {job}, which was admitted in {queue}: it stays gated, and nothing is held "
+            f"for it, until no pod of {job} runs"
         )
     granted = entry.granted(first.pod_set) or {}
     over = {name: amount for name, amount in sorted(first.asks.items()) if amount > granted.get(name, 0)}
     more = ", ".join(f"{name} {format_quantity(name, amount)}" for name, amount in over.items())
     had = ", ".join(f"{name} {format_quantity(name, granted.get(name, 0))}" for name in over)
     why = f": {entry.refused.message}" if entry.refused is not None else ""
+    asks = f"{pod} asks"
     if entry.pod_set_of(first.pod) != first.pod_set:
-        pod = f"what is to come after {pod} ({first.pod_set})"
+        asks = f"{pod} waits, as pods of {first.pod_set} that follow it ask"
     return Reason.ASKS_FOR_MORE, (
-        f"{pod} asks for {more}, and workload {workload} was admitted with {had} for each: it goes once more is "
-        f"admitted{why}"
+        f"{asks} for {more}, and {job} was admitted with {had} for each: it starts once more is admitted{why}"
     )

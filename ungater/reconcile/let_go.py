@@ -132,7 +132,7 @@ def evicted(entry: WorkloadEntry, late: Late, rules: ReconcileContext, now: floa
         why = f"this happened {entry.refusals} times in a row"
     else:
         return None
-    text = shorten(f"{message_of(entry, late)}; {why}; all of it is placed anew")
+    text = shorten(f"{message_of(entry, late)}; {why}; all of its pods are placed again")
     wanted = WantedCondition(names.EVICTED, True, Reason.SCHEDULER_REFUSED, text)
     return Evict((wanted,), Reason.SCHEDULER_REFUSED, text)
 
@@ -166,9 +166,9 @@ def message_of_ignored(pods: Sequence[Pod]) -> str:
     """Which pods no scheduler looks at, and what may be the matter."""
     first, more = pods[0], f" (and {len(pods) - 1} more)" if len(pods) > 1 else ""
     if gates := [gate.name for gate in first.spec.scheduling_gates or ()]:
-        return f"pod {first.metadata.name}{more} was let go, and another's scheduling gate holds it: {', '.join(gates)}"
+        return f"pod {first.metadata.name}{more} has a slot and waits for another scheduling gate: {', '.join(gates)}"
     name = first.spec.scheduler_name or "default-scheduler"
-    return f"pod {first.metadata.name}{more} was let go, and no scheduler has looked at it: does {name} run?"
+    return f"pod {first.metadata.name}{more} has a slot, and no scheduler has looked at it: does {name} run?"
 
 
 def kept_it_from_running(entry: WorkloadEntry) -> tuple[Pod, ...]:
@@ -207,7 +207,7 @@ def message_of(entry: WorkloadEntry, late: Late) -> str:
     others = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
     where = f" to {', '.join(places[:_SHOWN])}{others}, where its slot is" if places else ""
     words = entry.unscheduled[first.metadata.uid].words
-    return f"kube-scheduler does not take pod {first.metadata.name}{more}{where}: {words}"
+    return f"kube-scheduler does not bind pod {first.metadata.name}{more}{where}: {words}"
 
 
 def _place(entry: WorkloadEntry, pod: Pod) -> str:
@@ -222,11 +222,9 @@ def _place(entry: WorkloadEntry, pod: Pod) -> str:
 def consequence(entry: WorkloadEntry, late: Late, moving: bool) -> str:
     """What becomes of them, in words."""
     if not all(map(_made_again, late.values())):
-        return (
-            "a pod without a controller is not deleted, as nobody would make it again: delete it to have it placed anew"
-        )
+        return "delete it to have it placed elsewhere: it has no controller that would create it again"
     if not moving:
-        return "its workload holds quota alone, and no place that could be another"
+        return "its workload has quota without slots, so it gets no other place"
     if entry.refused is not None:
         return f"there is no other place for it: {entry.refused.message}"
-    return "it is replaced at another place"
+    return "its replacement gets another place"

@@ -128,7 +128,7 @@ def _changed(entry: WorkloadEntry, observed: ObservedWorkload, seen: lifecycle.L
     waits = owner.queue and owner.suspendable and owner.suspended and not seen.started
     if not waits or observed.copy_of == fingerprint(owner):
         return ()
-    message = f"{owner.kind} {owner.name} was edited after it was admitted: it waits as it is now"
+    message = f"{owner.kind} {owner.name} was edited after it was admitted: it waits to be admitted as it is now"
     return names.nothing_held(Reason.PENDING, message)
 
 
@@ -293,8 +293,12 @@ def _ends_on_its_node(pod: Pod) -> bool:
 def _waits_for(old: Sequence[Pod]) -> Instruction:
     """Say that its job is not resumed yet: its controller makes new pods beside those that end (Kubernetes 1.37)."""
     first = min(pod.metadata.name for pod in old)
-    message = f"pod {first} and {len(old) - 1} more" if len(old) > 1 else f"pod {first}"
-    message += " of an earlier run still end on their nodes: the job is resumed once they are gone"
+    if len(old) > 1:
+        message = (
+            f"pod {first} and {len(old) - 1} more of an earlier run still end: the job is resumed once they are gone"
+        )
+    else:
+        message = f"pod {first} of an earlier run still ends: the job is resumed once it is gone"
     wanted = WantedCondition(names.PODS_READY, False, Reason.SLOT_OCCUPIED, message)
     return WriteConditions((wanted,), delay=SOON)
 

@@ -176,11 +176,11 @@ def message(entry: WorkloadEntry, limits: MissingPods) -> str:
     there = sum(one.there for one in (entry.came or {}).values())
     seconds = limits.again if entry.job.in_order else limits.never
     owner = entry.job
-    others = "" if owner.queue else ", of it or of others in its namespace"
+    others = "" if owner.queue else "; without a queue, a namespace has this time only once an hour"
     return (
-        f"{there} of {owner.count} pods exist, and no more were made in time ({seconds:g} s for those that never were, "
-        f"{limits.again:g} s for those that were there before){others}: nothing is held for the others any more. The "
-        f"events of {owner.kind} {owner.name} tell why they are not made, such as a ResourceQuota"
+        f"{there} of {owner.count} pods exist, and the others were not created in time ({seconds:g} s, or "
+        f"{limits.again:g} s for a pod that is replaced{others}): nothing is held for them any more. The events of "
+        f"{owner.called} say why they are not created, such as a ResourceQuota"
     )
 
 
@@ -216,7 +216,7 @@ def awaited(entry: WorkloadEntry, *, doubted: float, wall: float) -> Awaited | N
     whose = "they" if itself else f"pods of others in namespace {owner.namespace}"
     until = "" if left is None else " or an hour has passed"
     text = (
-        f"{there} of {wanted} pods exist: {whose} did not come in time before, so it is placed when all are there"
-        f"{until}. The events of {owner.kind} {owner.name} tell why pods are not made, such as a ResourceQuota"
+        f"{there} of {wanted} pods exist, and {whose} were not created in time before: it is placed when all exist"
+        f"{until}. The events of {owner.called} say why pods are not created, such as a ResourceQuota"
     )
     return Awaited(Reason.PODS_MISSING, text, left)

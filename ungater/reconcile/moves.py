@@ -55,11 +55,11 @@ def steps(entry: WorkloadEntry, counted: Mapping[str, Tally]) -> list[Instructio
         pods.sort(key=lambda pod: pod.metadata.name)
         one = not as_one(entry) and not all(is_job(controller_of(pod.metadata)) for pod in pods)
         if one and not _all_ready(entry):  # the last one's successor is not there yet
-            return [GiveUpMove(tuple(pods), ending, "the pods that went before have no successors that are ready")]
-        why = f"workload {entry.job.workload} is moved: {_why(entry)}"
+            return [GiveUpMove(tuple(pods), ending, "the pods that replace those before them are not ready")]
+        why = f"{entry.job.called} is moved: {_why(entry)}"
         return [EvictMoved(tuple([(pod, why) for pod in pods]), one, ending)]
     if ending:
-        return [GiveUpMove((), ending, "they take long to end")]
+        return [GiveUpMove((), ending, "they take long to stop")]
     if any(count.ending or _crowded(entry.slots_in[name], count) for name, count in counted.items()):
         return []
     if any(count.waiting or sum(count.unbound) for count in counted.values()) or not _all_ready(entry):
@@ -126,7 +126,7 @@ def moving_conditions(entry: WorkloadEntry, mark: str) -> tuple[WantedCondition,
     """What is said of a move where its Workload is written again: budgets hold for pods that are elsewhere."""
     if not movable(entry) or not astray(entry, mark):
         return ()
-    text = "pods of it are in places that it had before its Workload was written again"
+    text = "some of its pods are in places that it had before its Workload was written again"
     return (WantedCondition(names.MOVING, True, Reason.SLOT_MOVED, text),)
 
 

@@ -90,8 +90,8 @@ def _ending(group: str, rules: ReconcileContext) -> Pod | None:
 def _tell_of_ending(ends: Mapping[str, Pod]) -> Iterable[Instruction]:
     for group, pod in ends.items():
         text = (
-            f"its new pods stay behind their gates until pod {pod.metadata.name} on node {pod.spec.node_name} has "
-            f"ended: kube-scheduler still counts it to PodGroup {pod.spec.pod_group}"
+            f"its new pods stay gated until pod {pod.metadata.name} on node {pod.spec.node_name} has ended: "
+            f"kube-scheduler still counts that pod in PodGroup {pod.spec.pod_group}"
         )
         yield EmitEvent("Normal", Reason.POD_GROUP_HELD, "Ungate", text, once=f"ending {group}")
 
@@ -130,9 +130,9 @@ def _evicted(
         return None
     pod = min((pod for pod in have_place if _group(pod) in waiting), key=lambda pod: pod.metadata.name)
     text = (
-        f"pod {pod.metadata.name}, which has its place, was held up for {_patience(rules):g} seconds, as pod "
-        f"{waiting[_group(pod)].metadata.name} of PodGroup {pod.spec.pod_group} waits for one, and kube-scheduler "
-        "takes all of a group: they are placed anew together"
+        f"pod {pod.metadata.name} has a place and waited {_patience(rules):g} s for pod "
+        f"{waiting[_group(pod)].metadata.name} of PodGroup {pod.spec.pod_group}, which has none: kube-scheduler binds "
+        "all pods of a group or none, so they are placed again together"
     )
     return Evict((WantedCondition(names.EVICTED, True, Reason.POD_GROUP_HELD, text),), Reason.POD_GROUP_HELD, text)
 

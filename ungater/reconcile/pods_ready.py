@@ -45,12 +45,12 @@ def _held(entry: WorkloadEntry, now: float) -> list[Instruction]:
     more = f" and {len(nodes) - 3} more" if len(nodes) > 3 else ""
     why = next((one.words for one in held if one.words), "")
     if not why and any(one.claims for one in held):
-        why = "each goes alone where the order in which they come decides of which NUMA zones devices and CPUs are"
-    message = (
-        f"{len(held)} gated pods wait for {', '.join(nodes[:3])}{more}: pods on their way there come first, because "
-        "the kubelet might refuse one of them, or pods that end there soon"
+        why = "they go one at a time, as their order decides from which NUMA zones devices and CPUs come"
+    why = why or (
+        "pods on their way there arrive first, and pods that end there soon make room: else the kubelet may refuse one"
     )
-    message = f"{len(held)} gated pods wait for {', '.join(nodes[:3])}{more}: {why}" if why else message
+    pods = f"{len(held)} gated pods wait" if len(held) > 1 else "1 gated pod waits"
+    message = f"{pods} for {', '.join(nodes[:3])}{more}: {why}"
     return [
         WriteConditions((WantedCondition(names.PODS_READY, False, Reason.WAITS_FOR_ARRIVALS, message),), delay=SOON)
     ]
@@ -64,7 +64,8 @@ def ready(entry: WorkloadEntry) -> list[Instruction]:
         astray = [mismatch for mismatch in entry.mismatches.values() if not mismatch.refused]
         message = f"all {owner.count} pods are ready" if owner.count > 1 else "its pod is ready"
         if astray:
-            message = f"{message}; {len(astray)} of them did not get the NUMA zones or devices that were predicted"
+            who = f"{len(astray)} of them" if owner.count > 1 else "it"
+            message = f"{message}; {who} did not get the NUMA zones or devices that were predicted"
         known_so = was_ready and not astray
         return (
             []
@@ -78,7 +79,7 @@ def ready(entry: WorkloadEntry) -> list[Instruction]:
     refusal = next((mismatch for mismatch in reversed(entry.mismatches.values()) if mismatch.refused), None)
     if refusal is not None and not was_ready:
         message = (
-            f"{refusal.message}; its replacement goes to another node, or there again after {refusal.seconds:.0f} s"
+            f"{refusal.message}; its replacement goes to another node, or to this one after {refusal.seconds:.0f} s"
         )
         return [
             WriteConditions(

@@ -87,7 +87,7 @@ def _made_again(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> li
     left = entry.writes.create_in(now) if entry.evict is None else 0.0
     if left <= 0:
         return [Create()]
-    message = f"its Workload is deleted over and over: it is made again in {left:.0f} s"
+    message = f"its Workload was deleted several times: it is created again in {left:.0f} s"
     return [
         Dequeue(),
         EmitEvent("Warning", Reason.BACKING_OFF, "Admit", message, once="deleted over and over"),
@@ -130,8 +130,8 @@ def _stranded(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> Iter
         ):
             continue
         text = (
-            f"pod {meta.name} was sent to a place that workload {entry.job.workload} does not hold any more: it is "
-            "deleted, and its replacement is placed with it"
+            f"pod {meta.name} was sent to a place that {entry.job.called} does not hold any more: it is deleted, and "
+            "its replacement is placed with the others"
         )
         yield Delete(pod, Reason.SLOT_MOVED, text)
 
@@ -156,7 +156,7 @@ def _misled(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> Iterat
             continue
         text = (
             f"pod {meta.name} was sent to a slot of an earlier {owner.kind} {owner.name}: it is deleted, and its "
-            f"replacement is placed with workload {owner.workload}"
+            "replacement gets a slot of the new one"
         )
         yield Delete(pod, Reason.SLOT_MOVED, text)
 
@@ -199,13 +199,13 @@ def not_ours(entry: WorkloadEntry, keys: Keys) -> EmitEvent:
     """Why a job that is ours to place by its request or by its gate is not by the other."""
     if entry.job.request is None:
         message = (
-            f"the pod template carries the scheduling gate {keys.gate} but no topology request: its pods stay gated. "
-            f"Make the job again with an annotation such as {keys.required[0]}, or without the gate"
+            f"the pod template has the scheduling gate {keys.gate} but no topology request, so its pods stay gated: "
+            f"create {entry.job.called} again with an annotation such as {keys.required[0]}, or without the gate"
         )
         return EmitEvent("Warning", Reason.INVALID_REQUEST, "Gate", message, once="gate-without-request")
     message = (
-        f"the job asks for a topology but its pod template lacks the scheduling gate {keys.gate}, so its pods are "
-        "scheduled without it: it was made while Topogate's webhook was away. Make the job again"
+        f"{entry.job.called} asks for a topology, but its pods lack the scheduling gate {keys.gate} and are placed "
+        "without it: Topogate's webhook was away when it was created. Create it again"
     )
     return EmitEvent("Warning", Reason.NOT_GATED, "Gate", message, once="request-without-gate")
 
@@ -227,9 +227,12 @@ def hindered(entry: WorkloadEntry, rules: ReconcileContext) -> tuple[Reason, str
         return wrong.reason, str(wrong)
     if rules.require_queue and not owner.queue:
         label = rules.keys.queue_name
-        return Reason.QUEUE_REQUIRED, f"it names no queue (label {label}), and nothing is placed without one here"
+        return (
+            Reason.QUEUE_REQUIRED,
+            f"it names no queue, and nothing is placed without one here (requireQueue): set label {label}",
+        )
     if not owner.queue and entry.observed is not None and not entry.observed.active:
-        return Reason.DEACTIVATED, "it is inactive (spec.active is false), and placed when that is set to true"
+        return Reason.DEACTIVATED, "it is inactive: set spec.active of its Workload to true to have it placed"
     for request in (pod_set.request for pod_set in owner.pod_sets):
         if request is None or (owner.queue and request.policy is Policy.UNCONSTRAINED):
             continue

@@ -187,8 +187,8 @@ def _misplaced(entry: WorkloadEntry, looks: Sequence["_PodSetUngating"], gate: s
 def _decided_again(entry: WorkloadEntry) -> tuple[WantedCondition, ...]:
     again = any(one.changes for one in entry.made.values())
     message = (
-        f"the pods of {entry.job.kind} {entry.job.name} are made otherwise than its template says, in what decides "
-        "where they may run: it is decided again for the pods as they are made"
+        f"the pods of {entry.job.called} differ from its template in what decides where they may run: it is placed "
+        "again by what its pods say"
     )
     return names.nothing_held(Reason.PODS_CHANGE if again else Reason.PODS_DIFFER, message)
 
@@ -412,8 +412,8 @@ def _replace(entry: WorkloadEntry, counted: Tally, now: float, *, moving: bool) 
         Delete(
             pod,
             Reason.SLOT_MOVED,
-            f"pod {pod.metadata.name} was sent to a place that is no slot of workload {entry.job.workload} any "
-            "more: it is deleted, and its replacement gets a slot",
+            f"pod {pod.metadata.name} was sent to a place that is no slot of {entry.job.called} any more: it is "
+            "deleted, and its replacement gets a slot",
         )
         for pod in astray
         if entry.deleting.get(pod.metadata.uid, 0.0) <= now
@@ -421,8 +421,8 @@ def _replace(entry: WorkloadEntry, counted: Tally, now: float, *, moving: bool) 
     for pod in counted.strangers:
         if pod.metadata.uid not in entry.noted:
             message = (
-                f"pod {pod.metadata.name} runs without a slot of workload {entry.job.workload}: its gate was not "
-                "removed by Topogate. Delete it to have it placed"
+                f"pod {pod.metadata.name} runs without a slot of {entry.job.called}, as its gate was not removed by "
+                "Topogate: delete it to have it placed"
             )
             done.append(EmitEvent("Warning", Reason.NOT_GATED, "Place", message, pod=pod, once=pod.metadata.uid))
     waits_until = [entry.deleting[pod.metadata.uid] for pod in astray if pod.metadata.uid in entry.deleting]
@@ -452,8 +452,8 @@ def _say_of_no_kind(entry: WorkloadEntry, keys: Keys, now: float) -> list[Instru
         return []
     kinds = ", ".join(f"{one.name} ({one.full})" for one in owner.pod_sets)
     message = (
-        f"pod {first.metadata.name} is {owner.role(first)}, and workload {owner.workload} was placed with {kinds} "
-        f"alone: annotation {keys.pod_group_total} is to count the pods of all kinds"
+        f"pod {first.metadata.name} is of kind {owner.role(first)}, and {owner.called} was placed with {kinds} alone: "
+        f"annotation {keys.pod_group_total} must count the pods of all kinds"
     )
     return _warn(entry, Reason.PARTLY_PLACED, message, now)
 
@@ -509,9 +509,8 @@ def _say(entry: WorkloadEntry, looks: Sequence[_PodSetUngating], now: float) -> 
         reason, detail = Reason.PARTLY_PLACED, entry.refused.message
         message = f"{total} of {owner.count} pods have a slot: {detail}"
         if astray:
-            where = ", ".join(astray[:3])
-            why = "is lost" if any(look.lost for look in looks) else "refused such a pod or would now"
-            message = f"{where} {why}, and its pods have no other place in their domain: {detail}"
+            why = "lost" if any(look.lost for look in looks) else "refused there"
+            message = f"pods for {', '.join(astray[:3])} ({why}) have no other place in their domain: {detail}"
         nodes = {look.slots.slots[index].node for look in looks for index in look.lost}
         lost = tuple(sorted(filter(None, nodes)))
         said: list[Instruction] = [
@@ -522,7 +521,9 @@ def _say(entry: WorkloadEntry, looks: Sequence[_PodSetUngating], now: float) -> 
         return said
     unplaced = sum(look.unplaced for look in looks)
     if unplaced and owner.count <= total:
-        message = f"{unplaced} gated pods wait for a slot that a pod of the job still holds until it is gone"
+        message = f"{unplaced} gated pods wait for slots that other pods of it hold until they are gone"
+        if unplaced == 1:
+            message = "1 gated pod waits for a slot that another pod of it holds until that one is gone"
         return [
             WriteConditions(
                 (WantedCondition(names.PODS_READY, False, Reason.SLOT_OCCUPIED, message),), delay=SOON, lost=()

@@ -71,7 +71,7 @@ def message_of(entry: WorkloadEntry, found: Sequence[VolumeSlots]) -> tuple[Reas
     what = "devices of the claims" if _by_claims(first) else "volumes"
     where = "another place is looked for"
     if not any(each.moves for each in found):
-        where = f"all slots that they reach are taken in workload {entry.job.workload}"
+        where = f"other pods of {entry.job.called} have all slots that they reach"
     elif entry.refused is not None:
         where = f"there is no other place: {entry.refused.message}"
     return (

@@ -58,7 +58,7 @@ def not_ready(entry: WorkloadEntry) -> tuple[WantedCondition, ...]:
     found = condition(observed.conditions, conditions.PODS_READY) if observed is not None else None
     if found is not None and found.status == "False":
         return ()
-    text = "its pods were not all ready since it was admitted"
+    text = "not all of its pods have been ready since it was admitted"
     return (WantedCondition(conditions.PODS_READY, False, Reason.WAIT_FOR_START, text),)
 
 

@@ -130,7 +130,8 @@ class Moves:
         for key, grant in found.items():
             entry = cache.entries.of_workload(key)
             if entry is not None:
-                text = f"it goes elsewhere for {claim.key}, which has waited for long and needs the domain"
+                whom = cache.queues.title_of(claim.key)
+                text = f"it goes elsewhere for {whom}, which has waited for long and needs the domain"
                 self._begin(entry, Move(grant, Reason.ROOM_MADE, text), now)
 
     def _answer_requests(self, now: float) -> None:

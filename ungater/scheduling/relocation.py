@@ -49,9 +49,9 @@ def hindered(cache: Cache, entry: WorkloadEntry) -> str:
     if entry.writes.busy or entry.writes.patches or entry.closing or entry.evict is not None or entry.lost:
         return "its places are changing"
     if is_true(observed.conditions, conditions.EVICTED) or not observed.active:
-        return "it is on its way out"
+        return "it is being evicted"
     if not movable(entry):
-        return f"a {entry.job.kind} like this makes its pods anew in a way that no move goes with"
+        return f"a {entry.job.kind} like this replaces its pods in a way that allows no move"
     return _hindered(cache, entry, observed)
 
 
@@ -59,11 +59,11 @@ def _hindered(cache: Cache, entry: WorkloadEntry, observed: ObservedWorkload) ->
     if is_true(observed.conditions, conditions.MOVING):
         return "it is moved already"
     if cache.device_claims.has_claims(entry):
-        return "its pods have devices of resource claims, and such are not moved"
+        return "its pods have devices of resource claims, and such pods are not moved"
     if entry.job.whole and _has_fellows(cache, entry):
-        return "pods that are not its own are in its PodGroup, and all of a group go together"
+        return "its PodGroup has pods of others too, and all pods of a group move together"
     if cache.device_claims.hindrance(entry) is not None:
-        return "its pods have devices that are not counted, and would not go on elsewhere"
+        return "its pods have devices that are not counted, and would wait elsewhere"
     if not _steady(cache, entry):
         return "not all of its pods run in their slots and are ready"
     return moves.hindered(cache.queues, entry.key)
@@ -231,7 +231,7 @@ def _bound(entry: WorkloadEntry, pods: Iterable[Pod]) -> str:
             continue
         meta, owner = pod.metadata, controller_of(pod.metadata)
         if owner is None or (owner.kind, owner.api_version) not in makers:
-            return f"nobody would make pod {meta.name} anew"
+            return f"nobody would create pod {meta.name} again"
         if why := stays(meta.annotations or {}, pod.spec.termination_grace_period_seconds):
             return f"pod {meta.name} {why}"
     return ""

@@ -23,7 +23,8 @@ from ungater.model.job_view import shape_of
 REMEMBERED: Final = 1024  # what pods ask for that was read
 LONGEST: Final = 1 << 16  # characters of what one pod's claims ask for; anybody makes them
 UNREAD: Final = (
-    "the API server does not serve all that tells of devices (it does from Kubernetes 1.37 on), or not to us"
+    "the API server does not serve all APIs about devices (it does from Kubernetes 1.37 on), or Topogate may not read "
+    "them"
 )
 
 _Wanted = tuple[tuple[str, str, str], ...]  # of each claim its name, what it is (`Named`), and what it asks for

@@ -34,8 +34,8 @@ from ungater.model.job_view import JobView, PodSetView
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
 
-NOT_ALIKE = "devices are counted where all pods of a pod set have the claims that it names, as their templates are now"
-TWO_DOMAINS = "they ask for channels of several ComputeDomains, and a node is of one"
+NOT_ALIKE = "devices are counted only where all pods of a pod set have the same claims, as their templates are now"
+TWO_DOMAINS = "they ask for channels of several ComputeDomains, and a node belongs to one"
 UNKNOWN = "it names neither a ResourceClaim nor a template"
 
 

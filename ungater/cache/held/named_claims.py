@@ -24,9 +24,7 @@ from ungater.model.job_view import JobView
 from ungater.model.pod_slots import PodSetSlots, finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
 
-SHARED: Final = (
-    "and pods that share it are counted where all of a pod set have no other claims, slices or shared domain"
-)
+SHARED: Final = "and only pods without other claims, slices and a shared domain can share it"
 
 
 class NamedClaims:
@@ -99,9 +97,7 @@ class NamedClaims:
             if why:
                 return f'ResourceClaim "{name}" has no devices yet, {SHARED}: {why}'
             if (other := self._other(claim, entry)) is not None:
-                return (
-                    f'ResourceClaim "{name}" has no devices yet, and workload {other.job.workload} is to have it first'
-                )
+                return f'ResourceClaim "{name}" has no devices yet, and {other.job.called} is to have it first'
         return None
 
     def shared(self, job: JobView, spec: objects.PodSpec) -> bool:

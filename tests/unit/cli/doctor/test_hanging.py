@@ -54,7 +54,7 @@ def test_a_pod_that_kube_scheduler_refuses_is_told_with_the_node_the_words_and_t
         (
             "warning",
             "Job ns/train",
-            f"kube-scheduler does not take pod a to n1, where its slot is: {WORDS} (for 5m)",
+            f"kube-scheduler does not bind pod a to n1, where its slot is: {WORDS} (for 5m)",
             "topogate explain job/train -n ns",
         )
     ]
@@ -72,7 +72,7 @@ def test_one_that_nobody_makes_again_is_for_a_person_to_delete():
     [
         ({"schedulerName": "mine"}, "no scheduler has looked at it: does mine run?"),
         ({}, "does default-scheduler run?"),
-        ({"schedulingGates": [{"name": "theirs"}]}, "another's scheduling gate holds it: theirs"),
+        ({"schedulingGates": [{"name": "theirs"}]}, "a has a slot and waits for another scheduling gate: theirs"),
     ],
 )
 def test_a_pod_that_no_scheduler_looks_at(spec, expected):

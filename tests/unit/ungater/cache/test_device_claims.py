@@ -154,8 +154,8 @@ def test_a_pod_of_a_workload_that_runs_stays_gated(world):
     record = world.group("db-1", labels={"apps.kubernetes.io/pod-index": "1"}, claims=ONE)
     assert (world.let_go(record), record.admission is not None) == ([], True)
     assert world.said(record) == (
-        'ResourceClaimsNotCounted: pod db-1 stays gated: it has resource claim "gpu" (of template "one-gpu"): '
-        f"workload {record.job.workload} was given no devices for such"
+        'ResourceClaimsNotCounted: pod db-1 stays gated: it has resource claim "gpu" (of template "one-gpu"), '
+        "for which StatefulSet db was given no devices"
     )
 
 

@@ -135,7 +135,7 @@ def test_a_template_that_asks_for_more_after_a_restart_changes_no_charge_and_let
     world.put("job", make_job(parallelism=2, labels={KEYS.queue_name: "team"}, spec=spec(claims=ONE)))
     with_claim(world, a_pod("train-x", owner=owner, claims=ONE), 2)
     assert world.let_go(world.of(job)) == []
-    assert "asks for gpus 2, and workload job-train" in world.event(job)
+    assert "asks for gpus 2, and Job train" in world.event(job)
     assert world.used() == 2
     world.put("claim_template", template(1))
     world.restart(job)

@@ -175,7 +175,7 @@ def test_pods_stay_gated_where_another_class_stands_for_what_was_admitted(world)
     pod_of(world, record, "train-x")
     world.put("device_class", a_class("newer", GPU, "2026-11-22T00:00:00Z"))
     assert world.let_go(record) == []
-    assert "it has a request for nvidia.com/gpu: workload" in world.said(record)
+    assert "it has a request for nvidia.com/gpu, for which Job train" in world.said(record)
     world.asked.clear()
     world.drop("device_class", world.stores["device_class"]["newer"])
     assert record.id in world.asked
@@ -211,7 +211,7 @@ def test_who_counts_on_plugins_is_sent_to_no_node_without(world):
 def test_pods_that_ask_beyond_their_template_wait(world):
     record = world.job(count=1)
     pod_of(world, record, "train-x")
-    assert world.why(record)[1].startswith(f"its pods, such as train-x, ask for {GPU}: devices are counted where")
+    assert world.why(record)[1].startswith(f"its pods, such as train-x, ask for {GPU}: devices are counted only where")
 
 
 def test_a_restart_keeps_what_was_promised(world):

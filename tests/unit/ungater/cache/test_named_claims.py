@@ -118,7 +118,7 @@ def test_what_was_admitted_on_devices_that_are_gone_again_stays_gated(world):
     world.put("resource_claim", named())
     pod_of(world, record, "train-x")
     assert world.let_go(record) == []
-    assert "was given no devices for such" in world.said(record)
+    assert "for which Job train was given no devices" in world.said(record)
     world.put("resource_claim", named("r1-h1"))
     assert world.let_go(record) == ["train-x"]
 
@@ -197,7 +197,7 @@ def test_a_claim_without_devices_is_one_workloads(world):
     world.put("resource_claim", named())
     first, second = world.job("first", 1, claims=NAMED), world.job("second", 1, claims=NAMED)
     assert world.why(first) is None
-    assert "and workload job-first" in world.why(second)[1]
+    assert "and Job first is" in world.why(second)[1]
     assert world.why(second)[1].endswith("is to have it first")
     world.settle()
     assert (first.admission is not None, second.admission) == (True, None)
@@ -353,7 +353,7 @@ def test_pods_that_share_a_claim_and_have_others_wait_until_it_has_devices(world
     world.put("resource_claim", named())
     record = world.job(count=2, claims=claims)
     assert world.why(record)[0] is NOT_COUNTED
-    assert world.why(record)[1].endswith("slices or shared domain: they have other devices too")
+    assert world.why(record)[1].endswith("a shared domain can share it: they have other devices too")
     world.put("resource_claim", named("r1-h2"))
     world.settle()
     assert world.why(record) is None

@@ -99,7 +99,7 @@ def test_two_that_both_wait_in_one_group_are_both_told(world):
     for job, named in ((one, "other"), (other, "one")):
         reason, told = world.why(job)
         assert reason is Reason.INVALID_REQUEST
-        assert f"PodGroup ring is also that of workload job-{named}-" in told
+        assert f"PodGroup ring is also that of Job {named}," in told
     world.asked.clear()
     world.drop("job", other)
     assert world.why(one) is None
@@ -117,11 +117,11 @@ def test_a_group_of_too_many_workloads_costs_no_more_than_some(world):
     world.put("native_group", group())
     jobs = [world.job(f"job-{at}") for at in range(MOST + 2)]
     assert len(world.memory.named_groups.naming("ns/ring")) == MOST
-    assert f"of more than {MOST} workloads" in world.why(jobs[-1])[1]
+    assert f"more than {MOST} workloads" in world.why(jobs[-1])[1]
     world.asked.clear()
     world.drop("job", jobs[0])
     assert id_of(jobs[MOST]) in world.asked  # the next of those that were too many
-    assert f"of more than {MOST} workloads" not in world.why(jobs[MOST])[1]
+    assert f"more than {MOST} workloads" not in world.why(jobs[MOST])[1]
     for job in jobs[1:]:
         world.drop("job", job)
     assert not world.memory.named_groups.naming("ns/ring")

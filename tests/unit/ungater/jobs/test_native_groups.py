@@ -184,7 +184,7 @@ def test_slices_that_go_alone_contradict_pods_that_go_together():
 def test_a_group_that_is_not_there_is_waited_for():
     view = with_groups(grouped(UNCONSTRAINED), {}.get, KEYS)
     assert view.held_off.reason is Reason.PENDING
-    assert str(view.held_off).startswith("PodGroup ring is not there")
+    assert str(view.held_off).startswith("PodGroup ring does not exist")
 
 
 def test_devices_of_a_whole_group_are_not_counted():

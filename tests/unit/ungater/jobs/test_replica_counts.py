@@ -365,7 +365,7 @@ def test_a_pod_of_a_kind_that_its_owner_does_not_tell_of_is_let_go_to_no_slot_of
     assert all_go(world) == ["worker-0"]
     world.settle()
     assert world.gated() == ["other-0"]
-    assert "pod other-0 is other, and workload" in world.said(world.record)
+    assert "pod other-0 is of kind other, and PyTorchJob bert" in world.said(world.record)
     world.drop("pod", world.stores["pod"]["ns/worker-0"])
     world.settle()
     assert world.gated() == ["other-0"]

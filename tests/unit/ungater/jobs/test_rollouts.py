@@ -205,7 +205,7 @@ def test_workers_that_differ_are_not_deleted_as_the_leader_that_runs_would_go_wi
     world.pod(2, "3", "a", at="40")
     world.settle()
     world.now += LONGEST_PATIENCE
-    assert "Delete the pods that are to be made again" in world.said(world.record)
+    assert "Delete the pods that are to be created again" in world.said(world.record)
     assert not [one for one in world.look(world.record) if isinstance(one, Delete)]
 
 

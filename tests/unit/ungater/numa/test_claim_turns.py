@@ -143,7 +143,7 @@ def test_pods_alike_go_together_where_no_order_makes_a_difference():
         one for one in reconcile(third[0], world.memory.rules, world.now, 0.0) if isinstance(one, WriteConditions)
     ]
     assert told.wanted[0].reason is Reason.WAITS_FOR_ARRIVALS
-    assert "the order in which they come decides of which NUMA zones devices and CPUs are" in told.wanted[0].message
+    assert "their order decides from which NUMA zones devices and CPUs come" in told.wanted[0].message
     world.comes(first, 0, zone=0)
     assert not world.may_go(third)
     world.comes(second, 1, zone=0)

@@ -255,7 +255,7 @@ def test_a_slot_without_devices_moves_where_it_can(world):
     assert world.memory.in_flight.left_out(record, record.shape_of(pod)) == {NODE}
     (told,) = [one for one in reconcile(record, world.memory.rules, world.now, 0.0) if isinstance(one, WriteConditions)]
     assert told.wanted[0].reason is Reason.WAITS_FOR_ARRIVALS
-    assert told.wanted[0].message == f"1 gated pods wait for {NODE}: the devices of their claims are not free there now"
+    assert told.wanted[0].message == f"1 gated pod waits for {NODE}: the devices of their claims are not free there now"
     world.has("stranger")
     assert world.may_go(quarter)
 
@@ -271,7 +271,7 @@ def test_a_node_whose_slices_are_gone_is_told_as_such_and_its_pod_goes_when_they
     world.now += 6
     (told,) = [one for one in reconcile(record, world.memory.rules, world.now, 0.0) if isinstance(one, WriteConditions)]
     assert told.wanted[0].message == (
-        f"1 gated pods wait for {NODE}: it has no devices of gpu at the moment (its ResourceSlices are gone)"
+        f"1 gated pod waits for {NODE}: it has no devices of gpu at the moment (its ResourceSlices are gone)"
     )
     for one in reversed(slices):
         world.put("resource_slice", replace(one, metadata=replace(one.metadata, uid="another")))

@@ -181,7 +181,7 @@ def test_pods_that_differ_from_each_other_wait_with_the_reason_and_hold_nothing(
     for _ in range(3):
         world.settle()
         assert record.admission is None
-        assert world.said(record).startswith("PodsChange: pod a (and 1 more) was made otherwise")
+        assert world.said(record).startswith("PodsChange: pod a (and 1 more) differs from other pods of Job ")
     world.drop("pod", world.stores["pod"]["ns/b"])
     made(world, record, "c", nodeSelector=RACK_2)
     world.settle()
@@ -305,7 +305,7 @@ def test_a_queued_job_is_put_back_at_once_and_decided_again_for_the_pods_as_they
     world.settle()
     ((reason, message),) = evictions(world, record)
     assert reason is Reason.PODS_DIFFER
-    assert "made otherwise than its template says" in message
+    assert "differ from its template in what decides" in message
     for one in ("a", "b"):
         world.drop("pod", world.stores["pod"][f"ns/{one}"])
     assert record.job.pod_sets[0].template.spec.node_selector == RACK_2, "though no pod is there to say so"

@@ -182,7 +182,7 @@ def test_a_pod_that_asks_for_more_than_was_admitted_does_not_go(world):
     assert wish.asked == {"main": {"cpu": 2000}}
     said = next(one for one in instructions if isinstance(one, WriteConditions)).wanted[0]
     assert said.reason is Reason.ASKS_FOR_MORE
-    assert "pod db-0 (and 1 more) asks for cpu 2, and workload" in said.message
+    assert "pod db-0 (and 1 more) asks for cpu 2, and StatefulSet db" in said.message
     assert "admitted with cpu 100m for each" in said.message
     assert any(isinstance(one, EmitEvent) and one.reason is Reason.ASKS_FOR_MORE for one in instructions)
 
@@ -360,7 +360,7 @@ def test_a_pod_of_another_queue_does_not_go(world):
     assert gone(instructions) == []
     said = next(one for one in instructions if isinstance(one, WriteConditions)).wanted[0]
     assert said.reason is Reason.OTHER_QUEUE
-    assert "pod db-1 names another queue than workload" in said.message
+    assert "pod db-1 names another queue than StatefulSet db, which was admitted in queue team" in said.message
 
 
 def test_once_none_runs_the_workload_waits_in_the_queue_that_its_pods_name(world):

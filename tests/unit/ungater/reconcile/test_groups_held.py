@@ -111,8 +111,8 @@ def test_what_waits_to_grow_does_not_hold_its_group_up_for_ever(queue):
     (found,) = evicted(look(record, 100.0 + HELD))
     assert found.reason is Reason.POD_GROUP_HELD
     assert [one.type for one in found.wanted] == [EVICTED]
-    assert "pod d, which has its place" in found.message
-    assert "pod e of PodGroup ring waits for one" in found.message
+    assert "pod d has a place" in found.message
+    assert "for pod e of PodGroup ring, which has none" in found.message
 
 
 def _hashable(one):
@@ -123,7 +123,7 @@ def test_pods_that_came_after_the_others_were_let_go_hold_them_up_too():
     record = world(running("a"), running("b"), let_go("c"), let_go("d"), gated("e"))
     look(record, 100.0)
     (found,) = evicted(look(record, 100.0 + HELD))
-    assert "pod c, which has its place" in found.message
+    assert "pod c has a place" in found.message
 
 
 def test_it_counts_from_when_a_pod_was_held_up():
@@ -179,7 +179,7 @@ def test_new_pods_of_a_group_stay_gated_until_no_pod_of_it_that_ends_has_a_node(
     first = look(record, 100.0, strangers)
     assert goes(first) == []
     (told,) = [one for one in first if isinstance(one, i.EmitEvent)]
-    assert "until pod old on node n9 has ended: kube-scheduler still counts it to PodGroup ring" in told.message
+    assert "until pod old on node n9 has ended: kube-scheduler still counts that pod in PodGroup ring" in told.message
     late = look(record, 101.0 + 2 * HELD, strangers)
     assert (goes(late), evicted(late)) == ([], []), "however long its grace period is"
     record.pods.pop("uid-old", None)

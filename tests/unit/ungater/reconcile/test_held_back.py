@@ -289,7 +289,7 @@ def test_a_job_whose_pods_wait_for_long_says_for_which_nodes(world):
     assert not world.may_go(second)
     written = [one for one in reconcile(record, world.memory.rules, world.now) if isinstance(one, WriteConditions)]
     (wanted,) = (wanted for one in written for wanted in one.wanted if wanted.type == PODS_READY)
-    assert f"1 gated pods wait for {NODE}: pods on their way there come first" in wanted.message
+    assert f"1 gated pod waits for {NODE}: pods on their way there arrive first" in wanted.message
     world.drop("pod", pod)
     assert not record.held
 

@@ -82,7 +82,7 @@ def test_then_its_node_is_left_out_its_slots_move_and_the_job_is_told_once_in_th
     assert condition.reason == told.reason == Reason.SCHEDULER_REFUSED
     assert told.message == condition.message
     assert condition.message.startswith(
-        f"kube-scheduler does not take pod a (and 1 more) to n1, where its slot is: {WORDS}; it is replaced"
+        f"kube-scheduler does not bind pod a (and 1 more) to n1, where its slot is: {WORDS}; its replacement"
     )
 
 
@@ -174,7 +174,7 @@ def test_a_pod_that_nobody_makes_again_is_told_of_and_keeps_its_slot():
     record.refusals = let_go.MOVES + 1
     done = run(record)
     assert [type(one) for one in done if isinstance(one, i.LeaveOut | i.Evict | i.Enqueue | i.Delete)] == []
-    assert "nobody would make it again" in said(done, PODS_READY).message
+    assert "no controller that would create it again" in said(done, PODS_READY).message
 
 
 def test_a_pod_for_which_kube_scheduler_has_others_go_is_waited_for_longer():

@@ -248,7 +248,7 @@ def test_without_a_queue_one_whose_pods_did_not_come_is_placed_when_all_are_ther
     record = waiting(condition(EVICTED, reason=Reason.PODS_MISSING), pods=[make_pod("a")])
     leave, write, *_ = look(record, 100.0)
     assert (leave, write.wanted[0].reason) == (i.Dequeue(), Reason.PODS_MISSING)
-    assert "1 of 4 pods exist: they did not come" in write.wanted[0].message
+    assert "1 of 4 pods exist, and they were not created" in write.wanted[0].message
     put(record, *(make_pod(name) for name in "bcd"))
     assert look(record, 100.0) == [i.Enqueue()]
 

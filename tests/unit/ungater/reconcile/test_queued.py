@@ -71,7 +71,7 @@ def test_a_template_that_was_edited_while_it_waits_is_copied_before_it_goes_on()
     leave, release = run(suspended)
     assert (type(leave), type(release)) == (i.Dequeue, i.Release), "it is admitted as it is now, or not at all"
     assert {one.message for one in release.wanted} == {
-        "Job train was edited after it was admitted: it waits as it is now"
+        "Job train was edited after it was admitted: it waits to be admitted as it is now"
     }
     assert run(held(suspend=True, spec={"nodeSelector": {"a": "b"}})) == [i.Start()]
 

@@ -62,7 +62,7 @@ def test_pods_on_their_way_to_a_place_that_is_held_no_more_are_replaced():
     record.deleting[coming.metadata.uid] = NOW + 1
     assert of(i.Delete, run(record)) == []
     held = make_record(owner, pods=(coming,), slots=SLOTS)
-    assert "no slot of workload" in of(i.Delete, run(held))[0].message
+    assert "no slot of Job train" in of(i.Delete, run(held))[0].message
     queued = make_owner(labels={KEYS.queue_name: "team"}, suspend=True)
     coming = make_pod("coming", owner=queued, at=("b", "r", "gone"))
     assert of(i.Delete, run(make_record(queued, pods=(coming,)))) == []
@@ -186,7 +186,7 @@ def test_pods_of_a_lost_node_wait_for_another_place_and_the_others_stay():
     )
     assert of(i.Ungate, instructions) == []
     record = make_record(slots=SLOTS, pods=[*pods, make_pod("new")], refused=Refused(Reason.DOES_NOT_FIT, "full"))
-    assert "n2 is lost" in wanted(run(record, rules=rules))[PODS_READY].message
+    assert "pods for n2 (lost)" in wanted(run(record, rules=rules))[PODS_READY].message
 
 
 def test_pods_on_a_deleted_node_are_deleted_after_a_while():
@@ -356,7 +356,7 @@ def test_with_no_other_place_than_the_node_that_refused_the_workload_says_so():
     record = make_record(slots=SLOTS, pods=[make_pod("new", rank=0)], refused=refused)
     condition = wanted(run(record, rules=refusing("n1")))[PODS_READY]
     assert (condition.status, condition.reason) == (False, Reason.PARTLY_PLACED)
-    assert "n1 refused such a pod or would now, and its pods have no other place" in condition.message
+    assert "pods for n1 (refused there) have no other place" in condition.message
 
 
 def test_a_refusal_is_on_the_workload_until_its_pods_are_ready():
