@@ -139,7 +139,7 @@ def check_level(
     if known:
         allowed = f"allowed are {_listed([*known, *also_auto], names)}"
     else:
-        allowed = f"there is no ResourceFlavor{of} with spec.topology yet: make one first"
+        allowed = f"there is no ResourceFlavor{of} with spec.topology yet: create one first"
     text = request.as_written.level or "unconstrained"
     raise RequestError(
         Reason.UNKNOWN_LEVEL,
@@ -154,7 +154,7 @@ def _check_names(request: ParsedRequest, names: LevelNames) -> None:
     said = [(request.level, request.field), *((layer.level, request.slices_field) for layer in request.slices)]
     for name, field in said:
         if name and (several := names.several(name)):
-            text = f'Invalid value: "{name}": flavors call different levels so; say which is meant: {quoted(several)}'
+            text = f'Invalid value: "{name}": flavors give this name to different levels; use one of {quoted(several)}'
             raise RequestError(Reason.UNKNOWN_LEVEL, field, name, f"{field}: {text}")
 
 

@@ -170,6 +170,11 @@ def named(domains: "Iterable[Path]") -> str:
     return ", ".join(domain_in_words(domain) for domain in domains)
 
 
+def losing(domains: "Iterable[Path]", why: str) -> str:
+    """What one is told that keeps its other slices."""
+    return f"it loses its slices in {named(domains)}: {why}"
+
+
 def preempted(by: str, queue: str, reason: Reason) -> str:
     """What a victim is told."""
     why = {

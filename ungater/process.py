@@ -3,7 +3,7 @@
 import asyncio
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -82,9 +82,7 @@ class Process:
         self.metrics.settings_refused.set(0)
         log.info("settings changed", taken=change.taken, after_a_restart=change.at_start)
         if change.taken or change.at_start:
-            later = f"; only after a restart: {', '.join(change.at_start)}" if change.at_start else ""
-            message = f"taken: {', '.join(change.taken) or 'nothing'}{later}"
-            self._tell_settings("Normal", Reason.SETTINGS_CHANGED, message, uid)
+            self._tell_settings("Normal", Reason.SETTINGS_CHANGED, taken_in_words(change.taken, change.at_start), uid)
         if change.taken:
             self._settings = change.settings
             self._retold.set()
@@ -93,7 +91,7 @@ class Process:
         """The settings are wrong: those in use go on."""
         self.metrics.settings_refused.set(1)
         log.error("settings are refused, the last good ones count", error=problem)
-        self._tell_settings("Warning", Reason.SETTINGS_REFUSED, f"{problem}: the last good settings count", uid)
+        self._tell_settings("Warning", Reason.SETTINGS_REFUSED, refused_in_words(problem), uid)
 
     def keeps_settings(self) -> bool:
         """Whether it keeps the last good ones, as the leader does."""
@@ -200,3 +198,14 @@ async def run(
             for task in waiting:
                 task.cancel()
             await asyncio.gather(*waiting, return_exceptions=True)
+
+
+def taken_in_words(taken: Sequence[str], at_start: Sequence[str]) -> str:
+    """Which settings count from now on, and which only after a restart."""
+    later = f"; only after a restart: {', '.join(at_start)}" if at_start else ""
+    return f"taken: {', '.join(taken) or 'nothing'}{later}"
+
+
+def refused_in_words(problem: str) -> str:
+    """What becomes of settings that are wrong."""
+    return f"{problem}: the last good settings count"

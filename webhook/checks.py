@@ -51,8 +51,8 @@ def check_template(template: Pod, keys: Keys, path: str) -> Iterator[Problem]:
     if template.spec.node_name:
         yield Problem(
             FORBIDDEN,
-            f'{path}spec.nodeName: Forbidden: "{template.spec.node_name}": it goes past the scheduler, and so past '
-            "the topology request; remove the nodeName or the request",
+            f'{path}spec.nodeName: Forbidden: "{template.spec.node_name}": it bypasses the scheduler, and so the '
+            "topology request: remove one of the two",
         )
     annotations = annotations_of(template.metadata)
     at = f"{path}metadata.annotations"
@@ -86,9 +86,8 @@ def check_has_queue(asks: bool, queue: str | None, keys: Keys) -> Iterator[Probl
     if asks and not queue:
         yield Problem(
             FORBIDDEN,
-            f"{queue_path(keys)}: Required value: in this cluster nothing is placed without a queue, as its "
-            "administrators say (requireQueue in Topogate's settings): add this label with the name of a LocalQueue of "
-            "your namespace (kubectl get localqueues)",
+            f"{queue_path(keys)}: Required value: this cluster places nothing without a queue (setting requireQueue): "
+            "add this label with the name of a LocalQueue of your namespace (kubectl get localqueues)",
         )
 
 

@@ -253,7 +253,7 @@ def _queues_below(jobset: JobSet, queue: str, keys: Keys) -> Iterator[Problem]:
     for at, job in enumerate(_jobs(jobset)):
         name = labels_of(job.template.metadata if job.template is not None else None).get(keys.queue_name)
         if name is not None and name != queue:
-            text = f'Forbidden: "{name}": the queue of a JobSet stands on the JobSet: set {checks.queue_path(keys)}'
+            text = f'Forbidden: "{name}": the queue of a JobSet belongs to the JobSet: set {checks.queue_path(keys)}'
             yield Problem(INVALID, f"spec.replicatedJobs[{at}].template.{checks.queue_path(keys)}: {text}")
 
 

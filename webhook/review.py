@@ -6,7 +6,7 @@
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 import structlog
@@ -26,6 +26,7 @@ VERDICTS = (ALLOWED, PATCHED, DENIED, MALFORMED)
 JSON_TYPE, TEXT_TYPE = b"application/json", b"text/plain; charset=utf-8"
 
 _REASONS = {INVALID: "Invalid", FORBIDDEN: "Forbidden"}
+UNFORESEEN: Final = "the review cannot be processed; see the webhook's log"
 
 
 class Reply(NamedTuple):
@@ -129,7 +130,7 @@ class Reviewer:
             return self._explain(body, error)
         except Exception:
             log.exception("review failed; it is refused", kind=self._kind)
-            return _malformed("the review cannot be processed; see the webhook's log")
+            return _malformed(UNFORESEEN)
 
     def _answer(self, body: bytes, rulebook: Rulebook) -> Reply:
         review = self._decode(body)

@@ -37,7 +37,7 @@ CLAIMS = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "shared"}]}
 OF_TEMPLATE = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]}
 DRIVER = "gpu.example.com"
 NOT_COUNTED = "ResourceClaimsNotCounted"
-WHY = 'ResourceClaim "shared" is not there'
+WHY = 'ResourceClaim "shared" does not exist'
 ANYWHERE = {KEYS.unconstrained: "true"}
 
 

@@ -290,7 +290,7 @@ async def test_a_flavor_that_comes_brings_its_levels_and_one_that_goes_takes_the
     await client.delete(RESOURCE_FLAVORS, "tas")
 
     async def none_left():
-        return "make one first" in (await refused(client.create(JOBS, job, namespace, dry_run=True))).message
+        return "create one first" in (await refused(client.create(JOBS, job, namespace, dry_run=True))).message
 
     await until(none_left, "the message that there is no flavor")
 

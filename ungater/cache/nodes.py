@@ -1,6 +1,6 @@
 """What the event of a node changes, or of what is published about its inside."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from crds.constants import HOSTNAME_LABEL
@@ -107,8 +107,7 @@ class NodeEvents:
         for uid, nodes in found.items():
             entry, few = self._entries.get(uid), list(islice(nodes.values(), MOST_NAMED))
             if entry is not None:
-                more = f" and {len(nodes) - len(few)} more" if len(nodes) > len(few) else ""
-                yield entry, f"labels changed on {len(nodes)} of the nodes where its pods run: {', '.join(few)}{more}"
+                yield entry, relabelled_in_words(few, len(nodes))
 
     def attaches(self, name: str) -> None:
         """A node attaches another number of volumes."""
@@ -170,3 +169,9 @@ class NodeEvents:
         for uid, entry in self._entries.items():
             if any(slot.node in changed for slots in entry.slots_in.values() for slot in slots.slots):
                 self._enqueue(uid, 0.0)
+
+
+def relabelled_in_words(few: Sequence[str], count: int) -> str:
+    """How labels changed on so many nodes, the first few of which are told."""
+    more = f" and {count - len(few)} more" if count > len(few) else ""
+    return f"labels changed on {count} of the nodes where its pods run: {', '.join(few)}{more}"

@@ -13,6 +13,7 @@ from kube.events import EventRecorder, reference
 from kube.resources import PODS
 from queueing.queues.entry import base_of
 from ungater.cache.cache import Cache
+from ungater.executor import messages
 from ungater.executor.deferred import DeferredWrites
 from ungater.executor.lifecycle import Lifecycle
 from ungater.model import conditions
@@ -220,17 +221,13 @@ class Executor:
             if isinstance(error, NameTakenError) and self._cache.views.rename(entry):
                 raise  # it is made under the other name soon
             if isinstance(error, LASTING) or "too large" in str(error):
-                text = f"its Workload cannot be created: {error}"
+                text = messages.not_created(error)
                 self._tell(entry, EmitEvent("Warning", Reason.WRITE_FAILED, "Admit", text, once="unmakeable"))
             raise
         finally:
             self._cache.workloads.written(entry, observed)
         if self._cache.priorities.unknown_class(entry.job):
-            label, named = self._cache.keys.priority_class, entry.job.workload_class
-            text = (
-                f"label {label}: {named} is no WorkloadPriorityClass, and not the PriorityClass of the pods: the "
-                "priority of the pods counts"
-            )
+            text = messages.unknown_class(self._cache.keys, entry.job.workload_class)
             emit(self._recorder, entry, "Warning", Reason.UNKNOWN_PRIORITY_CLASS, "Admit", message=text)
         return True
 

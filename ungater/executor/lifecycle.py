@@ -25,6 +25,7 @@ from queueing.cycle.cycle import Waiting
 from queueing.queues.entry import AssumedAdmission, base_of, growth_of, is_growth
 from queueing.queues.eviction_units import pod_unit
 from ungater.cache.cache import Cache
+from ungater.executor import messages
 from ungater.executor.evicted import admitted_for, is_reclaimed, is_victim
 from ungater.jobs import pod_template
 from ungater.metrics import Metrics
@@ -164,7 +165,7 @@ class Lifecycle:
         selectors = {f"{key}={value}" for _, one in updates for key, value in (one.node_selector or {}).items()}
         names = ", ".join(dict.fromkeys(check for check, update in updates if update.node_selector))
         wanted = ", ".join(sorted(selectors))
-        return f"admission check {names} wants nodes with {wanted}, where it has no place: {found.message}"
+        return messages.no_place_for_checks(names, wanted, found.message)
 
     async def _turn_down(self, entry: WorkloadEntry, reason: Reason, text: str) -> bool:
         """Put back one that cannot start as its admission checks have it."""
@@ -182,7 +183,7 @@ class Lifecycle:
         try:
             await self._patched(entry, body)
         except (Invalid, Forbidden) as error:
-            text = conditions.shorten(f"the job could not be changed ({action.lower()}): {error}")
+            text = conditions.shorten(messages.not_changed(action, error))
             emit(self._recorder, entry, "Warning", Reason.WRITE_FAILED, action, message=text)
             raise
 
@@ -296,7 +297,7 @@ class Lifecycle:
         overriding, most = reclaims and late, self._reclaim.grace if reclaims else None
         more = ""
         if overriding and blocked is not None:
-            more = f"; {blocked.message}: that does not count for what was borrowed (reclaimOverridesBudgets)"
+            more = messages.overridden(blocked.message)
         for pod, why in pods:
             self._evictions.evict(entry.id, pod, f"{why}{more}", overriding=overriding, most_grace=most)
         blocked = self._evictions.blocked(entry.id)
@@ -313,7 +314,7 @@ class Lifecycle:
             if other is not None:
                 (self._cache.admissions.end_growth if grows else self._cache.admissions.forget_assumed)(other)
                 about = "pods that no queue admitted" if base == victim else self._cache.queues.title_of(victim)
-                text = f"the preemption of {about} came to nothing, and another is looked for: {why}"
+                text = messages.preemption_given_up(about, why)
                 self._admitter.give_up(Waiting(base, Reason.EVICTION_BLOCKED, text, grows=grows))
 
     def _untouched(self, entry: WorkloadEntry, evict: actions.EvictPods) -> bool:
@@ -322,7 +323,7 @@ class Lifecycle:
 
     async def _spare(self, entry: WorkloadEntry, reason: Reason, why: str) -> bool:
         """It stays after all."""
-        text = f"it was to be evicted, and stays: {why}"
+        text = messages.spared(why)
         types = (conditions.EVICTED, conditions.PREEMPTED)
         wanted = tuple(WantedCondition(type_, False, reason, text) for type_ in types)
         namespace = entry.job.namespace

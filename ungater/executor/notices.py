@@ -8,13 +8,14 @@ from engine.reasons import Reason
 from kube.events import EventRecorder, reference
 from kube.objects import Node
 from kube.resources import NODES, PODS
+from ungater.executor import messages
 from ungater.metrics import Metrics
 from ungater.model import conditions
 from ungater.model.workload_entry import PlacementMismatch, WorkloadEntry
 from ungater.numa.sources import Described
 from ungater.writers.events import FINE, emit
 
-_SAFER = "; until they agree the smaller amounts and the stricter policy count"
+SAFER = "; until they agree the smaller amounts and the stricter policy count"
 
 log = structlog.get_logger()
 
@@ -32,7 +33,7 @@ class NodeNotices:
         node = self._node(name)
         regarding = reference(NODES, node) if node is not None else None
         news = (
-            (Reason.MACHINE_DATA_DISAGREES, before.disagreements, now.disagreements, _SAFER),
+            (Reason.MACHINE_DATA_DISAGREES, before.disagreements, now.disagreements, SAFER),
             (Reason.MACHINE_DATA_INVALID, before.problems, now.problems, ""),
         )
         for reason, old, new, then in news:
@@ -43,7 +44,7 @@ class NodeNotices:
                 self._recorder.event(regarding, "Warning", reason, "Read", text)
                 log.warning("machine data", node=name, reason=str(reason), message=text)
         if not now.problems and not now.disagreements and regarding is not None:
-            message = f"what the node publishes of its inside can be used again: {now.source or 'nothing'}"
+            message = messages.usable_again(now.source)
             self._recorder.event(regarding, FINE, Reason.MACHINE_DATA_VALID, "Read", message)
 
     def mismatch(self, entry: WorkloadEntry, mismatch: PlacementMismatch) -> None:
@@ -55,10 +56,7 @@ class NodeNotices:
         reason = Reason.KUBELET_REFUSED if mismatch.refused else Reason.MISALIGNED
         message = conditions.shorten(mismatch.message)
         if mismatch.refused:
-            left_out = (
-                f"; no pod like it goes to {mismatch.node} for {mismatch.seconds:.0f} s unless something changes there"
-            )
-            message = conditions.shorten(mismatch.message + left_out)
+            message = conditions.shorten(mismatch.message + messages.avoided(mismatch.node, mismatch.seconds))
         self._recorder.event(reference(PODS, mismatch.pod), "Warning", reason, "Place", message)
         emit(self._recorder, entry, "Warning", reason, "Place", message=message)
         if mismatch.unreported:
@@ -75,10 +73,7 @@ class NodeNotices:
         log.warning("node is left out", node=name, seconds=seconds, message=words)
         node = self._node(name)
         if node is not None:
-            text = (
-                "pods of several workloads were bound to it and did not run, and none started since: no pod goes there "
-                f"for {seconds:.0f} s; the last one: {words}"
-            )
+            text = messages.left_out(seconds, words)
             self._recorder.event(
                 reference(NODES, node), "Warning", Reason.NODE_LEFT_OUT, "Place", conditions.shorten(text)
             )
@@ -89,11 +84,7 @@ class NodeNotices:
         node = self._node(mismatch.node)
         if node is None:
             return
-        message = (
-            f"its kubelet refused a pod for want of NUMA zones ({mismatch.reason}), and nothing that is published of "
-            f"the node tells the zones of {', '.join(mismatch.unreported)}: run the agent there, or mend what its "
-            "exporter or device plugin leaves out"
-        )
+        message = messages.zones_unreported(mismatch.reason, ", ".join(mismatch.unreported))
         self._recorder.event(
             reference(NODES, node), "Warning", Reason.ZONES_UNREPORTED, "Place", conditions.shorten(message)
         )

@@ -11,10 +11,11 @@ from clock import Clock
 from engine.reasons import Reason
 from kube.errors import KubeError
 from kube.events import EventRecorder, reference
-from kube.objects import OwnerReference, Pod, controller_of, key
+from kube.objects import OwnerReference, Pod, key
 from kube.resources import PODS, Resource
 from queueing.status import standings
 from ungater.cache.cache import Cache
+from ungater.executor import messages
 from ungater.executor.unowned import StrayPods, UnownedWorkloads
 from ungater.guard import Guard
 from ungater.jobs.leaderworkerset import group_key, has_pods
@@ -223,10 +224,5 @@ class Sweeper:
         pods = self._cache.gated_orphans.pods
         for pod in self._strays.to_tell(pods):
             pods[pod.metadata.uid] = None
-            owner = controller_of(pod.metadata)
-            what = f"its owner, {owner.kind} {owner.name}," if owner else "what owns it"
-            message = (
-                f"the pod stays behind the scheduling gate {self._cache.keys.gate}: {what} is no Job that asks for a "
-                "topology. Create it again without the topology annotation"
-            )
+            message = messages.no_owner_that_asks(pod, self._cache.keys.gate)
             self._recorder.event(reference(PODS, pod), "Warning", Reason.UNSUPPORTED_OWNER, "Place", message)

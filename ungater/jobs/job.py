@@ -144,7 +144,7 @@ def one_queue(labels: Iterable[Mapping[str, str]], keys: Keys) -> RequestError |
     if len(names) < 2:
         return None
     field = f"metadata.labels[{keys.queue_name}]"
-    text = f"{field}: the pods of one workload name queues {' and '.join(names)}: give them one"
+    text = f"{field}: the pods of one workload name queues {' and '.join(names)}: use one"
     return RequestError(Reason.INVALID_REQUEST, field, names[1], text)
 
 

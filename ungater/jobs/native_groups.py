@@ -63,7 +63,7 @@ class _Said:
         constraints = self.terms.scheduling_constraints if self.terms is not None else None
         found = (constraints.topology or ()) if constraints is not None else ()
         if len(found) > 1:
-            text = f"{self.path}.schedulingConstraints.topology: Too many: {len(found)}: one level is served"
+            text = f"{self.path}.schedulingConstraints.topology: Too many: {len(found)}: one level is supported"
             raise RequestError(Reason.UNSUPPORTED_CONSTRAINT, self.path, str(len(found)), text)
         return found[0].key if found else ""
 

@@ -43,7 +43,7 @@ def activity(check: AdmissionCheck, domain: str, flavors: Collection[str]) -> Wa
         text = f"spec.parameters: {kueue.CONTROLLER} takes none; remove them"
         return WantedCondition(kueue.ACTIVE, False, "BadParametersRef", text)
     if not flavors:
-        text = f"no ResourceFlavor of {GROUP} has a topology: make one with the levels of this cluster"
+        text = f"no ResourceFlavor of {GROUP} has a topology: create one with the levels of this cluster"
         return WantedCondition(kueue.ACTIVE, False, Reason.NO_FLAVOR, text)
     return WantedCondition(kueue.ACTIVE, True, "Active", "Topogate answers this check")
 

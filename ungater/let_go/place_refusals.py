@@ -16,6 +16,7 @@ from ungater.model.workload_entry import WorkloadEntry
 from ungater.numa.node_backoff import SHORT, Refusals, listed
 
 MOST: Final = 2000  # refusals of a namespace that are kept
+NOT_STARTED: Final = "its pod did not start"
 
 Place = str | frozenset[tuple[str, str]]  # a node, or the labels of a domain; "" for none
 
@@ -131,4 +132,4 @@ def _said(entry: WorkloadEntry, pod: Pod) -> tuple[str, str]:
     if refused is not None:
         return "kube-scheduler", refused.words if refused.refused_at is not None else ""
     waits = entry.unstarted.get(pod.metadata.uid)
-    return "its pod did not start", waits.words if waits is not None else ""
+    return NOT_STARTED, waits.words if waits is not None else ""

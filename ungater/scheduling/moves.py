@@ -30,7 +30,7 @@ from ungater.model.conditions import WantedCondition, moment
 from ungater.model.move_request import MoveRequest
 from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
 from ungater.reconcile.moves import as_one, movable
-from ungater.scheduling import old_places, relocation
+from ungater.scheduling import move_messages, old_places, relocation
 from ungater.writers.events import emit
 
 GIVEN_UP = 600.0  # seconds after a move began until it ends with those that did not go, however the pods are then
@@ -131,7 +131,7 @@ class Moves:
             entry = cache.entries.of_workload(key)
             if entry is not None:
                 whom = cache.queues.title_of(claim.key)
-                text = f"it goes elsewhere for {whom}, which has waited for long and needs the domain"
+                text = move_messages.makes_room(whom)
                 self._begin(entry, Move(grant, Reason.ROOM_MADE, text), now)
 
     def _answer_requests(self, now: float) -> None:
@@ -160,17 +160,17 @@ class Moves:
         cache, reason = self._cache, Reason.PENDING
         why = relocation.hindered(cache, entry)
         if not self._log.left(now, asked=True):
-            reason, why = Reason.MOVES_USED_UP, f"no more than {self._rules.per_hour} moves an hour (movesPerHour)"
+            reason, why = Reason.MOVES_USED_UP, move_messages.used_up(self._rules.per_hour)
         found = None if why else relocation.moved_to(cache, entry, request.nodes)
         if isinstance(found, Refusal):
             reason, why = found.reason, found.message
         elif found is not None and (why := relocation.kept(cache, entry, found)):
             reason = Reason.PENDING
         if not why and isinstance(found, AssumedAdmission):
-            return Move(found, Reason.DEFRAGMENTED, f"an administrator has it moved {request.mark}")
+            return Move(found, Reason.DEFRAGMENTED, move_messages.asked_for(request.mark))
         if not why:
             reason, why = Reason.NOTHING_TO_MOVE, "it is there already"
-        return WantedCondition(conditions.MOVE_REFUSED, True, reason, f"it is not moved {request.mark}: {why}")
+        return WantedCondition(conditions.MOVE_REFUSED, True, reason, move_messages.not_moved(request.mark, why))
 
     def _remember(self, now: float) -> None:
         """Take in what Workloads tell of moves before this process began, once; forget who is gone."""
@@ -229,10 +229,10 @@ class Moves:
         cache = self._cache
         unkept = cache.unkept(entry) if self._rules.misaligned else {}
         if unkept and (grant := relocation.realigned(cache, entry, unkept)) is not None:
-            text = "; ".join(f"pod {entry.pods[uid].metadata.name} {why}" for uid, why in sorted(unkept.items())[:3])
-            yield Move(grant, Reason.REALIGNED, f"{len(unkept)} of its pods go to other nodes: {text}")
+            texts = [f"pod {entry.pods[uid].metadata.name} {why}" for uid, why in sorted(unkept.items())]
+            yield Move(grant, Reason.REALIGNED, move_messages.realigned(texts))
         if self._rules.together and (grant := relocation.together(cache, entry)) is not None:
-            yield Move(grant, Reason.TOGETHER, f"it comes together: {_fewer(entry, grant)}")
+            yield Move(grant, Reason.TOGETHER, _fewer(entry, grant))
 
     def _begin(self, entry: WorkloadEntry, move: Move, now: float) -> None:
         self._log.begin(entry.key, now, asked=move.reason == Reason.DEFRAGMENTED)
@@ -279,7 +279,7 @@ class Moves:
         """What did not go stays where it is, and the workload is left alone from now on, as after a move."""
         self._log.end(entry.key, self._clock.now())
         mark = move_request.mark_in(said.message)
-        text = f"it was to be moved{mark and ' '}{mark}, and pods that did not go stay where they are: {why}"
+        text = move_messages.given_up(mark, why)
         wanted = (WantedCondition(conditions.MOVING, False, reason, text),)
         outcome = "blocked" if reason == Reason.EVICTION_BLOCKED else "late"
         self._replace(entry, grant, News(wanted, partial(self._tell, entry, reason, text, outcome)))
@@ -335,8 +335,8 @@ def _fewer(entry: WorkloadEntry, grant: AssumedAdmission) -> str:
             continue
         level = old_places.level(owned, part)
         gains += [
-            f"{now} instead of {then} domains of {part.levels[depth]}"
+            move_messages.gain(now, then, part.levels[depth])
             for depth, (then, now) in enumerate(zip(spread(old, level), spread(part, level), strict=True))
             if now < then
         ]
-    return f"{gone} of its {total} pods go elsewhere, for {', '.join(gains)}"
+    return move_messages.together(gone, total, gains)

@@ -8,7 +8,7 @@ import msgspec
 from crds.request import resolve, unresolved
 from engine.cluster.assignment import Assignment
 from engine.cluster.levels import domain_labels
-from engine.cluster.unlabeled import helpful, in_words
+from engine.cluster.unlabeled import Unlabeled, helpful, in_words
 from engine.model import PodSet, Policy, TopologyRequest
 from engine.placement.place import extend, place, replace
 from engine.reasons import Reason
@@ -164,6 +164,11 @@ def _beside(pod_set: PodSet, others: Sequence[Assignment], entry: WorkloadEntry)
     return msgspec.structs.replace(alone, node_selector={**pod_set.node_selector, **domain})
 
 
+def could_take(nodes: Sequence[Unlabeled]) -> str:
+    """Which nodes would help if they had all labels."""
+    return f"{in_words(nodes)}, and could take such pods"
+
+
 def refused_text(cache: Cache, entry: WorkloadEntry, refusal: Refusal) -> str:
     """Why a job waits, for a person, with the nodes that are left out for now, or lack a label."""
     text = refusal.message
@@ -178,5 +183,5 @@ def refused_text(cache: Cache, entry: WorkloadEntry, refusal: Refusal) -> str:
         owned = next((one for one in pod_sets if one.name == refusal.pod_set), pod_sets[0])
         pod_set = pod_set_in(cache, entry, owned, cache.flavors[refusal.flavor])
         if found := helpful(cache.state, refusal.flavor, pod_set):
-            text += f"; {in_words(found)}, and could take such pods"
+            text += f"; {could_take(found)}"
     return text

@@ -39,7 +39,7 @@ from ungater.writers.workloads import WorkloadWriter, stored_of
 
 HEADS = 64  # looks at workloads before others get a turn
 NO_NOMINATION = {"nomination": None}
-RELABELLED = "; they stay there, and whoever ends is placed by the new labels (`topogate doctor` says what to do)"
+RELABELLED = "; they stay there, and replacements are placed by the new labels (`topogate doctor` says what to do)"
 DETAILS = 10.0  # seconds between two explanations of one refusal
 
 log = structlog.get_logger()

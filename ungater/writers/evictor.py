@@ -289,7 +289,7 @@ class Evictor:
         delay = backoff(one.count_failure(), first=FIRST_DELAY, longest=LONGEST_DELAY)
         budget = isinstance(error, TooManyRequests) or _several_budgets(error)
         if budget:
-            text = f"pod {meta.namespace}/{meta.name} cannot be evicted now: {_text(error)}"
+            text = not_now(one.pod, _text(error))
             if one.blocked is None:
                 self._recorder.event(reference(PODS, one.pod), "Warning", Reason.EVICTION_BLOCKED, "Evict", text)
             one.block(now, text)
@@ -299,6 +299,11 @@ class Evictor:
         self._metrics.evictor.labels("blocked" if budget else "failed").inc()
         log.warning("pod was not evicted", pod=meta.name, namespace=meta.namespace, again=delay, error=str(error))
         self._requeue(one.uid, delay)
+
+
+def not_now(pod: Pod, why: str) -> str:
+    """What people are told of a pod that a budget keeps."""
+    return f"pod {pod.metadata.namespace}/{pod.metadata.name} cannot be evicted now: {why}"
 
 
 def _pod_of(one: _Try | Pod) -> Pod:

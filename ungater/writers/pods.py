@@ -233,7 +233,7 @@ class PodWriter:
         self._metrics.patches.labels("refused" if refused else "failed").inc()
         log.warning("pod was not ungated", workload=entry.key, pod=pod.metadata.name, error=str(error))
         if refused:
-            message = f"the scheduling gate could not be removed, another attempt follows: {error}"
+            message = gate_kept(error)
             self._recorder.event(reference(PODS, pod), "Warning", Reason.UNGATE_FAILED, "Ungate", message)
 
     async def _nominate(self, entry: WorkloadEntry, pod: Pod, node: str) -> None:
@@ -306,3 +306,8 @@ class PodWriter:
 def age(stamp: str | None, now: float) -> float:
     """Seconds from RFC 3339 text until ``now`` (seconds since the epoch); 0.0 where there is none, or it is later."""
     return max(0.0, now - datetime.fromisoformat(stamp).timestamp()) if stamp else 0.0
+
+
+def gate_kept(error: object) -> str:
+    """What people are told of a pod whose ungating the API server refuses."""
+    return f"the scheduling gate could not be removed, another attempt follows: {error}"

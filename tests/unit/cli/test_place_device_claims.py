@@ -90,7 +90,7 @@ def test_pods_with_claims_of_any_owner_are_placed_nowhere(tmp_path, kind):
     assert (answer["state"], answer["reason"]) == ("Waits", "ResourceClaimsNotCounted")
     assert answer["message"] == (
         'the pods of pod set main have resource claim "gpu" (of template "one-gpu"): '
-        'ResourceClaimTemplate "one-gpu" is not there'
+        'ResourceClaimTemplate "one-gpu" does not exist'
     )
 
 
@@ -164,7 +164,7 @@ def test_a_claim_that_pods_name_counts_among_the_manifests_and_in_the_snapshot(t
     cluster = [CLASS, devices("r1h1", 1), devices("r2h2", 2)]
     mine = {**MINE, "spec": TEMPLATE["spec"]["spec"]}
     (answer,) = ask(tmp_path, a_job(OF_MINE), cluster=cluster)
-    assert answer["message"].endswith('(ResourceClaim "mine"): ResourceClaim "mine" is not there')
+    assert answer["message"].endswith('(ResourceClaim "mine"): ResourceClaim "mine" does not exist')
     (answer,) = ask(tmp_path, mine, a_job(OF_MINE), cluster=cluster, status=0)
     nodes = [node for part in answer["podSets"] for domain in part["domains"] for node in domain["nodes"]]
     assert [(one["node"], one["pods"]) for one in nodes] == [("r2h2", 2)]

@@ -96,7 +96,7 @@ OTHER = ("topology.k8s.aws/network-node-layer-3", HOST)
 
 def test_a_name_of_several_levels_means_that_of_the_queues_flavors():
     both = names(eks=(OTHER, {"rack": OTHER[0], "host": HOST}))
-    with pytest.raises(RequestError, match="flavors call different levels so"):
+    with pytest.raises(RequestError, match="flavors give this name to different levels"):
         check_level(named(asked("rack"), both), {**FLAVORS, "eks": OTHER}, names=both)
     for flavor, levels in {**FLAVORS, "eks": OTHER}.items():
         within = both.within([flavor, "plain"])

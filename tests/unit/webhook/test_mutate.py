@@ -352,7 +352,7 @@ def test_a_wrong_level_is_refused_with_the_right_ones():
 
 
 def test_without_flavors_one_is_asked_for():
-    assert "make one first" in refusal(decide_job(make_job({REQUIRE: RACK}), Rules(Keys(), {})))
+    assert "create one first" in refusal(decide_job(make_job({REQUIRE: RACK}), Rules(Keys(), {})))
 
 
 def test_unknown_flavors_let_it_pass_gated_with_a_warning():
@@ -574,7 +574,7 @@ def owned_by(obj, kind, api_version):
 def test_a_pod_of_a_stamped_job_is_left_alone_even_where_the_flavor_is_gone():
     pod = make_pod({REQUIRE: RACK, POD_SET: "main"}, gates=[GATE])
     assert plain(decide_pod(owned_by(pod, "Job", "batch/v1"), Rules(Keys(), {}))) == []
-    assert "make one first" in refusal(decide_pod(make_pod({REQUIRE: RACK}), Rules(Keys(), {})))
+    assert "create one first" in refusal(decide_pod(make_pod({REQUIRE: RACK}), Rules(Keys(), {})))
 
 
 @pytest.mark.parametrize("owner", [None, ("Job", "made.up/v1"), ("Job", "batch/v1beta1"), ("StatefulSet", "apps/v1")])
@@ -582,7 +582,7 @@ def test_a_pod_that_was_gated_by_another_than_a_job_is_reviewed_like_any(owner):
     pod = make_pod({REQUIRE: RACK, POD_SET: "main"}, gates=[GATE])
     if owner is not None:
         owned_by(pod, *owner)
-    assert "make one first" in refusal(decide_pod(pod, Rules(Keys(), {})))
+    assert "create one first" in refusal(decide_pod(pod, Rules(Keys(), {})))
 
 
 def test_a_pod_is_not_touched_by_updates():
@@ -829,7 +829,7 @@ def test_a_name_that_two_pools_give_to_different_levels_means_that_of_the_queues
 
         assert decide(submitted("one"), rules).denied is None
         for queue in ("both", ""):
-            assert "flavors call different levels so" in refusal(decide(submitted(queue), rules))
+            assert "flavors give this name to different levels" in refusal(decide(submitted(queue), rules))
 
 
 def test_a_name_that_no_flavor_gives_is_refused_with_the_names_that_there_are():

@@ -71,7 +71,7 @@ class ClaimedDevices:
         if isinstance(found, str):
             return found
         if unknown := sorted(classes_of(found) - self._known):
-            return f'DeviceClass "{unknown[0]}" is not there'
+            return f'DeviceClass "{unknown[0]}" does not exist'
         return COSTLY if self._refused(found) else found
 
     def asked(
@@ -145,7 +145,7 @@ class ClaimedDevices:
             else:
                 claim, template = self._claims.get(claims.get(name, "")), self._templates.get(f"{namespace}/{what}")
                 text = claim.text if claim is not None else template
-                found = (text,) if text is not None else f'ResourceClaimTemplate "{what}" is not there'
+                found = (text,) if text is not None else f'ResourceClaimTemplate "{what}" does not exist'
             if isinstance(found, str):
                 return found
             wanted += [(name, what, text) for text in found]
@@ -167,7 +167,7 @@ class ClaimedDevices:
         """What a claim that is there asks for, () where it has devices; a text says why nobody can have it."""
         known, name = self._claims.get(key), key.partition("/")[2]
         if known is None:
-            return f'ResourceClaim "{name}" is not there'
+            return f'ResourceClaim "{name}" does not exist'
         return known.barred(name) or (() if known.allocated else (known.text,))
 
     # --- what changes it -----------------------------------------------------------------------------------------

@@ -88,9 +88,7 @@ class NamedClaims:
             others = len(known.users - entry.pods.keys()) if known.users else 0
             if others + pods > MOST_USERS:
                 left = max(MOST_USERS - others, 0)
-                return (
-                    f'ResourceClaim "{name}" is for {MOST_USERS} pods, of which {left} may come: {pods} are to use it'
-                )
+                return f'ResourceClaim "{name}" takes {MOST_USERS} pods, of which {left} may still come: {pods} name it'
             if known.allocated:
                 continue
             why = self._unshareable(job, spec, claim) or _grouped(entry, spec) if pods > 1 else ""

@@ -181,8 +181,7 @@ class Reservations:
         preemptor = next(iter(self.preemptors_of(key)), None)
         if not domains or preemptor is None:
             return None
-        text = f"it loses its slices in {messages.named(domains)}: {self.eviction_message(preemptor, key).message}"
-        return Losing(domains, text)
+        return Losing(domains, messages.losing(domains, self.eviction_message(preemptor, key).message))
 
     def outsiders(self, key: str) -> Iterator[tuple[OutsidePod, str]]:
         """The pods that no queue admitted and that a nominated workload waits for, and what they are told."""

@@ -146,11 +146,11 @@ def test_devices_that_others_hold_are_theirs_unless_the_cluster_is_taken_empty(t
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"of": "missing"}, 'claim "gpu" (of template "missing"): ResourceClaimTemplate "missing" is not there'),
-        ({"of": "odd"}, 'DeviceClass "odd" is not there'),
+        ({"of": "missing"}, 'claim "gpu" (of template "missing"): ResourceClaimTemplate "missing" does not exist'),
+        ({"of": "odd"}, 'DeviceClass "odd" does not exist'),
         (
             {"resourceClaims": [{"name": "gpu", "resourceClaimName": "shared"}]},
-            'have resource claim "gpu" (ResourceClaim "shared"): ResourceClaim "shared" is not there',
+            'have resource claim "gpu" (ResourceClaim "shared"): ResourceClaim "shared" does not exist',
         ),
     ],
 )

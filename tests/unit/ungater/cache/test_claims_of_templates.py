@@ -97,11 +97,11 @@ def test_devices_that_others_claims_hold_are_not_promised(world):
 def test_it_waits_for_its_template_and_its_class():
     world = Devices()
     record = world.job(claims=ONE)
-    assert world.why(record)[1].endswith(': ResourceClaimTemplate "one-gpu" is not there')
+    assert world.why(record)[1].endswith(': ResourceClaimTemplate "one-gpu" does not exist')
     world.asked.clear()
     world.put("claim_template", template())
     assert world.asked == [record.id]
-    assert world.why(record)[1].endswith(': DeviceClass "gpu" is not there')
+    assert world.why(record)[1].endswith(': DeviceClass "gpu" does not exist')
     world.asked.clear()
     world.put("device_class", a_class("gpu"))
     assert (world.asked, world.why(record)) == ([record.id], None)

@@ -39,7 +39,7 @@ def test_a_class_that_goes_is_the_trouble_of_those_who_name_it(world):
     world.put("pod", a_pod("first-x", owner=owner, claims=claims))
     assert world.let_go(record) == []
     assert on(world.placed("others", 4))[host] == 2
-    assert world.why(world.job("second", 1, claims=claims))[1].endswith('DeviceClass "other" is not there')
+    assert world.why(world.job("second", 1, claims=claims))[1].endswith('DeviceClass "other" does not exist')
 
 
 @pytest.mark.parametrize(

@@ -38,11 +38,11 @@ def older():
 @pytest.mark.parametrize(
     ("claims", "words", "why"),
     [
-        (ONE, '"gpu" (of template "one-gpu")', 'ResourceClaimTemplate "one-gpu" is not there'),
+        (ONE, '"gpu" (of template "one-gpu")', 'ResourceClaimTemplate "one-gpu" does not exist'),
         (
             [{"name": "gpu", "resourceClaimName": "shared"}],
             '"gpu" (ResourceClaim "shared")',
-            'ResourceClaim "shared" is not there',
+            'ResourceClaim "shared" does not exist',
         ),
         (
             [*ONE, {"name": "nic", "resourceClaimName": "nic"}, {"name": "x"}],

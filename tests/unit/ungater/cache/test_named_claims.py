@@ -86,7 +86,7 @@ def test_no_more_than_256_pods_use_a_claim(world):
     users = [f"u{number}" for number in range(MOST_USERS - 1)]
     world.put("resource_claim", named("r2-h1", users=users))
     record = world.job(claims=NAMED)
-    told_so = 'ResourceClaim "mine" is for 256 pods, of which 1 may come: 2 are to use it'
+    told_so = 'ResourceClaim "mine" takes 256 pods, of which 1 may still come: 2 name it'
     assert world.why(record) == (
         NOT_COUNTED,
         f'the pods of pod set main have resource claim "gpu" (ResourceClaim "mine"): {told_so}',
@@ -159,14 +159,14 @@ def test_a_restart_keeps_what_was_promised(world):
 
 def test_it_waits_for_a_claim_that_is_not_there(world):
     record = world.job(count=1, claims=NAMED)
-    assert world.why(record)[1].endswith(': ResourceClaim "mine" is not there')
+    assert world.why(record)[1].endswith(': ResourceClaim "mine" does not exist')
     world.asked.clear()
     world.put("resource_claim", named())
     assert (world.asked, world.why(record)) == ([record.id], None)
     world.asked.clear()
     world.drop("resource_claim", named())
     assert world.asked == [record.id]
-    assert world.why(record)[1].endswith(': ResourceClaim "mine" is not there')
+    assert world.why(record)[1].endswith(': ResourceClaim "mine" does not exist')
 
 
 def test_a_claim_that_is_being_deleted_is_for_nobody(world):

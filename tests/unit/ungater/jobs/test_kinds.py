@@ -86,7 +86,7 @@ def test_a_pod_of_a_kind_that_has_no_slots_does_not_go_and_is_told_why(world):
     world.settle()
     assert world.let_go(record) == []
     assert world.gated() == ["worker-0", "worker-1"]
-    assert "PartlyPlaced: pod worker-0 is of kind small, and RayCluster ray" in world.said(record)
+    assert "PartlyPlaced: pod worker-0 is of kind small, and RayCluster ray was placed with " in world.said(record)
     assert f"annotation {KEYS.pod_group_total} must count the pods of all kinds" in world.said(record)
 
 

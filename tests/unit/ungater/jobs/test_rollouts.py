@@ -292,7 +292,7 @@ def test_one_whose_templates_name_several_queues_waits_and_is_told(queued, queue
     assert queued.record.admission is None
     assert queued.said(queued.record) == (
         "InvalidRequest: metadata.labels[kueue.x-k8s.io/queue-name]: the pods of one workload name queues other and "
-        "team: give them one"
+        "team: use one"
     )
 
 

@@ -125,7 +125,7 @@ def test_zones_other_than_predicted_are_told_when_they_are_seen(heard):
     heard.mismatches.note(record, seen, seen)
     ((_, trouble),) = heard.told
     assert not trouble.refused
-    assert "got NUMA zones 1 instead of the predicted 0" in trouble.message
+    assert trouble.message.endswith("got NUMA zones 1 instead of the predicted 0; from now on what it has counts")
     assert heard.mismatches.avoided(record.job.pod_sets[0].shape) == frozenset(), "the pod runs"
     assert heard.queued == []
 

@@ -88,7 +88,7 @@ def test_it_is_not_started_beside_pods_of_an_earlier_run_that_end_on_their_nodes
     ending = bound(terminating=True)
     (said,) = run(held(suspend=True, pods=[ending]))
     assert wanted([said])[PODS_READY].reason == Reason.SLOT_OCCUPIED
-    assert "pod p of an earlier run still end" in wanted([said])[PODS_READY].message
+    assert "pod p of an earlier run still ends: " in wanted([said])[PODS_READY].message
     assert run(held(suspend=True, pods=[ending]), dead=lambda node: node == "n1") == [i.Start()], "nobody ends it there"
     gone = make_pod("q", at=("b", "r", "n1"), terminating=True)
     assert run(held(suspend=True, pods=[gone])) == [i.Start()], "one without a node takes nothing"

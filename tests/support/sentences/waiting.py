@@ -1,12 +1,6 @@
-"""Every sentence that says why a workload waits, made by the code that makes it: `CASES` by the name of a case.
+"""Why a workload waits, as the engine and the queues say it."""
 
-``tests/data/sentences/waiting.txt`` has what each said when somebody last looked at it: a changed wording fails
-`tests/unit/test_sentences.py`. ``python -m support.sentences`` (in ``tests/``) writes the new one.
-"""
-
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Final
+from collections.abc import Iterator
 
 from support import queue_factories as queued
 from support.engine_factories import (
@@ -23,6 +17,7 @@ from support.engine_factories import (
     placed,
 )
 from support.numa_factories import make_machine, make_shape, on_zone, pod_on, pods_of, state_of
+from support.sentences.golden import Golden
 
 from engine.kubelet.machine import TopologyPolicy
 from engine.model import (
@@ -44,23 +39,8 @@ from queueing import messages
 from queueing.model import ClusterQueue, NonPreemptible, Preemption, Within
 from queueing.preemption.plan import Plan, Victim
 
-FILE: Final = Path(__file__).parent.parent / "data" / "sentences" / "waiting.txt"
-CASES: Final[dict[str, Callable[[], Refusal | str]]] = {}
-
-
-def case(make: Callable[[], Refusal | str]) -> Callable[[], Refusal | str]:
-    """A function that makes one sentence is a case of its name."""
-    CASES[make.__name__.replace("_", " ")] = make
-    return make
-
-
-def said() -> str:
-    """All cases and what they say, as the file has it."""
-    return "".join(f"{name}\n    {_line(make())}\n" for name, make in CASES.items())
-
-
-def _line(found: Refusal | str) -> str:
-    return found if isinstance(found, str) else f"{found.reason}: {found.message}"
+GOLDEN = Golden("waiting")
+case = GOLDEN.case
 
 
 def fleet(*, used: int = 0, **more: object) -> object:
@@ -69,7 +49,7 @@ def fleet(*, used: int = 0, **more: object) -> object:
     return make_state(nodes, pods=[make_pod(f"other/p{at}", f"n{at}", gpu=used) for at in range(4) if used])
 
 
-# -- room that others have --------------------------------------------------------------------------------------------
+GOLDEN.section("room that others have")
 
 
 @case
@@ -138,7 +118,7 @@ def the_nearer_of_two_flavors():
     return ask(state, make_pod_set(2, gpu=8, node_selector={"pool": "b"}))
 
 
-# -- nodes that are left out: one of two in each rack, and the others are in use --------------------------------------
+GOLDEN.section("nodes that are left out: one of two in each rack, and the others are in use")
 
 
 def _halves(pod_set, **others):
@@ -228,7 +208,7 @@ def a_spread_that_leaves_no_room():
     return ask(state, make_pod_set(2, gpu=1, spread=(spread,), labels={"app": "x"}, namespace="default"))
 
 
-# -- with nothing else running ----------------------------------------------------------------------------------------
+GOLDEN.section("with nothing else running")
 
 
 @case
@@ -351,7 +331,7 @@ def slices_larger_than_any_rack():
     return ask(state, _with(make_pod_set(16), topology))
 
 
-# -- inside nodes -----------------------------------------------------------------------------------------------------
+GOLDEN.section("inside nodes")
 
 
 @case
@@ -393,7 +373,7 @@ def zones_that_others_have():
     return ask(state, pods_of(make_shape({"cpu": 3}), 2))
 
 
-# -- flavors and levels -----------------------------------------------------------------------------------------------
+GOLDEN.section("flavors and levels")
 
 
 @case
@@ -443,7 +423,7 @@ def a_spread_that_cannot_be_honoured():
     return ask(fleet(), make_pod_set(5, gpu=4, level=BLOCK, labels={"a": "b"}, spread=(spread, spread)))
 
 
-# -- more pods of one that runs ---------------------------------------------------------------------------------------
+GOLDEN.section("more pods of one that runs")
 
 
 @case
@@ -479,7 +459,7 @@ def a_rack_without_nodes_left():
     return replace(state, "w", make_pod_set(1, gpu=8), {gone})
 
 
-# -- requests that are wrong ------------------------------------------------------------------------------------------
+GOLDEN.section("requests that are wrong")
 
 
 @case
@@ -530,7 +510,7 @@ def a_group_of_different_wishes():
     return ask(fleet(), make_pod_set(1, group="g"), make_pod_set(1, group="g", level=BLOCK, name="other"))
 
 
-# -- queues -----------------------------------------------------------------------------------------------------------
+GOLDEN.section("queues")
 
 
 def _queue(nominal=8, **more):
@@ -655,6 +635,7 @@ def _of_messages() -> Iterator[tuple[str, Refusal | str]]:
     yield "zones that are promised", messages.beside_promised_zones()
     yield "one that has nobody evicted", messages.following(messages.behind_in_room([job]))
     yield "several that go, one of them in part", messages.preempting(queues, Plan(victims, ()))
+    yield "slices that go", messages.losing([("b1", "r1")], messages.preempted(job, "q", Reason.IN_CLUSTER_QUEUE))
     yield "claims that keep their devices", messages.deallocating(["gpus"])
     yield "claims that keep their devices, several", messages.deallocating(["a", "b", "c", "d"])
     for reason in (Reason.RECLAIMED, Reason.RECLAIMED_WHILE_BORROWING, Reason.FAIR_SHARING, Reason.OUTSIDE_QUEUES):
@@ -663,8 +644,5 @@ def _of_messages() -> Iterator[tuple[str, Refusal | str]]:
     yield "one of two pod sets", messages.admitted("q", {"leader": 1, "workers": 4}, ["tas"], partly=False)
 
 
-CASES.update({name: (lambda found=found: found) for name, found in _of_messages()})
-
-
-if __name__ == "__main__":
-    FILE.write_text(said(), encoding="utf-8")
+for _name, _found in _of_messages():
+    GOLDEN.add(_name, lambda found=_found: found)

@@ -1,0 +1,15 @@
+"""Every sentence that people get from Topogate's controller and webhook, by file (``tests/data/sentences``).
+
+A changed wording fails `tests/unit/test_sentences.py`. ``python -m support.sentences`` (in ``tests/``) writes the files
+anew: look at each sentence first.
+
+- ``waiting``: why something waits, as engine and queues say it;
+- ``asking``: what is wrong with what an owner asks for, or not there yet;
+- ``events``: what happens to a workload, its pods and nodes;
+- ``administration``: what administrators are told, of moves, nodes, flavors and settings;
+- ``refusals``: what the webhook refuses, and warns of.
+"""
+
+from support.sentences import administration, asking, events, refusals, waiting
+
+ALL = (waiting.GOLDEN, asking.GOLDEN, events.GOLDEN, administration.GOLDEN, refusals.GOLDEN)
