@@ -324,7 +324,14 @@ def _returned(
     if leave:
         said = condition(observed.conditions, names.REQUEUED) if observed is not None else None
         if said is None or (said.status, said.reason) != ("False", str(Reason.REQUEUE_LIMIT)):  # which says more
-            wanted.append(WantedCondition(names.REQUEUED, False, reason, f"it does not come back by itself: {message}"))
+            wanted.append(
+                WantedCondition(
+                    names.REQUEUED,
+                    False,
+                    reason,
+                    f"it comes back once spec.active of its Workload is true again: {message}",
+                )
+            )
     elif until > wall:
         text = f"it comes back at {timestamp(until)}: {message}"
         wanted.append(WantedCondition(names.REQUEUED, False, Reason.BACKING_OFF, text))

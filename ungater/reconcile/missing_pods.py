@@ -180,7 +180,7 @@ def message(entry: WorkloadEntry, limits: MissingPods) -> str:
     return (
         f"{there} of {owner.count} pods exist, and the others were not created in time ({seconds:g} s, or "
         f"{limits.again:g} s for a pod that is replaced{others}): nothing is held for them any more. The events of "
-        f"{owner.called} say why they are not created, such as a ResourceQuota"
+        f"{owner.called} say why, for example a ResourceQuota"
     )
 
 
@@ -217,6 +217,6 @@ def awaited(entry: WorkloadEntry, *, doubted: float, wall: float) -> Awaited | N
     until = "" if left is None else " or an hour has passed"
     text = (
         f"{there} of {wanted} pods exist, and {whose} were not created in time before: it is placed when all exist"
-        f"{until}. The events of {owner.called} say why pods are not created, such as a ResourceQuota"
+        f"{until}. The events of {owner.called} say why, for example a ResourceQuota"
     )
     return Awaited(Reason.PODS_MISSING, text, left)

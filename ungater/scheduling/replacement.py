@@ -164,7 +164,7 @@ def _beside(pod_set: PodSet, others: Sequence[Assignment], entry: WorkloadEntry)
     return msgspec.structs.replace(alone, node_selector={**pod_set.node_selector, **domain})
 
 
-def could_take(nodes: Sequence[Unlabeled]) -> str:
+def could_take(nodes: tuple[Unlabeled, ...]) -> str:
     """Which nodes would help if they had all labels."""
     return f"{in_words(nodes)}, and could take such pods"
 

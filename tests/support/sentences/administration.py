@@ -223,7 +223,7 @@ def why_one_waits_beside_nodes_that_are_left_out():
 
 @case
 def why_one_waits_beside_nodes_that_lack_labels():
-    return f"{FULL}; {replacement.could_take([Unlabeled('n1', ('example.com/rack',), 2)])}"
+    return f"{FULL}; {replacement.could_take((Unlabeled('n1', ('example.com/rack',), 2),))}"
 
 
 @case

@@ -738,7 +738,9 @@ STRICT = Rules(Keys(), FLAVORS, require_queue=True)
 def test_a_job_that_asks_and_names_no_queue_is_refused_where_one_is_required(job):
     decision = decide_job(job, STRICT)
     assert decision.denied.code == 403
-    assert decision.denied.message.startswith(f"metadata.labels[{QUEUE}]: Required value: in this cluster nothing is")
+    assert decision.denied.message.startswith(
+        f"metadata.labels[{QUEUE}]: Required value: this cluster places nothing without"
+    )
     assert "requireQueue" in decision.denied.message
     assert decide_job(job).denied is None
     assert decide_job({**job, "metadata": {**job["metadata"], "labels": {QUEUE: "q"}}}, STRICT).denied is None
