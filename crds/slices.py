@@ -81,7 +81,7 @@ def uneven(layers: Sequence[SliceLayer], count: int) -> str:
     size = layers[0].size
     below = count - count % size
     near = f"{below} or {below + size}" if below else str(size)
-    return f"{count} pods are no whole number of slices of {size}: {near} would be"
+    return f"{count} pods do not divide into slices of {size}; {near} would"
 
 
 def _said(places: Sequence[Place], key: str) -> tuple[str, str] | None:

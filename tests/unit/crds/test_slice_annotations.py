@@ -146,5 +146,5 @@ def test_levels_that_no_flavor_has_like_that(request_, reason, text):
 def test_what_makes_whole_slices():
     four = (SliceLayer(level=RACK, size=4),)
     assert uneven(four, 8) == uneven((), 7) == ""
-    assert uneven(four, 10) == "10 pods are no whole number of slices of 4: 8 or 12 would be"
-    assert uneven(four, 3) == "3 pods are no whole number of slices of 4: 4 would be"
+    assert uneven(four, 10) == "10 pods do not divide into slices of 4; 8 or 12 would"
+    assert uneven(four, 3) == "3 pods do not divide into slices of 4; 4 would"

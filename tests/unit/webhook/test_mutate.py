@@ -671,7 +671,7 @@ def test_slices_that_cannot_be_are_refused(job, texts):
 def test_a_job_is_scaled_by_whole_slices():
     old, more, uneven = (make_job(SLICED, parallelism=count) for count in (8, 12, 10))
     assert decide_job(more, operation="UPDATE", old=old).denied is None
-    assert "10 pods are no whole number of slices" in refusal(decide_job(uneven, operation="UPDATE", old=old))
+    assert "10 pods do not divide into slices" in refusal(decide_job(uneven, operation="UPDATE", old=old))
     assert decide_job(uneven, operation="UPDATE", old=uneven).denied is None  # its status or finalizers
     plain = {REQUIRE: BLOCK}
     assert decide_job(make_job(plain, parallelism=7), operation="UPDATE", old=make_job(plain)).denied is None

@@ -177,7 +177,7 @@ def with_template(**annotations):
             make_jobset(
                 {f"{DOMAIN}/podset-slice-required-topology": RACK, f"{DOMAIN}/podset-slice-size": "3"},
             ),
-            "no whole number of slices of 3",
+            "do not divide into slices of 3",
         ),
         (make_jobset({REQUIRE: RACK}, template={"parallelism": 1}), "spec: Required value"),
     ],
