@@ -12,7 +12,17 @@ ROOT = Path(__file__).parents[2]
 # Of whole packages, so that a module that comes later is looked at too.
 MADE_IN = [
     *(ROOT / "engine" / "placement" / name for name in ("fit.py", "never_fits.py", "refusals.py")),
-    *(ROOT / "queueing" / name for name in ("messages.py", "lifecycle.py")),
+    *(
+        ROOT / "queueing" / name
+        for name in (
+            "messages.py",
+            "lifecycle.py",
+            "status.py",
+            "cycle/shield.py",
+            "queues/config.py",
+            "queues/flavor_assigner.py",
+        )
+    ),
     *sorted((ROOT / "ungater").rglob("*.py")),
     *sorted((ROOT / "webhook").rglob("*.py")),
     *(ROOT / "crds" / name for name in ("levels.py", "native_groups.py", "request.py", "slices.py")),

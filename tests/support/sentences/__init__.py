@@ -4,12 +4,13 @@ A changed wording fails `tests/unit/test_sentences.py`. ``python -m support.sent
 anew: look at each sentence first.
 
 - ``waiting``: why something waits, as engine and queues say it;
+- ``queues``: why queues admit nothing, or not this;
 - ``asking``: what is wrong with what an owner asks for, or not there yet;
 - ``events``: what happens to a workload, its pods and nodes;
 - ``administration``: what administrators are told, of moves, nodes, flavors and settings;
 - ``refusals``: what the webhook refuses, and warns of.
 """
 
-from support.sentences import administration, asking, events, refusals, waiting
+from support.sentences import administration, asking, events, queues, refusals, waiting
 
-ALL = (waiting.GOLDEN, asking.GOLDEN, events.GOLDEN, administration.GOLDEN, refusals.GOLDEN)
+ALL = (waiting.GOLDEN, queues.GOLDEN, asking.GOLDEN, events.GOLDEN, administration.GOLDEN, refusals.GOLDEN)
