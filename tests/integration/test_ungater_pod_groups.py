@@ -160,7 +160,7 @@ async def test_what_waits_to_grow_does_not_block_its_group(groups, client, names
     gone = before[0]["metadata"]["name"]
     await client.delete(PODS, gone, namespace)
     told = (await groups.condition("train", "Evicted", "True", "PodGroupHeld"))["message"]
-    assert "of PodGroup ring waits for one" in told
+    assert "of PodGroup ring, which has none" in told
     await groups.waits("train", "NeverFits")
     await groups.gated("train", 4)
     await groups.edit("train", parallelism=2)
