@@ -15,6 +15,8 @@ Rules
 - Who comes before it is not stopped: by share where that is fair, then who need not borrow, then by priority, then by
   time; what leaves is not counted for that. What is left is kept for the successor again, where it is still enough.
 - A successor is asked again in every cycle: it keeps its place as long as that would do, else another one, else none.
+  Where it fits at once by now it keeps a place that is free, so that nobody behind it gets in before its turn, and it
+  goes on waiting for those who may not leave after all.
   So nothing is kept for one that cannot use it, nor longer than it is believed that somebody leaves. Then it is looked
   at again at once, and whoever was kept out too.
 - Who would fit but for a successor evicts nobody for that: that room is free.
@@ -180,7 +182,12 @@ def _settle(state: ClusterState, queues: Queues, shield: Shield, successors: lis
         if one not in stand:
             remove_successor(queues, one.key)
     for one in stand:
-        _keep(state, queues, one, _covered(queues, one))
+        there = None
+        with shield(one.key):
+            there = _now(state, queues, one)
+        if there is not None:
+            one.aim(there)
+        _keep(state, queues, one, {} if there is not None else _covered(queues, one))
 
 
 def _in_order(queues: Queues, successors: Iterable[Successor]) -> Iterator[Successor]:
@@ -227,6 +234,19 @@ def _still(state: ClusterState, queues: Queues, one: Successor) -> tuple[Assignm
         )
         state.rollback(before)
         return one.assignments if stays else _placed(state, one.entry, one.option)
+    finally:
+        state.rollback(checkpoint)
+
+
+def _now(state: ClusterState, queues: Queues, one: Successor) -> tuple[Assignment, ...] | None:
+    """Where a successor goes at once, beside those before it, where something came free since it was looked at."""
+    group = one.entry.group
+    if group is None or group.inadmissible or not queues.limits(one.entry).fits(one.option.asked):
+        return None
+    checkpoint = state.begin()
+    try:
+        open_(state, behind(queues, one.entry))
+        return _placed(state, one.entry, one.option)
     finally:
         state.rollback(checkpoint)
 

@@ -4,6 +4,7 @@ import os
 import random
 
 import pytest
+from support.history.needless import judged_plans
 from support.queue_factories import GPU, make_queue, make_queues, make_state, make_workload
 
 from engine.model import Pod
@@ -207,10 +208,12 @@ class History:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_the_first_in_the_order_keeps_what_it_fits_once_others_are_gone(seed):
-    history = History(seed)
-    for _ in range(STEPS):
-        history.step()
-        assert history.decide() == "", history.now
+    history, said = History(seed), []
+    with judged_plans(said.append, lambda: history.now, lambda: list(history.orphans)):
+        for _ in range(STEPS):
+            history.step()
+            assert history.decide() == "", history.now
+            assert said == [], history.now
 
 
 def test_fewer_are_evicted_than_where_nobody_waits_for_those_that_leave():

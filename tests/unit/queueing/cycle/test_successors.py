@@ -571,6 +571,19 @@ def test_one_whose_queue_gives_back_what_it_borrows_need_not_borrow_for_what_som
     assert list(leavers.queues.successors) == ["owner"]
 
 
+def test_a_successor_that_fits_now_has_that_place_before_one_that_comes_after_it():
+    """Else it goes on waiting for somebody who may not leave after all, and has that one evicted then."""
+    leavers = Leavers(*lenders("a", "b", "c", nominal=8), hosts=2)
+    leavers.comes(1.0, "second", "b", 1)
+    leavers.comes(2.0, "first", "c", 1, priority=5)
+    aims = {key: one.assignments[0].slices[0].nodes[0][0] for key, one in leavers.queues.successors.items()}
+    assert sorted(aims) == ["first", "second"]
+    leavers.queues.lines["c"].take_turn()
+    leavers.gone(int(aims["second"].removeprefix("tas-")))
+    assert keys(leavers.decide(3.0)) == ["first"]
+    assert list(leavers.queues.successors) == ["second"]
+
+
 def test_one_that_was_refused_before_others_began_to_leave_is_looked_at_then():
     """Else whoever comes next gets what is free of that, and is evicted for the other one once they are gone."""
     leavers = Leavers(*lenders("a", nominal=32), *lenders("b", nominal=0), leavers=3, theirs="b")
