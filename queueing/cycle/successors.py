@@ -13,12 +13,14 @@ Rules
 - One that was given up does not follow the same leavers again: two that give way to each other would be looked at for
   ever. It waits for them, with nothing kept for it, and has nobody evicted either.
 - Who comes before it is not stopped: by share where that is fair, then who need not borrow, then by priority, then by
-  time; what leaves is not counted for that. What is left is kept for the successor again, where it is still enough.
+  time; what leaves is not counted for that. Nor is who comes before one of its own queue that is to be looked at
+  before it and would have what is kept for it: that one would be evicted again. What is left is kept for the
+  successor again, where it is still enough.
 - A successor is asked again in every cycle: it keeps its place as long as that would do, else another one, else none.
-  Where it fits at once by now it keeps a place that is free, so that nobody behind it gets in before its turn, and it
-  goes on waiting for those who may not leave after all.
-  So nothing is kept for one that cannot use it, nor longer than it is believed that somebody leaves. Then it is looked
-  at again at once, and whoever was kept out too.
+  So nothing is kept for one that cannot use it, nor longer than it is believed that somebody leaves. Then it is
+  looked at again at once, and whoever was kept out too.
+- Where it fits at once by now, a place that is free is kept for it until its turn. Else somebody behind it would get
+  in there, and it would wait on for those who may not leave after all.
 - Who would fit but for a successor evicts nobody for that: that room is free.
 - Between cycles nothing is held for it. Without a queue nobody is one, as nobody claims (`queueing.cycle.backfill`).
 """
@@ -39,7 +41,7 @@ from queueing.queues.flavor_assigner import FlavorAssignment, put
 from queueing.queues.held import Held
 from queueing.queues.pending_workloads import Event
 from queueing.queues.queues import Queues
-from queueing.queues.successor import Successor, release_all
+from queueing.queues.successor import Successor, release_all, without
 
 MOST: Final = 32  # successors
 FEW: Final = 64  # pods that leave, up to which a look with them gone counts as part of any other
@@ -113,7 +115,7 @@ def opened(state: ClusterState, queues: Queues, shield: Shield, entry: Entry, am
     held = [one for one in queues.successors.values() if one.entry is not entry]
     _lift(state, queues, [one for one in queues.successors.values() if one.entry is entry])
     rank = _rank(queues, entry, amounts)  # without what is held for it
-    lifted = {one.key: (one, one.covered) for one in held if _precedes(entry, rank, one)}
+    lifted = {one.key: (one, one.covered) for one in held if _precedes(state, queues, entry, rank, one)}
     _lift(state, queues, [one for one, _ in lifted.values()])
     try:
         yield
@@ -128,8 +130,31 @@ def opened(state: ClusterState, queues: Queues, shield: Shield, entry: Entry, am
             _settle(state, queues, shield, others)
 
 
-def _precedes(entry: Entry, rank: Rank, other: Successor) -> bool:
-    return entry.order < other.entry.order if entry.queue == other.entry.queue else rank < other.rank
+def _precedes(state: ClusterState, queues: Queues, entry: Entry, rank: Rank, other: Successor) -> bool:
+    if entry.queue == other.entry.queue:
+        return entry.order < other.entry.order
+    return rank < max(other.rank, _rank_of_next(state, queues, other) or other.rank)
+
+
+def _rank_of_next(state: ClusterState, queues: Queues, one: Successor) -> Rank | None:
+    """The rank of the one that is looked at before a successor in its queue, and has the quota for what it wants then.
+
+    What is kept for the successor is that one's. It would borrow, and be evicted for whoever was stopped by the other.
+    """
+    group = one.entry.group
+    first = group.line.next() if group is not None else None
+    if first is None or first.head is None or not first.head < one.entry.order:
+        return None
+    found, entry = queues.options_of(state, first).found, queues.entries[first.head.key]
+    if not found:
+        return None
+    with without(state, queues.quotas, [other for other in queues.kept_for() if _gives_way(entry, other)]):
+        fits = queues.limits(entry).fits(found[0].asked)
+    return queues.rank(entry, found[0].amounts) if fits else None
+
+
+def _gives_way(entry: Entry, other: Successor) -> bool:
+    return entry.queue == other.entry.queue and entry.order < other.entry.order
 
 
 def _rank(queues: Queues, entry: Entry, *amounts: Quantities) -> Rank:

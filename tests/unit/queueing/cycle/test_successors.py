@@ -584,6 +584,21 @@ def test_a_successor_that_fits_now_has_that_place_before_one_that_comes_after_it
     assert list(leavers.queues.successors) == ["second"]
 
 
+def test_one_behind_a_borrower_that_would_pass_it_stops_nobody_who_comes_before_that_one():
+    """`high` comes before `owner`, of another queue, but `large` before `high`, of its own. Were `owner` stopped,
+    `large` would get in past `high`, and be evicted for `owner`."""
+    leavers = Leavers(*lenders("a"), *lenders("b", nominal=8), hosts=2)
+    leavers.comes(1.0, "large", "b", 2, priority=5)
+    leavers.comes(2.0, "owner", "a", 2)
+    leavers.comes(3.0, "high", "b", 1, priority=5)
+    assert list(leavers.queues.successors) == ["high"]
+    for number in range(2):
+        leavers.gone(number)
+    made = leavers.decide(4.0)
+    assert keys(made) == ["owner"]
+    assert not made.preempting
+
+
 def test_one_that_was_refused_before_others_began_to_leave_is_looked_at_then():
     """Else whoever comes next gets what is free of that, and is evicted for the other one once they are gone."""
     leavers = Leavers(*lenders("a", nominal=32), *lenders("b", nominal=0), leavers=3, theirs="b")
