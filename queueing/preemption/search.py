@@ -66,7 +66,7 @@ def plan(state: ClusterState, queues: Queues, entry: Entry, option: FlavorAssign
     try:
         quotas, leaving = queues.quotas, queues.leaving
         going = quotas.sharing(entry.queue, queues.evicting)
-        back = [quotas.held[key] for key in leaving.workloads if key in going]
+        back = [quotas.held[key] for key in set(going).intersection(leaving.workloads)]
         quotas.free_all(going)  # their quota is on its way back already
         charge_coming(quotas, queues.kept_for(), back, leaving)  # but for what successors are to have of it
         with state.cluster.devices.deallocated():  # and these devices
