@@ -22,6 +22,8 @@ from ungater.model.unscheduled import words_about
 FLEET = Fleet(blocks=2, racks=4, hosts=4, gpus=8)
 GPUS = 2 * 4 * 4 * 8
 AT_ONCE = 40  # Jobs that are not complete
+# A pod may be bound to a slot that moved as the pods after it were made otherwise: it is deleted as they are let go.
+MOMENT = 1.0
 QUIET = 180.0  # seconds in which nothing is complete: the rest hangs
 Json = dict[str, Any]
 
@@ -34,7 +36,8 @@ class Seen:
     complete: dict[str, float] = field(default_factory=dict)  # Jobs, and after how many seconds
     racks: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # by Job, at any time
     now: defaultdict[str, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))  # by Job and pod
-    apart: set[str] = field(default_factory=set)  # Jobs that were in several racks at once
+    together: dict[str, float] = field(default_factory=dict)  # Jobs that are in several racks now, and since when
+    apart: set[str] = field(default_factory=set)  # Jobs that were in several racks at once, for more than a moment
     refused_at: dict[str, float] = field(default_factory=dict)  # pods that are refused now, by uid
     hung: list[float] = field(default_factory=list)  # for how long each was that is not any more
     words: Counter[str] = field(default_factory=Counter)  # of kube-scheduler about them
@@ -51,8 +54,10 @@ class Seen:
             self.racks[job].add(rack)
             if pod.metadata.deletion_timestamp is None:  # those of a gang that moves may still stop as the next begin
                 self.now[job][uid] = rack
-            if len(set(self.now[job].values())) > 1:
-                self.apart.add(job)
+        if len(set(self.now[job].values())) > 1:
+            self.together.setdefault(job, now)
+        else:
+            self.together.pop(job, None)
         if pod is not None and not pod.spec.node_name and (words := words_about(pod)) is not None:
             if uid not in self.refused_at:
                 self.words[words] += 1
@@ -75,6 +80,8 @@ class Seen:
             limits = (
                 one.resources.limits or {} for pod in running for one in pod.spec.containers or () if one.resources
             )
+            now = time.monotonic()
+            self.apart |= {job for job, since in self.together.items() if now - since > MOMENT}
             self.used.append(sum(int(found.get(GPU, 0)) for found in limits))
             await asyncio.sleep(0.5)
 
