@@ -94,6 +94,8 @@ async def _keep(stage: Stage) -> None:
         say(f"  kubectl get nodes -L {','.join(LEVEL_NAMES.values())}")
         say("  kubectl topogate explain train\n  kubectl topogate tree")
         say(f"  topogate local status\n  topogate local down --name {name}\n")
+        if stage.link:
+            say(f"The page: {stage.link}\n")
         await leave.wait()
 
 
@@ -125,8 +127,7 @@ async def _set_up(stack: AsyncExitStack, clock: Clock, *, show: bool) -> Stage:
         f"kind: ResourceFlavor\nspec:\n  nodeLabels: {{{GROUP_LABEL}: {FLEET.group}}}\n"
         f"  topology:\n    levels: [{block}, {rack}, {host}]\n    names: {{block: {block}, {LEVEL}: {rack}}}"
     )
-    await view.show_cluster(cluster.kubeconfig)
-    return Stage(cluster, client, clock)
+    return Stage(cluster, client, clock, await view.show_cluster(cluster.kubeconfig))
 
 
 class _View:
@@ -150,11 +151,11 @@ class _View:
         told = "See it in a browser on this machine; it goes over to the cluster once that is up"
         await self._open(told, "--snapshot", str(file), "--cluster-name", "a preview, without a cluster")
 
-    async def show_cluster(self, kubeconfig: Path) -> None:
-        """The cluster as it is now."""
-        await self._open("Watch it in a browser on this machine", "--kubeconfig", str(kubeconfig))
+    async def show_cluster(self, kubeconfig: Path) -> str:
+        """The cluster as it is now. Returns the link to it, "" for none."""
+        return await self._open("Watch it in a browser on this machine", "--kubeconfig", str(kubeconfig))
 
-    async def _open(self, told: str, *source: str) -> None:
+    async def _open(self, told: str, *source: str) -> str:
         if link := await self._page.show(*source):
             say(f"\n{told}: {link}\n", "bold")
             if self._show:
@@ -162,6 +163,7 @@ class _View:
                 self._show = False
         else:
             say("\nThe page did not start, so there is nothing to see in a browser; the demo goes on.\n", "yellow")
+        return link
 
 
 async def _install(client: Client, webhook_url: str) -> None:

@@ -28,12 +28,13 @@ WAIT_SECONDS = 30.0
 
 
 class Stage:
-    """What the acts play on."""
+    """What the acts play on. ``link``: opens the page of the cluster; "" where that did not start."""
 
-    def __init__(self, cluster: LocalCluster, client: Client, clock: Clock) -> None:
+    def __init__(self, cluster: LocalCluster, client: Client, clock: Clock, link: str) -> None:
         self.cluster = cluster
         self.client = client
         self.clock = clock
+        self.link = link
         self.jobs: list[str] = []
 
     async def submit(self, name: str, pods: int, gpus: int, request: tuple[str, str], **spec: Any) -> None:
