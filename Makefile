@@ -5,7 +5,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Cluster tests wait more than they compute: one worker more than there are cores keeps these busy.
+# Cluster tests wait more than they compute: one worker more than there are cores keeps these busy. They come first, in
+# the order of their files: a long one that began last would leave the other workers without work.
 TEST_WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, (os.cpu_count() or 1) + 1))')
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -58,7 +59,7 @@ demo: $(VENV)/.command
 
 test: $(VENV)/.ready
 	@$(BIN)/python -m localcluster --tools
-	@$(BIN)/pytest -n $(TEST_WORKERS) --dist loadfile tests
+	@$(BIN)/pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder tests
 
 unit: $(VENV)/.ready
 	@$(BIN)/pytest -n auto --dist loadfile tests/unit

@@ -85,7 +85,7 @@ async def in_turn(siege, *specs):
     for step in range(120):
         await siege.tenant.patch(JOBS, "evil", siege.namespace, body={"spec": specs[step % len(specs)]})
         await asyncio.sleep(0.5)
-        if "did not come in time" in await told(siege, "evil"):
+        if "not created in time" in await told(siege, "evil"):
             return
     pytest.fail(f"{await kept(siege)} slots are held for pods that nobody makes")
 

@@ -159,7 +159,7 @@ async def test_with_no_other_place_the_pod_waits_says_why_and_goes_back_when_the
     await jobs.taint(node_of(lost))
     await jobs.end(lost)
     said = await jobs.condition("waits", "PodsReady", "False", "PartlyPlaced")
-    assert f"{node_of(lost)} is lost" in said["message"]
+    assert f"pods for {node_of(lost)} (lost)" in said["message"]
     await jobs.event("waits", "PartlyPlaced")
     (unhealthy,) = (await jobs.workload("waits"))["status"]["unhealthyNodes"]
     assert unhealthy["name"] == node_of(lost)

@@ -148,7 +148,7 @@ async def test_with_no_other_place_it_waits_and_comes_back_when_the_machine_chan
     (first,) = await inside.running("stays", 1)
     await inside.refuse(first, "UnexpectedAdmissionError")
     condition = await inside.condition("stays", "PodsReady", "False", "PartlyPlaced")
-    assert f"such a pod was refused there: {home}" in condition["message"]
+    assert f"pods for {home} (refused there) have no other place" in condition["message"]
     pods = await inside.pods("stays")
     assert len(pods) == 2
     assert [bool(pod["spec"].get("schedulingGates")) for pod in pods if pod["status"]["phase"] != "Failed"] == [True]
