@@ -171,7 +171,7 @@ def named(domains: "Iterable[Path]") -> str:
 
 
 def losing(domains: "Iterable[Path]", why: str) -> str:
-    """What one is told that keeps its other slices."""
+    """The message for a workload that keeps its other slices."""
     return f"it loses its slices in {named(domains)}: {why}"
 
 

@@ -1,6 +1,6 @@
 """What ``topogate demo`` shows while Kubernetes is built: the README's Job, placed by the controller's own code.
 
-The machines are those that the demo makes later. Nothing runs yet: these are the objects that a cluster would store.
+It is placed on the machines that the demo creates later. Nothing runs yet: the page shows what a cluster would store.
 """
 
 from collections.abc import Iterator, Sequence

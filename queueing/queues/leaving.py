@@ -9,7 +9,7 @@ Rules
 - Who is not believed any more is so until it is gone: what stands still does not begin to leave again.
 - No workload waits for pods that leave longer than that, even if others begin to leave meanwhile, and after that it
   does not wait for as long again. Else pods that begin to end one after the other and never do could keep a rack. One
-  that got in since, and waits anew, may.
+  that was admitted since and waits again may.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -36,7 +36,7 @@ class Seen:
     complete: dict[str, float] = field(default_factory=dict)  # Jobs, and after how many seconds
     racks: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # by Job, at any time
     now: defaultdict[str, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))  # by Job and pod
-    together: dict[str, float] = field(default_factory=dict)  # Jobs that are in several racks now, and since when
+    split: dict[str, float] = field(default_factory=dict)  # Jobs that are in several racks now, and since when
     apart: set[str] = field(default_factory=set)  # Jobs that were in several racks at once, for more than a moment
     refused_at: dict[str, float] = field(default_factory=dict)  # pods that are refused now, by uid
     hung: list[float] = field(default_factory=list)  # for how long each was that is not any more
@@ -55,9 +55,9 @@ class Seen:
             if pod.metadata.deletion_timestamp is None:  # those of a gang that moves may still stop as the next begin
                 self.now[job][uid] = rack
         if len(set(self.now[job].values())) > 1:
-            self.together.setdefault(job, now)
+            self.split.setdefault(job, now)
         else:
-            self.together.pop(job, None)
+            self.split.pop(job, None)
         if pod is not None and not pod.spec.node_name and (words := words_about(pod)) is not None:
             if uid not in self.refused_at:
                 self.words[words] += 1
@@ -81,7 +81,7 @@ class Seen:
                 one.resources.limits or {} for pod in running for one in pod.spec.containers or () if one.resources
             )
             now = time.monotonic()
-            self.apart |= {job for job, since in self.together.items() if now - since > MOMENT}
+            self.apart |= {job for job, since in self.split.items() if now - since > MOMENT}
             self.used.append(sum(int(found.get(GPU, 0)) for found in limits))
             await asyncio.sleep(0.5)
 

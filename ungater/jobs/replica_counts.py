@@ -107,7 +107,7 @@ class ReplicaCounts:
 
     @property
     def workloads(self) -> tuple[str, ...]:
-        """The names that the Workload of all its pods may have: the usual one, and those that it has instead."""
+        """The names that the Workload of all its pods may have: the usual one, then those that stand in for it."""
         usual = workload_name(self.kind, self.name, told_apart(self.id))
         earlier = earlier_name(self.kind, self.name, self.uid)
         return usual, longer_name(usual, owner_digest(self.id, self.uid)), earlier
