@@ -143,6 +143,14 @@ def _edited(owner: JobView, observed: ObservedWorkload) -> bool:
     return said != (counts, owner.queue, least, owner.most_execution, copy)
 
 
+def is_ending(entry: WorkloadEntry) -> bool:
+    """Whether its admission is to end whatever its job says: somebody needs its room, or its Workload is inactive."""
+    observed = entry.observed
+    if entry.evict is not None:
+        return True
+    return observed is not None and (not observed.active or _evicted(observed) is not None)
+
+
 def end_without_workload(entry: WorkloadEntry, why: str, rules: ReconcileContext) -> Instruction:
     """Have its pods go, and then what it holds, without a word on its Workload, which is not there."""
     bound = _bound(entry, rules)

@@ -62,7 +62,7 @@ def _decided(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: fl
     if owner.over or (entry.removing and entry.observed is not None):
         return _over(entry, rules, wall)
     if not owner.queue and (owner.request is None or not held_back(entry, rules.keys)):
-        return _left_to_others(entry, rules.keys)
+        return _left_to_others(entry, rules, now, wall)
     if entry.observed is None:
         return _made_again(entry, rules, now)
     if entry.admission is None and entry.observed.admission is None:
@@ -72,7 +72,7 @@ def _decided(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: fl
     else:
         stranded = []
     if owner.suspended and not owner.queue:
-        return _suspended(entry, rules)
+        return _suspended(entry, rules, now, wall)
     return [*stranded, *_misled(entry, rules, now), *lifecycle.decide(entry, rules, now, wall), *_adopted(entry)]
 
 
@@ -210,13 +210,26 @@ def not_ours(entry: WorkloadEntry, keys: Keys) -> EmitEvent:
     return EmitEvent("Warning", Reason.NOT_GATED, "Gate", message, once="request-without-gate")
 
 
-def _left_to_others(entry: WorkloadEntry, keys: Keys) -> list[Instruction]:
-    """One that is not ours to place keeps what it got when it was, as long as a pod has it."""
+def _left_to_others(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: float) -> list[Instruction]:
+    """One that is not ours to place keeps what it got when it was, as long as a pod has it and it is not evicted.
+
+    A user can take the request and the queue off a pod that runs: else that would keep it from being a victim.
+    """
+    keys = rules.keys
     told = not_ours(entry, keys)
     if entry.admission is None or entry.left or any(_stays(pod, entry, keys) for pod in entry.pods.values()):
-        return [Dequeue(), told]
+        return [Dequeue(), told, *_evicted_all_the_same(entry, rules, now, wall)]
     gives = Release(names.nothing_held(told.reason, told.message)) if entry.observed is not None else Free()
     return [Dequeue(), told, gives]
+
+
+def _evicted_all_the_same(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: float) -> list[Instruction]:
+    """What ends an admission of which only pods that still run are left, where it is to end; [] elsewhere."""
+    if entry.admission is None or not lifecycle.is_ending(entry):
+        return []
+    if entry.observed is None:
+        return [lifecycle.end_without_workload(entry, entry.evict.message if entry.evict is not None else "", rules)]
+    return lifecycle.decide(entry, rules, now, wall)
 
 
 def hindered(entry: WorkloadEntry, rules: ReconcileContext) -> tuple[Reason, str] | None:
@@ -255,7 +268,7 @@ def not_to_be_had(entry: WorkloadEntry, rules: ReconcileContext) -> tuple[Reason
     return (Reason.VOLUME_NOT_READY, f"it waits for its volumes: {unready}") if unready is not None else None
 
 
-def _suspended(entry: WorkloadEntry, rules: ReconcileContext) -> list[Instruction]:
+def _suspended(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: float) -> list[Instruction]:
     until = entry.job.waits_for or "it is placed when it is resumed"
     message = f"{entry.job.kind} {entry.job.name} is suspended; {until}"
     wanted = [WantedCondition(names.QUOTA_RESERVED, False, Reason.SUSPENDED, message)]
@@ -268,7 +281,8 @@ def _suspended(entry: WorkloadEntry, rules: ReconcileContext) -> list[Instructio
     if entry.admission is None and (observed is None or observed.admission is None):
         return [Dequeue(), WriteConditions(tuple(wanted), delay=SOON)]
     if any(_stays(pod, entry, rules.keys) for pod in entry.pods.values()):
-        return [Dequeue()]  # it may be resumed before its controller has seen this, and then they just go on
+        # It may be resumed before its controller has seen this, and then they just go on.
+        return [Dequeue(), *_evicted_all_the_same(entry, rules, now, wall)]
     return [Dequeue(), Release(tuple(wanted))]
 
 

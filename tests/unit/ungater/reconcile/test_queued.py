@@ -295,6 +295,29 @@ def test_without_a_queue_one_that_is_made_inactive_goes_and_what_is_made_anew_st
     assert run(alone(leaving, pods=pods)) == [gone], "an eviction that began goes on to its end"
 
 
+@pytest.mark.parametrize("taken", [{"request": {}}, {"gated": False}, {"suspend": True}])
+def test_a_victim_goes_though_its_user_took_request_or_gate_off_it_or_suspended_its_job(taken):
+    """Labels and annotations of a pod that runs can be changed: else whoever waits for its room would for ever."""
+    owner, runs, leaving = make_owner(**taken), bound("a"), condition(EVICTED, reason=Reason.PREEMPTED)
+
+    def steps(*conditions, pods=(runs,), **more):
+        known = make_known(owner, admission=make_admission(SLOTS), conditions=conditions)
+        return run(make_record(owner, slots=SLOTS, **{"observed": known, "pods": pods} | more))
+
+    def taking(steps):
+        return [step for step in steps if isinstance(step, (i.Evict, i.EvictPods, i.ClearAdmission))]
+
+    assert taking(steps()) == [], "it keeps what it has"
+    wanted_for = lifecycle.preempted(Reason.RECLAIMED, "cluster queue b takes back its nominal quota")
+    (evict,) = taking(steps(evict=wanted_for))
+    assert evict.reason is Reason.PREEMPTED
+    (gone,) = taking(steps(leaving))
+    assert gone.pods == (runs,)
+    if taken == {"request": {}}:  # whose Workload was deleted; that of the others is created again first
+        (gone,) = taking(steps(evict=wanted_for, observed=None))
+        assert gone.pods == (runs,)
+
+
 def test_without_a_queue_lost_slots_without_another_place_put_it_back_for_a_while():
     limits = lifecycle.LifeRules(ready_timeout=1.0, replacement=30.0, backoff=10.0, backoff_limit=1)
 
