@@ -9,6 +9,8 @@ BIN := $(VENV)/bin
 # the order of their files: a long one that began last would leave the other workers without work.
 TEST_WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, (os.cpu_count() or 1) + 1))')
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Images of containers often set it. Tests start hundreds of processes: each would compile all our modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 # make image TAG=registry.example.com/topogate:0.2.0 ENGINE=podman

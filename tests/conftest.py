@@ -13,6 +13,7 @@ control plane cannot start.
 """
 
 import asyncio
+import gc
 import itertools
 import logging
 import os
@@ -32,6 +33,17 @@ from localcluster import Fleet, LocalCluster, Options, add_nodes, wait_ready
 WAIT_SECONDS = 90
 UNIT = Path(__file__).parent / "unit"
 _numbers = itertools.count(1)
+
+
+def pytest_collection() -> None:
+    """Nothing that collecting makes is garbage: looking through it all again and again was half of what it costs."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """What is there by now stays: a test that collects garbage need not go through 10,000 tests for it."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
