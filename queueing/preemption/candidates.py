@@ -195,11 +195,11 @@ class Candidates:
         return self._borrowers
 
     def _find_others(self) -> list[str]:
-        quotas, own = self.queues.quotas, self.entry.queue
+        leaving, own = self.queues.leaving, self.entry.queue
         return [
             name
-            for name in sorted(quotas.members(own))
-            if name != own and any(quotas.over(name, key) > 0 for key in self.option.amounts)
+            for name in sorted(self.queues.quotas.members(own))
+            if name != own and any(leaving.over(name, key) > 0 for key in self.option.amounts)
         ]
 
     def _static(self, other: Entry, others: Iterable[str]) -> bool:

@@ -116,7 +116,7 @@ class SimulatedRemoval:
         if held is None or given is None:
             return False
         if held.queue != self.entry.queue:
-            if not any(quotas.over(held.queue, name) > 0 for name in self.option.amounts):
+            if not any(self.queues.leaving.over(held.queue, name) > 0 for name in self.option.amounts):
                 return False
             if self.candidates.spared(key):
                 return False

@@ -48,7 +48,8 @@ class _Departure:
 class Leaving:
     """See the module's rules. ``refresh`` says who is believed from then on: ``pods``, ``workloads``, ``amounts``.
 
-    ``amounts``: by cluster queue, the quota that comes back; ``promised``: how much of that is somebody's already.
+    ``amounts``: by cluster queue, the quota that comes back; ``promised``: how much of that is somebody's already;
+    ``unasked``: how much of it comes back though nobody evicts anybody for it.
     ``entries``: all workloads of the queues, by key; ``evicting``: those that were told to go; ``growing``: those that
     want more pods.
     """
@@ -63,6 +64,7 @@ class Leaving:
     begun: list[str] = field(default_factory=list)  # those of both that were not among them before
     amounts: dict[str, Quantities] = field(default_factory=dict)
     promised: dict[str, Quantities] = field(default_factory=dict)
+    unasked: dict[str, Quantities] = field(default_factory=dict)
     spent: set[str] = field(default_factory=set)  # who was a successor of these, and was given up: not another time
     next_time: float = inf  # when somebody is not believed any more, or waits no more
     waited: list[str] = field(default_factory=list)  # who waits for them no more from now on
@@ -161,16 +163,24 @@ class Leaving:
         return inf if one.first is None else one.first + self.patience
 
     def _count(self) -> None:
-        self.amounts, self.promised = {}, {}
+        self.amounts, self.promised, self.unasked = {}, {}, {}
         for unit in (*map(orphan, self.pods), *self.workloads):
             self._add(unit)
 
     def _add(self, unit: str) -> None:
         """The quota that a unit holds comes back."""
         if (held := self.quotas.held.get(unit)) is not None:
-            total = self.amounts.setdefault(held.queue, {})
-            for name, amount in held.amounts.items():
-                total[name] = total.get(name, 0) + amount
+            for sums in (self.amounts,) if held.leaving else (self.amounts, self.unasked):
+                total = sums.setdefault(held.queue, {})
+                for name, amount in held.amounts.items():
+                    total[name] = total.get(name, 0) + amount
+
+    def over(self, queue: str, key: FlavorResource) -> int:
+        """How much a queue uses beyond its nominal quota, and will not give back by itself.
+
+        Whoever is let in where others leave need not borrow by then, so it is nobody's victim until then either.
+        """
+        return self.quotas.over(queue, key) - self.unasked.get(queue, {}).get(key, 0)
 
     def promise(self, covered: Mapping[str, Quantities], sign: int = 1) -> None:
         """So much of the quota that comes back is somebody's already; with ``sign`` -1 not any more."""

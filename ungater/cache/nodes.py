@@ -87,6 +87,7 @@ class NodeEvents:
             for pod in self._stores.pods_on(event.key):
                 if pod.metadata.deletion_timestamp is not None:
                     self._left_pods.pay(pod, self._entries.of_pod(pod))
+                    self._charges.note_stop(pod)  # one that was told to stop while nobody there ended it
 
     def _note_relabelled(self, before: Node, after: Node) -> None:
         """Pods that run by labels of levels which their node had until now, and has no more."""

@@ -59,6 +59,8 @@ def test_where_nobody_ends_pods_none_leaves(world):
     world.put("node", make_node(rack, host, ready=False))
     world.put("pod", pod_of(record, "train-0", slot, terminating=True))
     assert leaving(world) == ([], [])
+    world.put("node", make_node(rack, host))
+    assert leaving(world) == (["ns/train-0"], []), "its kubelet is back, and ends it"
 
 
 def test_the_pods_of_a_job_that_is_gone_leave_before_each_of_them_is_told(world):
