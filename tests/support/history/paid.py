@@ -10,13 +10,15 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from support.history.actors import requests, takes
+from support.history.actors import TOTAL, requests, takes
 from support.history.policies import ADMITTED_QUOTA, WRITTEN
 from support.history.server import (
     CONTROLLER,
+    GROUP,
     HOSTILE,
     MARK,
     NAMESPACE,
+    POD_GROUPS,
     QUEUE,
     Json,
     Key,
@@ -121,6 +123,18 @@ class Payers:
         let = self.let.get(pod["metadata"]["uid"])
         return pod["metadata"]["namespace"] == HOSTILE and let is not None and _whose(pod) != let.owners
 
+    def _group_is_done(self, owner: Json) -> bool:
+        """Whether as many pods of a pod group are done as these say that it has: it is over until others come."""
+        meta = owner["metadata"]
+        pods = [
+            pod
+            for pod in self.server.all("pods")
+            if pod["metadata"]["namespace"] == meta["namespace"]
+            and (pod["metadata"].get("labels") or {}).get(GROUP) == meta["name"]
+        ]
+        done = owner["kind"] == POD_GROUPS.kind and bool(pods) and all(map(ended, pods))
+        return done and any(_said(pod, TOTAL) == str(len(pods)) for pod in pods)
+
     def _runs_by(self, workload: Json, queue: str) -> int:
         """What pods take that run by a Workload, but for those that were taken from its owner since."""
         by, owner = (name_of(workload), queue), owner_of(workload)
@@ -165,7 +179,7 @@ class Payers:
             each["metadata"]["uid"]: each["metadata"]["name"]
             for namespace in (HOSTILE, NAMESPACE)
             for each in owners(self.server, namespace)
-            if not over(each) and not each["metadata"].get("deletionTimestamp")
+            if not over(each) and not each["metadata"].get("deletionTimestamp") and not self._group_is_done(each)
         }
         for workload in self.server.all("workloads"):
             name, admission = wanting.get(owner_of(workload)), admission_of(workload)
