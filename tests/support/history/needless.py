@@ -7,7 +7,8 @@ sets that share a domain or are kept off some nodes, and of more pods for a work
 - A workload that would surely fit in what is free preempts nobody.
 - Neither does one that would surely fit once the pods are gone that were told to stop, with what holds no more pods.
 - Whoever is let into such room, though another one comes first and then fits no more, is not that one's victim a moment
-  later: it was free a second before.
+  later: it was free a second before. Half of a cycle's looks go to those who have waited longest for one, whoever comes
+  first (docs/queues.md, "Order"): of these it says nothing.
 """
 
 from collections import Counter
@@ -26,6 +27,8 @@ from queueing.queues.entry import Entry, Phase
 from queueing.queues.eviction_units import orphan
 from queueing.queues.flavor_assigner import FlavorAssignment, put
 from queueing.queues.held import Held
+from queueing.queues.pending import EquivalenceClass
+from queueing.queues.pending_workloads import PendingWorkloads
 from queueing.queues.queues import Queues
 from ungater.cache.cache import Cache
 from ungater.controller import Controller
@@ -54,7 +57,15 @@ def judged_plans(
             judge.see_admission(state, queues, entry, outcome)
         return outcome
 
-    with patch.object(cycle, "nominate", nominate):
+    in_turn = PendingWorkloads.in_turn
+
+    def seen_in_turn(self: PendingWorkloads) -> Iterator[EquivalenceClass]:
+        for group in in_turn(self):
+            judge.in_turn = group
+            yield group
+            judge.in_turn = None
+
+    with patch.object(cycle, "nominate", nominate), patch.object(PendingWorkloads, "in_turn", seen_in_turn):
         yield
 
 
@@ -82,6 +93,7 @@ class _Plans:
     now: Callable[[], float]
     stopping: Callable[[], Iterable[str]]
     passed: dict[tuple[str, str], tuple[float, Workload]] = field(default_factory=dict)
+    in_turn: EquivalenceClass | None = None  # that is looked at whatever its place
     claimed_at: float = -1.0  # when somebody was let in last while there were claims
     _since: dict[str, float] = field(default_factory=dict)  # who leaves, and when it was first seen to
 
@@ -113,6 +125,8 @@ class _Plans:
         key = entry.workload.key
         for pair in [pair for pair in self.passed if pair[0] == key]:
             del self.passed[pair]
+        if self.in_turn is not None and self.in_turn is entry.group:
+            return
         if queues.claims:  # until then it keeps more than its own place from who was looked at before
             self.claimed_at = self.now()
         first = None if self.claimed_at == self.now() else self._first(state, queues)
