@@ -473,7 +473,7 @@ class Judge:
         total, used = count_of(slices), sum(not gated(pod) and not ended(pod) for pod in pods)
         if wanted and total > max(wanted, used):
             yield f"{name_of(workload)} has {total} slots, and its job wants {wanted}"
-        if running < wanted <= total and not self._has_lost(slices):
+        if running < wanted <= total and not self._has_lost(slices) and not _asks_for_more(workload, pods):
             yield f"job {name_of(job)}: {running} of {wanted} pods run, in slots {slices}"
         if is_set(job) and fits and total < wanted and not self._has_lost(slices) and self.fits(job, workload):
             yield f"set {name_of(job)} waits with {wanted - total} pods, and they would fit"
@@ -637,6 +637,13 @@ def _lacks_pods(workload: Json) -> bool:
     """Whether it waits, for an hour at most, since pods in its namespace did not come in time."""
     conditions = (workload.get("status") or {}).get("conditions") or ()
     return any((one["type"], one["reason"]) == ("QuotaReserved", "PodsMissing") for one in conditions)
+
+
+def _asks_for_more(workload: Json, pods: list[Json]) -> bool:
+    """Whether a pod behind its gate asks for more than its Workload was given for each: it waits for that."""
+    parts = admission_of(workload)["podSetAssignments"]
+    most = max(usage_of({"podSetAssignments": [part]}) // max(1, part["count"]) for part in parts)
+    return any(gated(pod) and requests(pod["spec"])["cpu"] > most for pod in pods)
 
 
 def _says_why(workload: Json) -> bool:
