@@ -55,7 +55,7 @@ class DeviceClassMapping(BaseModel):
     @classmethod
     def _counts_devices(cls, name: str) -> str:
         if is_of_nodes(name):
-            raise ValueError(f"expected a name that no node has something of, {name} is measured")
+            raise ValueError(f"{name} is a resource that nodes have themselves: expected another name")
         return name
 
 

@@ -406,7 +406,7 @@ def _mapping(text: str, source: str) -> dict[str, Any]:
         aliased = any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader))
         values = None if aliased else yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise SettingsError(f"{source}: is no YAML: {error}") from error
+        raise SettingsError(f"{source}: is not YAML: {error}") from error
     if aliased:
         raise SettingsError(f"{source}: expected each value in its place, found an alias (*name)")
     if values is None:

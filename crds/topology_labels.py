@@ -36,15 +36,14 @@ def lopsided(parts: Collection[int]) -> bool:
 def lopsided_in_words(level: str, below: str, most: int, least: int) -> str:
     """The same for a person."""
     return (
-        f"the domains of {level} have {least} to {most} of {below}: where its leaf switches are all connected to the "
-        f"same spines they would have one, so a cable between switches may be dead, and the next look of the tool may "
-        f"divide them otherwise"
+        f"the domains of {level} have {least} to {most} of {below}: if all leaf switches are connected to the same "
+        f"spines, a cable between switches may be dead, and the tool may group the nodes differently the next time"
     )
 
 
 def superseded_in_words(level: str) -> str:
     """What is wrong with a level by a label that its tool gave up."""
     return (
-        f"nobody updates the label {level} of a level any more: the tool that wrote it writes {SUPERSEDED[level]} now, "
-        f"which nodes have beside it"
+        f"the label {level} of a level is no longer updated: the tool that wrote it now writes {SUPERSEDED[level]}, "
+        f"which nodes have too"
     )

@@ -66,7 +66,7 @@ def _exact(resource: str, text: str) -> Fraction:
     match = _QUANTITY.fullmatch(text.strip())
     if match is None or not (match[2] or match[3]):
         shown = text if len(text) <= _REMEMBERED else f"{text[:_REMEMBERED]}..."
-        raise ValueError(f"{resource}: {shown!r} is no quantity; expected a number such as 2, 500m, 1.5 or 64Gi")
+        raise ValueError(f"{resource}: {shown!r} is not a quantity; expected a number such as 2, 500m, 1.5 or 64Gi")
     sign, whole, part, exponent, suffix = match.groups()
     number = _number(whole.lstrip("0"), part or "")
     if exponent:

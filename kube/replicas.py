@@ -194,7 +194,7 @@ def _count(value: object, missing: int) -> int:
     if value is None:
         return missing
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST_PODS:
-        raise ValueError(f"{value!r} is no number of pods")
+        raise ValueError(f"{value!r} is not a number of pods")
     return value
 
 

@@ -27,11 +27,11 @@ from engine.kubelet.rebuild import asked
 from engine.numa.zone_ledger import NumaLedger
 
 KEPT: Final = 1 << 14
-SHARED_CLAIMS: Final = "which devices a claim is given that several pods name is not foreseen until it has them"
-LOST: Final = "a claim that the pods name has no devices any more"
-CLASSES: Final = (
-    "it names DeviceClasses, and of which the devices are that a claim has which the pods name is not known"
+SHARED_CLAIMS: Final = (
+    "several pods name a claim that has no devices yet, so the NUMA zones of its devices cannot be predicted"
 )
+LOST: Final = "a claim that the pods name has lost its devices"
+CLASSES: Final = "it names DeviceClasses, and the class of devices that a claim already has is not known"
 
 
 @dataclass(frozen=True, slots=True)

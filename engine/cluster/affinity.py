@@ -246,7 +246,7 @@ class Constraints:
         codes = self._codes(term.topology_key)[self.tree.span]
         if len(np.unique(codes[codes > 0])) > 1:
             raise Unsupported(
-                f"pod affinity by {term.topology_key} of the pods with one another: the key is none of the levels "
+                f"pod affinity of the pods to each other by {term.topology_key}: the key must be one of the levels "
                 f"{', '.join(self.tree.flavor.levels)}"
             )
         return -1

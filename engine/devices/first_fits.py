@@ -36,10 +36,10 @@ from engine.kubelet.numa_policy import CLASS_RESOURCE, LENIENT
 
 Zones = tuple[int, ...]  # of a device, by the kernel's numbers; () where none is known
 
-COMMON: Final = "the next devices could be given away by other nodes too"
+COMMON: Final = "the next devices could also go to pods on other nodes"
 OUT_OF_TURN: Final = (
-    "other pods wait for devices there, and nobody knows who comes first: until they have theirs, nobody can foresee "
-    "of which NUMA zones those are that pods get which wish for zones"
+    "other pods wait for devices there: until they have them, the NUMA zones of the devices of one more pod cannot be "
+    "predicted"
 )
 
 
@@ -111,7 +111,7 @@ class FirstFits:
         lost = [one for one in self._held if one not in self._zones or one in hardware.common]
         if lost:
             return FirstFit(
-                unknown=f"device {'/'.join(lost[0])} of a claim that the pods name is not of this node alone"
+                unknown=f"device {'/'.join(lost[0])} of a claim that the pods name is not on this node alone"
             )
         if not self._claims:
             return _zoned(self._held, self._zones)
@@ -145,7 +145,9 @@ def _zoned(devices: Sequence[DeviceId], known: Mapping[DeviceId, Zones]) -> Firs
     zones: set[int] = set()
     for one in devices:
         if not (told := known[one]):
-            return FirstFit(unknown=f"device {'/'.join(one)} is what they get, and its driver tells no NUMA zone of it")
+            return FirstFit(
+                unknown=f"device {'/'.join(one)} would be used, and its driver publishes no NUMA zone for it"
+            )
         zones.update(told)
     needed = 1
     for driver, count in Counter(driver for driver, _, _ in devices).items():

@@ -333,7 +333,7 @@ class DeviceLedger:
         if self.refused(ask):
             return COSTLY
         if here is None:
-            return "it gives what is asked for by its device plugins alone"
+            return "only its device plugins provide what the pods ask for"
         if self._out_of_turn(name, ask):
             return OUT_OF_TURN
         used = (each for pool, _ in devices.hardware.by_pool for each in self.holders.of_pool(pool.pool_id))

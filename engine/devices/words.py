@@ -71,15 +71,15 @@ def _request(
     if tainted := sum(not request.tolerates(index, one) for index, one in fit):
         parts.append(f"{tainted} tainted")
     if common := sum(one.device_id in left_out for _, one in fit):
-        parts.append(f"{common} not counted, as other nodes could give them away too")
+        parts.append(f"{common} not counted, as they could also go to pods on other nodes")
     return found + "".join(f", {part}" for part in parts)
 
 
 def _promised(node: NodeDevices, prepared: Prepared, waiting: int, known: RequestContext) -> list[str]:
     """What is told of those that wait, and of what else stands against it."""
     if waiting:
-        return [f"{waiting} {'pod is' if waiting == 1 else 'pods are'} to have devices there first"]
+        return [f"{waiting} other {'pod gets' if waiting == 1 else 'pods get'} devices there first"]
     allocation = allocate(prepared, node.in_use, known.budget)
     if allocation.allocated and given(Takers(prepared, known.budget), node.in_use) is None:
-        return ["the next of them could be given away by other nodes too"]
+        return ["the next pod here would get one of those"]
     return [] if allocation.allocated else [allocation.message[:_LONGEST]]

@@ -121,9 +121,9 @@ def pick_zones(
     if rules.is_clique(inside) or _surely(rules, count, whole, left, known):
         return None
     needs, largest = f"needs {whole} of {resource} in one NVLink clique", largest_clique(rules, known)
-    why = f", the largest of those that the node says are free has {largest}"
+    why = f", and the largest one that the node reports as free has {largest}"
     if declared is None or largest >= whole:
-        why = ", and which are free is not known: this node has no agent"
+        why = ", and it is not known which ones are free: this node has no agent"
     return Refused(GPU_LINK, needs + why)
 
 
@@ -156,13 +156,16 @@ def _in_zones(graph: LinkGraph, zones: int) -> int:
 def _no_clique(resource: str, graph: LinkGraph, wanted: DeviceChoice, whole: int) -> Refused:
     usable = (_usable(wanted) & ~wanted.held) | (wanted.free if wanted.later else 0)
     largest = largest_clique(graph, usable | wanted.held)
-    return Refused(GPU_LINK, f"needs {whole} of {resource} in one NVLink clique, the largest free one has {largest}")
+    return Refused(
+        GPU_LINK, f"needs {whole} of {resource} in one NVLink clique, and the largest free one has {largest}"
+    )
 
 
 def _no_cards(resource: str, free: tuple[int, ...], count: int) -> Refused:
     if not allowed(count):
         sizes = ", ".join(map(str, SIZES[:-1]))
-        return Refused(XPU_ALLOCATION, f"asks for {count} of {resource}, only {sizes} or {SIZES[-1]} can be given")
+        return Refused(XPU_ALLOCATION, f"asks for {count} of {resource}, but only {sizes} or {SIZES[-1]} can be given")
     where = " in one NUMA zone" if count <= IN_ONE_WING else ""
-    tasks = ", ".join(map(str, fill(free))) or "nothing"
-    return Refused(XPU_ALLOCATION, f"needs {count} of {resource}{where}, what is free takes tasks of {tasks}")
+    tasks = ", ".join(map(str, fill(free)))
+    left = f"the free ones only allow tasks of {tasks}" if tasks else "none are free"
+    return Refused(XPU_ALLOCATION, f"needs {count} of {resource}{where}, but {left}")

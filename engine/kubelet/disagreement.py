@@ -75,7 +75,7 @@ def _in_words(layout: Layout, wishes: Sequence[_Wish]) -> str:
     if short:
         return f"{zones} with {' or with '.join(one.asked for one in short)} free would do, and none is left"
     where = ", ".join(f"{one.asked} would come from {_zones(layout, one.preferred)}" for one in wishes)
-    return f"{where}; they would agree where {zones} had all of them free"
+    return f"{where}; they would agree if {zones} had all of them free"
 
 
 def _zones_needed(one: _Wish) -> str:

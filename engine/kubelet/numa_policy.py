@@ -41,7 +41,7 @@ def refused_unseen(pod: PodShape) -> Refused | None:
         return unknown(unlinked)
     if pod.wish in LENIENT or not (pod.claimed is not None or _may_be_pinned(pod)):
         return None
-    return Refused(NUMA_POLICY, f"wishes {pod.wish}, and nothing is known of the NUMA zones of this node")
+    return Refused(NUMA_POLICY, f"asks for {pod.wish}, and the NUMA zones of this node are not known")
 
 
 def _may_be_pinned(pod: PodShape) -> bool:
@@ -62,7 +62,7 @@ def unfulfilled(layout: Layout, pod: PodShape, reach: Mapping[int, int], asked: 
     for resource in pod.wish_resources:
         loose = _loose(layout, pod, reach, resource)
         if loose:
-            return f"wishes {pod.wish} for {resource}, but {loose}"
+            return f"asks for {pod.wish} for {resource}, but {loose}"
     rows = [row for row in reach if not pod.wish_resources or layout.resources[row] in pod.wish_resources]
     zones = 0
     for row in rows:
@@ -79,25 +79,25 @@ def unfulfilled(layout: Layout, pod: PodShape, reach: Mapping[int, int], asked: 
         return ""
     names = " and ".join(layout.resources[row] for row in sorted(rows))
     if pod.claimed is None or not beside:
-        return f"wishes {pod.wish}, which needs {names} {needed}; here they may come from zones {ids}"
+        return f"asks for {pod.wish}, which needs {names} {needed}; here they may come from zones {ids}"
     theirs = f"zone{'s' * (beside.bit_count() > 1)} {', '.join(map(str, pod.claimed.zones))}"
     others = f", and {names} from zone{'s' * (zones.bit_count() > 1)} {ids}" if names else ""
     all_names = f"{DEVICES}{' and ' * bool(names)}{names}"
-    return f"wishes {pod.wish}, which needs {all_names} {needed}; here the devices come from {theirs}{others}"
+    return f"asks for {pod.wish}, which needs {all_names} {needed}; here the devices come from {theirs}{others}"
 
 
 def _out_of_sight(layout: Layout, pod: PodShape, reach: Mapping[int, int], claimed: DeviceZones) -> str:
     """Why it cannot be told whether devices of claims are where the kubelet gives the rest; "" where it can."""
     told = {zone.id for zone in layout.zones}
     if strange := [zone for zone in claimed.zones if zone not in told]:
-        return f"wishes {pod.wish}, and {DEVICES} are of zone {strange[0]}, of which the node tells nothing"
+        return f"asks for {pod.wish}, and {DEVICES} are in zone {strange[0]}, which the node does not publish"
     asks = any(name == CPU and amount for each in pod.containers for name, amount in each.requests)
     counts = (
         claimed.zones and asks and pod.qos is Qos.GUARANTEED and (not pod.wish_resources or CPU in pod.wish_resources)
     )
     if not counts or (row_of(layout.resources, CPU) in reach and _all_pinned(pod, CPU)):
         return ""
-    return f"wishes {pod.wish} for {DEVICES} and {CPU}, but {UNPINNED_CPUS}"
+    return f"asks for {pod.wish} for {DEVICES} and {CPU}, but {UNPINNED_CPUS}"
 
 
 def unkept(layout: Layout, pod: PodShape, observed: NumaPlacement) -> str:
@@ -126,7 +126,7 @@ def _needed(layout: Layout, wish: TopologyPolicy, zones: int, asked: Mapping[int
     if wish is TopologyPolicy.RESTRICTED:
         width = max((_width(layout, row, amount) for row, amount in asked.items()), default=least or count)
         width = max(width, least)
-        return "" if count <= width else f"from {width} NUMA zone{'s' * (width > 1)} at the most"
+        return "" if count <= width else f"from {width} NUMA zone{'s' * (width > 1)} at most"
     sockets = {zone.socket for zone in layout.zones}
     if wish is TopologyPolicy.SOCKET and (layout.exact or len(sockets) > 1):
         return "" if len({layout.zones[zone].socket for zone in bits(zones)}) <= 1 else "from one socket"
@@ -152,7 +152,7 @@ def _loose(layout: Layout, pod: PodShape, reach: Mapping[int, int], resource: st
     if row < 0 or all(zone[row] < 0 for zone in layout.capacity):
         return "no NUMA zone of the node has it"
     if resource in layout.ignored:
-        return "it is on the node's list of resources that are not aligned"
+        return "the node lists it as a resource that is not aligned"
     if resource == CPU:
         return UNPINNED_CPUS
     if is_memory(resource):

@@ -23,7 +23,7 @@ def _broken(machine: Machine, shape: PodShape, observed: NumaPlacement) -> Itera
             if not rules.is_clique(got):
                 size, names = largest_clique(rules, got), ", ".join(ids[device] for device in bits(got))
                 count = got.bit_count()
-                yield f"{count} of {resource} are not one NVLink clique, the largest among them has {size}: {names}"
+                yield f"{count} of {resource} are not one NVLink clique; the largest among them has {size}: {names}"
         elif isinstance(rules, XpuBoard):
             yield from _across(rules, got, shape, resource)
 

@@ -26,8 +26,8 @@ from engine.placement.slices import Layer, SlicedCounts, Slicer
 class Refill(StrEnum):
     """Why there is no place; the text is for a person."""
 
-    UNEVEN = "they are no whole number of slices"
-    APART = "the rest of a slice has to be in the domain where the slice is, which has no room"
+    UNEVEN = "they are not a whole number of slices"
+    APART = "the rest of a slice must go where the slice is, and there is no room there"
     NO_ROOM = ""
 
 

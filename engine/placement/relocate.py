@@ -30,7 +30,7 @@ from engine.reasons import Reason
 from engine.results import Refusal, WorkloadRequest
 
 ANY_NODE: Mapping[str, Collection[str]] = {}
-WIDER = "there is room only in more domains than now"
+WIDER = "there is only room in more domains than it uses now"
 MOST_DOMAINS = 4  # of those that a pod set uses, so many are tried: the ones with most of its pods
 
 

@@ -189,7 +189,7 @@ def grown(  # noqa: PLR0917  (a step of two public functions)
         return fit
     if fit.tree.flavor.levels != held.levels:
         levels = ", ".join(held.levels)
-        text = f"flavor {held.flavor} was made again with other levels than the pods are placed by: {levels}"
+        text = f"flavor {held.flavor} was created again without the levels by which the pods were placed: {levels}"
         return Refusal(Reason.NO_FLAVOR, text, pod_set.name, held.flavor)
     growth = Growth(fit, leaves_of(fit.tree, state, stays), leaves_of(fit.tree, state, [], lost), by)
     if fit.layers:

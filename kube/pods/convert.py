@@ -241,7 +241,9 @@ def _repelling(wire: objects.PodAffinity | None, labels: Mapping[str, str], name
     if found is None or len(found) <= MOST_TERMS:
         return _pod_terms(wire, labels, namespace)
     keys = sorted({term.topology_key for term in found}, key=lambda key: (key != HOSTNAME_LABEL, key))
-    return tuple(PodTerm(topology_key=key, selector=(), unsupported="so many terms") for key in keys[:MOST_TERMS])
+    return tuple(
+        PodTerm(topology_key=key, selector=(), unsupported="such a large number of terms") for key in keys[:MOST_TERMS]
+    )
 
 
 def _pod_term(wire: objects.PodAffinityTerm, labels: Mapping[str, str], namespace: str) -> PodTerm:
@@ -271,7 +273,7 @@ def _label_keys(
 ) -> tuple[tuple[Requirement, ...], str]:
     """Requirements that the API server adds for matchLabelKeys: the pod's own value; keys it lacks do not count."""
     keys = tuple(keys or ())
-    unsupported = next((f"{field} {key}, which differs from pod to pod" for key in keys if key in INDEX_LABELS), "")
+    unsupported = next((f"{field} {key} (it differs from pod to pod)" for key in keys if key in INDEX_LABELS), "")
     return tuple(
         Requirement(key=key, operator=operator, values=(labels[key],)) for key in keys if key in labels
     ), unsupported

@@ -87,7 +87,7 @@ def extended_asks(spec: PodSpec, classes: DeviceClasses) -> tuple[ExtendedReques
     if not named:
         return ()
     if too_many_parts(spec):
-        raise ValueError("they have more containers or resources than are taken into account")
+        raise ValueError("they have more containers or resources than Topogate takes into account")
     early = [_container(one, named, early=not is_sidecar(one)) for one in spec.init_containers or ()]
     return extended_requests([*early, *(_container(one, named) for one in spec.containers or ())], named)
 
@@ -105,7 +105,7 @@ def _devices(resource: str, amount: object) -> Quantity:
     except ValueError as error:
         raise ValueError(f"they ask for {resource}: {error}") from error
     if found.nanos > 0 and found.integer() is None:
-        raise ValueError(f"they ask for {resource} in an amount that is no number of devices")
+        raise ValueError(f"they ask for an amount of {resource} that is not a whole number of devices")
     return found
 
 

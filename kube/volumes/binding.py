@@ -179,7 +179,7 @@ def _bound(volume: PersistentVolume, *, alone: bool) -> Reach | NotReady:
     name = volume.metadata.name
     terms = terms_of(volume)
     if terms is not None and size_of(terms) > MOST_REQUIREMENTS:
-        return NotReady(f'persistentvolume "{name}" has more node affinity than is taken into account')
+        return NotReady(f'persistentvolume "{name}" has more node affinity than Topogate takes into account')
     nodes = (() if terms is None else (terms,)) + tuple(_zones(volume.metadata.labels or {}))
     return Reach(nodes, limit_of_volume(volume), alone=alone)
 
@@ -208,15 +208,15 @@ def _unbound(
         only = Requirement(key="metadata.name", operator="In", values=(selected,))
         return Reach(((NodeTerm(fields=(only,)),),), limit, alone)
     if spec is None or too_selective(spec):
-        return NotReady(f"{claim} is not bound, and it selects volumes by more than is taken into account")
+        return NotReady(f"{claim} is not bound, and it selects volumes by more than Topogate takes into account")
     try:
         terms = available.nodes(found, spec, key)
     except TooManyWishes:
-        return NotReady(f"{claim} is not bound, and its job's claims want volumes in more ways than are looked at")
+        return NotReady(f"{claim} is not bound, and its job's claims select volumes in too many different ways")
     if terms == ():
         text = f'no available persistentvolume of storageclass "{class_name}" matches it'
         if storage.left(found) is not None:
-            text = f"{text}, and driver {found.provisioner} has storage left for it nowhere (CSIStorageCapacity)"
+            text = f"{text}, and driver {found.provisioner} has no storage left for it on any node (CSIStorageCapacity)"
         return NotReady(f"{claim} is not bound, and {text}")
     return Reach(() if terms is None else (terms[:MOST_REQUIREMENTS],), limit, alone)
 

@@ -113,4 +113,4 @@ def quantity(value: "str | float") -> Fraction:
     try:
         return Fraction(number) * _SUFFIXES[text[len(number) :]]
     except (KeyError, ValueError):
-        raise ValueError(f"{text!r} is no quantity") from None
+        raise ValueError(f"{text!r} is not a quantity") from None

@@ -338,10 +338,10 @@ def flavors_of_growth(
         beside = {one: mine[other] for one in takes for other in group_of[one] if other in mine}
         chosen = {one: flavor for one in takes if (flavor := beside.get(one) or others.get(one)) is not None}
         if lacking := [resource for resource in takes if resource not in chosen]:
-            when = "had no pods" if not mine else "did not ask for it"
+            when = "had no pods" if not mine else "did not ask for that"
             text = (
-                f"pod set {name} {when} when the workload was admitted, and nothing that was granted then "
-                f"tells in which flavor it gets {', '.join(lacking)}: it gets them when the workload is admitted anew"
+                f"pod set {name} {when} when the workload was admitted, so it has no flavor for "
+                f"{', '.join(lacking)}: it gets one when the workload is admitted again"
             )
             return Refusal(Reason.INSUFFICIENT_QUOTA, text, pod_set=name)
         found[name] = {**mine, **chosen}

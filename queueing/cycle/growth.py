@@ -86,7 +86,7 @@ def settle(state: ClusterState, queues: Queues, key: str) -> elastic.Resized | s
     wish = elastic.wished(queues, base) if base in queues.growing else None
     if grown is None or entry.grant is None or entry.phase is not Phase.ADMITTED or base in queues.evicting:
         queues.end_growth(state, base)
-        return "the workload is evicted itself"
+        return "the workload itself is evicted"
     if wish is None or any(wish.get(name, 0) < count for name, count in _sum(entry.grant, grown).items()):
         queues.end_growth(state, base)
         return "it wants fewer pods now"
@@ -97,7 +97,7 @@ def settle(state: ClusterState, queues: Queues, key: str) -> elastic.Resized | s
     whole = None if why or held is None else _whole(state, entry, entry.grant, grown)
     if whole is None:
         queues.growing[base] = wish, ()
-        return f"{why or 'its flavor was made again with other levels'}; it looks for room again"
+        return f"{why or 'its flavor was created again with other levels'}; it looks for room again"
     queues.grant(state, base, whole)
     if whole.counts == {**whole.counts, **wish}:
         del queues.growing[base]

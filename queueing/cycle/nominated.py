@@ -19,12 +19,12 @@ def obstacle(state: ClusterState, queues: Queues, key: str) -> str | None:
     if grant is None:
         return None
     if _overfull(state, queues, entry.workload):
-        return "a node of the room that was made for it is lost, or too small now"
+        return "a node where room was made for it is gone, or is too small now"
     if _quota_suffices(queues, key, grant):
         return _of_devices(state, queues, key)
     if queues.quotas.sharing(grant.queue, queues.evicting):
         return None  # it does once others have gone too, who were on their way out when it was planned
-    return "the quota that was made free for it was lowered, or is used by others now"
+    return "the quota that was freed for it was lowered, or others use it now"
 
 
 def awaited_claims(state: ClusterState, queues: Queues, key: str) -> list[str]:
@@ -42,7 +42,7 @@ def _of_devices(state: ClusterState, queues: Queues, key: str) -> str | None:
         return ""
     with state.cluster.devices.deallocated():
         node = _lacks_devices(state, queues, key)
-    return f"the devices of node {node} that were kept for it are lost, or others have them now" if node else None
+    return f"the devices that were kept for it on node {node} are gone, or others have them now" if node else None
 
 
 def _lacks_devices(state: ClusterState, queues: Queues, key: str) -> str:

@@ -78,7 +78,7 @@ async def test_a_file_that_is_named_counts_alone(client, cluster, namespace, mon
 
 @pytest.mark.parametrize(
     ("text", "told"),
-    [("domian: x", "domian"), ("- a", "expected `key: value` lines"), ("a: [", "is no YAML")],
+    [("domian: x", "domian"), ("- a", "expected `key: value` lines"), ("a: [", "is not YAML")],
 )
 async def test_settings_that_cannot_be_used_stop_the_start_and_are_named(read, client, namespace, text, told):
     await install(client, namespace, text)

@@ -107,7 +107,7 @@ async def test_pods_keep_off_a_node_where_device_and_cpus_would_not_meet(zoned, 
 
     await zoned.ask("more", 1, SINGLE)  # the other node has room by amounts and by devices
     told = (await zoned.condition("more", "QuotaReserved", "False", "NumaAlignment"))["message"]
-    assert "wishes single-numa-node" in told
+    assert "asks for single-numa-node" in told
     assert "here the devices come from zone 1, and cpu and memory from zone 0" in told
     found = await report(client, namespace, "more")
     assert any("the devices come from zone 1" in room.refusal for room in found.room)

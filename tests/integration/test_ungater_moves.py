@@ -221,7 +221,7 @@ async def test_a_misaligned_pod_is_replaced_on_a_node_that_aligns_it(jobs, clien
         await spread_inside(client, astray)
         event = await jobs.event("pair", "Realign")
         assert astray["metadata"]["name"] in event["note"]
-        assert "wishes single-numa-node" in event["note"]
+        assert "asks for single-numa-node" in event["note"]
 
         async def replaced():
             found = await jobs.pods("pair", phase="Running")

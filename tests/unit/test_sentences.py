@@ -9,24 +9,11 @@ from support.imports import parsed
 from support.sentences import ALL
 
 ROOT = Path(__file__).parents[2]
-# Of whole packages, so that a module that comes later is looked at too.
+# Whole packages, so that a module that comes later is looked at too.
 MADE_IN = [
-    *(ROOT / "engine" / "placement" / name for name in ("fit.py", "never_fits.py", "refusals.py")),
-    *(
-        ROOT / "queueing" / name
-        for name in (
-            "messages.py",
-            "lifecycle.py",
-            "status.py",
-            "cycle/shield.py",
-            "queues/config.py",
-            "queues/flavor_assigner.py",
-        )
-    ),
-    *sorted((ROOT / "ungater").rglob("*.py")),
-    *sorted((ROOT / "webhook").rglob("*.py")),
-    *(ROOT / "crds" / name for name in ("levels.py", "native_groups.py", "request.py", "slices.py")),
-    ROOT / "kube" / "pods" / "limits.py",
+    path
+    for package in ("engine", "queueing", "crds", "kube", "ungater", "webhook")
+    for path in sorted((ROOT / package).rglob("*.py"))
 ]
 NOT_HERE = {
     "ungater/metrics.py": "help texts of metrics, which docs/metrics.md has",
@@ -34,14 +21,34 @@ NOT_HERE = {
     "webhook/metrics.py": "as above",
     "webhook/answers.py": "what HTTP clients and probes are told, which are programs",
     "webhook/server.py": "as above",
-    "ungater/numa/sources": "what is wrong with the data of a node: tests/unit/ungater/numa/sources hold that",
+    "engine/claims": "errors of Kubernetes' allocator and of CEL, in their words: tests/unit/engine/claims has them",
+    "engine/kubelet/allocators.py": "words of the kubelet",
+    "engine/kubelet/memory_manager.py": "as above",
+    "engine/kubelet/devices/links.py": "what is wrong with the links of a node: tests/unit/kube/test_links.py has it",
+    "kube/links.py": "as above",
+    "ungater/numa/sources": "what is wrong with the data of a node: tests/unit/ungater/numa/sources has it",
     "ungater/model/unscheduled.py": "words of kube-scheduler, which are looked for",
-    "ungater/writers/workloads.py": "errors, which end in the log",
+    "crds/generate.py": "what it generates",
+    "crds/reference.py": "words of docs/api.md, which it generates",
+    "crds/kinds": "rules of the API server, with what it says of them: docs/api.md lists them",
+    "kube/connection": "why the API server is not reached: tests/unit/kube and tests/unit/cli/test_reaching.py have it",
+    "kube/errors.py": "errors of calls, which end in the log",
+    "kube/patches.py": "as above",
+    "kube/watch.py": "as above",
+    "ungater/writers/workloads.py": "as above",
     "ungater/scheduling/writes.py": "as above",
+    "engine/cluster/undo_log.py": "a fault of Topogate's own code",
+    "engine/preemption/model.py": "as above: crds/settings.py refuses such settings before",
+    "kube/informer.py": "as above",
+    "kube/lease.py": "as above",
+    "kube/resources.py": "as above",
 }
 # Sentences that take long histories to come about, or a whole cluster of devices and volumes: a part of each, and the
 # test that has it.
 ELSEWHERE = {
+    "of its own:": "engine/cluster/test_host_names.py",
+    "that were kept for it on node": "queueing/preemption/test_preempt_devices.py",
+    "are gone, or others have them now": "queueing/preemption/test_preempt_devices.py",
     "devices of claims are short (": "ungater/cache/test_claims_of_templates.py",
     "in other ComputeDomains": "engine/placement/test_compute_domains.py",
     "no node gives a pod what it asks for:": "ungater/numa/test_xpu_sizes.py",
@@ -88,6 +95,12 @@ NO_SENTENCES = {
     "more than one PodDisruptionBudget",  # the API server's words, as the next
     "Reset to Pending after eviction. Previously:",
     "was made again",
+    "Resources cannot be allocated with Topology locality",  # the kubelet's words
+    "has no pod set",  # a fault of Topogate's own code, as the next
+    "holds no pod set",
+    "; reserve or restore it first",
+    "expected the zones of",
+    "such a large number of terms",  # of pods that run, which keep others off without a word
 }
 HASH = re.compile(r"job-[a-z]+-[0-9a-f]{4,}")
 TEXTS = "\n".join(golden.file.read_text(encoding="utf-8") for golden in ALL)
@@ -130,6 +143,11 @@ def _not_for_people(node):
 def test_what_is_logged_and_types_are_no_sentences():
     made = '"""About a module here."""\ndef f(a: "x | y | z") -> "a b c":\n    log.info("one two three", x=1)\n'
     assert fragments(f'{made}    return f"four five six {{a}}"') == ["four five six"]
+
+
+@pytest.mark.parametrize("name", NOT_HERE)
+def test_what_is_not_looked_at_is_there(name):
+    assert (ROOT / name).exists()
 
 
 def of_people(path):

@@ -22,7 +22,7 @@ StateClass = tuple[int, DeviceState]  # all that a count depends on: what the de
 
 _REMEMBERED: Final = 1 << 16  # counts of one kind of pods
 _SETS_WEIGH: Final = 2  # the devices that a kind may have on a node, beside one answer
-_COMMON: Final = "the next devices could be given away by other nodes too"
+_COMMON: Final = "the next devices could also go to pods on other nodes"
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,16 +132,16 @@ class CommonCaps:
         texts, demand, parts = [], self._demand, self._kin(ask).parts
         for devices, each in found.sets:
             left, held = demand.left(devices, ask), demand.taken(devices)
-            size = f"{len(devices)} {'device' if len(devices) == 1 else 'devices'} of several nodes"
+            size = f"{len(devices)} {'device' if len(devices) == 1 else 'devices'} that nodes share"
             if parts[devices].odd:
-                texts.append(f"{size} not counted, as nodes reach them beside others in too many ways")
+                texts.append(f"{size} cannot be counted, as too many combinations of nodes reach them")
             elif left < each:
                 kept = len(devices) - held - left
-                texts.append(f"of {size} {held} are held, and {kept} kept for pods on these nodes")
+                texts.append(f"of {size}, {held} held and {kept} kept for pods on these nodes")
         if found.unknown:
-            texts.append("it takes too many steps to know which devices of several nodes such pods may be given")
+            texts.append("it takes too many steps to find out which shared devices such pods may get")
         elif found.loose and demand.left(found.loose, ask, kept=False) < found.most:
-            texts.append("pods on other nodes are to have devices first that such pods may be given too")
+            texts.append("pods on other nodes get devices first that such pods could also use")
         return texts
 
     def overdrawn(self, ask: DeviceAsk, units: Mapping[str, int]) -> str:

@@ -137,7 +137,9 @@ def _pair(word: str, hidden: str, one: int, other: int) -> tuple[int, int]:
     links = int(found[1]) if found else 0
     level = hidden if found else word
     if level and level not in LEVELS:
-        raise LinkError(f"devices {one} and {other}: {level!r} is no link; known are NV1 and more, {', '.join(LEVELS)}")
+        raise LinkError(
+            f"devices {one} and {other}: {level!r} is not a link; known are NV1 and more, {', '.join(LEVELS)}"
+        )
     return links, LEVELS.get(level, 0)
 
 

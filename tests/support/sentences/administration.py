@@ -10,6 +10,7 @@ from support.sentences.events import EVICTED, HELD, admitted, at, looked_at, of,
 from support.sentences.events import told as told_of
 from support.sentences.golden import Golden
 
+from crds.settings import LONGEST, SettingsError, load, read_good
 from engine.cluster.unlabeled import Unlabeled
 from engine.reasons import Reason
 from engine.results import Refusal
@@ -285,3 +286,43 @@ plain(
     ("settings that are taken", process.taken_in_words(["movesPerHour"], ["domain"])),
     ("settings that are wrong", process.refused_in_words("movesPerHour: expected a number")),
 )
+
+
+def wrong(text):
+    """What is said of the text of a file of settings."""
+    try:
+        return read_good(text, None, source="config.yaml", env=None)
+    except SettingsError as error:
+        return str(error)
+
+
+for _name, _text in (
+    ("a setting that nobody knows", "xyzzy: 1"),
+    ("a setting that is misspelt", "requireQeue: true"),
+    ("a setting of another type", "movesPerHour: many"),
+    ("a setting with a field too many", "deviceAnnotations: [{resource: a, key: b, more: c}]"),
+    ("times of the lease", "leaseSeconds: 4"),
+    ("what landings are worth", "preemptionAcross: 1"),
+    ("times of certificates", "certificateDays: 30"),
+    ("settings that are a list", "- a"),
+    ("settings that are not YAML", "a: 2026-99-99"),
+    ("settings with an alias", "a: &b 1\nc: *b"),
+    ("settings that are too long", "#" * (LONGEST + 1)),
+):
+    GOLDEN.add(_name, lambda text=_text: wrong(text))
+
+
+@case
+def last_good_settings_that_are_wrong():
+    try:
+        return read_good("a: 1", "b: 1", source="config.yaml", env=None)
+    except SettingsError as error:
+        return str(error)
+
+
+@case
+def a_file_of_settings_that_is_not_there():
+    try:
+        return load("/no/such/config.yaml", {})
+    except SettingsError as error:
+        return str(error)

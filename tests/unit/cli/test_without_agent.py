@@ -84,7 +84,7 @@ def test_gpu_states_say_which_gpus_are_free(tmp_path):
     wish = {"topogate.dev/gpu-link": "require"}
     state, text = place(tmp_path, job(4, **wish), host, foreign("a", "r1h1", 4))
     assert state == "Waits"
-    assert "the largest of those that the node says are free has 2" in text
+    assert "the largest one that the node reports as free has 2" in text
     assert place(tmp_path, job(2, **wish), host, foreign("a", "r1h1", 4))[0] == "Placed"
 
 
@@ -99,7 +99,7 @@ def test_sizes_of_xpus_hold_on_nodes_that_report_nothing_else(tmp_path):
 
     state, text = asking(3)
     assert state == "Waits"
-    assert f"XpuAllocation: asks for 3 of {XPU}, only 1, 2, 4 or 8 can be given" in text
+    assert f"XpuAllocation: asks for 3 of {XPU}, but only 1, 2, 4 or 8 can be given" in text
     assert asking(4)[0] == "Placed"
 
 

@@ -140,7 +140,7 @@ def test_without_node_affinity_there_is_no_constraint_and_preferred_is_none():
         ({"labelSelector": {}, "matchLabelKeys": ["absent"]}, ((), ("team",), "")),
         (
             {"labelSelector": {}, "matchLabelKeys": ["batch.kubernetes.io/job-completion-index"]},
-            ((), ("team",), "matchLabelKeys batch.kubernetes.io/job-completion-index, which differs from pod to pod"),
+            ((), ("team",), "matchLabelKeys batch.kubernetes.io/job-completion-index (it differs from pod to pod)"),
         ),
     ],
 )

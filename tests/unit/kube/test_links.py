@@ -89,7 +89,7 @@ def test_words_and_numbers_mix_in_json():
         ("[[0,1],[0,0]]", "devices 0 and 1: 'NV1' one way, '' the other"),
         ("[[0,1,1],[1,0,1]]", "expected 2 rows of 2 links"),
         ("[[0,-1],[-1,0]]", "expected a number of NVLinks"),
-        ('[["X","FAST"],["FAST","X"]]', "'FAST' is no link"),
+        ('[["X","FAST"],["FAST","X"]]', "'FAST' is not a link"),
         ("[[0,1],[1,0]", "nvlink-matrix: Input data was truncated"),
         ("[]", "expected 1 to 64 devices, found 0"),
         ("", "expected a header that starts with GPU0"),

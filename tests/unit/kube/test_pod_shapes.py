@@ -122,5 +122,5 @@ def test_equal_templates_have_equal_shapes_with_their_wish():
 
 
 def test_a_quantity_that_is_none_is_named():
-    with pytest.raises(ValueError, match="cpu: 'lots' is no quantity"):
+    with pytest.raises(ValueError, match="cpu: 'lots' is not a quantity"):
         pod_shape(spec(container({"cpu": "lots"})))

@@ -75,7 +75,7 @@ def test_a_quantity_that_is_none_is_named():
         "coveredResources": ["cpu"],
         "flavors": [{"name": "f", "resources": [{"name": "cpu", "nominalQuota": "x"}]}],
     }
-    with pytest.raises(ValueError, match="cpu: 'x' is no quantity"):
+    with pytest.raises(ValueError, match="cpu: 'x' is not a quantity"):
         queues.cluster_queue(cluster_queue(resourceGroups=[group]))
 
 

@@ -440,7 +440,7 @@ def test_a_volume_that_is_kept_is_for_its_claim_alone_and_others_have_the_rest()
 def test_a_claim_that_selects_by_too_much_is_not_ready(selector):
     found = reach(claim(spec={"selector": selector}), storage_class(provisioner=""), volume(zones=["z1"]))
     assert found == NotReady(
-        'persistentvolumeclaim "data" is not bound, and it selects volumes by more than is taken into account'
+        'persistentvolumeclaim "data" is not bound, and it selects volumes by more than Topogate takes into account'
     )
 
 
@@ -461,7 +461,7 @@ def test_claims_that_all_select_in_another_way_are_answered_up_to_a_limit(monkey
     assert available.nodes(of, selecting(0).spec, "ns/data"), "what was answered is answered again"
     found = reach_of(storage(of, selecting(99), *many), "ns", "data", available)
     assert found == NotReady(
-        'persistentvolumeclaim "data" is not bound, and its job\'s claims want volumes in more ways than are looked at'
+        'persistentvolumeclaim "data" is not bound, and its job\'s claims select volumes in too many different ways'
     )
     few = Available(lambda _: many[:3], told_nothing)
     assert all(few.nodes(of, selecting(number).spec, "ns/data") for number in range(40))
@@ -524,7 +524,7 @@ def test_a_claim_waits_while_its_driver_has_storage_left_nowhere(found):
     said = reach(claim(), storage_class(), driver(), *found)
     assert said == NotReady(
         'persistentvolumeclaim "data" is not bound, and no available persistentvolume of storageclass "slow" matches '
-        f"it, and driver {EBS} has storage left for it nowhere (CSIStorageCapacity)"
+        f"it, and driver {EBS} has no storage left for it on any node (CSIStorageCapacity)"
     )
 
 

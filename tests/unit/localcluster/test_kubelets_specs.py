@@ -101,7 +101,7 @@ def test_quantities(text, number):
 
 @pytest.mark.parametrize("text", ["", "Gi", "8Q", "8KiB"])
 def test_what_is_no_quantity(text):
-    with pytest.raises(ValueError, match="is no quantity"):
+    with pytest.raises(ValueError, match="is not a quantity"):
         quantity(text)
 
 

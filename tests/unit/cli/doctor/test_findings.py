@@ -164,7 +164,7 @@ def test_labels_that_an_older_version_of_the_tool_left_behind():
     old, new = "network.topology.nvidia.com/leaf", "fabric.topograph.run/tier-0"
     both = [node(f"n{at}", **{old: f"s{at // 4}", new: f"s{at // 4}"}) for at in range(8)]
     _, _, message, mend = only(look(both, [flavor(levels=(old, HOST))]))
-    assert f"nobody updates the label {old} of a level any more" in message
+    assert f"the label {old} of a level is no longer updated" in message
     assert f"--topology {new},{HOST}" in mend
     assert look(both, [flavor(levels=(new, HOST))]) == []
     assert look([node(f"n{at}", **{old: "s1"}) for at in range(2)], [flavor(levels=(old, HOST))]) == []

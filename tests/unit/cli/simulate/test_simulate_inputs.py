@@ -416,7 +416,7 @@ def test_what_cannot_be_read_of_a_cluster_is_left_out_and_told(tmp_path, capsys)
     memory = cluster_snapshot.cache_of(dumps.read([dumped(tmp_path, node("n1"), *bad)]), Settings())
     assert list(memory.state.nodes) == ["n1"]
     first, *_, last = capsys.readouterr().err.splitlines()
-    assert first.startswith("left out: node bad-00 cannot be read: cpu: '8x' is no quantity")
+    assert first.startswith("left out: node bad-00 cannot be read: cpu: '8x' is not a quantity")
     assert last == "left out: 2 more objects"
 
 

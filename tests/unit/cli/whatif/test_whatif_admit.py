@@ -198,7 +198,7 @@ def test_linked_devices_are_chosen_and_named():
     assert given["devices"] == {GPU: ["d2", "d3"]}
     (given,) = answers(with_devices(GPU, 4, 2, free=[1, 2], link="require", links={GPU: PAIRS}))
     assert (given["admitted"], given["reason"]) == (False, "GpuLink")
-    assert given["message"] == "needs 2 of nvidia.com/gpu in one NVLink clique, the largest free one has 1"
+    assert given["message"] == "needs 2 of nvidia.com/gpu in one NVLink clique, and the largest free one has 1"
     (given,) = answers(with_devices(GPU, 4, 2, free=[1, 2]))
     assert "devices" not in given
 
@@ -238,7 +238,7 @@ def test_xpus_follow_their_rules():
     [
         ({"rdma/nic": PAIRS}, "links: the machine has no rdma/nic"),
         ({GPU: [["X"]]}, "links: nvidia.com/gpu: a matrix of 1 devices, the machine has 4"),
-        ({GPU: [["X", "FAST"], ["FAST", "X"]]}, "links: nvidia.com/gpu: devices 0 and 1: 'FAST' is no link"),
+        ({GPU: [["X", "FAST"], ["FAST", "X"]]}, "links: nvidia.com/gpu: devices 0 and 1: 'FAST' is not a link"),
     ],
 )
 def test_links_that_are_none_are_named(links, said):

@@ -189,7 +189,7 @@ def test_what_takes_too_many_steps_to_know_is_placed_nowhere_and_keeps_nothing_f
     monkeypatch.setattr(kinds, "DRAW_STEPS", 0)
     fabric = Fabric()
     assert fabric.most() == 0
-    assert "it takes too many steps to know" in fabric.devices.why("a", ONE)
+    assert "it takes too many steps to find out" in fabric.devices.why("a", ONE)
     monkeypatch.undo()
     assert fabric.most(TWO) == 3
 

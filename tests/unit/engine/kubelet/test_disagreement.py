@@ -38,7 +38,7 @@ def test_under_restricted_what_needs_equally_many_zones_agrees():
 def test_what_is_free_in_different_zones_is_told_with_the_zones():
     assert say({"cpu": 3, GPU: 2}, available=({"cpu": 4, GPU: 0}, {"cpu": 0, GPU: 4})) == (
         "restricted: 2 nvidia.com/gpu would come from zone 1, 3 cpu would come from zone 0; "
-        "they would agree where one zone had all of them free"
+        "they would agree if one zone had all of them free"
     )
 
 

@@ -515,7 +515,7 @@ def test_a_restricted_wish_allows_as_many_zones_as_are_needed(exact):
     spread = ({GPU: 1}, {GPU: 1}, {GPU: 1}, {GPU: 1})
     admission = ask(layout, pod({"cpu": 2, GPU: 4}, **wish("restricted")), *spread)
     assert admission.reason == "NumaPolicy"
-    assert "from 2 NUMA zones at the most" in admission.message
+    assert "from 2 NUMA zones at most" in admission.message
 
 
 def test_a_wish_for_one_socket():

@@ -152,7 +152,7 @@ def test_a_node_that_publishes_nothing_takes_no_pod_with_a_wish_for_its_zones(kn
     state.set_node(make_node("n0", rack="r1", gpu=4))
     shape = make_shape({GPU: 2}, wish=TopologyPolicy(policy))
     refusal = ask(state, pods_of(shape, 3 if known else 2))
-    unknown = f"n0: NumaPolicy: wishes {policy}, and nothing is known of the NUMA zones of this node"
+    unknown = f"n0: NumaPolicy: asks for {policy}, and the NUMA zones of this node are not known"
     nobody = f"no node publishes its NUMA zones, which numa-policy: {policy} needs; `topogate install --agent` "
     assert refusal.reason is (Reason.NEVER_FITS if known else Reason.ZONES_UNKNOWN)
     assert (unknown if known else nobody) in refusal.message

@@ -281,7 +281,8 @@ def test_growth_comes_in_whole_slices_in_used_racks_first():
     uneven = extend(state, "w", sliced(14, (RACK, 4)), 2)
     assert uneven.reason is Reason.INVALID_REQUEST
     assert (
-        uneven.message == "2 more pods do not fit in slices of 4 of one cloud/rack: they are no whole number of slices"
+        uneven.message
+        == "2 more pods do not fit in slices of 4 of one cloud/rack: they are not a whole number of slices"
     )
 
 
@@ -292,7 +293,7 @@ def test_a_lost_node_is_replaced_inside_its_slice():
     assert nodes_of(moved) == {"n1": 2, "n2": 2, "n3": 2, "n4": 2}
     refusal = replace(state, "w", sliced(8, (RACK, 4)), {"n3"})
     assert refusal.reason is Reason.DOES_NOT_FIT
-    assert "the rest of a slice has to be in the domain where the slice is" in refusal.message
+    assert "the rest of a slice must go where the slice is" in refusal.message
 
 
 def test_a_slice_that_is_lost_whole_may_leave():

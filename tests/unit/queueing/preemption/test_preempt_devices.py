@@ -160,7 +160,7 @@ def test_it_looks_anew_where_others_took_the_devices_meanwhile(full):
         state.cluster.devices.set_uses(f"x/{name}", (Use((DRIVER, "p", name)),), frozenset(["x/pod"]))
     found = run(state, queues, now=3.0)
     assert [one.message for one in found.given_up] == [
-        "the devices of node tas-0 that were kept for it are lost, or others have them now; it waits again"
+        "the devices that were kept for it on node tas-0 are gone, or others have them now; it waits again"
     ]
 
 

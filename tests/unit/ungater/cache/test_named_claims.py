@@ -455,4 +455,4 @@ def test_pods_of_templates_are_counted_over_the_nodes_that_reach_their_devices()
     assert sum(on(world.placed(count=2)).values()) == 2
     reason, text = told(world, world.placed("more", 1))
     assert reason is Reason.DOES_NOT_FIT
-    assert "of 2 devices of several nodes 0 are held, and 2 kept for pods on these nodes" in text
+    assert "of 2 devices that nodes share, 0 held and 2 kept for pods on these nodes" in text

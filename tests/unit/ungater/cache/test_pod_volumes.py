@@ -671,7 +671,7 @@ def waiting_for_storage(world):
 
 def test_who_waits_for_storage_of_a_driver_is_looked_at_when_there_is_more(world):
     record = waiting_for_storage(world)
-    assert "has storage left for it nowhere" in world.memory.pod_volumes.hindrance(record)
+    assert "has no storage left for it on any node" in world.memory.pod_volumes.hindrance(record)
     world.put("capacity", capacity("r2", "100Mi"))
     world.asked.clear()
     world.put("capacity", capacity("r2", "2Gi"))

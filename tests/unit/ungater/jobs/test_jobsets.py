@@ -559,7 +559,9 @@ def test_one_whose_amounts_cannot_be_read_is_told_which():
     broken = msgspec.json.decode(msgspec.json.encode(body), type=JobSet)
     view = owner_of_jobset(broken, (), KEYS)
     for seen in (view, owner_of_jobset(broken, (), KEYS, view)):
-        assert str(seen.wrong).startswith("spec.replicatedJobs[1].template.spec.template: cpu: 'lots' is no quantity")
+        assert str(seen.wrong).startswith(
+            "spec.replicatedJobs[1].template.spec.template: cpu: 'lots' is not a quantity"
+        )
         assert [one.shape for one in seen.pod_sets], "and it can still be counted"
 
 

@@ -182,7 +182,7 @@ def test_gpus_that_are_not_linked_break_the_promise_of_a_pod_that_requires_links
     world.flexes["n1"] = flex()
     world.look()
     assert world.inside.broken(observed("GPU-0", "GPU-2")) == (
-        "2 of nvidia.com/gpu are not one NVLink clique, the largest among them has 1: GPU-0, GPU-2",
+        "2 of nvidia.com/gpu are not one NVLink clique; the largest among them has 1: GPU-0, GPU-2",
     )
     assert world.inside.broken(observed("GPU-0", "GPU-1")) == ()
     assert world.inside.broken(observed("GPU-0", "GPU-2", link="prefer")) == ()

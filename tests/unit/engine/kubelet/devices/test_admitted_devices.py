@@ -101,7 +101,7 @@ def test_require_refuses_what_amounts_would_take():
     layout, state = machine(MESH, taken=(3, 7))
     found, refusal = given(layout, state, pod(4, link="require"))
     assert (found, refusal.reason) == ([], "GpuLink")
-    assert refusal.message == "needs 4 of nvidia.com/gpu in one NVLink clique, the largest free one has 3"
+    assert refusal.message == "needs 4 of nvidia.com/gpu in one NVLink clique, and the largest free one has 3"
     assert len(given(layout, state, pod(4))[0]) == 1
     assert len(given(layout, state, pod(4, link="prefer"))[0]) == 1
 

@@ -126,8 +126,8 @@ def test_a_part_keeps_order_and_zones():
     ("words", "said"),
     [
         ([["X", "NV1"], ["NV2", "X"]], "devices 0 and 1: 'NV1' one way, 'NV2' the other"),
-        ([["X", "NV0"], ["NV0", "X"]], "'NV0' is no link"),
-        ([["X", "NVX"], ["NVX", "X"]], "'NVX' is no link"),
+        ([["X", "NV0"], ["NV0", "X"]], "'NV0' is not a link"),
+        ([["X", "NVX"], ["NVX", "X"]], "'NVX' is not a link"),
         ([["X", "SYS"]], "expected 1 rows of 1 links"),
     ],
 )

@@ -37,7 +37,7 @@ def got(resource, *zones):
 def test_gpus_without_links_break_a_require():
     broken = got(GPU, ("GPU-1", "GPU-2"), ("GPU-4",))
     assert broken_promises(MACHINE, shape("require", gpu=3), broken) == (
-        "3 of nvidia.com/gpu are not one NVLink clique, the largest among them has 2: GPU-1, GPU-2, GPU-4",
+        "3 of nvidia.com/gpu are not one NVLink clique; the largest among them has 2: GPU-1, GPU-2, GPU-4",
     )
     assert broken_promises(MACHINE, shape("prefer", gpu=3), broken) == ()
     assert broken_promises(MACHINE, shape(gpu=3), broken) == ()

@@ -20,11 +20,11 @@ def wanted(count, free, mode="", **more):
 def test_require_says_how_large_the_largest_free_clique_is():
     assert pick(GPU, MESH, wanted(4, range(8), "require")) == 0b1111
     assert pick(GPU, MESH, wanted(4, [0, 1, 2, 4, 5, 6], "require")) == Refused(
-        "GpuLink", "needs 4 of nvidia.com/gpu in one NVLink clique, the largest free one has 3"
+        "GpuLink", "needs 4 of nvidia.com/gpu in one NVLink clique, and the largest free one has 3"
     )
     assert pick(GPU, MESH, wanted(2, [3, 4], "require")).message.endswith("has 1")
     later = pick(GPU, MESH, wanted(2, [0, 1, 2, 4, 5, 6], "require", later=2))
-    assert later.message == "needs 4 of nvidia.com/gpu in one NVLink clique, the largest free one has 3"
+    assert later.message == "needs 4 of nvidia.com/gpu in one NVLink clique, and the largest free one has 3"
 
 
 def test_require_is_about_gpus_only():
@@ -50,10 +50,10 @@ def test_one_gpu_under_require_keeps_the_largest_clique():
 @pytest.mark.parametrize(
     ("free", "count", "said"),
     [
-        (range(8), 3, "asks for 3 of kunlunxin.com/xpu, only 1, 2, 4 or 8 can be given"),
-        ([1, 2, 3, 4, 5, 6, 7], 8, "needs 8 of kunlunxin.com/xpu, what is free takes tasks of 4, 2, 1"),
-        ([3, 7], 2, "needs 2 of kunlunxin.com/xpu in one NUMA zone, what is free takes tasks of 1, 1"),
-        ([], 1, "needs 1 of kunlunxin.com/xpu in one NUMA zone, what is free takes tasks of nothing"),
+        (range(8), 3, "asks for 3 of kunlunxin.com/xpu, but only 1, 2, 4 or 8 can be given"),
+        ([1, 2, 3, 4, 5, 6, 7], 8, "needs 8 of kunlunxin.com/xpu, but the free ones only allow tasks of 4, 2, 1"),
+        ([3, 7], 2, "needs 2 of kunlunxin.com/xpu in one NUMA zone, but the free ones only allow tasks of 1, 1"),
+        ([], 1, "needs 1 of kunlunxin.com/xpu in one NUMA zone, but none are free"),
     ],
 )
 def test_xpus_are_refused_by_their_rules(free, count, said):
@@ -82,7 +82,7 @@ def test_amounts_alone_grant_what_holds_whichever_devices_are_taken():
     assert require_by_zone(MESH, 4, (4, 4), 0b11) is None  # all are free: the best are a quad
     refused = require_by_zone(MESH, 4, (4, 3), 0b11)
     assert refused.reason == "GpuLink"
-    assert "which are free is not known" in refused.message
+    assert "it is not known which ones are free" in refused.message
     assert require_by_zone(MESH, 5, (4, 4), 0b11).reason == "GpuLink"
     assert require_by_zone(MESH, 2, (4, 4), 0b11, whole=4).reason == "GpuLink"
     assert require_by_zone(None, 2, (4, 4), 0b11).reason == "GpuLink"
