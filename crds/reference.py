@@ -13,11 +13,12 @@ from crds.settings import AT_START, ENV_PREFIX, Settings
 
 _INTRO = f"""# API reference
 
-Made from the models in `crds/` by `make generate`. Do not edit.
+Generated from the models in `crds/` by `make generate`. Do not edit.
 
 ## Keys on jobs and pods
 
-Under the key domain, `{DEFAULT_DOMAIN}` unless `domain` is set otherwise:
+Keys that begin with `{DEFAULT_DOMAIN}` begin with another domain if the setting `domain` names one. Topogate itself
+writes the keys that are marked as written:
 
 | key | where | meaning |
 |---|---|---|
@@ -35,45 +36,70 @@ def text(kinds: Sequence[type[ApiObject]], schemas: Sequence[Schema]) -> str:
 def _key_rows() -> Iterator[str]:
     keys = Keys()
     for spellings, meaning in (
-        (keys.required, "a level, by its label key or its name: all pods in one domain of it, or none runs"),
-        (keys.preferred, "a level, or `auto` (the narrowest): as few domains as possible"),
-        ((keys.unconstrained,), '`"true"`: anywhere, but counted'),
-        ((keys.slice_level,), "a level: each slice of pods in one domain of it"),
-        ((keys.slice_size,), "a whole number from 1 to 1000000: so many consecutive ranks are a slice"),
-        ((keys.slice_layers,), 'both in 1 to 3 layers, the widest first: `[{"topology": LEVEL, "size": N}, ...]`'),
-        ((keys.group,), "a name: pod sets with the same one share one domain of the level; not together with slices"),
+        (
+            keys.required,
+            "a level, by its label key or its name: all pods run in one domain of this level, or none runs",
+        ),
+        (keys.preferred, "a level, or `auto` (the narrowest): the pods use as few domains as possible"),
+        ((keys.unconstrained,), '`"true"`: the pods can run anywhere, but they are counted'),
+        ((keys.slice_level,), "a level: each slice of the pods runs in one domain of this level"),
+        ((keys.slice_size,), "a whole number from 1 to 1000000: the number of consecutive ranks that form a slice"),
+        (
+            (keys.slice_layers,),
+            'level and size for 1 to 3 layers of slices, the widest first: `[{"topology": LEVEL, "size": N}, ...]`',
+        ),
+        (
+            (keys.group,),
+            "a name: pod sets with the same name share one domain of the level; it cannot be used with slices",
+        ),
     ):
         yield _row(" or ".join(f"`{key}`" for key in spellings), "annotation on a Job or a pod template", meaning)
-    yield _row(f"`{keys.queue_name}`", "label on a Job", "its LocalQueue")
-    yield _row(f"`{keys.pod_group}`", "label on a pod without a Job", "pods of one group are one workload")
-    total = "annotation on a pod of a group, or of a controller other than a Job"
-    yield _row(f"`{keys.pod_group_total}`", total, "how many pods there will be")
-    index = f"`{keys.domain}/{POD_GROUP_INDEX}`"
-    yield _row(index, "label on a pod of a group", "its rank, from 0; else the label of its controller counts")
-    yield _row(f"`{keys.gate}`", "scheduling gate, written", "holds the pod until its place is known")
-    yield _row(f"`{keys.workload}`", "annotation, written", "the pod's Workload")
-    yield _row(f"`{keys.pod_set}`", "annotation, written", "the pod's pod set in it")
-    yield _row(f"`{COPY_OF}`", "annotation on a Workload, written", "of which templates and requests it is a copy")
+    yield _row(f"`{keys.queue_name}`", "label on a Job", "the LocalQueue of the Job")
     yield _row(
-        f"`{OWNER}`", "annotation on a Workload, written", "a digest of whose it is; its name does not tell that"
+        f"`{keys.pod_group}`",
+        "label on a pod without a Job",
+        "the name of its group: the pods of a group are one workload",
+    )
+    total = "annotation on a pod of a group, or of a controller other than a Job"
+    yield _row(f"`{keys.pod_group_total}`", total, "the total number of pods")
+    index = f"`{keys.domain}/{POD_GROUP_INDEX}`"
+    yield _row(
+        index,
+        "label on a pod of a group",
+        "the rank of the pod, from 0; if absent, the label that its controller sets counts",
+    )
+    yield _row(
+        f"`{keys.gate}`", "scheduling gate, written", "keeps the pod from being scheduled until its place is known"
+    )
+    yield _row(f"`{keys.workload}`", "annotation, written", "the Workload of the pod")
+    yield _row(f"`{keys.pod_set}`", "annotation, written", "the pod set of the pod in this Workload")
+    yield _row(
+        f"`{COPY_OF}`",
+        "annotation on a Workload, written",
+        "identifies the templates and requests that the Workload was copied from",
+    )
+    yield _row(
+        f"`{OWNER}`",
+        "annotation on a Workload, written",
+        "a digest that identifies the owner of the Workload; its name does not",
     )
     yield _row(
         f"`{HELD}`",
         "annotation on a Workload, written",
-        "the admission of a Workload that was deleted while its pods ran, until it is in the status of this one",
+        "the admission of a Workload that was deleted while its pods ran, until it is in the status of this Workload",
     )
 
 
 def _settings() -> Iterator[str]:
     yield (
-        "\n## Settings\n\nKey `config.yaml` of ConfigMap `topogate-config`; an environment variable "
-        f"`{ENV_PREFIX}<NAME>` wins. Times are in seconds, sizes in bytes. A component that runs takes another value "
-        "within seconds, or `after a restart` of it.\n\n"
+        "\n## Settings\n\nSettings are in key `config.yaml` of ConfigMap `topogate-config`. An environment variable "
+        f"`{ENV_PREFIX}<NAME>` takes precedence. Times are in seconds, sizes in bytes. A running component takes a new "
+        "value `at once` (within seconds), or `after a restart`.\n\n"
         "| setting | variable | default | taken | meaning |\n|---|---|---|---|---|\n"
     )
     for name, field in Settings.model_fields.items():
         shown = f"`{_plain(field.default)}`"
-        default = shown if field.default != "" else ""
+        default = "" if field.default is None or field.default == "" else shown
         taken = "after a restart" if name in AT_START else "at once"
         yield _row(f"`{to_camel(name)}`", f"`{ENV_PREFIX}{name.upper()}`", default, taken, field.description or "")
 

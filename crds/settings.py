@@ -89,191 +89,217 @@ class Settings(BaseModel):
     )
 
     domain: DnsName = DEFAULT_DOMAIN
-    """Prefix of request annotations, gate and queue label."""
+    """The prefix of request annotations, the scheduling gate and the queue label."""
     namespace: DnsLabel = NAMESPACE
-    """Where Topogate itself runs."""
+    """The namespace in which Topogate runs."""
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """What is logged."""
+    """The lowest level of messages that are logged."""
     log_format: Literal["json", "console", "auto"] = "auto"
-    """Auto: console on a terminal, else json."""
+    """The format of the log. auto: console on a terminal, json otherwise."""
 
     bind_address: str = "0.0.0.0"  # noqa: S104 - a pod serves on its own address
-    """Where a component listens."""
+    """The address on which a component listens."""
     health_port: Port = 8081
-    """Plain HTTP: /healthz, /readyz; ungater and agent serve /metrics here too, unless it is authenticated."""
+    """The plain HTTP port of /healthz and /readyz. The ungater and the agent also serve /metrics here, unless
+    metrics are authenticated."""
     metrics_port: Port = 8443
-    """TLS: /metrics of the webhook, and of all components where it is authenticated."""
+    """The TLS port of /metrics of the webhook, and of all components if metrics are authenticated."""
     metrics_authentication: Literal["none", "kubernetes"] = "none"
-    """Who reads /metrics: whoever reaches the port, or whose token Kubernetes lets get it."""
+    """Who may read /metrics. none: everyone who can reach the port. kubernetes: holders of a token whose Kubernetes
+    permissions allow it."""
 
     webhook_port: Port = 9443
-    """TLS: /mutate-job, /mutate-jobset, /mutate-pod, /healthz, /readyz."""
+    """The TLS port of /mutate-job, /mutate-jobset, /mutate-pod, /healthz and /readyz."""
     webhook_url: str = ""
-    """Where the API server reaches a webhook outside of the cluster; empty: by its Service."""
+    """The URL at which the API server reaches a webhook outside of the cluster. If empty, it uses the Service."""
     webhook_service: DnsLabel = "topogate-webhook"
     """The Service that the API server calls."""
     webhook_secret: DnsLabel = "topogate-webhook-cert"  # noqa: S105 - the Secret's name
-    """The Secret with the certificates."""
+    """The Secret that holds the certificates."""
     webhook_configuration: DnsName = "topogate-webhook"
-    """The Mutating- and ValidatingWebhookConfiguration."""
+    """The name of the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration."""
     webhook_max_body_bytes: int = Field(default=8 * 1024 * 1024, ge=1024)
-    """Largest review that is read; a review holds the object twice."""
+    """The largest admission review that is read. A review contains the object twice."""
     webhook_max_connections: int = Field(default=256, ge=16, le=65536)
-    """Connections for reviews at a time, some 100 KB each; the slow, then those idle longest, make room for others."""
+    """The number of simultaneous connections for reviews, about 100 KB each. Beyond it, slow connections and then
+    those idle longest are closed to make room."""
     webhook_drain_seconds: Seconds = 10.0
-    """How long a stopping webhook still answers."""
+    """How long a webhook that is stopping still answers."""
 
     certificate_source: Literal["self-signed", "cert-manager"] = "self-signed"
-    """Who makes the certificates."""
+    """What issues the certificates."""
     ca_days: int = Field(default=3650, ge=1)
-    """Life of the certificate authority."""
+    """The lifetime of the certificate authority."""
     certificate_days: int = Field(default=365, ge=1)
-    """Life of a serving certificate."""
+    """The lifetime of a serving certificate."""
     certificate_renew_days: int = Field(default=60, ge=0)
-    """Renew this long before the end."""
+    """How long before its end a certificate is renewed."""
     certificate_check_seconds: Seconds = 5.0
-    """Between two looks at the Secret and the caBundle."""
+    """The interval between checks of the Secret and the caBundle."""
     certificate_settle_seconds: Seconds = 60.0
-    """API servers get this long to notice a new authority before anything is signed by it."""
+    """How long API servers have to notice a new authority before it signs anything."""
 
     ungate_batch_seconds: Seconds = 1.0
-    """Longest wait for more pods of a pod set."""
+    """The longest wait for more pods of a pod set."""
     ungate_concurrency: int = Field(default=32, ge=1, le=1024)
-    """Patches in flight."""
+    """The number of simultaneous patches."""
     expectation_timeout_seconds: Seconds = 30.0
-    """An own write that was never seen again is forgotten after this."""
+    """How long Topogate waits to see one of its own writes again before it forgets about it."""
     replacement_timeout_seconds: Seconds = 300.0
-    """A lost node's pods must have a new place by then."""
+    """How long a lost node's pods may take to get a new place."""
     unschedulable_patience_seconds: float = Field(default=10.0, ge=0, le=86_400)
-    """A pod that was let go and that kube-scheduler refuses for so long gets another place; 0: none ever does."""
+    """A pod that was let go but that kube-scheduler refuses for this long gets another place. 0: never."""
     nominate_gated_pods: bool = False
-    """kube-scheduler keeps the slots of pods behind the gate from plain pods of no higher priority; a call for each."""
+    """Makes kube-scheduler keep the slots of gated pods from plain pods of no higher priority. It costs one call
+    for each pod."""
     missing_pods_timeout_seconds: Seconds = 60.0
-    """What is held for pods that were never made goes back so long after the admission, or after the last one came."""
+    """What is held for pods that were never created is given back this long after the admission, or after the last
+    pod was created."""
     missing_pods_recovery_timeout_seconds: Seconds = 900.0
-    """The same for pods that were there and went, and for those that come in order, after others."""
+    """As missingPodsTimeoutSeconds, for pods that existed and are gone, and for pods that are created in order, one
+    after others."""
 
     require_queue: bool = False
-    """A Job, JobSet or pod that asks for a topology and names no queue is refused."""
+    """Refuses a Job, JobSet or pod that requests a topology but names no queue."""
     device_class_mappings: DeviceClassMappings = ()
-    """Resources of queues, with the DeviceClasses whose devices count as such where pods have resource claims."""
+    """Resources of queues, each with the DeviceClasses whose devices count as that resource when pods use resource
+    claims."""
     fair_sharing: bool = False
-    """Queues of a cohort take turns, and are preempted, by dominant resource share."""
+    """Queues of a cohort take turns, and are preempted, according to their dominant resource share."""
     queue_patience_seconds: Seconds = 300.0
-    """Those behind a workload that has waited for so long leave it the quota it needs, and its room where they can."""
+    """After a workload has waited this long, the workloads behind it leave it the quota that it needs, and its room
+    if they can go elsewhere."""
     queue_hold_seconds: Annotated[float, Field(gt=0, le=31_536_000)] = 604_800.0
-    """After so long they leave it the room in any case, though it stays idle until all of it is free."""
+    """After a workload has waited this long, the workloads behind it leave it its room in any case, although the
+    room stays idle until all of it is free."""
     leaving_patience_seconds: Annotated[float, Field(ge=0, le=3600)] = 60.0
-    """What pods that end leave is kept for so long for the first workload that fits once all are gone; 0: not."""
+    """How long the room of pods that are ending is kept for the first workload that fits once all of them are gone.
+    0: it is not kept."""
     preemption_strategy: Literal["LeastPriority", "IncrementalMinimal"] = "LeastPriority"
-    """Which victims are the least: those of least priority, or the fewest, as in the paper on FlexTopo."""
+    """How victims are chosen. LeastPriority: those with the lowest priority. IncrementalMinimal: the fewest, as in
+    the paper on FlexTopo."""
     preemption_alpha: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """Of IncrementalMinimal: how much the victims' priorities count against where the preemptor lands."""
+    """With IncrementalMinimal: the weight of the victims' priorities against the place where the preemptor
+    lands."""
     preemption_same_zone: float = 1.0
-    """Of IncrementalMinimal: what a landing in one NUMA zone is worth."""
+    """With IncrementalMinimal: the score of a place in one NUMA zone."""
     preemption_same_socket: float = 0.5
-    """Of IncrementalMinimal: what a landing in several zones of one socket is worth; no more than in one zone."""
+    """With IncrementalMinimal: the score of a place in several zones of one socket. At most preemptionSameZone."""
     preemption_across: float = 0.0
-    """Of IncrementalMinimal: what a landing across sockets is worth; no more than in one socket."""
+    """With IncrementalMinimal: the score of a place across sockets. At most preemptionSameSocket."""
     preempt_plain_pods: bool = False
-    """Pods of lower priority that no queue admitted may be evicted too, by queues that preempt."""
+    """Queues that preempt may also evict pods of lower priority that no queue admitted."""
     eviction_patience_seconds: Seconds = 60.0
-    """A preemption waits so long for a PodDisruptionBudget that refuses; then other victims are looked for."""
+    """How long a preemption waits for a PodDisruptionBudget that refuses an eviction. After that, other victims are
+    chosen."""
     reclaim_overrides_budgets: bool = True
-    """Where a queue takes back its nominal quota, budgets of those who borrow it do not count after that time."""
+    """When a queue takes back its nominal quota, the budgets of the workloads that borrow it no longer count after
+    evictionPatienceSeconds."""
     reclaim_grace_seconds: Seconds = 600.0
-    """Pods of those who borrow get no longer than this to stop where nominal quota is taken back."""
+    """The longest time to stop for pods that borrow, when nominal quota is taken back."""
     moves_per_hour: int = Field(default=0, ge=0, le=1000)
-    """So many workloads that run may be moved in an hour, in the whole cluster, for whatever reason; 0: none."""
+    """How many running workloads may be moved in an hour, in the whole cluster and for whatever reason. 0: none."""
     move_rest_seconds: Seconds = 3600.0
-    """A workload is moved no sooner after its admission, or its last move; doubled with each move of it."""
+    """The shortest time between a workload's admission, or its last move, and its next move. It doubles with each
+    move."""
     pull_together: bool = True
-    """Where moves are allowed: a job that prefers a level and was spread comes together when room appears."""
+    """If moves are allowed: a job that prefers a level, but was spread, is moved together when there is room."""
     replace_misaligned: bool = True
-    """Where moves are allowed: a pod that did not get the NUMA alignment or links it asks for goes to another node."""
+    """If moves are allowed: a pod that did not get the NUMA alignment or links that it asks for is moved to another
+    node."""
     make_room: bool = True
-    """Where moves are allowed: small jobs go elsewhere for one that has waited long for the domain they are in."""
+    """If moves are allowed: small jobs are moved elsewhere for a job that has waited long for the domain they are
+    in."""
     make_room_max_priority: int | None = Field(default=None, ge=-(2**31), le=2**31 - 1)
-    """Jobs up to this priority make room also for one of a lower priority; absent: none goes for a lower one."""
+    """Jobs up to this priority also make room for a job with a lower priority. If absent, no job does."""
     wait_for_pods_ready_timeout_seconds: Seconds | None = None
-    """All pods of a queued workload must be ready so long after its admission, or it is put back; absent: no limit."""
+    """How long after its admission all pods of a queued workload must be ready. Otherwise it is put back. If
+    absent, there is no limit."""
     wait_for_pods_ready_recovery_timeout_seconds: Seconds | None = None
-    """Pods of a queued workload that were ready must be ready again by then, or it is put back; absent: no limit."""
+    """How long pods of a queued workload that were ready may take to be ready again. Otherwise it is put back. If
+    absent, there is no limit."""
     requeuing_backoff_base_seconds: Seconds = 60.0
-    """A workload that was put back comes again after this time, doubled each time."""
+    """How long a workload that was put back waits before it is tried again. It doubles each time."""
     requeuing_backoff_max_seconds: Seconds = 3600.0
-    """The longest such time."""
+    """The longest time that a workload that was put back waits."""
     requeuing_backoff_limit_count: int | None = Field(default=None, ge=0)
-    """A workload that was put back so often is made inactive; absent: never."""
+    """A workload that was put back this often is deactivated. If absent, never."""
     workload_retention_seconds: float | None = Field(default=None, ge=0)
-    """The Workload of a finished job is kept for so long; absent: as long as the job."""
+    """How long the Workload of a finished job is kept. If absent, as long as the job."""
     usage_labels: LabelKeys = ()
-    """Labels of pods, as those for user and team: what is held is counted by their values in metrics."""
+    """Labels of pods, such as those for user and team. Metrics count what is held by their values."""
 
     uncounted_resources: Names = ()
-    """Resources that nodes do not publish and no scheduler counts, as HAMi's nvidia.com/gpumem: any node takes them."""
+    """Resources that nodes do not publish and no scheduler counts, such as HAMi's nvidia.com/gpumem. They fit on
+    any node."""
     numa_ignored_resources: Names = ()
-    """Resources that are not aligned to NUMA zones, whatever the nodes' zones report."""
+    """Resources that are not aligned to NUMA zones, whatever the nodes report of their zones."""
     reconstruct_available: bool = True
-    """Rebuild what zones have free from the pods that are known, instead of trusting NodeResourceTopology."""
+    """Computes what is free in each zone from the known pods, instead of trusting NodeResourceTopology."""
     numa_score: Literal["LeastNUMANodes", "LeastAllocated", "MostAllocated", "BalancedAllocation"] = "LeastNUMANodes"
-    """Of nodes that spread a pod over equally many zones, equally close: by how full its zones become."""
+    """Ranks nodes that spread a pod over equally many zones at equal distances, by how full the zones become."""
     alignment_over_packing: Literal["Never", "UsedNodes", "UsedDomains", "Always"] = "Always"
-    """Which nodes that align a pod better are taken before fuller ones: none, used ones, those of used domains, all."""
+    """Which nodes that align a pod better come before fuller ones: none, used nodes, nodes of used domains, or
+    all."""
     nodes_per_opened_domain: int = Field(default=4, ge=0, le=1000)
-    """So many more nodes a job may use in a rack in use before it opens one in which nothing runs; 0: hosts first."""
+    """How many more nodes a job may use in a rack in use before it opens a rack in which nothing runs. 0: the
+    fewest hosts come first."""
     xpu_resources: Names = (XPU_RESOURCE,)
-    """Resources that are given out by the rules of Kunlunxin XPUs."""
+    """Resources that are allocated by the rules of Kunlunxin XPUs."""
     device_annotations: DeviceAnnotations = tuple(DeviceAnnotation(**rule._asdict()) for rule in DEVICE_ANNOTATIONS)
     """Annotations that tell device plugins which devices were chosen."""
 
     kueue_never_fits: Literal["Reject", "Retry", "Wait"] = "Reject"
-    """Under Kueue, for what can never be placed: tried again, then deactivated; tried for ever; kept with its quota."""
+    """Under Kueue, what happens to a workload that can never be placed. Reject: it is tried again, then
+    deactivated. Retry: it is tried forever. Wait: it keeps its quota."""
     kueue_never_fits_seconds: Seconds = 30.0
-    """So long it must be so, and the quota has been kept; until then the check waits."""
+    """How long a workload must have had its quota and been impossible to place before kueueNeverFits applies. Until
+    then, the check waits."""
     kueue_reject_seconds: Seconds = 600.0
-    """With `Reject`: so long it must be so before it is deactivated, in case nodes or flavors come."""
+    """With kueueNeverFits Reject: how long this must last before the workload is deactivated, in case nodes or
+    flavors are added."""
     kueue_wait_seconds: float = Field(default=3600.0, ge=0, le=86_400)
-    """Under Kueue, who had no place for so long gives its quota to others for a minute; doubled each time; 0: never."""
+    """Under Kueue, a workload without a place gives its quota to others for a minute after this long. It doubles
+    each time. 0: never."""
 
     leader_election: bool = True
-    """Whether a lease is taken before anything is done."""
+    """Whether a component takes a lease before it does anything."""
     lease_name: DnsLabel = "topogate-ungater"
-    """The Lease."""
+    """The name of the Lease."""
     lease_seconds: Seconds = 15.0
-    """A leader that has not renewed for so long has lost."""
+    """A leader that has not renewed its lease for this long has lost it."""
     lease_renew_seconds: Seconds = 3.0
-    """A leader renews at least so often."""
+    """A leader renews its lease at least this often."""
     lease_retry_seconds: Seconds = 2.0
-    """Others look so often."""
+    """How often the others try to get the lease."""
 
     agent_node_name: str = ""
-    """The Kubernetes node that the agent runs on; empty: this machine's host name."""
+    """The Kubernetes node that the agent runs on. If empty, this machine's host name."""
     agent_sysfs: str = "/sys"
-    """Where the machine's sysfs is mounted."""
+    """The path at which the machine's sysfs is mounted."""
     agent_proc: str = "/proc"
-    """Where the machine's procfs is mounted."""
+    """The path at which the machine's procfs is mounted."""
     agent_kubelet_directory: str = "/var/lib/kubelet"
-    """The kubelet's directory, with the state of its managers."""
+    """The kubelet's directory, which holds the state of its managers."""
     agent_kubelet_config: str = ""
-    """The kubelet's configuration file; empty: config.yaml in its directory."""
+    """The kubelet's configuration file. If empty, config.yaml in its directory."""
     agent_pod_resources_socket: str = ""
-    """The kubelet's podresources socket; empty: pod-resources/kubelet.sock in its directory."""
+    """The kubelet's podresources socket. If empty, pod-resources/kubelet.sock in its directory."""
     agent_core_group_size: int = Field(default=8, ge=1, le=1024)
-    """Cores in a CPUCoreGroup of the FlexTopo graph."""
+    """The number of cores in a CPUCoreGroup of the FlexTopo graph."""
     agent_publish_topology: Literal["auto", "always", "never"] = "auto"
-    """Whether the agent writes the node's NodeResourceTopology; auto: unless another exporter does."""
+    """Whether the agent writes the node's NodeResourceTopology. auto: unless another exporter does."""
     agent_observe_pods: bool = True
-    """Whether the agent writes each pod's observed placement."""
+    """Whether the agent writes the observed placement of each pod."""
     agent_hardware_seconds: Seconds = 300.0
-    """Between two looks at the hardware."""
+    """The interval between scans of the hardware."""
     agent_poll_seconds: Seconds = 30.0
-    """Longest time between two looks at the allocations, where nothing tells of a change."""
+    """The longest time between reads of the allocations when nothing announces a change."""
     agent_watch_seconds: Seconds = 0.5
-    """Between two looks at whether the kubelet's state files changed."""
+    """The interval between checks of whether the kubelet's state files changed."""
     agent_write_seconds: Seconds = 1.0
-    """Shortest time between two writes of the same object."""
+    """The shortest time between two writes of the same object."""
 
     @property
     def keys(self) -> Keys:

@@ -41,11 +41,11 @@ class ResourceQuota(ApiModel):
     name: ResourceName
     """The resource."""
     nominal_quota: Quantity
-    """What the queue's workloads may use together."""
+    """The quantity that the workloads of the queue may use together."""
     borrowing_limit: Quantity | None = None
-    """How much more may be borrowed from the cohort; absent: no limit."""
+    """The quantity that may be borrowed from the cohort in addition. If absent, there is no limit."""
     lending_limit: Quantity | None = None
-    """How much of the unused quota the cohort may borrow; absent: all of it."""
+    """The quantity of unused quota that the cohort may borrow. If absent, all of it."""
 
 
 class FlavorQuotas(ApiModel):
@@ -54,7 +54,7 @@ class FlavorQuotas(ApiModel):
     name: ObjectName
     """The ResourceFlavor."""
     resources: Annotated[list[ResourceQuota], Field(min_length=1, max_length=16, json_schema_extra=by_key("name"))]
-    """One quota for each of the group's coveredResources."""
+    """The quotas: one for each of the coveredResources of the group."""
 
 
 class ResourceGroup(ApiModel):
@@ -82,18 +82,18 @@ class FlavorFungibility(ApiModel):
     """Whether to try the next flavor before borrowing or preempting in this one."""
 
     when_can_borrow: Literal["MayStopSearch", "TryNextFlavor"] = "MayStopSearch"
-    """MayStopSearch: borrow in this flavor; TryNextFlavor: see the next one first."""
+    """MayStopSearch: borrow in this flavor. TryNextFlavor: try the next flavor first."""
     when_can_preempt: Literal["MayStopSearch", "TryNextFlavor"] = "TryNextFlavor"
-    """MayStopSearch: preempt in this flavor; TryNextFlavor: see the next one first."""
+    """MayStopSearch: preempt in this flavor. TryNextFlavor: try the next flavor first."""
 
 
 class BorrowWithinCohort(ApiModel):
     """Preemption in the cohort by a workload that itself borrows."""
 
     policy: Literal["Never", "LowerPriority"] = "Never"
-    """Whose workloads may be preempted."""
+    """Which workloads of other queues may be preempted."""
     max_priority_threshold: Priority | None = None
-    """Only workloads up to this priority are preempted; absent: all."""
+    """Only workloads up to this priority are preempted. If absent, there is no limit."""
 
 
 class Preemption(ApiModel):
@@ -106,29 +106,30 @@ class Preemption(ApiModel):
                     "self.reclaimWithinCohort != 'Never' || !has(self.borrowWithinCohort)"
                     " || self.borrowWithinCohort.policy == 'Never'"
                 ),
-                "borrowWithinCohort.policy must be Never where reclaimWithinCohort is Never",
+                "borrowWithinCohort.policy must be Never if reclaimWithinCohort is Never",
             ),
             (
                 "!has(self.alpha) || (has(self.strategy) && self.strategy == 'IncrementalMinimal')",
-                "alpha weighs the score of strategy IncrementalMinimal only",
+                "alpha can only be set with strategy IncrementalMinimal",
             ),
         )
     )
 
     reclaim_within_cohort: Literal["Never", "LowerPriority", "Any"] = "Never"
-    """Which workloads of the cohort that borrow may be preempted to get our quota back."""
+    """Which borrowing workloads of the cohort may be preempted when this queue takes back its quota."""
     borrow_within_cohort: BorrowWithinCohort | None = None
-    """Whether a workload that borrows may preempt."""
+    """Whether a workload that borrows may preempt others."""
     within_cluster_queue: Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority"] = "Never"
     """Which workloads of this queue may be preempted."""
     non_preemptible: Literal["Never", "ByClass", "ByWorkload"] = "ByClass"
-    """Whose workloads are nobody's victims within nominal quota: none; those whose priority class says so; also those
-    that say so themselves."""
+    """Which workloads are never preempted while they are within nominal quota. Never: none. ByClass: those whose
+    priority class says so. ByWorkload: also those that say so themselves."""
     strategy: Literal["LeastPriority", "IncrementalMinimal"] | None = None
-    """Victims: the least important ones, or the smallest set with the best score; absent: as
-    `preemptionStrategy` of the settings."""
+    """How victims are chosen. LeastPriority: the least important ones. IncrementalMinimal: the smallest set with the
+    best score. If absent, the setting `preemptionStrategy` applies."""
     alpha: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Weight of the victims' priority against the freed topology; absent: as `preemptionAlpha` of the settings."""
+    """The weight of the victims' priority against the freed topology. If absent, the setting `preemptionAlpha`
+    applies."""
 
 
 class AdmissionCheckStrategyRule(ApiModel):
@@ -137,7 +138,7 @@ class AdmissionCheckStrategyRule(ApiModel):
     name: ObjectName
     """The admission check."""
     on_flavors: Annotated[list[ObjectName], Field(max_length=64, json_schema_extra=SET)] | None = None
-    """The flavors that need it; absent: all."""
+    """The flavors that need the check. If absent, all of them."""
 
 
 class AdmissionChecksStrategy(ApiModel):
@@ -164,14 +165,14 @@ class FairSharing(ApiModel):
     """How much of the shared capacity this queue should get beside the others."""
 
     weight: Quantity = "1"
-    """Share beside the other queues; 0: only what nobody else wants."""
+    """The share of this queue relative to other queues. 0: it only gets what no other queue wants."""
 
 
 class FairSharingStatus(ApiModel):
     """The queue's present share."""
 
     weighted_share: Annotated[int, Field(ge=0)]
-    """Largest share of a resource used beyond nominal quota, in thousandths, by weight."""
+    """The largest share of any resource that is used beyond nominal quota, in thousandths, divided by the weight."""
 
 
 class ClusterQueueSpec(ApiModel):
@@ -191,34 +192,34 @@ class ClusterQueueSpec(ApiModel):
         ]
         | None
     ) = None
-    """Quotas; each resource and each flavor is part of one group."""
+    """The quotas. Each resource and each flavor is part of one group only."""
     cohort_name: ObjectName | None = None
-    """Queues of one cohort lend each other what they do not use."""
+    """The cohort. The queues of a cohort lend each other the quota that they do not use."""
     queueing_strategy: Literal["StrictFIFO", "BestEffortFIFO"] = "BestEffortFIFO"
-    """Whether one that does not fit holds up those behind it."""
+    """Whether a workload that does not fit blocks the workloads behind it. StrictFIFO: yes. BestEffortFIFO: no."""
     namespace_selector: LabelSelector | None = None
-    """Namespaces that may use the queue; absent: none, empty: all."""
+    """The namespaces that may use the queue. If absent, none may. If empty, all may."""
     flavor_fungibility: FlavorFungibility = Field(default_factory=FlavorFungibility, json_schema_extra={"default": {}})
-    """Whether the next flavor comes before borrowing or preempting."""
+    """Whether the next flavor is tried before borrowing or preempting in a flavor."""
     preemption: Preemption = Field(default_factory=Preemption, json_schema_extra={"default": {}})
-    """Whom the queue's workloads may preempt."""
+    """Which workloads the workloads of this queue may preempt."""
     admission_checks_strategy: AdmissionChecksStrategy | None = None
-    """Checks by others before admission."""
+    """Checks by other controllers, which must be ready before a workload is admitted."""
     stop_policy: StopPolicy = "None"
-    """Hold: admit nothing more; HoldAndDrain: also evict what is admitted."""
+    """Whether the queue is stopped. Hold: it admits nothing more. HoldAndDrain: admitted workloads are evicted too."""
     fair_sharing: FairSharing | None = None
-    """The queue's share of what is borrowed."""
+    """The share of this queue in what is borrowed."""
 
 
 class ClusterQueueStatus(QueueStatus):
     """What a cluster queue reports."""
 
     fair_sharing: FairSharingStatus | None = None
-    """The present share, where fair sharing is on."""
+    """The present share, if fair sharing is enabled."""
 
 
 class ClusterQueue(ApiObject):
-    """ClusterQueue gives quota to workloads, in order, and says who may preempt whom."""
+    """ClusterQueue gives quota to workloads in order, and defines which workloads may preempt others."""
 
     definition = Definition(
         plural="clusterqueues",
@@ -238,6 +239,6 @@ class ClusterQueue(ApiObject):
     )
 
     spec: ClusterQueueSpec = Field(default_factory=ClusterQueueSpec)
-    """The wish."""
+    """The desired state."""
     status: ClusterQueueStatus | None = None
-    """What is."""
+    """The observed state."""

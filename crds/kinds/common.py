@@ -157,15 +157,15 @@ class Condition(ApiModel):
     """One observation of an object's state, with a reason for programs and a message for people."""
 
     type: Annotated[str, Field(min_length=1, max_length=316, pattern=LABEL_KEY_PATTERN)]
-    """What is observed, such as `Admitted`."""
+    """The type of the condition, such as `Admitted`."""
     status: Literal["True", "False", "Unknown"]
-    """Whether it holds."""
+    """Whether the condition holds."""
     reason: Annotated[str, Field(min_length=1, max_length=1024, pattern="^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")]
-    """Why, in one word."""
+    """The reason for the status, in one word."""
     message: Message
-    """Why, for a person."""
+    """The reason for the status, for people."""
     last_transition_time: datetime
-    """When status changed last."""
+    """When the status last changed."""
     observed_generation: Annotated[int, Field(ge=0)] | None = None
     """The metadata.generation that was observed."""
 
@@ -191,9 +191,9 @@ class LabelSelectorRequirement(ApiModel):
     key: LabelKey
     """The label key."""
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
-    """How the label's value relates to the values."""
+    """How the value of the label relates to values."""
     values: Annotated[list[LabelValue], Field(max_length=64, json_schema_extra=ATOMIC)] | None = None
-    """The values for In and NotIn."""
+    """The values. Required with In and NotIn."""
 
 
 class LabelSelector(ApiModel):
@@ -204,7 +204,7 @@ class LabelSelector(ApiModel):
     match_expressions: (
         Annotated[list[LabelSelectorRequirement], Field(max_length=64, json_schema_extra=ATOMIC)] | None
     ) = None
-    """Requirements that must all hold."""
+    """Requirements, all of which must hold."""
 
 
 TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
@@ -214,11 +214,11 @@ class Taint(ApiModel):
     """A node taint."""
 
     key: LabelKey
-    """The taint's key."""
+    """The key of the taint."""
     value: LabelValue | None = None
-    """The taint's value."""
+    """The value of the taint."""
     effect: TaintEffect
-    """What it does to pods that do not tolerate it."""
+    """The effect on pods that do not tolerate the taint."""
 
 
 class Toleration(ApiModel):
@@ -228,29 +228,29 @@ class Toleration(ApiModel):
         json_schema_extra=cel(
             (
                 "has(self.key) || (has(self.operator) && self.operator == 'Exists')",
-                "operator must be Exists where key is empty: it then tolerates every taint",
+                "operator must be Exists if key is empty: it then tolerates every taint",
             ),
             (
                 "!has(self.operator) || self.operator != 'Exists' || !has(self.value)",
-                "value must be absent where operator is Exists",
+                "value must be absent if operator is Exists",
             ),
             (
                 "!has(self.tolerationSeconds) || (has(self.effect) && self.effect == 'NoExecute')",
-                "effect must be NoExecute where tolerationSeconds is set",
+                "effect must be NoExecute if tolerationSeconds is set",
             ),
         )
     )
 
     key: LabelKey | None = None
-    """The taint's key; absent: all keys."""
+    """The key of the taint. If absent, it matches all keys."""
     operator: Literal["Equal", "Exists"] | None = None
-    """How value compares; default Equal."""
+    """How the value is compared. Defaults to Equal."""
     value: LabelValue | None = None
-    """The taint's value, with Equal."""
+    """The value of the taint, with operator Equal."""
     effect: TaintEffect | None = None
-    """The taint's effect; absent: all effects."""
+    """The effect of the taint. If absent, it matches all effects."""
     toleration_seconds: int | None = None
-    """How long a NoExecute taint is tolerated."""
+    """How long a taint with effect NoExecute is tolerated."""
 
 
 StopPolicy = Literal["None", "Hold", "HoldAndDrain"]
@@ -262,9 +262,9 @@ class ResourceUsage(ApiModel):
     name: ResourceName
     """The resource."""
     total: Quantity | None = None
-    """All that is used, borrowed quota included."""
+    """The total quantity in use, including borrowed quota."""
     borrowed: Quantity | None = None
-    """The part that is borrowed from the cohort."""
+    """The quantity that is borrowed from the cohort."""
 
 
 class FlavorUsage(ApiModel):
@@ -273,7 +273,7 @@ class FlavorUsage(ApiModel):
     name: ObjectName
     """The ResourceFlavor."""
     resources: Annotated[list[ResourceUsage], Field(max_length=64, json_schema_extra=by_key("name"))]
-    """Usage by resource."""
+    """The usage of each resource."""
 
 
 FlavorUsages = Annotated[list[FlavorUsage], Field(max_length=256, json_schema_extra=by_key("name"))]
@@ -283,14 +283,14 @@ class QueueStatus(ApiModel):
     """What cluster queues and local queues both report."""
 
     conditions: Conditions | None = None
-    """`Active`: whether workloads can be admitted here, or why not."""
+    """The conditions. `Active` says whether workloads can be admitted here, and if not, why."""
     pending_workloads: Count | None = None
-    """Workloads that wait."""
+    """The number of workloads that are waiting."""
     reserving_workloads: Count | None = None
-    """Workloads that hold quota and have not finished."""
+    """The number of workloads that hold quota and have not finished."""
     admitted_workloads: Count | None = None
-    """Workloads that are admitted and have not finished."""
+    """The number of workloads that are admitted and have not finished."""
     flavors_reservation: FlavorUsages | None = None
-    """Quota that is reserved, by flavor."""
+    """The quota that is reserved, by flavor."""
     flavors_usage: FlavorUsages | None = None
-    """Quota that admitted workloads use, by flavor."""
+    """The quota that admitted workloads use, by flavor."""

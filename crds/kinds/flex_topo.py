@@ -42,91 +42,91 @@ class HardwareNode(ApiModel):
     """One component: a socket, a NUMA zone, a group of cores, a core, a device."""
 
     id: ComponentId
-    """Unique within the server, such as `gpu-GPU-3f1c` or `numa-3`."""
+    """The id of the component, unique within the server, such as `gpu-GPU-3f1c` or `numa-3`."""
     type: Word
-    """Socket, NUMANode, CPUCoreGroup, CPUCore, GPU, NIC, XPU, PCIeSwitch or another."""
+    """The type of the component: Socket, NUMANode, CPUCoreGroup, CPUCore, GPU, NIC, XPU, PCIeSwitch or another."""
     attributes: Options | None = None
-    """Such as uuid, model, memory, cpus, pciAddress."""
+    """Attributes, such as uuid, model, memory, cpus and pciAddress."""
 
 
 class HardwareEdge(ApiModel):
     """How two components relate."""
 
     model_config = ConfigDict(
-        json_schema_extra=cel(("self.source != self.target", "an edge needs two different components"))
+        json_schema_extra=cel(("self.source != self.target", "an edge must connect two different components"))
     )
 
     source: ComponentId
-    """The id it starts from."""
+    """The id of the component at which the edge starts."""
     target: ComponentId
-    """The id it leads to."""
+    """The id of the component to which the edge leads."""
     type: Literal["host", "contain", "localized", "nearby", "link", "distance"]
-    """host: a socket and its core groups; contain: a group and its cores; localized: a core group and its NUMA zone;
-    nearby: a device and its NUMA zone; link: two devices; distance: two NUMA zones."""
+    """What the edge connects. host: a socket and its core groups. contain: a group and its cores. localized: a core
+    group and its NUMA zone. nearby: a device and its NUMA zone. link: two devices. distance: two NUMA zones."""
     attributes: Options | None = None
-    """Such as kind and count of a link (NV12, PIX), the distance in SLIT units."""
+    """Attributes, such as the kind and count of a link (NV12, PIX), or the distance in SLIT units."""
 
 
 class FlexTopoSpec(ApiModel):
     """The hardware."""
 
     core_group_size: Annotated[int, Field(ge=1, le=1024)] = 8
-    """Cores in a CPUCoreGroup; the last one of a zone may have fewer."""
+    """The number of cores in a CPUCoreGroup. The last group of a zone may have fewer."""
     # Atomic, as are the components of the status: one writer makes them whole, and the API server then keeps no record
     # of who owns which entry, which would be larger than the graph itself.
     nodes: Annotated[list[HardwareNode], Field(max_length=8192, json_schema_extra=ATOMIC)] | None = None
-    """The components."""
+    """The components of the hardware."""
     edges: Annotated[list[HardwareEdge], Field(max_length=65_536, json_schema_extra=ATOMIC)] | None = None
-    """Their relations."""
+    """The relations between the components."""
 
 
 class Holder(ApiModel):
     """A container that holds something."""
 
     pod_uid: Uid
-    """The pod's uid."""
+    """The UID of the pod."""
     namespace: LabelName | None = None
-    """The pod's namespace, where the pod is known."""
+    """The namespace of the pod, if the pod is known."""
     pod: ObjectName | None = None
-    """The pod's name, where the pod is known."""
+    """The name of the pod, if the pod is known."""
     container: LabelName
-    """The container."""
+    """The name of the container."""
 
 
 class ComponentUse(ApiModel):
     """Whether one component of spec.nodes is in use."""
 
     id: ComponentId
-    """The component."""
+    """The id of the component."""
     status: Literal["free", "allocated", "unhealthy", "reserved"]
-    """free: may be given out; reserved: kept for the system."""
+    """The status of the component. free: it can be allocated. reserved: it is kept for the system."""
     used_by: Annotated[list[Holder], Field(max_length=512, json_schema_extra=ATOMIC)] | None = None
-    """Who uses it."""
+    """The containers that use the component."""
 
 
 class KubeletConfig(ApiModel):
     """What decides how the kubelet admits pods."""
 
     version: Annotated[str, Field(max_length=64)] | None = None
-    """The kubelet's version, such as v1.36.3."""
+    """The version of the kubelet, such as v1.36.3."""
     topology_manager_policy: Literal["none", "best-effort", "restricted", "single-numa-node"] = "none"
-    """The Topology Manager's policy."""
+    """The policy of the Topology Manager."""
     topology_manager_scope: Literal["container", "pod"] = "container"
-    """What the Topology Manager aligns."""
+    """The scope of the Topology Manager: whether it aligns containers or pods."""
     topology_manager_policy_options: Options | None = None
-    """Such as prefer-closest-numa-nodes."""
+    """Options of the Topology Manager, such as prefer-closest-numa-nodes."""
     cpu_manager_policy: Literal["none", "static"] = "none"
-    """The CPU Manager's policy."""
+    """The policy of the CPU Manager."""
     cpu_manager_policy_options: Options | None = None
-    """Such as full-pcpus-only."""
+    """Options of the CPU Manager, such as full-pcpus-only."""
     memory_manager_policy: Literal["None", "Static"] = "None"
-    """The Memory Manager's policy."""
+    """The policy of the Memory Manager."""
     threads_per_core: Annotated[int, Field(ge=1, le=16)] = 1
-    """Hardware threads of a core."""
+    """The number of hardware threads of a core."""
     online_cpus: CpuSet | None = None
-    """CPUs that are online, reserved ones included."""
+    """The CPUs that are online, including reserved CPUs."""
     reserved_cpus: CpuSet | None = None
-    """CPUs that are kept for the system."""
+    """The CPUs that are kept for the system."""
 
 
 class CpuAssignment(Holder):
@@ -140,28 +140,28 @@ class CpuState(ApiModel):
     """The CPU Manager's state."""
 
     default_set: CpuSet | None = None
-    """CPUs that no container holds for itself, reserved ones included."""
+    """The CPUs that no container holds exclusively, including reserved CPUs."""
     assignments: (
         Annotated[list[CpuAssignment], Field(max_length=4096, json_schema_extra=by_key("podUid", "container"))] | None
     ) = None
-    """CPUs held by containers, also by init containers that still count."""
+    """The CPUs that containers hold exclusively, including init containers that still count."""
 
 
 class MemoryAmount(ApiModel):
     """Memory of one type in one NUMA zone, in bytes."""
 
     type: ResourceName
-    """memory, hugepages-2Mi or hugepages-1Gi."""
+    """The type of memory: memory, hugepages-2Mi or hugepages-1Gi."""
     total: Bytes
-    """Installed."""
+    """The amount that is installed."""
     system_reserved: Bytes = 0
-    """Kept for the system."""
+    """The amount that is kept for the system."""
     allocatable: Bytes
-    """What containers can get."""
+    """The amount that can be allocated to containers."""
     reserved: Bytes = 0
-    """What containers hold."""
+    """The amount that containers hold."""
     free: Bytes
-    """What is left."""
+    """The amount that is left."""
 
 
 class MemoryZone(ApiModel):
@@ -170,76 +170,76 @@ class MemoryZone(ApiModel):
     zone: ZoneId
     """The NUMA zone."""
     assignments: Count = 0
-    """Containers that hold memory here."""
+    """The number of containers that hold memory in this zone."""
     cells: Zones | None = None
-    """The zones that are one group with this one, itself included."""
+    """The zones that form a group with this zone, including itself."""
     amounts: Annotated[list[MemoryAmount], Field(max_length=16, json_schema_extra=by_key("type"))] | None = None
-    """Memory by type."""
+    """The amounts of memory by type."""
 
 
 class MemoryAssignment(Holder):
     """Memory that one container holds."""
 
     type: ResourceName
-    """memory or hugepages."""
+    """The type of memory: memory or huge pages."""
     zones: Zones
-    """The zones it comes from, as one group."""
+    """The zones that the memory comes from, as one group."""
     size: Bytes
-    """Bytes."""
+    """The size in bytes."""
 
 
 class MemoryState(ApiModel):
     """The Memory Manager's state."""
 
     zones: Annotated[list[MemoryZone], Field(max_length=64, json_schema_extra=by_key("zone"))] | None = None
-    """State by NUMA zone."""
+    """The state of each NUMA zone."""
     assignments: Annotated[list[MemoryAssignment], Field(max_length=4096, json_schema_extra=ATOMIC)] | None = None
-    """Memory held by containers."""
+    """The memory that containers hold."""
 
 
 class Device(ApiModel):
     """One device of a device plugin."""
 
     id: ComponentId
-    """The plugin's id."""
+    """The id of the device, as its plugin reports it."""
     zones: Zones | None = None
-    """NUMA zones it belongs to; absent: the plugin says none."""
+    """The NUMA zones that the device belongs to. Absent if the plugin reports none."""
     healthy: bool = True
-    """Whether it may be given out; if not, it still counts in the width of a hint."""
+    """Whether the device can be allocated. An unhealthy device still counts in the width of a hint."""
     used_by: Holder | None = None
-    """Who holds it."""
+    """The container that holds the device."""
 
 
 class DeviceState(ApiModel):
     """The Device Manager's state of one resource."""
 
     resource: ResourceName
-    """Such as nvidia.com/gpu."""
+    """The resource, such as nvidia.com/gpu."""
     devices: Annotated[list[Device], Field(max_length=4096, json_schema_extra=by_key("id"))] | None = None
-    """Its devices."""
+    """The devices of the resource."""
 
 
 class FlexTopoStatus(ApiModel):
     """Who holds what, and what the kubelet will make of the next pod."""
 
     conditions: Conditions | None = None
-    """`Ready`: whether the kubelet's state was read whole, and what was missing."""
+    """The conditions. `Ready` says whether all of the kubelet's state was read, and if not, what was missing."""
     observed_at: datetime | None = None
-    """When the kubelet's state was read, if it had changed."""
+    """When a change of the kubelet's state was last read."""
     kubelet: KubeletConfig | None = None
-    """The kubelet's configuration."""
+    """The configuration of the kubelet."""
     cpus: CpuState | None = None
-    """CPUs."""
+    """The allocation of CPUs."""
     memory: MemoryState | None = None
-    """Memory."""
+    """The allocation of memory."""
     devices: Annotated[list[DeviceState], Field(max_length=64, json_schema_extra=by_key("resource"))] | None = None
-    """Devices by resource."""
+    """The allocation of devices, by resource."""
     components: Annotated[list[ComponentUse], Field(max_length=8192, json_schema_extra=ATOMIC)] | None = None
-    """Use of the components of spec.nodes that are not free."""
+    """The use of those components of spec.nodes that are not free."""
 
 
 class FlexTopo(ApiObject):
-    """FlexTopo is the hardware of one node as a graph, and what its kubelet gave to whom."""
+    """FlexTopo describes the hardware of a node as a graph, and what its kubelet allocated to which containers."""
 
     definition = Definition(
         plural="flextopos",

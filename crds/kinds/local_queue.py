@@ -23,15 +23,15 @@ class LocalQueueSpec(ApiModel):
 
     cluster_queue: Annotated[
         ObjectName,
-        Field(json_schema_extra=cel(("self == oldSelf", "clusterQueue cannot be changed: make another local queue"))),
+        Field(json_schema_extra=cel(("self == oldSelf", "clusterQueue cannot be changed: create another local queue"))),
     ]
-    """The ClusterQueue."""
+    """The ClusterQueue that serves this queue."""
     stop_policy: StopPolicy = "None"
-    """Hold: admit nothing more; HoldAndDrain: also evict what is admitted."""
+    """Whether the queue is stopped. Hold: it admits nothing more. HoldAndDrain: admitted workloads are evicted too."""
 
 
 class LocalQueue(ApiObject):
-    """LocalQueue takes a namespace's jobs and hands them to a cluster queue."""
+    """LocalQueue is the queue of a namespace, to which its jobs are submitted. A ClusterQueue serves it."""
 
     definition = Definition(
         plural="localqueues",
@@ -50,6 +50,6 @@ class LocalQueue(ApiObject):
     )
 
     spec: LocalQueueSpec
-    """The wish."""
+    """The desired state."""
     status: QueueStatus | None = None
-    """What is."""
+    """The observed state."""

@@ -29,9 +29,9 @@ class SliceConstraint(ApiModel):
     """One layer of nested slices: each run of ``size`` pods stays within one domain of ``topology``."""
 
     topology: LabelKey
-    """The level."""
+    """The level that each slice must share."""
     size: Annotated[int, Field(ge=1, le=1_000_000)]
-    """Pods in a slice."""
+    """The number of pods in a slice."""
 
 
 class TopologyRequest(ApiModel):
@@ -42,15 +42,15 @@ class TopologyRequest(ApiModel):
             ("self.policy == 'Unconstrained' || has(self.level)", "level is required unless policy is Unconstrained"),
             (
                 "self.policy != 'Unconstrained' || !has(self.level)",
-                "level must be absent where policy is Unconstrained",
+                "level must be absent if policy is Unconstrained",
             ),
             (
                 f"!has(self.level) || self.level != '{_AUTO}' || self.policy == 'Preferred'",
-                "level auto (the narrowest) goes with policy Preferred only",
+                "level auto (the narrowest) can only be used with policy Preferred",
             ),
             (
                 "has(self.podSetSliceRequiredTopology) == has(self.podSetSliceSize)",
-                "podSetSliceRequiredTopology and podSetSliceSize come together",
+                "podSetSliceRequiredTopology and podSetSliceSize must be set together",
             ),
             (
                 "!has(self.podSetSliceRequiredTopologyConstraints) || !has(self.podSetSliceSize)",
@@ -60,25 +60,26 @@ class TopologyRequest(ApiModel):
     )
 
     policy: Literal["Required", "Preferred", "Unconstrained"]
-    """Required: one domain or none; Preferred: as few as possible; Unconstrained: anywhere."""
+    """How strict the request is. Required: one domain, or the pods wait. Preferred: as few domains as possible.
+    Unconstrained: anywhere."""
     level: LabelKey | None = None
-    """Its node label key, or a name that flavors give it; auto, with Preferred: the narrowest."""
+    """The level: its node label key, or a name that flavors give it. With Preferred, auto means the narrowest level."""
     pod_index_label: LabelKey | None = None
     """The pod label that holds the rank."""
     sub_group_index_label: LabelKey | None = None
-    """The pod label that tells replicated jobs of one pod set apart."""
+    """The pod label that tells the replicated jobs of the pod set apart."""
     sub_group_count: Count | None = None
-    """Replicated jobs in the pod set."""
+    """The number of replicated jobs in the pod set."""
     pod_set_group_name: LabelName | None = None
-    """Pod sets of one group (a leader and its workers) share one domain."""
+    """The group of the pod set. Pod sets of one group, such as a leader and its workers, share one domain."""
     pod_set_slice_required_topology: LabelKey | None = None
     """The level that each slice of podSetSliceSize pods must share."""
     pod_set_slice_size: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """Pods in a slice."""
+    """The number of pods in a slice."""
     pod_set_slice_required_topology_constraints: (
         Annotated[list[SliceConstraint], Field(min_length=1, max_length=3, json_schema_extra=ATOMIC)] | None
     ) = None
-    """Slices within slices, the widest first."""
+    """Layers of slices within slices, the widest first."""
 
 
 class PodSet(ApiModel):
@@ -105,12 +106,12 @@ class PodSet(ApiModel):
     )
 
     name: PodSetName
-    """Name within the workload."""
+    """The name of the pod set within the workload."""
     count: Count
-    """How many pods."""
+    """The number of pods."""
     min_count: Annotated[int, Field(ge=1, le=2_147_483_647)] | None = None
-    """How few pods are of use, where it may be admitted in part."""
+    """The least number of pods that is useful, if the workload may be admitted with fewer pods."""
     template: PodTemplate
-    """The pod template: labels and annotations of its metadata, and spec."""
+    """The pod template: labels and annotations of its metadata, and its spec."""
     topology_request: TopologyRequest | None = None
     """Which domain the pods should share."""

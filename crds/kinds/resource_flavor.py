@@ -40,9 +40,9 @@ _NAME_RULES = {
     **cel(
         (
             "self.all(name, size(name) <= 63 && name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$'))",
-            "names begin with a letter, and have at most 63 lower case letters, digits and '-'",
+            "names must begin with a letter, and have at most 63 lower case letters, digits and '-'",
         ),
-        (f"!('{AUTO}' in self)", f"{AUTO} is no name: it means the narrowest level"),
+        (f"!('{AUTO}' in self)", f"{AUTO} cannot be a name: it means the narrowest level"),
     ),
 }
 
@@ -54,7 +54,7 @@ class Topology(ApiModel):
         json_schema_extra=cel(
             (
                 "!has(self.names) || self.names.all(name, self.names[name] in self.levels && !(name in self.levels))",
-                "names must be of levels of this flavor, and none of them a level itself",
+                "names must refer to levels of this flavor, and must not be levels themselves",
             ),
         )
     )
@@ -62,13 +62,14 @@ class Topology(ApiModel):
     levels: Annotated[
         list[LabelKey], Field(min_length=1, max_length=MAX_LEVELS, json_schema_extra={**ATOMIC, **_LEVEL_RULES})
     ]
-    """Node label keys, the widest first; often the last is kubernetes.io/hostname."""
+    """The node label keys of the levels, the widest first. The last one is often kubernetes.io/hostname."""
     names: Annotated[dict[str, LabelKey], Field(min_length=1, max_length=16, json_schema_extra=_NAME_RULES)] | None = (
         None
     )
-    """Names by which jobs may ask for levels, such as rack, and the label keys."""
+    """Names that jobs may use for levels, such as rack, with the label key of each."""
     unknown_values: Annotated[list[LabelValue], Field(max_length=16, json_schema_extra=ATOMIC)] | None = None
-    """Values of levels that name no domain: a node with one takes no pods. Absent: no-topology, none and unknown."""
+    """Label values that name no domain. A node with one of them takes no pods. If absent: no-topology, none and
+    unknown."""
 
 
 class ResourceFlavorSpec(ApiModel):
@@ -78,11 +79,11 @@ class ResourceFlavorSpec(ApiModel):
         json_schema_extra=cel(
             (
                 "!has(self.topology) || (has(self.nodeLabels) && size(self.nodeLabels) > 0)",
-                "nodeLabels must select the nodes with at least one label where topology is set",
+                "nodeLabels must have at least one label if topology is set",
             ),
             (
                 "!has(oldSelf.topology) || (has(self.topology) && self.topology.levels == oldSelf.topology.levels)",
-                "topology cannot be changed once set, for stored assignments refer to its levels: make another flavor",
+                "topology cannot be changed once set, as stored assignments refer to its levels: create another flavor",
             ),
             (
                 (
@@ -90,7 +91,7 @@ class ResourceFlavorSpec(ApiModel):
                     " && has(self.topology.names) && oldSelf.topology.names.all(name, name in self.topology.names"
                     " && self.topology.names[name] == oldSelf.topology.names[name]))"
                 ),
-                "names of levels stay once they are set, for jobs ask by them; more may be added",
+                "names of levels cannot be changed or removed once set, as jobs use them; more can be added",
             ),
             (
                 "!has(self.nodeLabels) || self.nodeLabels.all(key, !format.qualifiedName().validate(key).hasValue())",
@@ -100,28 +101,28 @@ class ResourceFlavorSpec(ApiModel):
     )
 
     node_labels: NodeLabels | None = None
-    """Labels of its nodes; pods that are placed here get them as node selector."""
+    """The labels of the nodes. Pods that are placed here get them as their node selector."""
     node_taints: Annotated[list[Taint], Field(max_length=8, json_schema_extra=ATOMIC)] | None = None
-    """Taints of these nodes, which a pod set must tolerate."""
+    """Taints of the nodes, which a pod set must tolerate."""
     tolerations: Annotated[list[Toleration], Field(max_length=8, json_schema_extra=ATOMIC)] | None = None
-    """Tolerations that pods get when they are placed here."""
+    """Tolerations that are added to pods that are placed here."""
     topology: Topology | None = None
-    """Absent: no topology request can be served here."""
+    """The topology of the nodes. If absent, this flavor cannot serve topology requests."""
 
 
 class ResourceFlavorStatus(ApiModel):
     """What the controller sees of the flavor's nodes."""
 
     conditions: Conditions | None = None
-    """`Active`: whether pods can be placed here, or why not."""
+    """The conditions. `Active` says whether pods can be placed here, and if not, why."""
     nodes: Count | None = None
-    """Nodes that carry the labels of all levels."""
+    """The number of nodes that have the labels of all levels."""
     nodes_missing_labels: Count | None = None
-    """Nodes that lack a label of a level, and so take no pods."""
+    """The number of nodes that lack the label of a level, and therefore take no pods."""
 
 
 class ResourceFlavor(ApiObject):
-    """ResourceFlavor says which nodes are of one kind, and the levels of their topology."""
+    """ResourceFlavor describes a kind of node, and the levels of the topology of these nodes."""
 
     definition = Definition(
         plural="resourceflavors",
@@ -140,6 +141,6 @@ class ResourceFlavor(ApiObject):
     )
 
     spec: ResourceFlavorSpec = Field(default_factory=ResourceFlavorSpec)
-    """The wish."""
+    """The desired state."""
     status: ResourceFlavorStatus | None = None
-    """What is."""
+    """The observed state."""

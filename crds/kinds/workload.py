@@ -48,23 +48,23 @@ class WorkloadSpec(ApiModel):
             ("!has(self.priorityClassName) || has(self.priority)", "priority is required with priorityClassName"),
             (
                 "self.podSets.filter(p, has(p.minCount)).size() <= 1",
-                "only one pod set may have a minCount",
+                "only one pod set can have a minCount",
             ),
         )
     )
 
     pod_sets: Annotated[list[PodSet], Field(min_length=1, max_length=MAX_POD_SETS, json_schema_extra=by_key("name"))]
-    """All of them are placed, or none."""
+    """The pod sets. All of them are placed, or none."""
     queue_name: ObjectName | None = None
-    """The LocalQueue; absent: placed at once, with no quota."""
+    """The LocalQueue. If absent, the workload is placed at once, without quota."""
     priority: Priority | None = None
-    """Higher goes first."""
+    """The priority. Workloads with a higher priority come first."""
     priority_class_name: ObjectName | None = None
-    """The PriorityClass that the priority came from."""
+    """The PriorityClass that defined the priority."""
     active: bool = True
-    """Whether it may be admitted; setting it to false evicts what runs."""
+    """Whether the workload may be admitted. Setting it to false evicts a running workload."""
     maximum_execution_time_seconds: Annotated[int, Field(ge=1, le=2_147_483_647)] | None = None
-    """How long it may be admitted before it is made inactive."""
+    """How long the workload may be admitted before it is deactivated."""
 
 
 class TopologyAssignmentSlice(ApiModel):
@@ -73,9 +73,9 @@ class TopologyAssignmentSlice(ApiModel):
     node_labels: Annotated[
         dict[str, LabelValue], Field(min_length=1, max_length=MAX_LEVELS, json_schema_extra=ATOMIC_MAP)
     ]
-    """The domain: a value for each level."""
+    """The domain, as a label value for each level."""
     count: Annotated[int, Field(ge=1, le=1_000_000)]
-    """Pods."""
+    """The number of pods in the domain."""
 
 
 class TopologyAssignmentGroup(ApiModel):
@@ -83,21 +83,24 @@ class TopologyAssignmentGroup(ApiModel):
 
     model_config = ConfigDict(
         json_schema_extra=cel(
-            ("has(self.counts) != has(self.count)", "exactly one of counts and count is needed"),
-            ("!has(self.counts) || size(self.counts) == size(self.names)", "counts needs one number for each of names"),
+            ("has(self.counts) != has(self.count)", "exactly one of counts and count must be set"),
+            (
+                "!has(self.counts) || size(self.counts) == size(self.names)",
+                "counts must have one number for each of names",
+            ),
         )
     )
 
     values: Annotated[list[LabelValue], Field(max_length=MAX_LEVELS - 1, json_schema_extra=ATOMIC)]
-    """The parent: values of all levels but the last."""
+    """The parent domain, as the label values of all levels except the last."""
     prefix: Annotated[str, Field(max_length=63)] | None = None
-    """What all names begin with."""
+    """A prefix that all names share."""
     suffix: Annotated[str, Field(max_length=63)] | None = None
-    """What all names end with."""
+    """A suffix that all names share."""
     names: Annotated[
         list[Annotated[str, Field(max_length=63)]], Field(min_length=1, max_length=100_000, json_schema_extra=ATOMIC)
     ]
-    """Values of the last level, without prefix and suffix."""
+    """The label values of the last level, without prefix and suffix."""
     counts: (
         Annotated[
             list[Annotated[int, Field(ge=1, le=1_000_000)]],
@@ -105,9 +108,9 @@ class TopologyAssignmentGroup(ApiModel):
         ]
         | None
     ) = None
-    """Pods in each."""
+    """The number of pods in each domain."""
     count: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """Pods in each, where all have the same number."""
+    """The number of pods in each domain, if it is the same in all of them."""
 
 
 class TopologyAssignment(ApiModel):
@@ -115,13 +118,13 @@ class TopologyAssignment(ApiModel):
 
     model_config = ConfigDict(
         json_schema_extra=cel(
-            ("has(self.slices) != has(self.groups)", "exactly one of slices and groups is needed"),
+            ("has(self.slices) != has(self.groups)", "exactly one of slices and groups must be set"),
             (
                 (
                     "!has(self.groups) || (has(self.levels)"
                     " && self.groups.all(g, size(g.values) == size(self.levels) - 1))"
                 ),
-                "groups needs levels, and values of all levels but the last in each group",
+                "groups needs levels, and each group needs values of all levels except the last",
             ),
         )
     )
@@ -129,11 +132,12 @@ class TopologyAssignment(ApiModel):
     levels: Annotated[list[LabelKey], Field(min_length=1, max_length=MAX_LEVELS, json_schema_extra=ATOMIC)] | None = (
         None
     )
-    """The levels from the widest to the narrowest."""
+    """The levels, from the widest to the narrowest."""
     slices: Annotated[list[TopologyAssignmentSlice], Field(max_length=100_000, json_schema_extra=ATOMIC)] | None = None
-    """One entry a domain."""
+    """The domains, one entry each."""
     groups: Annotated[list[TopologyAssignmentGroup], Field(max_length=20_000, json_schema_extra=ATOMIC)] | None = None
-    """One entry a parent domain: in a tenth of the room, for thousands of domains."""
+    """The domains by parent domain, one entry for each parent. For thousands of domains, this takes a tenth of the
+    space."""
 
 
 class PodSetAssignment(ApiModel):
@@ -144,11 +148,11 @@ class PodSetAssignment(ApiModel):
     flavors: Annotated[dict[str, ObjectName], Field(max_length=64)] | None = None
     """The flavor of each resource."""
     resource_usage: Annotated[Counts, Field(max_length=64)] | None = None
-    """What the pod set takes in all, as it was admitted."""
+    """The total usage of the pod set, as it was admitted."""
     count: Count | None = None
-    """Pods that were admitted."""
+    """The number of pods that were admitted."""
     topology_assignment: TopologyAssignment | None = None
-    """Where they go."""
+    """The domains to which the pods go."""
 
 
 PodSetAssignments = Annotated[list[PodSetAssignment], Field(max_length=MAX_POD_SETS, json_schema_extra=by_key("name"))]
@@ -158,9 +162,9 @@ class Admission(ApiModel):
     """The decision: what was reserved, and where."""
 
     cluster_queue: ObjectName | None = None
-    """The queue whose quota is used; absent without a queue."""
+    """The ClusterQueue whose quota is used. Absent if the workload has no queue."""
     place: Annotated[str, Field(max_length=4096)] | None = None
-    """Where the pods go, for people: the domains of podSetAssignments in a few words."""
+    """A short summary of the domains in podSetAssignments, for people."""
     pod_set_assignments: PodSetAssignments
     """One entry for each pod set."""
 
@@ -169,15 +173,15 @@ class Victim(ApiModel):
     """A workload or pod that is to make room."""
 
     kind: Literal["Workload", "Pod"]
-    """What it is."""
+    """The kind of the victim."""
     namespace: LabelName
-    """Its namespace."""
+    """The namespace of the victim."""
     name: ObjectName
-    """Its name."""
+    """The name of the victim."""
     uid: Uid
-    """Its uid: one made again under its name is left alone."""
+    """The UID of the victim. Another object that is created with the same name is not affected."""
     priority: Priority | None = None
-    """Its priority when it was chosen."""
+    """The priority of the victim when it was chosen."""
     domains: (
         Annotated[
             list[Annotated[list[LabelValue], Field(min_length=1, max_length=MAX_LEVELS, json_schema_extra=ATOMIC)]],
@@ -185,31 +189,32 @@ class Victim(ApiModel):
         ]
         | None
     ) = None
-    """The domains, by values of their levels, in which it loses its slices; absent: it goes whole."""
+    """The domains in which the victim loses its slices, each as label values of its levels. If absent, all of the
+    victim is evicted."""
 
 
 class Nomination(ApiModel):
     """A preemption that is under way: the plan is stored before the first eviction."""
 
     time: datetime
-    """When it was planned."""
+    """When the preemption was planned."""
     cluster_queue: ObjectName | None = None
-    """The queue whose quota it gets."""
+    """The ClusterQueue whose quota the workload gets."""
     strategy: Literal["LeastPriority", "IncrementalMinimal"]
     """How the victims were chosen."""
     victims: Annotated[list[Victim], Field(min_length=1, max_length=1000, json_schema_extra=ATOMIC)]
-    """Who makes room."""
+    """The workloads and pods that make room."""
     pod_set_assignments: PodSetAssignments
-    """Where this workload goes once they are gone; reserved until then."""
+    """Where this workload goes when the victims are gone. The room is reserved until then."""
 
 
 class RequeueState(ApiModel):
     """When an evicted workload comes back into the queue."""
 
     count: Count | None = None
-    """How often it was put back."""
+    """How often the workload was put back."""
     requeue_at: datetime | None = None
-    """Not before this time."""
+    """The workload is not tried again before this time."""
 
 
 class ReclaimablePods(ApiModel):
@@ -218,7 +223,7 @@ class ReclaimablePods(ApiModel):
     name: PodSetName
     """The pod set."""
     count: Count
-    """Pods."""
+    """The number of pods."""
 
 
 class PodSetUpdate(ApiModel):
@@ -227,13 +232,13 @@ class PodSetUpdate(ApiModel):
     name: PodSetName
     """The pod set."""
     labels: Annotated[dict[str, LabelValue], Field(max_length=64)] | None = None
-    """Labels to add."""
+    """Labels to add to the pods."""
     annotations: Annotated[dict[str, str], Field(max_length=64)] | None = None
-    """Annotations to add."""
+    """Annotations to add to the pods."""
     node_selector: Annotated[dict[str, LabelValue], Field(max_length=64)] | None = None
-    """Node selector to add."""
+    """Node selector to add to the pods."""
     tolerations: Annotated[list[Toleration], Field(max_length=8, json_schema_extra=ATOMIC)] | None = None
-    """Tolerations to add."""
+    """Tolerations to add to the pods."""
 
 
 class AdmissionCheckState(ApiModel):
@@ -242,15 +247,15 @@ class AdmissionCheckState(ApiModel):
     name: ObjectName
     """The check."""
     state: Literal["Pending", "Ready", "Retry", "Rejected"]
-    """Its answer."""
+    """The state of the check."""
     last_transition_time: datetime
-    """When state changed last."""
+    """When the state last changed."""
     message: Message
-    """Why, for a person."""
+    """The reason for the state, for people."""
     pod_set_updates: (
         Annotated[list[PodSetUpdate], Field(max_length=MAX_POD_SETS, json_schema_extra=by_key("name"))] | None
     ) = None
-    """What it adds to the pods."""
+    """What the check adds to the pods."""
 
 
 class UnhealthyNode(ApiModel):
@@ -259,34 +264,34 @@ class UnhealthyNode(ApiModel):
     name: ObjectName
     """The node."""
     since: datetime | None = None
-    """When it was first seen unhealthy."""
+    """When the node was first seen unhealthy."""
 
 
 class WorkloadStatus(ApiModel):
     """What was decided and what happened."""
 
     conditions: Conditions | None = None
-    """QuotaReserved, Admitted, PodsReady, Evicted, Preempted, Moving and Finished."""
+    """The conditions: QuotaReserved, Admitted, PodsReady, Evicted, Preempted, Moving and Finished."""
     admission: Admission | None = None
-    """The decision; absent while the workload waits."""
+    """The decision to admit the workload. Absent while the workload waits."""
     nomination: Nomination | None = None
-    """A preemption under way for it; beside an admission, for more of its pods."""
+    """A preemption in progress for this workload. If the workload is admitted, it is for more of its pods."""
     requeue_state: RequeueState | None = None
-    """When an evicted workload is tried again."""
+    """When the workload is tried again after an eviction."""
     reclaimable_pods: (
         Annotated[list[ReclaimablePods], Field(max_length=MAX_POD_SETS, json_schema_extra=by_key("name"))] | None
     ) = None
-    """Pods that finished and need no room any more."""
+    """Pods that have finished and no longer need room."""
     admission_checks: (
         Annotated[list[AdmissionCheckState], Field(max_length=64, json_schema_extra=by_key("name"))] | None
     ) = None
-    """What the queue's admission checks say."""
+    """The states of the admission checks of the queue."""
     unhealthy_nodes: Annotated[list[UnhealthyNode], Field(max_length=1000, json_schema_extra=by_key("name"))] | None = (
         None
     )
-    """Lost nodes whose pods are being placed anew."""
+    """Lost nodes whose pods are being placed elsewhere."""
     accumulated_past_execution_time_seconds: Count | None = None
-    """Time it was admitted before its last eviction."""
+    """How long the workload was admitted in all before its last eviction."""
 
 
 _ADMITTED = "has(self.status) && has(self.status.admission)"
@@ -294,7 +299,7 @@ _WAS_ADMITTED = "has(oldSelf.status) && has(oldSelf.status.admission)"
 
 
 class Workload(ApiObject):
-    """Workload is what Topogate makes of a job: all its pod sets are placed, or none is."""
+    """Workload represents a job in Topogate. All of its pod sets are placed, or none."""
 
     model_config = ConfigDict(
         json_schema_extra=cel(
@@ -303,7 +308,7 @@ class Workload(ApiObject):
                     f"!({_ADMITTED}) || (size(self.status.admission.podSetAssignments) == size(self.spec.podSets)"
                     " && self.spec.podSets.all(p, self.status.admission.podSetAssignments.exists(a, a.name == p.name)))"
                 ),
-                "status.admission.podSetAssignments needs one entry for each of spec.podSets",
+                "status.admission.podSetAssignments must have one entry for each of spec.podSets",
             ),
             (
                 (
@@ -346,6 +351,6 @@ class Workload(ApiObject):
     )
 
     spec: WorkloadSpec
-    """The wish."""
+    """The desired state."""
     status: WorkloadStatus | None = None
-    """What is."""
+    """The observed state."""

@@ -285,8 +285,8 @@ def test_what_is_printed_is_what_kubectl_and_kustomize_make_of_it(clean, install
     kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
     assert set(outcomes(install(**OUTSIDE)).values()) == {"unchanged", "kept"}
     usage = kubectl("explain", "localqueue.status.flavorsUsage.resources.borrowed")
-    assert "The part that is borrowed from the cohort." in usage
-    assert "Usage by resource." in kubectl("explain", "clusterqueue.status.flavorsReservation.resources")
+    assert "The quantity that is borrowed from the cohort." in usage
+    assert "The usage of each resource." in kubectl("explain", "clusterqueue.status.flavorsReservation.resources")
     assert "APIVersion defines" in kubectl("explain", "workload.apiVersion")
     (tmp_path / "all.yaml").write_text(printed)
     (tmp_path / "kustomization.yaml").write_text("resources: [all.yaml]\n")
