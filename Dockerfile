@@ -7,9 +7,8 @@ ARG BASE=python:3.13-slim
 
 FROM ${BASE} AS build
 WORKDIR /src
-COPY requirements.lock requirements-dev.lock ./
-RUN awk '/^[a-z]/ {keep = /^(hatchling|packaging|pathspec|pluggy|tomlkit|trove-classifiers)==/} keep' requirements-dev.lock > build.lock \
- && python -m pip install --no-cache-dir --require-hashes --no-deps -r build.lock \
+COPY requirements.lock requirements-build.lock ./
+RUN python -m pip install --no-cache-dir --require-hashes --no-deps -r requirements-build.lock \
  && python -m venv /venv \
  && /venv/bin/pip install --no-cache-dir --require-hashes --no-deps -r requirements.lock
 COPY . .

@@ -39,19 +39,17 @@ help:
 
 # What the command needs, and what installs it. A stamp is newer than what it was made from, so that a changed lock file
 # installs again.
-$(VENV)/.command: requirements.lock requirements-dev.lock pyproject.toml
+$(VENV)/.command: requirements.lock requirements-build.lock pyproject.toml
 	@echo "Setting up the Python environment in $(VENV) (half a minute the first time)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Topogate needs Python 3.11 or newer; set PYTHON=")'
 	@$(PYTHON) -m venv $(VENV)
-	@awk '/^[a-z]/ {keep = /^(editables|hatchling|packaging|pathspec|pluggy|tomlkit|trove-classifiers)==/} keep' \
-	    requirements-dev.lock > $(VENV)/build.lock
-	@$(BIN)/pip install --quiet --require-hashes --no-deps -r $(VENV)/build.lock
+	@$(BIN)/pip install --quiet --require-hashes --no-deps -r requirements-build.lock
 	@$(BIN)/pip install --quiet --require-hashes --no-deps -r requirements.lock
 	@$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
 # What tests, lint and the generators need besides.
-$(VENV)/.ready: $(VENV)/.command
+$(VENV)/.ready: $(VENV)/.command requirements-dev.lock
 	@echo "Adding what tests and lint need (half a minute the first time)"
 	@$(BIN)/pip install --quiet --require-hashes -r requirements-dev.lock
 	@touch $@
@@ -91,7 +89,7 @@ generate: $(VENV)/.ready
 lock: $(VENV)/.ready
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml -o requirements.lock
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml --group dev -c requirements.lock -o requirements-dev.lock
-
+	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --group build -c requirements-dev.lock -o requirements-build.lock
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --group docs -o requirements-docs.lock
 
 # In an environment of its own: nothing else needs what it takes.

@@ -189,7 +189,7 @@ def locks() -> dict[str, set[str]]:
     from image.sbom import pinned
 
     found: dict[str, set[str]] = {}
-    for name in ("requirements.lock", "requirements-dev.lock"):
+    for name in ("requirements.lock", "requirements-build.lock"):
         for one in pinned((ROOT / name).read_text()):
             found.setdefault(one.name, set()).add(one.version)
     return found

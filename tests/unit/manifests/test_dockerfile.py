@@ -13,6 +13,7 @@ from agent import copies
 from manifests import render
 
 ROOT = Path(__file__).parents[3]
+LOCKS = ("requirements-build.lock", "requirements-dev.lock")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -58,7 +59,7 @@ def test_what_is_copied_is_there_and_is_sent():
 def test_all_that_the_wheel_is_built_from_is_sent_and_nothing_else():
     packages = set(PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
     files = {PROJECT["project"]["readme"], *PROJECT["project"]["license-files"]}
-    assert sent() == packages | files | {"pyproject.toml", "requirements.lock", "requirements-dev.lock"}
+    assert sent() == packages | files | {"pyproject.toml", "requirements.lock", "requirements-build.lock"}
     assert all((ROOT / name).exists() for name in sent())
     ignored = [
         line for line in (ROOT / ".dockerignore").read_text().splitlines() if fnmatch.fnmatch("x/__pycache__", line)
@@ -84,11 +85,18 @@ def locked(name):
 
 
 def test_the_build_backend_has_all_that_it_requires():
-    """It is installed without dependencies, by a list in the Dockerfile: the list has to be whole."""
-    listed = set(re.search(r"keep = /\^\(([^)]*)\)==/", of("RUN")[0])[1].split("|"))
+    """It is installed without dependencies, by a lock file that the Makefile reads too: the file has to be whole."""
     assert PROJECT["build-system"]["build-backend"].startswith("hatchling")
-    assert listed == required("hatchling")
-    assert listed <= locked("requirements-dev.lock")
+    assert locked("requirements-build.lock") == required("hatchling") | required("editables")
+    for file in ("Dockerfile", "Makefile"):
+        assert "-r requirements-build.lock" in (ROOT / file).read_text()
+
+
+def test_what_builds_the_package_is_of_the_same_versions_where_it_is_developed():
+    build, dev = (
+        set(re.findall(r"^[\w.-]+==\S+|--hash=\S+", (ROOT / name).read_text(), re.MULTILINE)) for name in LOCKS
+    )
+    assert build <= dev
 
 
 def test_the_program_has_all_that_it_requires():
