@@ -221,7 +221,9 @@ def client_tls(
         if certificate:
             context.load_cert_chain(certificate, key)
     except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"TLS with CA {ca}, certificate {certificate}, key {key}: {error}") from error
+        files = ", ".join(f"{what} {path}" for what, path in (("certificate", certificate), ("key", key)) if path)
+        trusted = f"CA {ca}" if ca else "the CAs of the system"
+        raise ConfigError(f"TLS with {trusted}{', ' * bool(files)}{files}: {error}") from error
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
     if not verify:

@@ -107,7 +107,7 @@ def choose(merged: dict[str, Any], context: str | None) -> Chosen:
     known = [one["name"] for one in merged["contexts"]]
     name = context or merged.get("current-context")
     if not name:
-        raise ConfigError("it has no current-context: name one")
+        raise ConfigError("it has no current-context: name a context")
     if name not in known:
         raise ConfigError(f"there is no context {name}; there are {', '.join(known) or 'none'}")
     found = body(merged, "contexts", name, "context")

@@ -1,7 +1,12 @@
 """What administrators are told: of moves, of nodes and flavors, of settings, and of what could not be done."""
 
+import asyncio
 import dataclasses
+import os
+import tempfile
+from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import msgspec
 from support.engine_factories import ask, make_node, make_pod_set, make_state, placed
@@ -14,6 +19,9 @@ from crds.settings import LONGEST, SettingsError, load, read_good
 from engine.cluster.unlabeled import Unlabeled
 from engine.reasons import Reason
 from engine.results import Refusal
+from kube.connection import kubeconfig
+from kube.connection.config import TokenFile, client_tls, load_in_cluster
+from kube.errors import ConfigError
 from kube.objects import Pod, ResourceFlavor
 from ungater import process
 from ungater.cache.nodes import relabelled_in_words
@@ -326,3 +334,66 @@ def a_file_of_settings_that_is_not_there():
         return load("/no/such/config.yaml", {})
     except SettingsError as error:
         return str(error)
+
+
+NO_FILE = "/no/such/file"
+
+
+def failed(make):
+    """What is said of a configuration that cannot be used."""
+    try:
+        return make()
+    except ConfigError as error:
+        return str(error)
+
+
+def chosen(context=None, **merged):
+    return failed(lambda: kubeconfig.choose({"clusters": [], "users": [], "contexts": []} | merged, context))
+
+
+def kubeconfig_of(text):
+    """What is said of a file with this text."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "config")
+        path.write_text(text)
+        return failed(lambda: kubeconfig.merge(str(path))).replace(folder, "/home/me")
+
+
+async def _token():
+    try:
+        await TokenFile(Path(os.devnull)).refresh()
+    except ConfigError as error:
+        return str(error)
+
+
+async def _in_pod():
+    with mock.patch.dict(os.environ, clear=True):
+        try:
+            await load_in_cluster()
+        except ConfigError as error:
+            return str(error)
+
+
+TWO_CONTEXTS = [{"name": name, "context": {"cluster": "c"}} for name in ("a", "b")]
+plain(
+    "a kubeconfig, and the files of a pod",
+    ("a kubeconfig that is not there", failed(lambda: kubeconfig.merge(NO_FILE))),
+    ("a kubeconfig that is a list", kubeconfig_of("- a")),
+    ("a kubeconfig with an entry without a name", kubeconfig_of("users: [{}]")),
+    ("no current context", chosen(contexts=TWO_CONTEXTS)),
+    ("a context that is not there", chosen("x", contexts=TWO_CONTEXTS)),
+    ("a context where there is none", chosen("x")),
+    ("a context without a cluster", chosen("a", contexts=TWO_CONTEXTS)),
+    ("a CA that is not there", failed(lambda: client_tls(NO_FILE))),
+    ("a client certificate that is not there", failed(lambda: client_tls(None, NO_FILE, NO_FILE))),
+)
+
+
+@case
+def a_token_file_that_is_empty():
+    return asyncio.run(_token())
+
+
+@case
+def a_pod_without_the_address_of_the_api_server():
+    return asyncio.run(_in_pod())
