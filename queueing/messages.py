@@ -57,7 +57,7 @@ def _missing(queues: "Queues", queue: str, one: Missing) -> str:
     text += f"cluster queue {queue} uses {used} of its nominal {nominal}"
     if one.non_preemptible is not None:
         lasting = format_quantity(one.resource, one.non_preemptible)
-        return f"{text}, {lasting} of it for workloads that are nobody's victims: such may not borrow"
+        return f"{text}, {lasting} of it for non-preemptible workloads, which may not borrow"
     if one.borrowing_limit and quotas.queues[queue].cohort:
         most = format_quantity(one.resource, one.limit or 0)
         return f"{text}, and may use {most} at most with what it borrows{_users(queues, [queue], key)}"
@@ -98,7 +98,7 @@ def exceeds(limits: Limits, amounts: Quantities) -> Refusal:
         for key, amount in amounts.items()
         if amount > most[key]
     ]
-    why = " for a workload that is nobody's victim, and so may not borrow" if limits.spared else ""
+    why = " for a non-preemptible workload, which may not borrow" if limits.spared else ""
     text = f"cluster queue {limits.queue}: {'; '.join(parts)}{why}. Raise its quota or borrowing limit, or ask for less"
     return Refusal(Reason.EXCEEDS_QUOTA, text, flavor=next(iter(amounts))[0])
 
@@ -112,7 +112,7 @@ def behind(claimant: str, pool: str) -> Refusal:
 def behind_in_room(claimants: Sequence[str]) -> Refusal:
     """Room is there, but kept."""
     waited = "have waited long and come" if len(claimants) > 1 else "has waited long and comes"
-    text = f"the room that it would have is kept for {' and '.join(claimants)}, which {waited} first"
+    text = f"the room where it would fit is kept for {' and '.join(claimants)}, which {waited} first"
     return Refusal(Reason.BEHIND_OTHERS, text)
 
 
@@ -120,19 +120,21 @@ def behind_successors(keys: Sequence[str]) -> Refusal:
     """Room and quota are there, but somebody fits once more has come free."""
     they = "they come first and fit" if len(keys) > 1 else "it comes first and fits"
     more = f" and {len(keys) - NAMED} more" if len(keys) > NAMED else ""
-    text = f"what it would have is kept for {', '.join(keys[:NAMED])}{more}: {they} once others that leave are gone"
+    text = (
+        f"what it would have is kept for {', '.join(keys[:NAMED])}{more}: {they} once others that are leaving are gone"
+    )
     return Refusal(Reason.BEHIND_OTHERS, text)
 
 
 def beside_promised_zones() -> Refusal:
     """Room and quota are there, but a kubelet could give its pods what others are promised inside their node."""
-    text = "there its pods could get the NUMA zones of others that wait there until their victims are gone"
+    text = "its pods could get the NUMA zones that are kept on their nodes for others, whose victims are not gone yet"
     return Refusal(Reason.BEHIND_OTHERS, text)
 
 
 def following(refusal: Refusal) -> Refusal:
     """Why one waits who has nobody evicted, as others leave by themselves."""
-    text = "it fits once those are gone that leave already, and has nobody evicted meanwhile"
+    text = "it fits once those that are already leaving are gone, and evicts nobody meanwhile"
     return replace(refusal, message=f"{refusal.message}; {text}")
 
 
@@ -160,9 +162,9 @@ def deallocating(claims: Sequence[str]) -> str:
     """What a preemptor waits for whose victims are gone, and their claims are not given back."""
     more = f" and {len(claims) - NAMED} more" if len(claims) > NAMED else ""
     names = f"ResourceClaim{'s' if len(claims) > 1 else ''} {', '.join(claims[:NAMED])}{more}"
-    have, they = ("have", "they are") if len(claims) > 1 else ("has", "it is")
-    text = f"its victims are gone, but {names} still {have} devices that it is to get"
-    return f"{text}: it goes on once {they} deallocated, which is for kube-controller-manager to do"
+    have, them = ("have", "them") if len(claims) > 1 else ("has", "it")
+    text = f"its victims are gone, but {names} still {have} devices that it needs"
+    return f"{text}: it continues once kube-controller-manager deallocates {them}"
 
 
 def named(domains: "Iterable[Path]") -> str:

@@ -275,7 +275,7 @@ def _in_the_way(reason: str, best: Room | None, held: Sequence[Holder]) -> str:
         nodes = ", ".join(f"{count} {_OUT_OF_ORDER[name]}" for name, count in out.items())
         return f"no eviction would help: nodes of {domain_in_words(best.values)} are out of order ({nodes})"
     if held:
-        return "no eviction would help: what is in the way comes back by itself, or is nobody's victim"
+        return "no eviction would help: what is in the way comes back by itself, or cannot be preempted"
     return "no eviction was found that would help"
 
 

@@ -133,7 +133,7 @@ async def test_nobody_is_let_go_before_the_claims_are_deallocated_and_a_restart_
     assert [one.gone for one in shown.queue.victims] == [True]
     told = await devices.waits("high", "ClaimsNotDeallocated")
     assert told.startswith(f"its victims are gone, but ResourceClaims {namespace}/low-")
-    assert "and 1 more still have devices that it is to get" in told
+    assert "and 1 more still have devices that it needs" in told
     await devices.restarted()
     await asyncio.sleep(3)
     status = await devices.status("high")

@@ -171,13 +171,13 @@ def test_both_are_told_why_they_wait():
     pods = teams.delete("g")
     told = {one.key: one for one in teams.decide(20.0).waiting}
     assert told["large"].message.endswith(
-        "it fits once those are gone that leave already, and has nobody evicted meanwhile"
+        "it fits once those that are already leaving are gone, and evicts nobody meanwhile"
     )
     teams.pod_gone(pods[0])
     (mine,) = [one for one in teams.decide(20.0).waiting if one.key == "x0"]
     assert (mine.reason, mine.message) == (
         Reason.BEHIND_OTHERS,
-        "what it would have is kept for large: it comes first and fits once others that leave are gone",
+        "what it would have is kept for large: it comes first and fits once others that are leaving are gone",
     )
 
 

@@ -82,12 +82,12 @@ def test_one_that_is_nobodys_victim_may_not_borrow():
     state, queues = cohort()
     submit(queues, make_workload("large", "a", 3, level=None, non_preemptible=BY_CLASS))
     assert "ExceedsQuota" in (told := reason(run(state, queues), "large"))
-    assert "at most 16 possible for a workload that is nobody's victim, and so may not borrow" in told
+    assert "at most 16 possible for a non-preemptible workload, which may not borrow" in told
     submit(queues, *(make_workload(f"w{i}", "a", created=1.0 + i, non_preemptible=BY_CLASS) for i in range(3)))
     found = run(state, queues)
     assert keys(found) == ["w0", "w1"]
     assert "InsufficientQuota" in (told := reason(found, "w2"))
-    assert "16 of it for workloads that are nobody's victims: such may not borrow" in told
+    assert "16 of it for non-preemptible workloads, which may not borrow" in told
     submit(queues, make_workload("mortal", "a", created=9.0))
     assert keys(run(state, queues)) == ["mortal"]
     queues.forget(state, "w0")
@@ -148,7 +148,7 @@ def test_growth_of_one_that_is_nobodys_victim_does_not_borrow():
     settled(state, queues)
     wanted = make_workload("w", "a", 3, level=None, non_preemptible=BY_CLASS)
     submit(queues, wanted)
-    assert "such may not borrow" in resize(state, queues, "w", {"main": 3}).message
+    assert "which may not borrow" in resize(state, queues, "w", {"main": 3}).message
     assert resize(state, queues, "w", {"main": 2}).counts == {"main": 2}
 
 

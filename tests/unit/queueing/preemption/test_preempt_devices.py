@@ -130,8 +130,8 @@ def test_it_is_admitted_when_the_claims_are_deallocated_and_not_when_pods_are_go
     found = run(state, queues, now=12.0)
     assert [(one.key, one.reason) for one in found.waiting] == [("high", Reason.CLAIMS_NOT_DEALLOCATED)]
     assert found.waiting[0].message == (
-        "its victims are gone, but ResourceClaims ns/low-a, ns/low-b still have devices that it is to get: it goes on "
-        "once they are deallocated, which is for kube-controller-manager to do"
+        "its victims are gone, but ResourceClaims ns/low-a, ns/low-b still have devices that it needs: it continues "
+        "once kube-controller-manager deallocates them"
     )
     assert run(state, queues, now=13.0).waiting == []
     deallocate(state, queues, "low-b")
