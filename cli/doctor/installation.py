@@ -274,7 +274,7 @@ def _certificates(found: Installed, now: datetime) -> Iterator[Finding]:
     namespace, name = found.settings.namespace, found.settings.webhook_secret
     restart = f"kubectl -n {namespace} rollout restart deployment/topogate-webhook"
     if found.outside:
-        restart = f"start `topogate webhook` anew, where {found.settings.webhook_url} leads to ({OUTSIDE})"
+        restart = f"restart `topogate webhook` where {found.settings.webhook_url} leads to ({OUTSIDE})"
     rotate = f"kubectl -n {namespace} annotate --overwrite secret {name} {ROTATE}=leaf"
     webhooks = configuration.get("webhooks", []) if configuration is not None else []
     bundles = [one.get("clientConfig", {}).get("caBundle", "") for one in webhooks]

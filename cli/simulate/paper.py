@@ -292,7 +292,10 @@ def command(
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same clusters and decisions.")] = 0,
     in_a_row: Annotated[
-        bool, typer.Option("--in-a-row", help="Each preemption changes the cluster; in the paper each starts anew.")
+        bool,
+        typer.Option(
+            "--in-a-row", help="Each preemption changes the cluster; in the paper each starts from the same cluster."
+        ),
     ] = False,
     times: Annotated[
         bool, typer.Option("--times/--no-times", help="Print Table 5, Figures 10 and 11; times differ from run to run.")

@@ -82,7 +82,7 @@ Slowdown = Annotated[
 Checkpoint = Annotated[
     str,
     typer.Option(
-        metavar="TIME", help="How often jobs save their work; 0: an evicted one begins anew.", rich_help_panel=WORLD
+        metavar="TIME", help="How often jobs save their work; 0: an evicted job starts over.", rich_help_panel=WORLD
     ),
 ]
 Grace = Annotated[str, typer.Option(metavar="TIME", help="Until the pods of a victim are gone.", rich_help_panel=WORLD)]

@@ -363,7 +363,7 @@ def test_beside_a_cluster_nothing_is_restarted_in_it():
     assert len(mends) == 4, mends
     assert not [mend for mend in mends.values() if "deployment" in mend or "logs" in mend]
     assert (
-        f"start `topogate webhook` anew, where {URL} leads to"
+        f"restart `topogate webhook` where {URL} leads to"
         in mends["Secret topogate-system/topogate-webhook-cert is empty"]
     )
     assert "start `topogate ungater`" in mends["no ungater leads, so nothing new is placed"]
