@@ -218,8 +218,10 @@ class Executor:
             async with entry.writes.lock:
                 observed = await self._workloads.create(owner, self._cache.priorities.of(owner), entry.admission)
         except KubeError as error:
-            if isinstance(error, NameTakenError) and self._cache.views.rename(entry):
-                raise  # it is made under the other name soon
+            if isinstance(error, NameTakenError):
+                if self._cache.views.rename(entry):
+                    raise  # it is made under the other name soon
+                entry.writes.note_deleted(self._clock.monotonic())  # as good as: somebody gave it to another owner
             if isinstance(error, LASTING) or "too large" in str(error):
                 text = messages.not_created(error)
                 self._tell(entry, EmitEvent("Warning", Reason.WRITE_FAILED, "Admit", text, once="unmakeable"))

@@ -87,7 +87,7 @@ def _made_again(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> li
     left = entry.writes.create_in(now) if entry.evict is None else 0.0
     if left <= 0:
         return [Create()]
-    message = f"its Workload was deleted several times: it is created again in {left:.0f} s"
+    message = f"its Workload was deleted, or given to another owner, several times: it is created again in {left:.0f} s"
     return [
         Dequeue(),
         EmitEvent("Warning", Reason.BACKING_OFF, "Admit", message, once="deleted over and over"),

@@ -5,6 +5,7 @@ The order of events is played by hand, with a stand-in for the client that decid
 
 import asyncio
 import dataclasses
+import unittest.mock
 from functools import partial
 
 import msgspec
@@ -212,6 +213,26 @@ async def test_a_workload_whose_name_is_found_taken_is_made_under_the_longer_one
         await controller.reconcile(record.id)
     assert client.made == [usual, longer_name(usual, record.job.owner)]
     assert record.observed is None, "what it found is another's"
+
+
+async def test_a_victim_whose_workload_somebody_gave_to_another_owner_goes_without_it(world, controller):
+    """Where no policy keeps a tenant from writing owners: else nobody could ever have what it holds."""
+    job = make_job("train", parallelism=2)
+    world.put("job", job)
+    world.admit(job)
+    record = told(controller, world, job)
+    stored = world.stores["workload"][record.key]
+    meta = msgspec.structs.replace(stored.metadata, owner_references=(), annotations={})
+    controller.writer._client = client = Taken(msgspec.structs.replace(stored, metadata=meta))
+    controller.executor._recorder = unittest.mock.Mock()
+    world.stores["workload"][record.key] = client.other
+    record.forget_workload()
+    await controller.reconcile(record.id)
+    assert record.admission is not None, "it keeps what it has"
+    record.evict_for(lifecycle.preempted(Reason.RECLAIMED, "cluster queue b takes back its nominal quota"))
+    for _ in range(8):
+        await controller.reconcile(record.id)
+    assert record.admission is None
 
 
 async def test_a_look_that_comes_while_a_write_is_on_its_way_is_made_after_it(world, controller):
