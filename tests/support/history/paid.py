@@ -149,9 +149,13 @@ class Payers:
         if any(_said(pod, MARK) == mark for pod, _ in self._going() if pod["metadata"]["namespace"] == namespace):
             return True
         for pod in self.server.all("pods"):
-            let = self.spoiled.get(pod["metadata"]["uid"])
-            said = pod["metadata"]["namespace"] == namespace and _said(pod, MARK) == mark
-            if let is not None and not ended(pod) and (said or let.workload == f"{namespace}/{mark}"):
+            meta = pod["metadata"]
+            if ended(pod):
+                continue
+            said, let = meta["namespace"] == namespace and _said(pod, MARK) == mark, self.spoiled.get(meta["uid"])
+            if let is not None and (said or let.workload == f"{namespace}/{mark}"):
+                return True
+            if said and not gated(pod) and holds(pod) and meta["uid"] not in self.let:  # its owner was made up
                 return True
         return False
 
