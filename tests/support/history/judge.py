@@ -584,20 +584,20 @@ class Judge:
         used: Counter = Counter()
         for (_, name), cpu in () if idle else self.payers.running().items():
             used[name] += cpu
-        for pod in () if idle else self.server.all("pods"):
-            let, name = self.payers.let.get(pod["metadata"]["uid"]), queue["metadata"]["name"]
-            counted = let is not None and let.queue == name and not self.forsaken(pod)  # its node may be back
-            if not counted and holds(pod) and not ended(pod) and not gated(pod):
-                spoiled = self.payers.spoiled.get(pod["metadata"]["uid"])
-                perhaps = spoiled.cpu if spoiled is not None and spoiled.queue == name else 0
-                used[name] += max(paid.believed(pod, name), perhaps)
-        for workload in () if idle else self.server.all("workloads"):
-            if self._wants(owner_of(workload)) or workload["metadata"]["namespace"] == HOSTILE:
-                used[(admission_of(workload) or {}).get("clusterQueue", "")] += cpu_of(workload)
         name, cohort = queue["metadata"]["name"], queue["spec"].get("cohortName")
         others = [
             each for each in self.server.all("clusterqueues") if cohort and each["spec"].get("cohortName") == cohort
         ]
+        names = {name, *(each["metadata"]["name"] for each in others)}
+        for pod in () if idle else self.server.all("pods"):
+            let, spoiled = (by.get(pod["metadata"]["uid"]) for by in (self.payers.let, self.payers.spoiled))
+            for one in names if holds(pod) and not ended(pod) and not gated(pod) else ():
+                if let is None or let.queue != one or self.forsaken(pod):  # its node may be back
+                    perhaps = spoiled.cpu if spoiled is not None and spoiled.queue == one else 0
+                    used[one] += max(paid.believed(pod, one), perhaps)
+        for workload in () if idle else self.server.all("workloads"):
+            if self._wants(owner_of(workload)) or workload["metadata"]["namespace"] == HOSTILE:
+                used[(admission_of(workload) or {}).get("clusterQueue", "")] += cpu_of(workload)
         total = sum(map(nominal_of, others)) - sum(used[each["metadata"]["name"]] for each in others)
         return used[name] + more <= nominal_of(queue) and (not cohort or more <= total)
 
