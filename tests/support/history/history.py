@@ -423,8 +423,10 @@ class History:
                 and not (
                     there
                     and (
-                        is_true(workload.get("status"), "Evicted") or not self.server.policies
-                    )  # it gives back all at once, when the last is gone
+                        is_true(workload.get("status"), "Evicted")  # it gives back all at once, when the last is gone
+                        or (workload.get("status") or {}).get("nomination")  # workers come once their leader runs
+                        or not self.server.policies
+                    )
                 )
                 and (namespace != HOSTILE or self.server.policies)  # who writes Workloads himself says what they hold
             ):
