@@ -172,6 +172,8 @@ class Queues:
             self.pending.remove_entry(entry)
             entry.change(workload)
             self.holders.settle(entry)
+            if workload.key in self.growing:  # what kept it from more pods may be no more part of its wish
+                self.growing[workload.key] = self.growing[workload.key][0], ()
         if entry.phase in {Phase.STUCK, Phase.WAITING}:
             self.pending.route(entry)
 

@@ -100,3 +100,14 @@ def test_who_waits_before_it_is_not_passed():
     submit(queues, make_workload("high", count=2, priority=3, created=2.0))
     made = grow(state, queues, 6)
     assert (keys(made), made.resized, made.preempting) == (["high"], [], [])
+
+
+def test_it_is_looked_at_when_nothing_keeps_it_off_nodes_any_more():
+    """A node that refused one of its pods is left out for a while; no room comes free when that ends."""
+    state, queues = world(3)
+    here = state.nodes[state.assignments("svc")["main"].slices[0].nodes[0][0]]
+    one_node = make_pod_set(2, node_selector={"kubernetes.io/hostname": here.labels["kubernetes.io/hostname"]})
+    submit(queues, make_workload("svc", pod_sets=(one_node,), one_by_one=True))
+    assert counts(grow(state, queues, 3)) == []
+    submit(queues, make_workload("svc", count=2, one_by_one=True))
+    assert counts(cycle(state, queues, 3.0)) == [{"main": 3}]
