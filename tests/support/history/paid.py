@@ -195,6 +195,7 @@ class Payers:
                 and admission is not None
                 and f"-{name}-" in meta["name"]
                 and made_for == owner_of(workload)
+                and _names_its_kind(workload)
             ):
                 admitted[name_of(workload), admission.get("clusterQueue", "")] += usage_of(admission)
         used: Counter = Counter()
@@ -207,6 +208,13 @@ def _whose(pod: Json) -> tuple[str, ...]:
     """All whom a pod names as its owners, by kind too: one of another kind is another owner, whatever uid it says."""
     kinds = sorted({str(ref.get("kind")) for ref in pod["metadata"].get("ownerReferences") or ()})
     return *named_by(pod), *kinds
+
+
+def _names_its_kind(workload: Json) -> bool:
+    """Whether its controlling owner is of the kind that it was made for; another kind may be written with its uid."""
+    meta = workload["metadata"]
+    kinds = [ref.get("kind", "") for ref in meta.get("ownerReferences") or () if ref.get("controller")]
+    return all(kind.lower() == meta["name"].partition("-")[0] for kind in kinds)
 
 
 def believed(pod: Json, queue: str) -> int:
