@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 
 from crds.constants import API_VERSION, COPY_OF, DEFAULT_DOMAIN, HELD, OWNER, POD_GROUP_INDEX, Keys
+from crds.descriptions import described
 from crds.kinds.common import CEL, LIST_KEYS, ApiObject, Schema
 from crds.settings import AT_START, ENV_PREFIX, Settings
 
@@ -97,7 +98,7 @@ def _settings() -> Iterator[str]:
         "value `at once` (within seconds), or `after a restart`.\n\n"
         "| setting | variable | default | taken | meaning |\n|---|---|---|---|---|\n"
     )
-    for name, field in Settings.model_fields.items():
+    for name, field in described(Settings).model_fields.items():
         shown = f"`{_plain(field.default)}`"
         default = "" if field.default is None or field.default == "" else shown
         taken = "after a restart" if name in AT_START else "at once"

@@ -85,7 +85,6 @@ class Settings(BaseModel):
         alias_generator=to_camel,
         validate_by_name=True,
         validate_by_alias=True,
-        use_attribute_docstrings=True,
     )
 
     domain: DnsName = DEFAULT_DOMAIN

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from crds.constants import DEFAULT_DOMAIN
+from crds.descriptions import described
 from crds.settings import DnsName, Settings
 
 Json = dict[str, Any]
@@ -289,7 +290,7 @@ def defaults() -> Json:
 def schema() -> Json:
     """JSON Schema: an unknown value or a wrong type stops helm with its path."""
     made = Values.model_json_schema(by_alias=True)
-    settings = Settings.model_json_schema(by_alias=True)
+    settings = described(Settings).model_json_schema(by_alias=True)
     definitions = made["$defs"] | settings.pop("$defs", {})
     settings["properties"] = {name: value for name, value in settings["properties"].items() if name not in DECIDED}
     settings["description"] = f"By the names in docs/api.md; the chart itself decides {', '.join(sorted(DECIDED))}."
