@@ -9,9 +9,9 @@ import typer
 from rich.table import Table
 
 from cli.install import flavor as flavors
-from cli.install import installation, printing, removal, waiting
+from cli.install import installation, left_objects, printing, removal, waiting
 from cli.install.installation import Requested
-from cli.install.removal import Left
+from cli.install.left_objects import Left
 from cli.install.steps import Step
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, progress, stderr, stdout
 from cli.reaching import failure
@@ -224,16 +224,16 @@ def uninstall(
         options = await installation.installed(client, namespace, domain)
         if dry_run or not yes:
             planned = [step async for step in removal.uninstall(client, options, delete_crds=delete_crds, dry_run=True)]
-            left = await removal.left_behind(client, options.domain)
+            left = await left_objects.left_behind(client, options.domain)
             if dry_run:
                 _report(planned, left, [], output, before=True, ungate=ungate)
                 return
             stored = await removal.count_data(client) if delete_crds else {}
-            _confirm(planned, stored, removal.lines(left, ungated=ungate, before=True))
+            _confirm(planned, stored, left_objects.lines(left, ungated=ungate, before=True))
         with progress("Deleting"):
             steps = [step async for step in removal.uninstall(client, options, delete_crds=delete_crds)]
             await waiting.wait_gone(client, _deleted(steps))
-            left = await removal.left_behind(client, options.domain)
+            left = await left_objects.left_behind(client, options.domain)
             ungated = [pod async for pod in removal.ungate(client, options.domain, left.gated_pods if ungate else [])]
         _report(steps, left, ungated, output, ungate=bool(ungated))
 
@@ -337,7 +337,7 @@ def _report(
     stdout().print(table if steps else "Nothing of Topogate was found.")
     if ungated:
         stdout().print(f"{len(ungated)} pods were ungated and run anywhere.")
-    for line in removal.lines(left, ungated=ungate, before=before):
+    for line in left_objects.lines(left, ungated=ungate, before=before):
         stderr().print(line, markup=False, soft_wrap=True)
     if before:
         stdout().print("Nothing was changed: this was a dry run.")

@@ -1,10 +1,10 @@
-"""What ``topogate uninstall`` does, and what it leaves behind.
+"""What ``topogate uninstall`` does; what it leaves behind is `cli.install.left_objects`.
 
 First it takes away what could refuse objects, then what runs, then the rest; data only where asked.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -20,51 +20,7 @@ from kube.errors import Forbidden, NotFound
 from kube.patches import PatchType
 from manifests import render
 
-MOST_LISTED = 20
 POLICY_SECONDS = 15.0  # API servers notice a deleted policy well within this
-
-
-class _Gate(msgspec.Struct, frozen=True):
-    name: str = ""
-
-
-class _Meta(msgspec.Struct, frozen=True):
-    name: str
-    namespace: str = ""
-
-
-class _PodSpec(msgspec.Struct, frozen=True, rename="camel"):
-    scheduling_gates: list[_Gate] | None = None
-
-
-class _Pod(msgspec.Struct, frozen=True):
-    metadata: _Meta
-    spec: _PodSpec
-
-
-class _Template(msgspec.Struct, frozen=True):
-    spec: _PodSpec
-
-
-class _JobSpec(msgspec.Struct, frozen=True):
-    template: _Template
-
-
-class _JobStatus(msgspec.Struct, frozen=True, rename="camel"):
-    completion_time: str | None = None
-
-
-class _Job(msgspec.Struct, frozen=True):
-    metadata: _Meta
-    spec: _JobSpec
-    status: _JobStatus = _JobStatus()
-
-
-class Left(msgspec.Struct, frozen=True):
-    """What an uninstall leaves behind that a person must know of: names as namespace/name."""
-
-    gated_pods: list[str]
-    gating_jobs: list[str]
 
 
 async def uninstall(
@@ -82,21 +38,6 @@ async def uninstall(
                 continue
         if step := await delete(client, obj, dry_run=dry_run):
             yield step
-
-
-async def left_behind(client: Client, domain: str) -> Left:
-    """Pods that wait behind our gate, and unfinished Jobs whose template makes more of them."""
-    gate = Keys(domain).gate
-    pods = await client.list(resources.PODS, field_selector="spec.nodeName=", type=_Pod)
-    jobs = await client.list(resources.JOBS, type=_Job)
-    return Left(
-        gated_pods=sorted(_full_name(pod.metadata) for pod in pods if _has(pod.spec, gate)),
-        gating_jobs=sorted(
-            _full_name(job.metadata)
-            for job in jobs
-            if _has(job.spec.template.spec, gate) and job.status.completion_time is None
-        ),
-    )
 
 
 async def ungate(client: Client, domain: str, pods: Sequence[str], clock: Clock = SYSTEM) -> AsyncIterator[str]:
@@ -128,31 +69,6 @@ async def count_data(client: Client) -> dict[str, int]:
     return counts
 
 
-def lines(left: Left, *, ungated: bool, before: bool = False) -> Iterator[str]:
-    """What a person must know and do about what is left, or (``before``) about what will be."""
-    if left.gated_pods and ungated and before:
-        yield f"{_counted(left.gated_pods, 'pod')} behind the gate will run anywhere."
-    elif left.gated_pods and not ungated:
-        pods, removes = _counted(left.gated_pods, "pod"), "would remove" if before else "removes"
-        yield f"{pods} behind the gate, which nothing {removes} any more, so without --ungate they wait for ever:"
-        yield from _listed(left.gated_pods)
-        yield "`topogate uninstall --ungate` lets them run anywhere; or delete their jobs."
-    if left.gating_jobs:
-        yield f"{_counted(left.gating_jobs, 'unfinished Job')} with the gate in the template, to make more such pods:"
-        yield from _listed(left.gating_jobs)
-        yield "Create them again without a topology request."
-
-
-def _counted(names: Sequence[str], what: str) -> str:
-    return f"{len(names)} {what}{'s' * (len(names) != 1)}"
-
-
-def _listed(names: Sequence[str]) -> Iterator[str]:
-    yield from (f"  {name}" for name in names[:MOST_LISTED])
-    if len(names) > MOST_LISTED:
-        yield f"  ... and {len(names) - MOST_LISTED} more"
-
-
 async def _drop_finalizers(client: Client, plural: str) -> None:
     """Take our finalizer from every object: whoever would do it has been deleted before."""
     resource = next(kind for kind in KINDS if kind.plural == plural)
@@ -163,11 +79,3 @@ async def _drop_finalizers(client: Client, plural: str) -> None:
                 rest = [name for name in finalizers if name != FINALIZER]
                 body = {"apiVersion": API_VERSION, "metadata": {"finalizers": rest}}
                 await client.patch(resource, obj["metadata"]["name"], obj["metadata"].get("namespace"), body=body)
-
-
-def _has(spec: _PodSpec, gate: str) -> bool:
-    return any(entry.name == gate for entry in spec.scheduling_gates or ())
-
-
-def _full_name(meta: _Meta) -> str:
-    return f"{meta.namespace}/{meta.name}"

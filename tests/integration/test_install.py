@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import io
 import json
+import shlex
 import subprocess
 import sys
 
@@ -594,6 +595,9 @@ def test_pods_that_would_wait_for_ever_are_named_and_can_be_ungated(clean, insta
     kubectl("delete", "mutatingwebhookconfiguration", "topogate-webhook")
     kubectl("create", "-f", "-", stdin=json.dumps(gated("Pod", "waiting")))
     kubectl("create", "-f", "-", stdin=json.dumps(gated("Job", "maker")))
+    queued = gated("Job", "queued")
+    queued["metadata"]["labels"] = {K.queue_name: "training"}
+    kubectl("create", "-f", "-", stdin=json.dumps(queued))
     before = there()
     for dry_run, part in ((True, "would remove"), (False, "removes any more")):
         shown = uninstall(dry_run=dry_run)
@@ -602,6 +606,7 @@ def test_pods_that_would_wait_for_ever_are_named_and_can_be_ungated(clean, insta
             "default/waiting",
             "--ungate",
             "1 unfinished Job ",
+            "kubectl -n default patch job queued -p",
         ):
             assert said in shown.err
         assert "default/maker" in shown.err
@@ -611,4 +616,9 @@ def test_pods_that_would_wait_for_ever_are_named_and_can_be_ungated(clean, insta
     assert answer["ungated"] == ["default/waiting"]
     assert answer["left"]["gating_jobs"] == ["default/maker"]
     assert "schedulingGates" not in get(kubectl, "pod", "waiting")["spec"]
-    kubectl("delete", "pod/waiting", "job/maker", "--wait=false")
+    command = shlex.split(next(line for line in shown.err.splitlines() if "patch job queued" in line))
+    kubectl(*command[1:])
+    resumed = get(kubectl, "job", "queued")["spec"]
+    assert not resumed["suspend"]
+    assert "schedulingGates" not in resumed["template"]["spec"]
+    kubectl("delete", "pod/waiting", "job/maker", "job/queued", "--wait=false")

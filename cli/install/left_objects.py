@@ -1,0 +1,206 @@
+"""What an uninstall leaves behind that nothing of Topogate looks after any more, and what a person does about it."""
+
+import json
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from crds.constants import JOB_CONTROLLER, JOB_SET_CONTROLLER, Keys
+from kube import resources
+from kube.client import Client
+from kube.errors import NotFound
+from kube.objects import Condition, ObjectMeta, controller_of, is_true
+from kube.resources import JOB_SETS, JOBS
+
+MOST_LISTED = 20
+
+
+class _Gate(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class _PodSpec(msgspec.Struct, frozen=True, rename="camel"):
+    scheduling_gates: list[_Gate] | None = None
+
+
+class _Pod(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+    spec: _PodSpec
+
+
+class _Template(msgspec.Struct, frozen=True):
+    spec: _PodSpec = _PodSpec()
+
+
+class _JobSpec(msgspec.Struct, frozen=True, rename="camel"):
+    template: _Template = _Template()
+    suspend: bool | None = None
+    managed_by: str | None = None
+
+
+class _Status(msgspec.Struct, frozen=True):
+    conditions: tuple[Condition, ...] | None = None
+
+
+class _Job(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+    spec: _JobSpec
+    status: _Status = _Status()
+
+    @property
+    def pod_specs(self) -> list[_PodSpec]:
+        """What its pods are made of."""
+        return [self.spec.template.spec]
+
+
+class _JobTemplate(msgspec.Struct, frozen=True):
+    spec: _JobSpec = _JobSpec()
+
+
+class _ReplicatedJob(msgspec.Struct, frozen=True):
+    template: _JobTemplate = _JobTemplate()
+
+
+class _JobSetSpec(msgspec.Struct, frozen=True, rename="camel"):
+    replicated_jobs: tuple[_ReplicatedJob, ...] | None = None
+    suspend: bool | None = None
+    managed_by: str | None = None
+
+
+class _JobSet(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+    spec: _JobSetSpec
+    status: _Status = _Status()
+
+    @property
+    def pod_specs(self) -> list[_PodSpec]:
+        """What its pods are made of, for each replicated job."""
+        return [job.template.spec.template.spec for job in self.spec.replicated_jobs or ()]
+
+
+class Suspended(msgspec.Struct, frozen=True):
+    """A Job or JobSet that waits suspended in a queue; ``gated``: its pods would be created with the gate."""
+
+    kind: str
+    namespace: str
+    name: str
+    gated: bool
+
+    def resume(self, gate: str) -> str:
+        """The command that has it run without Topogate."""
+        spec: dict[str, object] = {"suspend": False}
+        form = "--type merge "
+        if self.kind == JOBS.kind and self.gated:
+            # The template of a suspended Job may lose a gate. That of a JobSet may too, but JobSet 0.12.0 appends the
+            # gates to those of the Jobs that it has made already, so these keep them.
+            spec["template"] = {"spec": {"schedulingGates": [{"$patch": "delete", "name": gate}]}}
+            form = ""
+        patch = shlex.quote(json.dumps({"spec": spec}, separators=(",", ":")))
+        return f"kubectl -n {self.namespace} patch {self.kind.lower()} {self.name} {form}-p {patch}"
+
+
+class Left(msgspec.Struct, frozen=True):
+    """What an uninstall leaves behind that a person must know of: names as namespace/name."""
+
+    gate: str
+    gated_pods: list[str] = []
+    gating_jobs: list[str] = []
+    gating_jobsets: list[str] = []
+    suspended: list[Suspended] = []
+
+
+async def left_behind(client: Client, domain: str) -> Left:
+    """Pods that wait behind our gate, jobs that create more of them, and jobs that wait suspended in a queue."""
+    keys = Keys(domain)
+    pods = await client.list(resources.PODS, field_selector="spec.nodeName=", type=_Pod)
+    jobs = await client.list(JOBS, type=_Job)
+    jobsets: list[_JobSet] = []
+    with suppress(NotFound):
+        jobsets = await client.list(JOB_SETS, type=_JobSet)
+    by_kind: dict[str, list[_Job | _JobSet]] = {
+        JOBS.kind: [job for job in jobs if _is_unfinished(job) and not _is_of_a_jobset(job)],
+        JOB_SETS.kind: [jobset for jobset in jobsets if _is_unfinished(jobset)],
+    }
+    gating = {
+        kind: sorted(_full_name(one.metadata) for one in found if _is_gated(one, keys) and not _waits(one, keys))
+        for kind, found in by_kind.items()
+    }
+    return Left(
+        gate=keys.gate,
+        gated_pods=sorted(_full_name(pod.metadata) for pod in pods if _has(pod.spec, keys.gate)),
+        gating_jobs=gating[JOBS.kind],
+        gating_jobsets=gating[JOB_SETS.kind],
+        suspended=[
+            Suspended(kind, one.metadata.namespace, one.metadata.name, _is_gated(one, keys))
+            for kind, found in by_kind.items()
+            for one in sorted(found, key=lambda one: _full_name(one.metadata))
+            if _waits(one, keys)
+        ],
+    )
+
+
+def lines(left: Left, *, ungated: bool, before: bool = False) -> Iterator[str]:
+    """What a person must know and do about what is left, or (``before``) about what will be."""
+    if left.gated_pods and ungated and before:
+        yield f"{_counted(left.gated_pods, 'pod')} behind the gate will run anywhere."
+    elif left.gated_pods and not ungated:
+        pods, removes = _counted(left.gated_pods, "pod"), "would remove" if before else "removes"
+        yield f"{pods} behind the gate, which nothing {removes} any more, so without --ungate they wait for ever:"
+        yield from _listed(left.gated_pods)
+        yield "`topogate uninstall --ungate` lets them run anywhere; or delete their jobs."
+    if left.suspended:
+        jobs, resumes = _counted(left.suspended, "job"), "would resume" if before else "resumes"
+        when = "After the uninstall, resume" if before else "Resume"
+        yield f"{jobs} in a queue, suspended, which nothing {resumes} any more. {when} each, to run anywhere, with:"
+        yield from _listed([one.resume(left.gate) for one in left.suspended])
+        if any(one.kind == JOB_SETS.kind and one.gated for one in left.suspended):
+            yield "A JobSet then creates its pods with the gate: `topogate uninstall --ungate` lets them run."
+    for names, kind in ((left.gating_jobs, "Job"), (left.gating_jobsets, "JobSet")):
+        if names:
+            when = "after the uninstall" if before else "from now on"
+            jobs = _counted(names, f"unfinished {kind}")
+            yield f"{jobs} whose pods, if created {when}, would wait for ever at the gate:"
+            yield from _listed(names)
+            yield (
+                f"Pods that run already go on. Create each {kind} again without a topology request, or let such pods "
+                "run with `topogate uninstall --ungate`."
+            )
+
+
+def _counted(names: Sequence[object], what: str) -> str:
+    return f"{len(names)} {what}{'s' * (len(names) != 1)}"
+
+
+def _listed(names: Sequence[str]) -> Iterator[str]:
+    yield from (f"  {name}" for name in names[:MOST_LISTED])
+    if len(names) > MOST_LISTED:
+        yield f"  ... and {len(names) - MOST_LISTED} more"
+
+
+def _is_unfinished(job: _Job | _JobSet) -> bool:
+    return not any(is_true(job.status.conditions, type_) for type_ in ("Complete", "Completed", "Failed"))
+
+
+def _is_of_a_jobset(job: _Job) -> bool:
+    owner = controller_of(job.metadata)
+    return owner is not None and owner.kind == JOB_SETS.kind
+
+
+def _is_gated(job: _Job | _JobSet, keys: Keys) -> bool:
+    return any(_has(spec, keys.gate) for spec in job.pod_specs)
+
+
+def _waits(job: _Job | _JobSet, keys: Keys) -> bool:
+    """Whether a queue holds it: Topogate suspended it when it was created, or when it was evicted."""
+    ours = job.spec.managed_by in {None, JOB_CONTROLLER, JOB_SET_CONTROLLER}
+    return ours and job.spec.suspend is True and keys.queue_name in (job.metadata.labels or {})
+
+
+def _has(spec: _PodSpec, gate: str) -> bool:
+    return any(entry.name == gate for entry in spec.scheduling_gates or ())
+
+
+def _full_name(meta: ObjectMeta) -> str:
+    return f"{meta.namespace}/{meta.name}"
