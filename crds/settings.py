@@ -9,7 +9,8 @@ there are none, it does not start.
 
 import os
 import reprlib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple
@@ -341,6 +342,16 @@ AT_START: Final = frozenset(
 """What a component goes by until it is started again; it takes all else while it runs."""
 
 
+DECIDED: Final = frozenset(
+    {
+        *("domain", "namespace", "bindAddress", "healthPort", "metricsPort", "metricsAuthentication", "leaseName"),
+        *("webhookPort", "webhookUrl", "webhookService", "webhookSecret", "webhookConfiguration", "certificateSource"),
+        *("agentNodeName", "agentSysfs", "agentProc", "agentKubeletDirectory", "agentPodResourcesSocket"),
+    }
+)
+"""What goes by how Topogate is installed: ports, names and paths that objects of its manifests refer to."""
+
+
 class ReadSettings(NamedTuple):
     """Settings in use, the text that they are of, and why a newer text is not used ("": it is the one)."""
 
@@ -374,13 +385,22 @@ def read_good(text: str, last_good: str | None, *, source: str, env: Mapping[str
     except SettingsError as error:
         if last_good is None:
             raise
-        return ReadSettings(parse(last_good, source=f"last good settings of {source}", env=env), last_good, str(error))
+        good = parse(last_good, source=f"last good settings of {source}", env=env, twice=True)
+        return ReadSettings(good, last_good, str(error))
+
+
+def unread_keys(data: Mapping[str, str] | None, binary: Mapping[str, str] | None = None) -> Iterator[str]:
+    """What is wrong with keys of the ConfigMap that nothing reads; each with its key first."""
+    for field, keys in (("data", data or {}), ("binaryData", binary or {})):
+        for key in sorted(keys):
+            if field != "data" or key not in {CONFIG_KEY, LAST_GOOD_KEY}:
+                yield f"{field}[{key[:80]}]: nothing reads this key: settings are data[{CONFIG_KEY}]"
 
 
 def right_parts(text: str) -> Settings:
     """What is right in a text that is wrong, and defaults for the rest: for those who only look at a cluster."""
     try:
-        values = _mapping(text, "")
+        values = _mapping(text, "", twice=True)
     except SettingsError:
         return Settings()
     known: dict[str, Any] = {}
@@ -393,9 +413,12 @@ def right_parts(text: str) -> Settings:
     return from_mapping(known)
 
 
-def parse(text: str, *, source: str, env: Mapping[str, str] | None = None) -> Settings:
-    """The settings of a file's text, and ``TOPOGATE_*`` variables on top. Raises SettingsError."""
-    return from_mapping(_mapping(text, source), source=source, env=env)
+def parse(text: str, *, source: str, env: Mapping[str, str] | None = None, twice: bool = False) -> Settings:
+    """The settings of a file's text, and ``TOPOGATE_*`` variables on top. Raises SettingsError.
+
+    ``twice``: it is in use already. Topogate 0.2.0 and earlier took the last one of a setting that is given twice.
+    """
+    return from_mapping(_mapping(text, source, twice=twice), source=source, env=env)
 
 
 def from_mapping(
@@ -403,6 +426,9 @@ def from_mapping(
 ) -> Settings:
     """Settings from plain values (camelCase or field names) and ``TOPOGATE_*`` variables. Raises SettingsError."""
     by_field = {_field_name(key): value for key, value in values.items()}
+    if len(by_field) < len(values):
+        names = Counter(map(_field_name, values))
+        raise SettingsError(_given_twice(source, next(name for name, count in names.items() if count > 1)))
     origin = dict.fromkeys(by_field, source)
     for field in Settings.model_fields:
         variable = ENV_PREFIX + field.upper()
@@ -423,22 +449,52 @@ def _text(file: Path) -> str:
         raise SettingsError(f"{file}: cannot be read: {why}") from error
 
 
-def _mapping(text: str, source: str) -> dict[str, Any]:
+def _mapping(text: str, source: str, *, twice: bool = False) -> dict[str, Any]:
+    """``twice``: of a setting that is given twice the last one counts; else it is an error. Raises SettingsError."""
     if len(text) > LONGEST:
         raise SettingsError(f"{source}: expected at most {LONGEST} characters, found {len(text)}")
     try:
         # The webhook reads what anybody sends: a few aliases inside each other stand for more than fits any memory.
         aliased = any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader))
         values = None if aliased else yaml.safe_load(text)
+        again = None if aliased or twice else _repeated(yaml.compose(text, yaml.SafeLoader))
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise SettingsError(f"{source}: is not YAML: {error}") from error
+        raise SettingsError(f"{source}: is not YAML: {_yaml_problem(error)}") from error
     if aliased:
         raise SettingsError(f"{source}: expected each value in its place, found an alias (*name)")
+    if again is not None:
+        raise SettingsError(_given_twice(source, again))
     if values is None:
         return {}
     if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
         raise SettingsError(f"{source}: expected `key: value` lines, found {type(values).__name__}")
     return values
+
+
+def _yaml_problem(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(error, yaml.MarkedYAMLError) and (mark := error.problem_mark) is not None:
+        return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
+    return str(error)
+
+
+def _repeated(node: yaml.Node | None) -> str | None:
+    """A key that a mapping has more than once; YAML forbids it, but PyYAML takes the last one."""
+    parts: list[yaml.Node] = []
+    if isinstance(node, yaml.MappingNode):
+        names = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+        if again := next((name for name, count in names.items() if count > 1), None):
+            return str(again)
+        parts = [value for _, value in node.value]
+    elif isinstance(node, yaml.SequenceNode):
+        parts = node.value
+    return next(filter(None, map(_repeated, parts)), None)
+
+
+def _given_twice(source: str, key: str) -> str:
+    shown = to_camel(key) if key in Settings.model_fields else key[:80]
+    return f"{source}: {shown}: is given twice: keep one of the two"
 
 
 def _field_name(key: str) -> str:

@@ -11,37 +11,13 @@ from pydantic.alias_generators import to_camel
 
 from crds.constants import DEFAULT_DOMAIN
 from crds.descriptions import described
-from crds.settings import DnsName, Settings
+from crds.settings import DECIDED, DnsName, Settings
 
 Json = dict[str, Any]
 Labels = dict[str, str]
 Replicas = Annotated[int, Field(ge=0, le=100)]
 Duration = Annotated[str, Field(pattern=r"^([0-9]+(h|m|s|ms))+$")]
 NetworkPort = Annotated[int, Field(ge=1, le=65535)]
-
-# What the chart or the manifests decide: ports, names and paths that other objects refer to.
-DECIDED = frozenset(
-    {
-        "domain",
-        "namespace",
-        "bindAddress",
-        "healthPort",
-        "metricsPort",
-        "webhookPort",
-        "webhookUrl",
-        "webhookService",
-        "webhookSecret",
-        "webhookConfiguration",
-        "certificateSource",
-        "metricsAuthentication",
-        "leaseName",
-        "agentNodeName",
-        "agentSysfs",
-        "agentProc",
-        "agentKubeletDirectory",
-        "agentPodResourcesSocket",
-    }
-)
 
 
 class _Section(BaseModel):

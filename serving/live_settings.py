@@ -100,12 +100,12 @@ def changed(before: str, after: str, given: Mapping[str, Any], env: Mapping[str,
     """What another text changes; the problem where it is wrong."""
     from crds.settings import AT_START, CONFIG_KEY, SettingsError, from_mapping, parse
 
-    def settings(text: str) -> "Settings":
-        found = parse(text, source=f"ConfigMap {CONFIG_MAP}, key {CONFIG_KEY}", env=env)
+    def settings(text: str, *, in_use: bool = False) -> "Settings":
+        found = parse(text, source=f"ConfigMap {CONFIG_MAP}, key {CONFIG_KEY}", env=env, twice=in_use)
         return from_mapping({**found.model_dump(), **given}, source="command line")
 
     try:
-        old, new = settings(before), settings(after)
+        old, new = settings(before, in_use=True), settings(after)
     except SettingsError as error:
         return str(error)
     names = [name for name in type(new).model_fields if getattr(old, name) != getattr(new, name)]

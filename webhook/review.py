@@ -6,7 +6,7 @@
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar, cast
 
 import msgspec
 import structlog
@@ -42,14 +42,19 @@ class _Kind(msgspec.Struct, gc=False):
     kind: str = ""
 
 
+class _Options(msgspec.Struct, gc=False, rename="camel"):
+    field_manager: str = ""
+
+
 class Request(msgspec.Struct, Generic[T], gc=False, rename="camel"):
-    """What the API server asks about. ``old_object`` is what an updated object was."""
+    """What the API server asks about. ``old_object`` is what an updated object was, ``options`` how it is written."""
 
     uid: str
     operation: str = ""
     kind: _Kind | None = None
     object: T | None = None
     old_object: T | None = None
+    options: _Options | None = None
 
 
 class Review(msgspec.Struct, Generic[T], gc=False, rename="camel"):
@@ -103,7 +108,8 @@ class Verdict(NamedTuple):
     tail: bytes
 
 
-Decide = Callable[[Decisions[Verdict], Any, str, Any, Sequence[Problem]], Verdict]
+OnObject = Callable[[Decisions[Verdict], Any, str, Any, Sequence[Problem]], Verdict]
+Decide = Callable[[Decisions[Verdict], Request[Any], str, Sequence[Problem]], Verdict]
 
 
 class Rulebook:
@@ -143,7 +149,7 @@ class Reviewer:
             return _reply(review, _UNTOUCHED)
         operation = request.operation or CREATE
         beyond = large.of_review(self._kind, body) if len(body) > large.LARGE_BYTES and operation == CREATE else ()
-        return _reply(review, self._decide(rulebook.decisions, request.object, operation, request.old_object, beyond))
+        return _reply(review, self._decide(rulebook.decisions, request, operation, beyond))
 
     def _explain(self, body: bytes, error: Exception) -> Reply:
         """An answer for what did not decode: a denial where at least the review around the object is whole."""
@@ -161,28 +167,36 @@ class Reviewer:
 
 def for_jobs() -> Reviewer:
     """Reviews of Jobs."""
-    return Reviewer("Job", Job, Decisions.on_job)
+    return Reviewer("Job", Job, _by_rules(Decisions.on_job))
 
 
 def for_jobsets() -> Reviewer:
     """Reviews of JobSets."""
-    return Reviewer("JobSet", JobSet, Decisions.on_jobset)
+    return Reviewer("JobSet", JobSet, _by_rules(Decisions.on_jobset))
 
 
 def for_pods() -> Reviewer:
     """Reviews of Pods."""
-    return Reviewer("Pod", Pod, Decisions.on_pod)
+    return Reviewer("Pod", Pod, _by_rules(Decisions.on_pod))
 
 
 def for_settings(domain: str) -> Reviewer:
     """Reviews of the ConfigMap with the settings; ``domain``: of the installation."""
 
-    def decide(
-        _decisions: Decisions[Verdict], new: ConfigMap, _operation: str, old: ConfigMap | None, _beyond: object
-    ) -> Verdict:
-        return _verdict(Decision(denied=judged(new, old, domain)))
+    def decide(_decisions: Decisions[Verdict], request: Request[Any], _operation: str, _beyond: object) -> Verdict:
+        manager = request.options.field_manager if request.options is not None else ""
+        return _verdict(judged(cast("ConfigMap", request.object), request.old_object, domain, manager))
 
     return Reviewer("ConfigMap", ConfigMap, decide)
+
+
+def _by_rules(decide: OnObject) -> Decide:
+    def decided(
+        decisions: Decisions[Verdict], request: Request[Any], operation: str, beyond: Sequence[Problem]
+    ) -> Verdict:
+        return decide(decisions, request.object, operation, request.old_object, beyond)
+
+    return decided
 
 
 def _verdict(decision: Decision) -> Verdict:

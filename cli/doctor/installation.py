@@ -13,15 +13,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 from certs.authority import BundleError, check, parse, signed_by
 from certs.store import ROTATE, bundle_of
+from cli.cluster.installed import in_use
 from cli.doctor.findings import Finding, error, unknown, warning
 from cli.doctor.trial import FINE, Trial, try_webhook
-from cli.install import installation
 from cli.install.steps import Json, read
 from crds.constants import NAMESPACE
-from crds.settings import CONFIG_MAP, Settings
+from crds.settings import CONFIG_MAP, Settings, unread_keys
 from kube import resources
 from kube.client import Client
 from kube.connection.answers import decode
@@ -56,6 +57,8 @@ class Installed:
     policies: bool = True  # the server offers ValidatingAdmissionPolicies as 1.30 and later do
     configured: bool = False
     misconfigured: str = ""  # what is wrong with its settings, so that older ones count
+    unread: tuple[str, ...] = ()  # keys of its ConfigMap that nothing reads
+    forgotten: str = ""  # the URL that the API server calls, and that its settings lack
     objects: list[tuple[Json, Json | None]] = field(default_factory=list)
     denied: list[str] = field(default_factory=list)
     lease: Json | None = None
@@ -92,6 +95,14 @@ class Installed:
         """Whether webhook and ungater run beside the cluster: then it has no Deployment that could be restarted."""
         return bool(self.settings.webhook_url)
 
+    def goes_by(self, configuration: Json | None) -> None:
+        """Where the API server calls the webhook is where it is, whatever the settings say."""
+        webhooks = configuration.get("webhooks", []) if configuration is not None else []
+        url = urlsplit(next((one.get("clientConfig", {}).get("url", "") for one in webhooks), ""))
+        if url.netloc and not self.settings.webhook_url:
+            self.forgotten = f"{url.scheme}://{url.netloc}"
+            self.settings = self.settings.model_copy(update={"webhook_url": self.forgotten})
+
     @property
     def install_command(self) -> str:
         """The command that brings the installation up to date, and leaves its components where they are."""
@@ -101,9 +112,12 @@ class Installed:
 
 async def look_at(client: Client, namespace: str = NAMESPACE) -> Installed:
     """Read all of it. Raises KubeError where the API server cannot be asked."""
-    told = await installation.settings_of(client, namespace)
+    config_map = await read(client, resources.CONFIG_MAPS, CONFIG_MAP, namespace)
+    told = in_use(config_map, namespace) if config_map is not None else None
     settings = (told.settings if told else Settings()).model_copy(update={"namespace": namespace})
     found = Installed(settings, configured=told is not None, misconfigured=told.problem if told else "")
+    found.unread = tuple(unread_keys(*((config_map or {}).get(field) for field in ("data", "binaryData"))))
+    found.goes_by(await _read(client, found, resources.MUTATING_WEBHOOKS, render.WEBHOOK_CONFIGURATION, ""))
     found.kubernetes = await client.server_version()
     found.policies = await _offers(client, resources.VALIDATING_ADMISSION_POLICIES)
     options = replace(
@@ -154,9 +168,14 @@ async def _read(
 
 def judge(found: Installed, now: datetime, version: str) -> Iterator[Finding]:
     """All findings about the installation, those about its settings first. ``version``: of this command."""
+    mend = f"kubectl -n {found.settings.namespace} edit configmap {CONFIG_MAP}"
     if found.misconfigured:
-        mend = f"kubectl -n {found.settings.namespace} edit configmap {CONFIG_MAP}"
         yield error("settings", f"{found.misconfigured}; the last good settings count", mend)
+    for problem in found.unread:
+        yield error("settings", f"ConfigMap {found.settings.namespace}/{CONFIG_MAP}: {problem}", mend)
+    if found.forgotten:
+        text = f"webhookUrl: expected {found.forgotten}, at which the API server calls the webhook, found nothing"
+        yield error("settings", text, found.install_command)
     yield from _kubernetes(found)
     if found.denied:
         text = f"{len(found.denied)} objects may not be read ({', '.join(found.denied[:3])} ...)"

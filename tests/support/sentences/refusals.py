@@ -293,14 +293,48 @@ warnings(
 GOLDEN.section("settings")
 
 
+def changed_settings(text, before):
+    metadata = {"namespace": "topogate-system"}
+    return [msgspec.convert({"metadata": metadata, "data": {"config.yaml": one}}, ConfigMap) for one in (text, before)]
+
+
+def settings_refused(text, before=""):
+    return judged(*changed_settings(text, before), DOMAIN).denied
+
+
 @case
 def a_setting_that_is_unknown():
-    return judged(ConfigMap({"config.yaml": "requireQeue: true\n"}), None, DOMAIN)
+    return settings_refused("requireQeue: true\n")
 
 
 @case
 def another_domain_than_installed():
-    return judged(ConfigMap({"config.yaml": "domain: topogate.dev\n"}), None, DOMAIN)
+    return settings_refused("domain: topogate.dev\n")
+
+
+@case
+def a_setting_that_is_given_twice():
+    return settings_refused("requireQueue: true\nrequireQueue: false\n")
+
+
+@case
+def settings_under_another_key():
+    return judged(ConfigMap(data={"config.yml": ""}), None, DOMAIN).denied
+
+
+@case
+def another_namespace_than_installed():
+    return settings_refused("namespace: elsewhere\n")
+
+
+@case
+def settings_without_the_url_of_a_webhook_beside_the_cluster():
+    return settings_refused("", before="webhookUrl: https://127.0.0.1:9443\n")
+
+
+@case
+def a_name_by_which_objects_are_found():
+    return judged(*changed_settings("leaseName: other\n", ""), DOMAIN).warnings[0]
 
 
 GOLDEN.section("what cannot be read")

@@ -2,7 +2,7 @@ import pytest
 
 from crds.constants import DEFAULT_DOMAIN
 from crds.preemption import victim_rules
-from crds.settings import Settings, SettingsError, from_mapping, load, load_good, parse, right_parts
+from crds.settings import Settings, SettingsError, from_mapping, load, load_good, parse, read_good, right_parts
 from engine.model import NODES_PER_OPENED_DOMAIN
 from engine.numa.score import ALIGNMENT_OVER_PACKING, AlignmentOverPacking, ZoneScore
 from engine.preemption.model import Landing, Rules, Strategy
@@ -177,6 +177,27 @@ def test_wrong_settings_of_a_mounted_config_map_give_way_to_the_last_good_ones(t
     assert "did you mean requireQueue?" in found.problem
     file.write_text("domain: example.com\n")
     assert load_good(file, {}) == (Settings(domain="example.com"), "domain: example.com\n", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("requireQueue: true\nrequireQueue: false\n", "requireQueue"),
+        ("requireQueue: true\nrequire_queue: false\n", "requireQueue"),
+        ("deviceAnnotations:\n- {resource: a, resource: b}\n", "resource"),
+    ],
+)
+def test_a_setting_that_is_given_twice_is_told(text, key):
+    with pytest.raises(SettingsError, match=f"^f.yaml: {key}: is given twice"):
+        parse(text, source="f.yaml")
+
+
+def test_last_good_settings_of_0_2_0_count_though_one_is_given_twice():
+    """It took the last of the two."""
+    text = "requireQueue: false\nrequireQueue: true\n"
+    found = read_good(text, text, source="f.yaml", env=None)
+    assert found.settings == Settings(require_queue=True)
+    assert "given twice" in found.problem
 
 
 @pytest.mark.parametrize("wrong", ["requireQeue: true", "leaseSeconds: 1", "logFormat: []"])

@@ -17,7 +17,7 @@ from cli.doctor.installation import Installed, differs, judge
 from cli.doctor.nodes import Seen
 from cli.doctor.trial import Trial, try_webhook
 from crds.constants import NUMA_POLICY
-from crds.settings import Settings
+from crds.settings import Settings, unread_keys
 from kube.errors import Forbidden, KubeTimeout, ServerError
 from kube.objects import (
     FlavorTopology,
@@ -374,6 +374,19 @@ def test_beside_a_cluster_nothing_is_restarted_in_it():
     assert next(found).mend == f"{again} --topology auto"
 
 
+def test_a_webhook_beside_the_cluster_stays_there_where_the_settings_forgot_its_url():
+    found = beside()
+    found.settings = Settings()
+    found.goes_by(live(found, "MutatingWebhookConfiguration", "topogate-webhook"))
+    assert found.outside
+    again = f"topogate install --out-of-cluster --webhook-url {URL}"
+    assert judged(found)[0] == (
+        *("error", "settings"),
+        f"webhookUrl: expected {URL}, at which the API server calls the webhook, found nothing",
+        again,
+    )
+
+
 def test_nothing_installed():
     found = only(judged(Installed(Settings(), kubernetes="v1.36.3")))
     assert found[2:] == ("Topogate is not installed in this cluster", "topogate install --topology auto")
@@ -442,6 +455,9 @@ BROKEN = {
     "webhook: no Job could be tried": lambda found: setattr(found, "trial", Trial(unknown="no Job could be tried: no")),
     "settings: requireQeue: unknown setting; the last good settings count": lambda found: setattr(
         found, "misconfigured", "requireQeue: unknown setting"
+    ),
+    "settings: ConfigMap topogate-system/topogate-config: data[config.yml]: nothing reads this key": lambda found: (
+        setattr(found, "unread", tuple(unread_keys({"config.yaml": "", "config.yml": ""})))
     ),
     "ungater: no ungater leads": lambda found: setattr(found, "lease", None),
     "ungater: a has not renewed its lease for 61 s": lambda found: found.lease["spec"].update(
