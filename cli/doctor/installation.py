@@ -10,6 +10,7 @@ import base64
 import binascii
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,6 +19,7 @@ from urllib.parse import urlsplit
 from certs.authority import BundleError, check, parse, signed_by
 from certs.store import ROTATE, bundle_of
 from cli.cluster.installed import in_use
+from cli.cluster.simulated_nodes import WEBHOOK_URL, all_simulated, install_command
 from cli.doctor.findings import Finding, error, unknown, warning
 from cli.doctor.trial import FINE, Trial, try_webhook
 from cli.install.steps import Json, read
@@ -27,6 +29,7 @@ from kube import resources
 from kube.client import Client
 from kube.connection.answers import decode
 from kube.errors import Forbidden, NotFound
+from kube.objects import Node
 from kube.resources import resource_of
 from manifests import render
 
@@ -64,6 +67,7 @@ class Installed:
     lease: Json | None = None
     secret: Json | None = None
     agent: bool = False
+    simulated: bool = False  # no node on which anything runs
     trial: Trial = FINE
 
     @property
@@ -106,8 +110,7 @@ class Installed:
     @property
     def install_command(self) -> str:
         """The command that brings the installation up to date, and leaves its components where they are."""
-        where = f" --out-of-cluster --webhook-url {self.settings.webhook_url}" if self.outside else ""
-        return f"topogate install{where}"
+        return install_command(self.settings.webhook_url or (WEBHOOK_URL if self.simulated else ""))
 
 
 async def look_at(client: Client, namespace: str = NAMESPACE) -> Installed:
@@ -118,6 +121,8 @@ async def look_at(client: Client, namespace: str = NAMESPACE) -> Installed:
     found = Installed(settings, configured=told is not None, misconfigured=told.problem if told else "")
     found.unread = tuple(unread_keys(*((config_map or {}).get(field) for field in ("data", "binaryData"))))
     found.goes_by(await _read(client, found, resources.MUTATING_WEBHOOKS, render.WEBHOOK_CONFIGURATION, ""))
+    with suppress(Forbidden):
+        found.simulated = all_simulated(await client.list(resources.NODES, type=Node))
     found.kubernetes = await client.server_version()
     found.policies = await _offers(client, resources.VALIDATING_ADMISSION_POLICIES)
     options = replace(
@@ -181,7 +186,9 @@ def judge(found: Installed, now: datetime, version: str) -> Iterator[Finding]:
         text = f"{len(found.denied)} objects may not be read ({', '.join(found.denied[:3])} ...)"
         yield unknown("rights", text, "ask for a ClusterRoleBinding to cluster-admin, or let an administrator run this")
     if not found.configured and not any(live for _, live in found.objects):
-        yield error("installation", "Topogate is not installed in this cluster", "topogate install --topology auto")
+        yield error(
+            "installation", "Topogate is not installed in this cluster", f"{found.install_command} --topology auto"
+        )
         return
     yield from _objects(found)
     yield from _pods(found, version)
@@ -294,6 +301,8 @@ def _certificates(found: Installed, now: datetime) -> Iterator[Finding]:
     restart = f"kubectl -n {namespace} rollout restart deployment/topogate-webhook"
     if found.outside:
         restart = f"restart `topogate webhook` where {found.settings.webhook_url} leads to ({OUTSIDE})"
+    elif found.simulated:
+        restart = f"{found.install_command}: pods on simulated nodes run nothing"
     rotate = f"kubectl -n {namespace} annotate --overwrite secret {name} {ROTATE}=leaf"
     webhooks = configuration.get("webhooks", []) if configuration is not None else []
     bundles = [one.get("clientConfig", {}).get("caBundle", "") for one in webhooks]

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 
+from cli.cluster.simulated_nodes import is_simulated
 from cli.doctor import labels
 from cli.doctor.findings import Finding, error, warning
 from cli.doctor.hostnames import shared_host_names
@@ -15,7 +16,6 @@ from crds.levels import LevelNames
 from engine.model import UNKNOWN_VALUES
 from kube.objects import Node, Pod, ResourceFlavor
 from kube.topologies import FlexTopo, NodeResourceTopology
-from localcluster.nodes import FAKE
 from ungater.numa.sources import SourceRules, describe
 
 ALIGNED = frozenset({"single-numa-node", "restricted", "socket"})  # wishes that a kubelet without a policy cannot keep
@@ -140,7 +140,7 @@ def _insides(seen: Seen, flavors: Sequence[ResourceFlavor], nodes: Sequence[Labe
     inside = {node.name: node for flavor in flavors for node in _selected(flavor, nodes)}
     known = {name for name in inside if name in seen.flexes or name in seen.topologies}
     unknown = sorted(name for name, node in inside.items() if node.accelerators and name not in known)
-    fake = {one.metadata.name for one in seen.nodes if FAKE.items() <= (one.metadata.annotations or {}).items()}
+    fake = {one.metadata.name for one in seen.nodes if is_simulated(one)}
     simulated, blind = [name for name in unknown if name in fake], [name for name in unknown if name not in fake]
     wishes = [(who, said) for who, said in seen.asked if {NUMA_POLICY, TOPOLOGY_QOS, GPU_LINK} & said.keys()]
     silent = [name for name in blind if name not in seen.flexes]

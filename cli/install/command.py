@@ -8,6 +8,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from rich.table import Table
 
+from cli.cluster.simulated_nodes import install_command, require_nodes_that_run_pods
 from cli.install import flavor as flavors
 from cli.install import installation, left_objects, printing, removal, waiting
 from cli.install.installation import Requested
@@ -137,6 +138,8 @@ class _Site(NamedTuple):
 async def _install(client: Client, wish: Requested, site: _Site, seconds: float, *, dry_run: bool) -> None:
     """``seconds``: for how long its pods are waited for; 0: not at all."""
     options = await installation.plan(client, wish)
+    if (seconds or dry_run) and not wish.webhook_url:
+        await require_nodes_that_run_pods(client, site.topology)
     objects = render.objects(options)
     made: dict[str, Any] | None = None
     if site.topology:
@@ -273,7 +276,8 @@ def _print_objects(objects: list[render.Json], output: OutputFormat) -> None:
 
 
 def _next_steps(options: render.Options, flavor: dict[str, Any] | None) -> None:
-    next_step = "make a ResourceFlavor of your nodes' labels (topogate install --topology auto), then annotate a Job."
+    again = install_command(options.webhook_url)
+    next_step = f"make a ResourceFlavor of your nodes' labels ({again} --topology auto), then annotate a Job."
     if flavor is not None:
         names, levels = flavor["spec"]["topology"]["names"], flavor["spec"]["topology"]["levels"]
         word = next((name for name in ("rack", "nvlink", "zone", *names) if name in names), levels[0])

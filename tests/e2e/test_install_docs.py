@@ -8,6 +8,7 @@ from localcluster.programs.binaries import Binaries
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 PAGE = "install.md"
+NODE = "{apiVersion: v1, kind: Node, metadata: {name: not-simulated}}"
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +31,7 @@ def test_the_page_is_as_it_is_expected():
 def test_what_is_typed_works(typed):
     section = scripts(PAGE)
     typed(section["Install"])
+    typed(f"kubectl create -f - <<EOF\n{NODE}\nEOF")  # else the command says that the nodes are simulated
     printed = typed(section["With Helm"])
     assert "STATUS: deployed" in printed
     assert "topogate-agent-" in printed

@@ -21,7 +21,7 @@ from crds.settings import CONFIG_MAP
 from kube.client import Client
 from kube.errors import NotFound
 from kube.replicas import REPLICATED
-from kube.resources import NAMESPACES, resource_of
+from kube.resources import NAMESPACES, NODES, resource_of
 from localcluster import Fleet, LocalCluster, add_nodes, wait_ready
 from manifests import render
 
@@ -36,7 +36,7 @@ HOMES = {"webhook": NAMESPACE, "ungater": NAMESPACE, "agent": AGENT_NAMESPACE}
 
 @pytest.fixture(scope="module")
 def own():
-    """A control plane with two nodes, on which the Deployments' pods run.
+    """A control plane with two nodes, on which the Deployments' pods run, and one that makes them worth a wait.
 
     Our namespace is there already, made by somebody else, and so stays: each deletion of one takes the controller
     manager five seconds. One test has a namespace of its own deleted.
@@ -47,6 +47,7 @@ def own():
             fleet = Fleet(blocks=1, racks=1, hosts=2)
             await add_nodes(client, fleet)
             await wait_ready(client, fleet.names(), timeout=30)
+            await client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "not-simulated"}})
             await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
 
     with LocalCluster() as cluster:

@@ -392,6 +392,16 @@ def test_nothing_installed():
     assert found[2:] == ("Topogate is not installed in this cluster", "topogate install --topology auto")
 
 
+def test_on_simulated_nodes_the_remedy_is_the_one_that_works_there():
+    outside = f"topogate install --out-of-cluster --webhook-url {URL}"
+    found = Installed(Settings(), kubernetes="v1.36.3", simulated=True)
+    assert only(judged(found))[3] == f"{outside} --topology auto"
+    found = healthy()
+    found.simulated = True
+    live(found, "MutatingWebhookConfiguration", "topogate-webhook")["webhooks"][0]["clientConfig"].pop("caBundle")
+    assert only(judged(found))[3] == f"{outside}: pods on simulated nodes run nothing"
+
+
 def remove(found, kind):
     found.objects = [(wanted, None if wanted["kind"] == kind else live) for wanted, live in found.objects]
 
