@@ -149,7 +149,7 @@ async def change_all(
     except NotFound as error:
         raise not_installed() from error
     except Forbidden as error:
-        raise not_allowed(error, namespace, "list", "view") from error
+        raise not_allowed(error, namespace, "list", "edit") from error
     found = selected(there, selection, namespace)
     alike = Counter(map(title, found))
     gate = asyncio.Semaphore(AT_ONCE)

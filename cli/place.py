@@ -22,8 +22,8 @@ from cli.cluster.required_evictions import Relief
 from cli.cluster.room_report import CLOSEST, Room, listed
 from cli.explain.rendering import short
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, stderr
-from cli.reaching import MayNotLook, failure
-from cli.stored import HINT, refusals
+from cli.reaching import INSPECT, MayNotLook, failure
+from cli.stored import refusals
 from clock import SYSTEM
 from crds.request import ParsedRequest
 from engine.cluster.assignment import Assignment
@@ -191,7 +191,7 @@ def _without_nodes(
         told = asyncio.run(refusals(kubeconfig, context, namespace, partial(_read, files)))
     except KubeError as error:
         raise failure(error, kubeconfig, context) from error
-    accepted = f"the API server takes it; where its pods would go takes a look at the nodes: {HINT}"
+    accepted = f"the API server takes it; where its pods would go requires reading the nodes: {INSPECT}"
     return [
         PlaceAnswer(
             name=f"{one.kind.lower()}/{one.name}",

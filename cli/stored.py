@@ -15,7 +15,7 @@ from rich.text import Text
 
 from cli.cluster.dump import Found
 from cli.hold import Selection, not_allowed, selected, title
-from cli.reaching import CONNECTIONS
+from cli.reaching import CONNECTIONS, INSPECT
 from crds.constants import Keys
 from kube import objects
 from kube.client import Client
@@ -26,8 +26,7 @@ from kube.resources import KNOWN, LOCAL_QUEUES, PODS, WORKLOADS
 from kube.workloads import Workload
 from ungater.model.conditions import ADMITTED, FINISHED, PODS_READY, QUOTA_RESERVED
 
-HINT: Final = "ask for a ClusterRoleBinding to `topogate-inspect`"
-PART: Final = f"This is what is stored in your namespace. The cluster's domains and who holds them: {HINT}"
+PART: Final = f"This is what is stored in your namespace. The cluster's domains and who holds them: {INSPECT}"
 WORKLOAD_KEY: Final = Keys("").workload  # under any domain, as the settings may not be read
 
 

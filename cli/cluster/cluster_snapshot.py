@@ -14,7 +14,7 @@ from cli.cluster import dump as dumps
 from cli.cluster import installed
 from cli.cluster.dump import Dump
 from cli.output import Failure, progress
-from cli.reaching import CONNECTIONS, MayNotLook, failure
+from cli.reaching import CONNECTIONS, INSPECT, MayNotLook, failure
 from clock import SYSTEM, Clock
 from crds.constants import Keys
 from crds.settings import Settings
@@ -122,8 +122,7 @@ async def read(client: Client) -> Dump:
     except ExceptionGroup as errors:
         error = errors.exceptions[0]
         if isinstance(error, Forbidden):
-            text = "this takes a look at the whole cluster: ask for a ClusterRoleBinding to `topogate-inspect`"
-            raise MayNotLook(f"{error}. {text}") from error
+            raise MayNotLook(f"{error}. This command reads the whole cluster: {INSPECT}") from error
         raise error from None
     return Dump(
         version=version.result(),

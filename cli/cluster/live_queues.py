@@ -10,7 +10,7 @@ from datetime import datetime
 
 import msgspec
 
-from cli.reaching import MayNotLook, not_installed
+from cli.reaching import INSPECT, MayNotLook, not_installed
 from clock import SYSTEM, Clock
 from crds.levels import NO_NAMES, LevelNames
 from engine.cluster.state import ClusterState
@@ -84,10 +84,7 @@ async def read(client: Client, rules: Rules | None = None, clock: Clock = SYSTEM
         if isinstance(error, NotFound):
             raise not_installed() from error
         if isinstance(error, Forbidden):
-            text = (
-                "positions and quota need a look at the whole cluster: ask for a ClusterRoleBinding to `topogate-view`"
-            )
-            raise MayNotLook(f"{error}. {text}") from error
+            raise MayNotLook(f"{error}. Positions and quota are of the whole cluster: {INSPECT}") from error
         raise error from None
     found = flavors.result(), namespaces.result(), cluster.result(), local.result(), workloads.result()
     return build(*found, rules=rules, now=clock.now())

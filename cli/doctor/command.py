@@ -15,7 +15,7 @@ from cli.doctor.findings import Finding, Weight, unknown
 from cli.doctor.hanging import Held
 from cli.doctor.nodes import Seen
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, progress
-from cli.reaching import CONNECTIONS, failure
+from cli.reaching import CONNECTIONS, failure, takes_an_administrator
 from clock import SYSTEM, Clock
 from crds.constants import NAMESPACE, Keys
 from kube.client import Client
@@ -42,6 +42,8 @@ def command(
     try:
         with progress("examining the cluster"):
             found = asyncio.run(_examine(kubeconfig, context, namespace))
+    except Forbidden as error:
+        raise takes_an_administrator(error, "topogate doctor") from error
     except KubeError as error:
         raise failure(error, kubeconfig, context) from error
     found.sort(key=lambda one: list(Weight).index(one.weight))

@@ -15,11 +15,12 @@ from cli.install.installation import Requested
 from cli.install.left_objects import Left
 from cli.install.steps import Step
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, progress, stderr, stdout
-from cli.reaching import failure
+from cli.reaching import failure, takes_an_administrator
 from cli.topology.known import WORDS
 from crds.constants import DEFAULT_DOMAIN, NAMESPACE
+from crds.settings import CONFIG_MAP
 from kube.client import Client
-from kube.errors import KubeError
+from kube.errors import Forbidden, KubeError
 from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, MUTATING_WEBHOOKS, NAMESPACES, Resource
 from manifests import render
 
@@ -87,6 +88,9 @@ Nodes = Annotated[
 ]
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until all pods of it run.")]
 Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds to wait.")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", hidden=True, metavar="KEY=VALUE", help="Helm's; this command says its own.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Let the API server check everything, and change nothing.")]
 
 
@@ -105,6 +109,7 @@ def install(
     wait: Wait = True,
     timeout: Timeout = WAIT_SECONDS,
     dry_run: DryRun = False,
+    values: Set = None,
     output: Output = OutputFormat.TABLE,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -113,6 +118,11 @@ def install(
 
     Installing twice changes nothing. With `-o yaml` or `-o json` the objects are printed and nothing is applied.
     """
+    if values:
+        raise Failure(
+            f"--set {values[0]}: that is an option of helm. Here the domain is --domain NAME, the image --image IMAGE "
+            f"(--help lists all); settings are in ConfigMap {CONFIG_MAP} after the installation"
+        )
     _check_place(out_of_cluster, webhook_url)
     wanted = flavors.meant(topology)
     if (flavor or nodes) and not wanted:
@@ -240,7 +250,7 @@ def uninstall(
             ungated = [pod async for pod in removal.ungate(client, options.domain, left.gated_pods if ungate else [])]
         _report(steps, left, ungated, output, ungate=bool(ungated))
 
-    _with_client(run, kubeconfig, context)
+    _with_client(run, kubeconfig, context, "topogate uninstall")
 
 
 def _check_place(out_of_cluster: bool, webhook_url: str) -> None:
@@ -251,7 +261,10 @@ def _check_place(out_of_cluster: bool, webhook_url: str) -> None:
 
 
 def _with_client(
-    run: Callable[[Client], Coroutine[Any, Any, None]], kubeconfig: str | None, context: str | None
+    run: Callable[[Client], Coroutine[Any, Any, None]],
+    kubeconfig: str | None,
+    context: str | None,
+    command: str = "topogate install",
 ) -> None:
     async def connected() -> None:
         async with await Client.connect(kubeconfig, context) as client:
@@ -259,6 +272,8 @@ def _with_client(
 
     try:
         asyncio.run(connected())
+    except Forbidden as error:
+        raise takes_an_administrator(error, command) from error
     except KubeError as error:
         raise failure(error, kubeconfig, context) from error
 

@@ -17,7 +17,7 @@ from certs.tls import ServerTls
 from cli import snapshot
 from cli.cluster.dump import Dump, Found
 from cli.output import Failure
-from cli.reaching import not_installed
+from cli.reaching import INSPECT, not_installed
 from cli.web.questions import ClusterQuestions
 from cli.web.snapshot import Snapshot, objects_of
 from clock import SYSTEM, Clock
@@ -222,8 +222,7 @@ async def _may_read(client: Client, live: Live) -> None:
         try:
             await client.raw("GET", informer.resource.path(), params={"limit": "1"})
         except Forbidden as error:
-            text = "this takes a look at the whole cluster: ask for a ClusterRoleBinding to `topogate-inspect`"
-            raise Failure(f"{error}. {text}") from error
+            raise Failure(f"{error}. This command reads the whole cluster: {INSPECT}") from error
         except NotFound as error:
             raise not_installed() from error
 

@@ -9,7 +9,9 @@ them at once after a 401.
 """
 
 import asyncio
+import base64
 import contextlib
+import json
 import os
 import ssl
 from dataclasses import dataclass, field
@@ -163,11 +165,16 @@ def _files(kubeconfig: str | os.PathLike[str] | None) -> str:
 
 
 class Described(NamedTuple):
-    """Which connection `load` takes, for a person. ``context`` and ``files`` are empty in a pod."""
+    """Which connection `load` takes, for a person. ``context`` and ``files`` are empty in a pod.
+
+    ``account``: the service account (namespace/name) whose token its user has, "" for another user.
+    """
 
     server: str
     context: str = ""
     files: str = ""
+    user: str = ""
+    account: str = ""
 
 
 def described(kubeconfig: str | os.PathLike[str] | None = None, context: str | None = None) -> Described:
@@ -181,8 +188,21 @@ def described(kubeconfig: str | os.PathLike[str] | None = None, context: str | N
     paths = _files(kubeconfig)
     merged = files.merge(paths)
     name = context or merged.get("current-context") or "?"
-    cluster = files.body(merged, "contexts", name, "context").get("cluster")
-    return Described(str(files.body(merged, "clusters", cluster, "cluster").get("server", "?")), str(name), paths)
+    chosen = files.body(merged, "contexts", name, "context")
+    server = files.body(merged, "clusters", chosen.get("cluster"), "cluster").get("server", "?")
+    account = _account(files.body(merged, "users", chosen.get("user"), "user").get("token"))
+    return Described(str(server), str(name), paths, str(chosen.get("user", "")), account)
+
+
+def _account(token: object) -> str:
+    """The service account (namespace/name) that a token says to be of; "" where it is none of one."""
+    try:
+        payload = str(token).split(".")[1]
+        subject = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))["sub"]
+        system, kind, namespace, name = str(subject).split(":")
+    except (IndexError, KeyError, TypeError, ValueError):
+        return ""
+    return f"{namespace}/{name}" if (system, kind) == ("system", "serviceaccount") else ""
 
 
 def in_cluster() -> bool:

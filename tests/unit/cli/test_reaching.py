@@ -1,5 +1,8 @@
 """An API server that does not answer: every command of a person ends, and names server and context, and a way on."""
 
+import base64
+import json
+
 import pytest
 import yaml
 from support.ports import free_port
@@ -9,9 +12,10 @@ from cli.main import app
 from cli.output import Failure
 from cli.reaching import failure
 from cli.settled import settled
+from kube.client import Client
 from kube.connection import transport
 from kube.connection.config import Described, described
-from kube.errors import ConnectionFailed, KubeTimeout, NotFound, Unauthorized
+from kube.errors import ConnectionFailed, Forbidden, KubeTimeout, NotFound, Unauthorized
 
 COMMANDS = (
     ("web", "--port", "0"),
@@ -84,6 +88,54 @@ def test_only_what_is_about_the_connection_names_it(dead):
     assert "log in again" in str(failure(Unauthorized(401), path))
     assert server in str(failure(KubeTimeout("GET pods: no answer within 30 s"), path))
     assert server not in str(failure(NotFound(404, message="not there"), path))
+
+
+def token_of(subject):
+    payload = base64.urlsafe_b64encode(json.dumps({"sub": subject}).encode()).decode().rstrip("=")
+    return f"e30.{payload}.c2ln"
+
+
+@pytest.mark.parametrize(
+    ("token", "account"),
+    [
+        (token_of("system:serviceaccount:topogate-system:topogate-ungater"), "topogate-system/topogate-ungater"),
+        (token_of("alice"), ""),
+        (token_of(None), ""),
+        ("opaque", ""),
+        ("e30.!.x", ""),
+        ("e30.W10.x", ""),
+    ],
+)
+def test_a_dead_token_of_a_service_account_is_made_again_by_a_command(tmp_path, token, account):
+    """A token ends with its account: installing Topogate again makes another account of the same name."""
+    path = tmp_path / "config"
+    content = {
+        "current-context": "ungater",
+        "contexts": [{"name": "ungater", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": {"token": token}}],
+    }
+    path.write_text(yaml.safe_dump(content))
+    assert described(path).account == account
+    said = str(failure(Unauthorized(401), path))
+    again = (
+        'kubectl config set-credentials u --token="$(kubectl -n topogate-system create token topogate-ungater '
+        '--duration=24h)"'
+    )
+    assert (again in said) is bool(account)
+    assert ("log in again" in said) is (not account)
+
+
+@pytest.mark.parametrize("command", ["doctor", "install", "uninstall"])
+def test_a_tenant_is_told_that_an_installation_takes_an_administrator(monkeypatch, command):
+    async def refused(*_, **__):
+        raise Forbidden(403, message="users cannot get configmaps")
+
+    monkeypatch.setattr(Client, "connect", refused)
+    assert f"`topogate {command}` takes the rights of a cluster administrator: ask one to run it" in run(command)
+
+
+def test_whoever_knows_helm_is_told_the_options_of_this_command():
+    assert "--domain NAME" in run("install", "--set", "domain=topogate.dev")
 
 
 def test_what_a_kubeconfig_does_not_say_is_no_second_error(tmp_path):
