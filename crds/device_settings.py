@@ -17,6 +17,9 @@ MOST_MAPPINGS: Final = 16
 MOST_CLASSES: Final = 8
 
 _LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+RESOURCE_NAME: Final = r"^[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?$"
+MAPPED_NAME: Final = rf"^({_LABEL}(\.{_LABEL})*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?$"
+CLASS_NAME: Final = rf"^{_LABEL}(\.{_LABEL})*$"
 
 
 class DeviceAnnotation(BaseModel):
@@ -27,7 +30,7 @@ class DeviceAnnotation(BaseModel):
     )
 
     resource: Annotated[str, Field(min_length=1, max_length=317)]
-    key: Annotated[str, Field(min_length=1, max_length=317, pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?$")]
+    key: Annotated[str, Field(min_length=1, max_length=317, pattern=RESOURCE_NAME)]
     value: Literal["index", "id"] = "index"
 
 
@@ -38,16 +41,9 @@ class DeviceClassMapping(BaseModel):
         extra="forbid", frozen=True, alias_generator=to_camel, validate_by_name=True, validate_by_alias=True
     )
 
-    name: Annotated[
-        str,
-        Field(
-            min_length=1,
-            max_length=253,
-            pattern=rf"^({_LABEL}(\.{_LABEL})*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?$",
-        ),
-    ]
+    name: Annotated[str, Field(min_length=1, max_length=253, pattern=MAPPED_NAME)]
     device_class_names: Annotated[
-        tuple[Annotated[str, Field(min_length=1, max_length=253, pattern=rf"^{_LABEL}(\.{_LABEL})*$")], ...],
+        tuple[Annotated[str, Field(min_length=1, max_length=253, pattern=CLASS_NAME)], ...],
         Field(min_length=1, max_length=MOST_CLASSES),
     ]
 

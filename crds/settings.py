@@ -8,7 +8,6 @@ there are none, it does not start.
 """
 
 import os
-import reprlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
@@ -18,11 +17,22 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
+from pydantic_core import ErrorDetails
 
 from crds.constants import DEFAULT_DOMAIN, NAMESPACE, Keys
 from crds.device_annotations import DEFAULT as DEVICE_ANNOTATIONS
 from crds.device_annotations import XPU_RESOURCE
-from crds.device_settings import MOST_MAPPINGS, DeviceAnnotation, DeviceClassMapping, ambiguous
+from crds.device_settings import (
+    CLASS_NAME,
+    MAPPED_NAME,
+    MOST_MAPPINGS,
+    RESOURCE_NAME,
+    DeviceAnnotation,
+    DeviceClassMapping,
+    ambiguous,
+)
+from crds.setting_words import expected
+from crds.setting_words import shown as shown_value
 
 CONFIG_MAP: Final = "topogate-config"
 CONFIG_KEY: Final = "config.yaml"
@@ -34,16 +44,20 @@ LONGEST = 65_536  # characters of a file: all settings, with every list as long 
 
 Port = Annotated[int, Field(ge=0, le=65535)]  # 0: any free port
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
-DnsLabel = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
-DnsName = Annotated[
-    str,
-    Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"),
-]
-ResourceName = Annotated[
-    str, Field(min_length=1, max_length=317, pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?$")
-]
 
 _LABEL_KEY = r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+_DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+_DNS_NAME = CLASS_NAME
+_PATTERNS: Final = {
+    _DNS_LABEL: "lower-case letters, digits and dashes, as in topogate-system",
+    _DNS_NAME: "lower-case letters, digits, dashes and dots, as in topogate.dev",
+    _LABEL_KEY: "the key of a label, as in example.com/team",
+    RESOURCE_NAME: "the name of a resource, as in nvidia.com/gpu",
+    MAPPED_NAME: "the name of a resource, as in nvidia.com/gpu",
+}
+DnsLabel = Annotated[str, Field(min_length=1, max_length=63, pattern=_DNS_LABEL)]
+DnsName = Annotated[str, Field(min_length=1, max_length=253, pattern=_DNS_NAME)]
+ResourceName = Annotated[str, Field(min_length=1, max_length=317, pattern=RESOURCE_NAME)]
 
 
 def _listed(value: object) -> object:
@@ -467,7 +481,7 @@ def _mapping(text: str, source: str, *, twice: bool = False) -> dict[str, Any]:
     if values is None:
         return {}
     if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
-        raise SettingsError(f"{source}: expected `key: value` lines, found {type(values).__name__}")
+        raise SettingsError(f"{source}: expected `key: value` lines, found {shown_value(values)}")
     return values
 
 
@@ -504,7 +518,7 @@ def _field_name(key: str) -> str:
 
 def _explain(error: ValidationError, origin: Mapping[str, str], source: str) -> str:
     lines = []
-    for problem in error.errors(include_url=False, include_context=False):
+    for problem in error.errors(include_url=False):
         field = str(problem["loc"][0]) if problem["loc"] else ""
         where = origin.get(field, source)
         rest = "".join(f".{part}" for part in problem["loc"][1:])
@@ -512,10 +526,16 @@ def _explain(error: ValidationError, origin: Mapping[str, str], source: str) -> 
         if problem["type"] == "extra_forbidden":
             lines.append(f"{shown}: unknown field" if rest else f"{shown}: unknown setting; {_suggestion(field)}")
         elif field:
-            lines.append(f"{shown}: {problem['msg']}, found {reprlib.repr(problem['input'])}")
+            lines.append(f"{shown}: {_what(problem)}")
         else:
             lines.append(f"{where}: {problem['msg'].removeprefix('Value error, ')}")
     return "\n".join(lines[:MOST_PROBLEMS])
+
+
+def _what(problem: ErrorDetails) -> str:
+    if problem["type"] == "missing":
+        return "is missing"
+    return f"{expected(problem, _PATTERNS)}, found {shown_value(problem['input'])}"
 
 
 def _suggestion(key: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar, cast
 import msgspec
 import structlog
 
+from kube.type_words import in_words
 from webhook import large
 from webhook.checks import FORBIDDEN, INVALID, Problem
 from webhook.memo import Decisions
@@ -153,7 +154,7 @@ class Reviewer:
 
     def _explain(self, body: bytes, error: Exception) -> Reply:
         """An answer for what did not decode: a denial where at least the review around the object is whole."""
-        text = f"nested too deeply: {error}" if isinstance(error, RecursionError) else str(error)
+        text = f"nested too deeply: {error}" if isinstance(error, RecursionError) else in_words(str(error))
         if isinstance(error, msgspec.ValidationError) and "`$.request.object" in text:
             try:
                 review = _decode_envelope(body)

@@ -27,6 +27,7 @@ from kube.queues import ClusterQueue, LocalQueue
 from kube.replicas import REPLICATED, Counted, read_as
 from kube.resources import Resource
 from kube.topologies import FlexTopo, NodeResourceTopology
+from kube.type_words import in_words
 from kube.volumes.objects import (
     CsiDriver,
     CsiNode,
@@ -174,7 +175,7 @@ class Found:
         try:
             return msgspec.json.decode(msgspec.json.encode(self.body), type=kind)
         except msgspec.ValidationError as error:
-            message, _, path = str(error).partition(" - at `$")
+            message, _, path = in_words(str(error)).partition(" - at `$")
             raise self.fail(path.rstrip("`").lstrip("."), message) from None
 
     def fail(self, path: str, message: str) -> Failure:
@@ -282,8 +283,10 @@ def _documents(name: str, text: bytes) -> Iterator[Any]:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         raise Failure(f"{name}: {where}{error.problem or error.context}: expected YAML or JSON") from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise Failure(f"{name}: expected YAML or JSON: {error}") from None
+    except (yaml.YAMLError, UnicodeDecodeError):
+        raise Failure(f"{name}: expected YAML or JSON in UTF-8, found characters that are not text") from None
+    except RecursionError:
+        raise Failure(f"{name}: expected YAML or JSON: it is nested too deeply") from None
 
 
 def _position(text: bytes, document: int, item: int | None, path: str) -> tuple[int, int]:

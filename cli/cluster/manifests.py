@@ -19,6 +19,7 @@ from kube import objects
 from kube.parents import JobSet, LeaderWorkerSet
 from kube.pods.devices import ResourceClaim, ResourceClaimTemplate
 from kube.pods.volumes import claims_of
+from kube.type_words import in_words
 from ungater.cache.cache import Cache
 from ungater.jobs.leaderworkerset import GROUP, NAME
 from webhook import large
@@ -322,7 +323,7 @@ def _read(one: Found, body: Json, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(msgspec.json.encode(body), type=kind)
     except msgspec.ValidationError as error:
-        message, _, path = str(error).partition(" - at `$")
+        message, _, path = in_words(str(error)).partition(" - at `$")
         raise one.fail(path.rstrip("`").lstrip("."), message) from None
 
 

@@ -37,6 +37,7 @@ from engine.model import (
 )
 from engine.placement.place import place
 from engine.results import Placement, Refusal, WorkloadRequest
+from kube.type_words import in_words
 
 MAX_LEVELS = 8
 FLAVOR = "default"
@@ -201,6 +202,7 @@ def _identity(line: bytes) -> str | None:
 
 
 def _hint(message: str) -> str:
+    message = in_words(message)
     if "Invalid enum value" in message and ".mode`" in message:
         return f"{message}; expected {', '.join(Mode)}"
     if "truncated" in message:

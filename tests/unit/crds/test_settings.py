@@ -68,7 +68,7 @@ def mapped(*names, classes=("gpu.example.com",), **more):
         ({"nodesPerOpenedDomain": -1}, {}, ("nodesPerOpenedDomain", "found -1")),
         ({"alignmentOverPacking": "Racks"}, {}, ("alignmentOverPacking", "UsedDomains", "Racks")),
         ({}, {"TOPOGATE_DEVICE_ANNOTATIONS": "["}, ("TOPOGATE_DEVICE_ANNOTATIONS", "deviceAnnotations")),
-        ({"deviceClassMappings": [{"name": "gpus"}]}, {}, ("deviceClassMappings", "required")),
+        ({"deviceClassMappings": [{"name": "gpus"}]}, {}, ("deviceClassMappings", "is missing")),
         (mapped("cpu"), {}, ("deviceClassMappings", "nodes have themselves", "cpu")),
         (mapped("hugepages-2Mi"), {}, ("deviceClassMappings", "hugepages-2Mi")),
         (mapped("a/b/c"), {}, ("deviceClassMappings", "a/b/c")),
@@ -204,3 +204,31 @@ def test_last_good_settings_of_0_2_0_count_though_one_is_given_twice():
 def test_whoever_only_looks_goes_by_what_is_right_in_wrong_settings(wrong):
     assert right_parts(f"{wrong}\ndomain: topogate.dev\n") == Settings(domain="topogate.dev")
     assert right_parts("a: [") == Settings()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("ungateConcurrency: many", 'ungateConcurrency: expected a whole number, found "many"'),
+        ("leaseSeconds: soon", 'leaseSeconds: expected a number, found "soon"'),
+        ("leaseSeconds: 90000", "leaseSeconds: expected at most 86400, found 90000"),
+        ("leaderElection: maybe", 'leaderElection: expected true or false, found "maybe"'),
+        ("domain: 3", "domain: expected text, found 3"),
+        (
+            "domain: Not_A",
+            'domain: expected lower-case letters, digits, dashes and dots, as in topogate.dev, found "Not_A"',
+        ),
+        ("numaIgnoredResources: 3", "numaIgnoredResources: expected a list, found 3"),
+        ("usageLabels: [a b]", 'usageLabels.0: expected the key of a label, as in example.com/team, found "a b"'),
+        ("logFormat: xml", 'logFormat: expected one of json, console or auto, found "xml"'),
+        ("deviceClassMappings: [x]", 'deviceClassMappings.0: expected `key: value` lines, found "x"'),
+        ("deviceClassMappings: [{name: gpus}]", "deviceClassMappings.0.deviceClassNames: is missing"),
+        ("- a", 'expected `key: value` lines, found ["a"]'),
+        ("webhookUrl:", "webhookUrl: expected text, found nothing"),
+        ("a: [", "is not YAML: line 1, column 5: expected the node content, but found '<stream end>'"),
+    ],
+)
+def test_what_is_wrong_is_told_without_words_of_python(text, said):
+    with pytest.raises(SettingsError) as refused:
+        parse(text, source="f.yaml")
+    assert str(refused.value) == f"f.yaml: {said}"

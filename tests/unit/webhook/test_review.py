@@ -64,7 +64,7 @@ def test_a_deletion_is_allowed():
     [
         (b"", "no AdmissionReview"),
         (b"{", "no AdmissionReview"),
-        (b"[]", "Expected `object`"),
+        (b"[]", "expected an object"),
         (b"{}", "apiVersion"),
         (b"\xff\xfe", "no AdmissionReview"),
         (json.dumps({**make_review(make_job()), "apiVersion": "admission.k8s.io/v2"}).encode(), "$.apiVersion"),

@@ -235,7 +235,7 @@ def test_a_job_may_say_that_it_goes_by_slices(tmp_path, capsys):
     [
         (
             {"spec": {"parallelism": "two", "template": {}}},
-            ["line 11, column 16", "Job train", "spec.parallelism", "Expected `int"],
+            ["line 11, column 16", "Job train", "spec.parallelism", "expected a whole number, found text"],
         ),
         ({"metadata": {}}, ["metadata.name", "is missing"]),
         (
@@ -339,7 +339,7 @@ def test_several_documents_of_kinds_of_their_own_lists(tmp_path):
         ("kind: List\nitems:\n- 5\n", ["line 3", "item 0"]),
         (
             "kind: Node\napiVersion: v1\nmetadata:\n  name: n\nspec:\n  unschedulable: maybe\n",
-            ["line 6, column 18", "Node n", "spec.unschedulable", "bool"],
+            ["line 6, column 18", "Node n", "spec.unschedulable", "expected true or false"],
         ),
         (
             "kind: List\nitems:\n- kind: Node\n  apiVersion: v1\n  metadata:\n    name: n\n    labels: {a: [1]}\n",
