@@ -40,6 +40,7 @@ from kube.errors import (
 )
 from kube.objects import Object, Struct
 from kube.resources import EVENTS, Resource
+from kube.told_events import REPORTERS
 
 log = structlog.get_logger()
 
@@ -128,7 +129,7 @@ class EventRecorder:
     ) -> None:
         self.dropped = 0
         self._client = client
-        self._controller = f"topogate.dev/{component}"
+        self._controller = f"{REPORTERS}{component}"
         self._instance = (instance or f"{component}-{socket.gethostname()}-{os.getpid()}")[:128]
         self._clock = clock
         self._series: SharedTable[SeriesKey, _Series] = SharedTable(SERIES, lambda key: key[0].namespace)

@@ -7,6 +7,8 @@ from datetime import datetime
 
 import msgspec
 
+REPORTERS = "topogate.dev/"  # each component of Topogate by its name
+
 
 class Regarding(msgspec.Struct, frozen=True, gc=False):
     """What an event is about."""
@@ -14,6 +16,7 @@ class Regarding(msgspec.Struct, frozen=True, gc=False):
     kind: str = ""
     name: str = ""
     uid: str = ""
+    namespace: str = ""
 
 
 class EventSeries(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -42,6 +45,11 @@ class ToldEvent(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     series: EventSeries | None = None
     deprecated_count: int | None = None
     deprecated_last_timestamp: datetime | None = None
+
+    @property
+    def ours(self) -> bool:
+        """Whether Topogate says so, as far as it can be told: others may write events in its name."""
+        return self.reporting_controller.startswith(REPORTERS)
 
     @property
     def last(self) -> float:

@@ -227,7 +227,7 @@ def fetch(
 async def _live(kubeconfig: str | None, context: str | None) -> tuple[Dump, Settings, str]:
     async with await Client.connect(kubeconfig, context, pool_size=CONNECTIONS) as client:
         await installed.require(client)
-        dump, found = await asyncio.gather(read(client), installed.settings(client))
+        dump, found = await asyncio.gather(read(client), installed.settings_with_warning(client))
         return dump, found, client.connection.namespace
 
 

@@ -1,8 +1,10 @@
 """The Topogate that is installed in a cluster, for commands that decide as it does: whether it is, and its settings."""
 
+import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
+from cli.cluster.leader import absence
 from cli.output import Failure, stderr
 from cli.reaching import not_installed
 from crds.constants import NAMESPACE
@@ -18,7 +20,42 @@ from crds.settings import (
 )
 from kube.client import Client
 from kube.errors import Forbidden, KubeError, NotFound
-from kube.resources import CONFIG_MAPS, RESOURCE_FLAVORS
+from kube.lease import Lease
+from kube.resources import CONFIG_MAPS, LEASES, MUTATING_WEBHOOKS, RESOURCE_FLAVORS
+from manifests.render import LEASE, WEBHOOK_CONFIGURATION
+
+KINDS_ALONE: Final = (
+    "of Topogate only the kinds are installed, so nobody places or releases what waits: `topogate install` has that "
+    "done again, and `topogate uninstall --ungate` releases pods that still wait"
+)
+
+
+async def settings_with_warning(client: Client) -> Settings:
+    """The settings in use. Where nobody acts on what the command tells of, that is said first, on stderr.
+
+    It costs no time: the Lease is read meanwhile. Whoever may not read it is told nothing.
+    """
+    found, why = await asyncio.gather(settings(client), _absence(client))
+    if why and found.leader_election and found.lease_name == LEASE:
+        stderr().print(f"Warning: {why}", style="yellow", markup=False, soft_wrap=True)
+    return found
+
+
+async def _absence(client: Client) -> str:
+    lease = None
+    try:
+        lease = await client.get(LEASES, LEASE, NAMESPACE, type=Lease)
+    except NotFound:
+        try:
+            await client.get(MUTATING_WEBHOOKS, WEBHOOK_CONFIGURATION)
+        except NotFound:
+            return KINDS_ALONE
+        except KubeError:
+            pass
+    except KubeError:
+        return ""
+    why = absence(lease, client.server_time())
+    return f"{why}: `topogate doctor` says more" if why else ""
 
 
 async def settings(client: Client) -> Settings:

@@ -10,7 +10,8 @@ from rich.console import Group
 from rich.text import Text
 
 from cli.cluster import cluster_snapshot
-from cli.doctor import devices, hanging, installation, nodes
+from cli.cluster.leader import absence
+from cli.doctor import devices, hanging, installation, nodes, unmade
 from cli.doctor.findings import Finding, Weight, unknown
 from cli.doctor.hanging import Held
 from cli.doctor.nodes import Seen
@@ -18,10 +19,12 @@ from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit,
 from cli.reaching import CONNECTIONS, failure, takes_an_administrator
 from clock import SYSTEM, Clock
 from crds.constants import NAMESPACE, Keys
+from engine.reasons import Reason
 from kube.client import Client
 from kube.errors import Forbidden, KubeError
 from kube.resources import EVENTS
 from kube.told_events import ToldEvent
+from manifests.render import UNGATER
 from ungater.jobs.pod_group import mark_of
 from ungater.model.pod_slots import finished
 from ungater.numa.sources import SourceRules
@@ -79,15 +82,20 @@ async def _examine(kubeconfig: str | None, context: str | None, namespace: str, 
         )
         held = Held(tuple(cache.entries.values()), dump.workloads, await _events(client), clock.now())
         given = devices.given_twice(cache.state)
-        return [*found, *nodes.findings(about), *given, *hanging.findings(held)]
+        account = f"system:serviceaccount:{namespace}:{UNGATER}"
+        led = not absence(seen.lease, clock.utc())
+        unmade_jobs = unmade.findings(held, seen.settings.keys, account, led=led)
+        return [*found, *nodes.findings(about), *given, *hanging.findings(held), *unmade_jobs]
 
 
 async def _events(client: Client) -> list[ToldEvent]:
-    """What nodes were told; none where these may not be read, as nothing else depends on it."""
+    """What nodes and jobs were told; none where these may not be read, as nothing else depends on it."""
+    reasons = (hanging.LEFT_OUT, Reason.WRITE_FAILED)
     try:
-        return await client.list(EVENTS, type=ToldEvent, field_selector=f"reason={hanging.LEFT_OUT}")
+        told = [await client.list(EVENTS, type=ToldEvent, field_selector=f"reason={reason}") for reason in reasons]
     except Forbidden:
         return []
+    return [one for each in told for one in each]
 
 
 def shown(found: list[Finding]) -> Group:

@@ -23,7 +23,7 @@ RECENT = 900.0  # seconds: a node may be left out for ten minutes
 
 @dataclass(frozen=True)
 class Held:
-    """What is looked at. ``now``: seconds since the epoch; ``events``: what nodes were told."""
+    """What is looked at. ``now``: seconds since the epoch; ``events``: what was told of nodes and jobs."""
 
     entries: Sequence[WorkloadEntry]
     workloads: Sequence[Workload]
@@ -53,11 +53,11 @@ def _unscheduled(entry: WorkloadEntry, now: float) -> Iterator[Finding]:
     if refused:
         oldest = max(_since(pod, now) for pod in refused.values())
         text = f"{let_go.message_of(entry, refused)} (for {duration(int(oldest))})"
-        yield warning(_about(entry), text, _mend(entry, list(refused.values())))
+        yield warning(about(entry), text, _mend(entry, list(refused.values())))
     if silent:
         silent.sort(key=lambda pod: pod.metadata.name)
         text = f"{let_go.message_of_ignored(silent)} (made {duration(int(now - _made(silent, now)))} ago)"
-        yield warning(_about(entry), text, f"kubectl describe pod -n {entry.job.namespace} {silent[0].metadata.name}")
+        yield warning(about(entry), text, f"kubectl describe pod -n {entry.job.namespace} {silent[0].metadata.name}")
 
 
 def _unstarted(entry: WorkloadEntry, now: float) -> Iterator[Finding]:
@@ -70,7 +70,7 @@ def _unstarted(entry: WorkloadEntry, now: float) -> Iterator[Finding]:
     if pods:
         oldest = now - min(_bound_at(pod, now) for pod in pods)
         text = f"{let_go.message_of_unstarted(entry, pods)} (for {duration(int(oldest))})"
-        yield warning(_about(entry), text, f"kubectl describe pod -n {entry.job.namespace} {pods[0].metadata.name}")
+        yield warning(about(entry), text, f"kubectl describe pod -n {entry.job.namespace} {pods[0].metadata.name}")
 
 
 def _without_pods(entry: WorkloadEntry, now: float) -> Iterator[Finding]:
@@ -90,7 +90,7 @@ def _without_pods(entry: WorkloadEntry, now: float) -> Iterator[Finding]:
     waits = condition(observed.conditions, names.ADMITTED)
     if waits is not None and waits.status != "True":
         text += f"; {waits.message}"
-    yield warning(_about(entry), text, f"kubectl describe {owner.kind.lower()} -n {owner.namespace} {owner.name}")
+    yield warning(about(entry), text, f"kubectl describe {owner.kind.lower()} -n {owner.namespace} {owner.name}")
 
 
 def _of_nobody(held: Held) -> Iterator[Finding]:
@@ -121,7 +121,8 @@ def _left_out(held: Held) -> Iterator[Finding]:
         yield warning(f"node {name}", text, f"kubectl cordon {name}, and mend what the last pod was refused for")
 
 
-def _about(entry: WorkloadEntry) -> str:
+def about(entry: WorkloadEntry) -> str:
+    """Whose a finding is: ``Job team-a/train``."""
     return f"{entry.job.kind} {entry.job.namespace}/{entry.job.name}"
 
 

@@ -9,18 +9,21 @@ Rules
 import base64
 import binascii
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
+
+import msgspec
 
 from certs.authority import BundleError, check, parse, signed_by
 from certs.store import ROTATE, bundle_of
 from cli.cluster.installed import in_use
+from cli.cluster.leader import absence
 from cli.cluster.simulated_nodes import WEBHOOK_URL, all_simulated, install_command
-from cli.doctor.findings import Finding, error, unknown, warning
+from cli.doctor.findings import Finding, error, some, unknown, warning
 from cli.doctor.trial import FINE, Trial, try_webhook
 from cli.install.steps import Json, read
 from crds.constants import NAMESPACE
@@ -29,13 +32,13 @@ from kube import resources
 from kube.client import Client
 from kube.connection.answers import decode
 from kube.errors import Forbidden, NotFound
+from kube.lease import Lease
 from kube.objects import Node
 from kube.resources import resource_of
 from manifests import render
 
 OLDEST = (1, 30)
 LATE = 5 / 6  # of a certificate's life; it is renewed after two thirds
-LOST = timedelta(seconds=60)  # four times the lease
 COMPARED = frozenset(
     {
         "CustomResourceDefinition",
@@ -64,7 +67,7 @@ class Installed:
     forgotten: str = ""  # the URL that the API server calls, and that its settings lack
     objects: list[tuple[Json, Json | None]] = field(default_factory=list)
     denied: list[str] = field(default_factory=list)
-    lease: Json | None = None
+    lease: Lease | None = None
     secret: Json | None = None
     agent: bool = False
     simulated: bool = False  # no node on which anything runs
@@ -140,7 +143,8 @@ async def look_at(client: Client, namespace: str = NAMESPACE) -> Installed:
             found.denied.append(f"{obj['kind']} {metadata['name']}")
             continue
         found.objects.append((obj, live))
-    found.lease = await _read(client, found, resources.LEASES, render.LEASE, namespace)
+    lease = await _read(client, found, resources.LEASES, render.LEASE, namespace)
+    found.lease = msgspec.convert(lease, Lease) if lease is not None else None
     found.secret = await _read(client, found, resources.SECRETS, found.settings.webhook_secret, namespace)
     if f"{resources.MUTATING_WEBHOOKS.kind} {render.WEBHOOK_CONFIGURATION}" not in found.missing:
         found.trial = await try_webhook(client, found.settings.domain)
@@ -220,7 +224,7 @@ def _objects(found: Installed) -> Iterator[Finding]:
     if missing:
         effects = {"webhook": "no webhook answers", "ungater": "nothing new is placed"}
         follows = "".join(f", so {effect}" for component, effect in effects.items() if found.lacks(component))
-        yield error("installation", f"missing: {_some(missing)}{follows}", again)
+        yield error("installation", f"missing: {some(missing)}{follows}", again)
     for kinds, about, what in (
         ({"CustomResourceDefinition"}, "versions", "kinds of another version than this command"),
         ({"Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"}, "rbac", "rights that differ from the installed"),
@@ -233,7 +237,7 @@ def _objects(found: Installed) -> Iterator[Finding]:
             if live is not None and wanted["kind"] in kinds and (where := differs(_compared(wanted), live))
         ]
         if other:
-            yield error(about, f"{what}: {_some(other)}", again)
+            yield error(about, f"{what}: {some(other)}", again)
 
 
 def _compared(wanted: Json) -> Json:
@@ -336,21 +340,9 @@ def _leader(found: Installed, now: datetime) -> Iterator[Finding]:
     logs = f"kubectl -n {namespace} logs -l app.kubernetes.io/component=ungater --tail 20"
     if found.outside:
         logs = f"start `topogate ungater` with a token of its own, or read what it printed ({OUTSIDE})"
-    spec = (found.lease or {}).get("spec", {})
-    holder, renewed = spec.get("holderIdentity"), spec.get("renewTime")
-    if not holder or not renewed:
-        if f"Lease {render.LEASE}" not in found.denied:
-            yield error("ungater", "no ungater leads, so nothing new is placed", logs)
-        return
-    age = now - datetime.fromisoformat(renewed).astimezone(UTC)
-    if age > LOST:
-        text = f"{holder} has not renewed its lease for {age.total_seconds():.0f} s, so nothing new is placed"
+    if f"Lease {render.LEASE}" not in found.denied and (text := absence(found.lease, now)):
         yield error("ungater", text, logs)
 
 
 def _name(obj: Json) -> str:
     return f"{obj['kind']} {obj['metadata']['name']}"
-
-
-def _some(names: Sequence[str], most: int = 4) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

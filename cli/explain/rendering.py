@@ -32,7 +32,7 @@ def render(result: Report, most: int = CLOSEST) -> RenderableType:
     for one in result.pod_sets if several else ():
         what += f"\n  {one.name}  {_pods(one.count)} ({_each(one.per_pod)} each), {_wish(one.policy, one.level)}"
     message = result.message
-    if result.reason and result.state in {"Waiting", "Suspended"}:
+    if result.reason and result.state in {"Waiting", "Suspended", "NotManaged"}:
         message = f"{result.reason}: {message}"
     head = Text.assemble(
         (f"{result.kind} {result.job}", "bold"), f"  {what}\n",
@@ -55,8 +55,9 @@ def render(result: Report, most: int = CLOSEST) -> RenderableType:
         parts += [Text(""), *reliefs.render(result.relief)]
     parts += _growth(result.growth, most)
     by_quota_alone = result.state == "Placed" and not result.domains
-    if result.without_slot and result.state != "Finished" and not by_quota_alone:
-        gated = sum(pod.gated for pod in result.without_slot)
+    gated = sum(pod.gated for pod in result.without_slot)
+    not_to_have_one = result.state == "NotManaged" and not gated
+    if result.without_slot and result.state != "Finished" and not by_quota_alone and not not_to_have_one:
         parts.append(Text(f"{_pods(len(result.without_slot))} without a slot, {gated} of them gated"))
     parts.extend(_trouble_lines(result))
     return Group(*parts)

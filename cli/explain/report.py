@@ -14,9 +14,10 @@ from cli.cluster.required_evictions import Relief
 from cli.cluster.room_report import Room
 from cli.explain import owners, queue_report
 from cli.explain.growth import Growth, growth
+from cli.explain.last_warning import last_warning
 from cli.explain.queue_report import Place
 from cli.output import Failure
-from cli.queues.report import why
+from cli.queues.report import NOT_SEEN, why
 from cli.stored import last_word
 from clock import SYSTEM, Clock
 from crds.constants import JOB_CONTROLLER, NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED, Keys
@@ -30,6 +31,7 @@ from kube.client import Client
 from kube.errors import NotFound
 from kube.pods import convert
 from kube.resources import JOBS
+from kube.told_events import ToldEvent
 from ungater.cache.cache import Cache
 from ungater.cache.rules import queue_rules
 from ungater.jobs.job import owner_of
@@ -41,9 +43,15 @@ from ungater.model.workload_entry import WorkloadEntry
 from ungater.model.workload_object import Workload, observed_of
 from ungater.model.workload_spec import belongs
 from ungater.reconcile import let_go
+from ungater.reconcile.reconcile import left_alone
+from ungater.writers.events import job_reference
 
 # Of PodsReady, where nothing is amiss that it tells of: pods are just not all ready, yet or again.
 _ORDINARY = frozenset({"", Reason.PODS_NOT_READY, Reason.WAIT_FOR_START, Reason.SUSPENDED})
+NO_WORKLOAD = (
+    "it has no Workload yet: `topogate doctor` says whether the controller runs, and the controller's log why it makes "
+    "none"
+)
 
 
 class PodZone(msgspec.Struct, frozen=True):
@@ -145,7 +153,7 @@ async def reports(
     """
     kind, name = named(name)
     await installed.require(client)
-    settings = await installed.settings(client)
+    settings = await installed.settings_with_warning(client)
     keys = Keys(domain) if domain else settings.keys
     job = await _job(client, namespace, name) if kind in {"", "job"} else None
     read = await cluster_snapshot.read(client)
@@ -156,8 +164,10 @@ async def reports(
     found_owners = [entry.job for entry in found] or ([owner_of(job, keys)] if job is not None else [])
     queued = any(owner.queue for owner in found_owners)
     reading = await live_queues.read(client, queue_rules(settings), clock) if queued else None
+    unmade = [one for one in found if one.observed is None and left_alone(one, keys) is None]
+    told = {one.id: await last_warning(client, job_reference(one)) for one in unmade}
     now = clock.now()
-    return tuple([_report(read, cache, keys, reading, owner, now) for owner in found_owners])
+    return tuple([_report(read, cache, keys, reading, owner, now, told.get(owner.id)) for owner in found_owners])
 
 
 def _entries_of(cache: Cache, job: objects.Job) -> list[WorkloadEntry]:
@@ -172,15 +182,21 @@ def _entries_of(cache: Cache, job: objects.Job) -> list[WorkloadEntry]:
 
 
 def _report(
-    read: Dump, cache: Cache, keys: Keys, reading: live_queues.Reading | None, owner: JobView, now: float
+    read: Dump,
+    cache: Cache,
+    keys: Keys,
+    reading: live_queues.Reading | None,
+    owner: JobView,
+    now: float,
+    told: ToldEvent | None = None,
 ) -> Report:
-    """All that is known of one workload."""
+    """All that is known of one workload. ``told``: the controller's last warning of one that is not stored."""
     found = cache.entries.get(owner.id)
     workload = next((one for one in read.workloads if belongs(one, owner) and _in(one, owner)), None)
     slots = observed_of(workload).slots if workload else None
     pods = list(found.pods.values()) if found is not None else _pods_of(read.pods, owner)
     domains, others = _domains(workload, owner, pods, keys, HeldDevices(cache.state))
-    state, reason, message = _condition(owner, workload, slots)
+    state, reason, message = _condition(owner, workload, slots) or _unsaid(owner, workload, found, told, keys)
     held, place = None, None
     if (
         reading is not None
@@ -294,21 +310,36 @@ def _machine_troubles(cache: Cache, nodes: set[str], *, waiting: bool) -> tuple[
     return tuple(one for one in found if one.problems or one.disagreements or one.unrecorded)
 
 
-def _condition(owner: JobView, workload: Workload | None, slots: PodSetSlots | None) -> tuple[str, str, str]:
-    """State in a word, then the reason and message of the condition that says it best."""
+def _condition(owner: JobView, workload: Workload | None, slots: PodSetSlots | None) -> tuple[str, str, str] | None:
+    """State in a word, then the reason and message of the condition that says it best; None where none does."""
     conditions = workload.status.conditions if workload else None
-    if owner.request is None and not owner.queue:
+    if owner.request is None and not owner.queue and not owner.gated:
         return "NotManaged", "", "the job carries no topology request and no queue, so Topogate leaves it alone"
     if (said := last_word(conditions)) is not None:
         return said
     if slots is not None:
         return "Placed", "", "the assignment is stored"
     found = objects.condition(conditions, "QuotaReserved")
-    resting = found is None or found.reason == Reason.SUSPENDED  # else another's queue suspended it, and has quota
-    state = "Suspended" if owner.suspended and not owner.queue and resting else "Waiting"  # or its own queue did
-    if found is None:
-        return state, "Pending", "the controller has not looked at it yet; is `topogate ungater` running?"
-    return state, found.reason, found.message
+    return (_waits(owner, found.reason), found.reason, found.message) if found is not None else None
+
+
+def _unsaid(
+    owner: JobView, workload: Workload | None, entry: WorkloadEntry | None, told: ToldEvent | None, keys: Keys
+) -> tuple[str, str, str]:
+    """The same of one of which no condition says anything: by the controller's own rule, or what it told."""
+    if owner.over:
+        return "Finished", "", owner.outcome or f"{owner.called} is {owner.over.lower()}"
+    if entry is not None and (alone := left_alone(entry, keys)) is not None:
+        return "NotManaged", str(alone.reason), alone.message
+    if told is not None:
+        return _waits(owner), told.reason, told.note
+    return _waits(owner), "Pending", NO_WORKLOAD if workload is None else NOT_SEEN
+
+
+def _waits(owner: JobView, reason: str = "") -> str:
+    """Its state; one that its own queue suspended is not its user's to resume, and one of another's queue has quota."""
+    resting = reason in {"", Reason.SUSPENDED}
+    return "Suspended" if owner.suspended and not owner.queue and resting else "Waiting"
 
 
 def _domains(

@@ -35,7 +35,7 @@ def command(
 
     async def read_report() -> QueuesReport:
         async with await Client.connect(kubeconfig, context, pool_size=CONNECTIONS) as client:
-            rules = queue_rules(await installed.settings(client))
+            rules = queue_rules(await installed.settings_with_warning(client))
             reading = await live_queues.read(client, rules)
             return report(reading, None if every else namespace or client.connection.namespace, name)
 

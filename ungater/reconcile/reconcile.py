@@ -61,8 +61,8 @@ def _decided(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: fl
     owner = entry.job
     if owner.over or (entry.removing and entry.observed is not None):
         return _over(entry, rules, wall)
-    if not owner.queue and (owner.request is None or not held_back(entry, rules.keys)):
-        return _left_to_others(entry, rules, now, wall)
+    if (told := left_alone(entry, rules.keys)) is not None:
+        return _left_to_others(entry, told, rules, now, wall)
     if entry.observed is None:
         return _made_again(entry, rules, now)
     if entry.admission is None and entry.observed.admission is None:
@@ -195,6 +195,13 @@ def held_back(entry: WorkloadEntry, keys: Keys) -> bool:
     return entry.job.gated or bool(entry.slots_in) or any(is_gated(pod, keys.gate) for pod in entry.pods.values())
 
 
+def left_alone(entry: WorkloadEntry, keys: Keys) -> EmitEvent | None:
+    """What is said of a job that is not ours to place; None where it is."""
+    owner = entry.job
+    ours = owner.queue or (owner.request is not None and held_back(entry, keys))
+    return None if ours else not_ours(entry, keys)
+
+
 def not_ours(entry: WorkloadEntry, keys: Keys) -> EmitEvent:
     """Why a job that is ours to place by its request or by its gate is not by the other."""
     if entry.job.request is None:
@@ -210,14 +217,14 @@ def not_ours(entry: WorkloadEntry, keys: Keys) -> EmitEvent:
     return EmitEvent("Warning", Reason.NOT_GATED, "Gate", message, once="request-without-gate")
 
 
-def _left_to_others(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: float) -> list[Instruction]:
+def _left_to_others(
+    entry: WorkloadEntry, told: EmitEvent, rules: ReconcileContext, now: float, wall: float
+) -> list[Instruction]:
     """One that is not ours to place keeps what it got when it was, as long as a pod has it and it is not evicted.
 
     A user can take the request and the queue off a pod that runs: else that would keep it from being a victim.
     """
-    keys = rules.keys
-    told = not_ours(entry, keys)
-    if entry.admission is None or entry.left or any(_stays(pod, entry, keys) for pod in entry.pods.values()):
+    if entry.admission is None or entry.left or any(_stays(pod, entry, rules.keys) for pod in entry.pods.values()):
         return [Dequeue(), told, *_evicted_all_the_same(entry, rules, now, wall)]
     gives = Release(names.nothing_held(told.reason, told.message)) if entry.observed is not None else Free()
     return [Dequeue(), told, gives]

@@ -19,6 +19,7 @@ from cli.doctor.trial import Trial, try_webhook
 from crds.constants import NUMA_POLICY
 from crds.settings import Settings, unread_keys
 from kube.errors import Forbidden, KubeTimeout, ServerError
+from kube.lease import Lease, LeaseSpec
 from kube.objects import (
     FlavorTopology,
     Node,
@@ -316,6 +317,10 @@ def test_zones_that_contradict_their_node():
 # --- the installation -------------------------------------------------------------------------------------------------
 
 
+def renewed(at):
+    return Lease(spec=LeaseSpec(holder_identity="a", lease_duration_seconds=15, renew_time=at.isoformat()))
+
+
 def healthy():
     """As the API server has it after an installation that runs."""
     bundle = create(("topogate-webhook.topogate-system.svc",), NOW - timedelta(days=1), Lifetimes())
@@ -328,7 +333,7 @@ def healthy():
             webhook["clientConfig"]["caBundle"] = base64.b64encode(bundle.ca_pem).decode()
         found.objects.append((wanted, live))
     found.secret = {"data": data_of(bundle)}
-    found.lease = {"spec": {"holderIdentity": "a", "renewTime": NOW.isoformat()}}
+    found.lease = renewed(NOW)
     return found
 
 
@@ -470,8 +475,8 @@ BROKEN = {
         setattr(found, "unread", tuple(unread_keys({"config.yaml": "", "config.yml": ""})))
     ),
     "ungater: no ungater leads": lambda found: setattr(found, "lease", None),
-    "ungater: a has not renewed its lease for 61 s": lambda found: found.lease["spec"].update(
-        renewTime=(NOW - timedelta(seconds=61)).isoformat()
+    "ungater: a has not renewed its lease for 61 s": lambda found: setattr(
+        found, "lease", renewed(NOW - timedelta(seconds=61))
     ),
 }
 
