@@ -59,6 +59,10 @@ class Reading:
         """Its condition QuotaReserved; an empty one where nobody wrote it yet."""
         return objects.condition(self.workloads[key].status.conditions, "QuotaReserved") or Condition()
 
+    def has_flavor(self, name: str) -> bool:
+        """Whether there is such a ResourceFlavor, with a topology or without."""
+        return name in self.state.flavors or name in self.queues.plain
+
     def flavors_of(self, queue: str) -> tuple[str, ...]:
         """The flavors of a cluster queue, in the order in which they are tried; () where there is no such queue."""
         found = self.queues.quotas.queues.get(queue)

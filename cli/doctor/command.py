@@ -11,7 +11,7 @@ from rich.text import Text
 
 from cli.cluster import cluster_snapshot
 from cli.cluster.leader import absence
-from cli.doctor import devices, hanging, installation, nodes, unmade
+from cli.doctor import devices, hanging, installation, nodes, queues, unmade
 from cli.doctor.findings import Finding, Weight, unknown
 from cli.doctor.hanging import Held
 from cli.doctor.nodes import Seen
@@ -85,7 +85,8 @@ async def _examine(kubeconfig: str | None, context: str | None, namespace: str, 
         account = f"system:serviceaccount:{namespace}:{UNGATER}"
         led = not absence(seen.lease, clock.utc())
         unmade_jobs = unmade.findings(held, seen.settings.keys, account, led=led)
-        return [*found, *nodes.findings(about), *given, *hanging.findings(held), *unmade_jobs]
+        of_queues = queues.findings(cache.queues, cache.state.flavors)
+        return [*found, *nodes.findings(about), *of_queues, *given, *hanging.findings(held), *unmade_jobs]
 
 
 async def _events(client: Client) -> list[ToldEvent]:
@@ -101,7 +102,9 @@ async def _events(client: Client) -> list[ToldEvent]:
 def shown(found: list[Finding]) -> Group:
     """Each finding with its remedy below."""
     if not found:
-        return Group(Text("Nothing is wrong: installation, certificates, rights, flavors, labels and agents are fine."))
+        return Group(
+            Text("Nothing is wrong: installation, certificates, rights, flavors, queues, labels and agents are fine.")
+        )
     lines: list[Text] = []
     for one in found:
         lines.append(Text.assemble((f"{one.weight}: ", STYLES[one.weight]), f"{one.about}: {one.message}"))

@@ -21,8 +21,10 @@ def render(result: QueuesReport) -> RenderableType:
         parts += [*([Text("")] if parts else []), *_render_queue(view)]
     for cohort in result.cohorts:
         parts += [Text(""), *_render_cohort(cohort)]
-    if not result.queues:
+    if not result.queues and not result.lost:
         parts.append(Text(NO_QUEUE))
+    if result.lost:
+        parts += [*([Text("")] if parts else []), *(Text(text, "bold yellow") for text in result.lost)]
     if result.inactive:
         parts.append(Text(f"\nInactive (spec.active is false): {', '.join(result.inactive)}"))
     parts += [Text(f"\nCannot be read: {text}", style="bold red") for text in result.wrong]
@@ -55,7 +57,9 @@ def _quota_table(view: QueueView) -> Table:
         table.add_column(name, justify="right")
     for use in view.quotas:
         limits = (use.borrowed, use.borrowing_limit or "any", use.lending_limit or "all") if view.cohort else ()
-        table.add_row(use.flavor, use.resource, use.used, use.nominal, use.free, *limits)
+        row = (use.flavor, use.resource, use.used, use.nominal, use.free, *limits)
+        missing = (f"{use.flavor} (no such ResourceFlavor)", use.resource, use.used, *("-" * (2 + len(limits))))
+        table.add_row(*(missing if use.missing else row))
     return table
 
 

@@ -7,12 +7,15 @@ import msgspec
 from cli.cluster import live_queues
 from cli.cluster.live_queues import Reading, owner_name
 from cli.output import Failure
+from crds.spelling import meant
 from engine.quantity import format_quantity
 from engine.reasons import Reason
 from engine.results import Refusal
 from kube.objects import condition
 from queueing.explain import explain
+from queueing.model import LocalQueue
 from queueing.queues.entry import Phase, is_growth
+from queueing.queues.queues import Queues
 from queueing.status import Standing, Standings, standings
 
 MOST_WORDS = 90  # characters of a message in a table
@@ -21,7 +24,10 @@ NOT_SEEN = "the controller has not looked at it yet; is `topogate ungater` runni
 
 
 class QuotaUse(msgspec.Struct, frozen=True):
-    """One quota of a cluster queue. ``used`` counts what is reserved; ``free``: what may be taken now, borrowed too."""
+    """One quota of a cluster queue. ``used`` counts what is reserved; ``free``: what may be taken now, borrowed too.
+
+    ``missing``: there is no such flavor, so nothing of it can be taken.
+    """
 
     flavor: str
     resource: str
@@ -31,6 +37,7 @@ class QuotaUse(msgspec.Struct, frozen=True):
     free: str
     borrowing_limit: str | None = None
     lending_limit: str | None = None
+    missing: bool = False
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -105,12 +112,16 @@ class CohortView(msgspec.Struct, frozen=True):
 
 
 class QueuesReport(msgspec.Struct, frozen=True):
-    """What `topogate queues` says. ``inactive``: workloads that are in a queue but not to be admitted."""
+    """What `topogate queues` says. ``inactive``: workloads that are in a queue but not to be admitted.
+
+    ``lost``: local queues that lead to no cluster queue, each in a sentence.
+    """
 
     queues: tuple[QueueView, ...]
     cohorts: tuple[CohortView, ...]
     inactive: tuple[str, ...] = ()
     wrong: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
 
 
 def report(reading: Reading, namespace: str | None = None, name: str | None = None) -> QueuesReport:
@@ -126,14 +137,33 @@ def report(reading: Reading, namespace: str | None = None, name: str | None = No
         shown = {local.cluster_queue: {(namespace, name)}}
     else:
         shown = {name: None}
+    found = standings(queues, reading.state.flavors)
+    lost = {key: _lost(reading, key, found) for key, one in sorted(queues.local.items()) if leads_nowhere(queues, one)}
     missing = [one for one in shown if one not in queues.quotas.queues]
     if missing:
-        raise Failure(_missing(reading, missing[0], namespace))
-    found = standings(queues, reading.state.flavors)
+        raise Failure(lost.get((namespace or "", name or "")) or _missing(reading, missing[0], namespace))
+    if not shown and queues.quotas.queues and not any(key[0] == namespace for key in lost):
+        raise Failure(f"namespace {namespace} has no LocalQueue; `topogate queues -A` shows all")
     views = tuple(_view(reading, one, found, only) for one, only in shown.items())
     cohorts = sorted({view.cohort for view in views} - {""})
     inactive = (key for key in reading.inactive if namespace is None or key.startswith(f"{namespace}/"))
-    return QueuesReport(views, tuple(_cohort(reading, one) for one in cohorts), tuple(inactive), reading.wrong)
+    told = () if name is not None else (text for key, text in lost.items() if namespace in {None, key[0]})
+    return QueuesReport(
+        views, tuple(_cohort(reading, one) for one in cohorts), tuple(inactive), reading.wrong, tuple(told)
+    )
+
+
+def leads_nowhere(queues: Queues, local: LocalQueue) -> bool:
+    """Whether it names a ClusterQueue that does not exist."""
+    return local.cluster_queue not in queues.quotas.queues
+
+
+def _lost(reading: Reading, key: tuple[str, str], found: Standings) -> str:
+    local, waiting = reading.queues.local[key], found.local[key].pending
+    hint = meant(local.cluster_queue, reading.queues.quotas.queues)
+    text = f"LocalQueue {'/'.join(key)} names ClusterQueue {local.cluster_queue}, which does not exist"
+    text += f" ({hint})" if hint else ""
+    return text + (f"; {waiting} workload{'s wait' if waiting > 1 else ' waits'} in it" if waiting else "")
 
 
 def _serving(reading: Reading, namespace: str) -> dict[str, set[tuple[str, str]] | None]:
@@ -141,8 +171,6 @@ def _serving(reading: Reading, namespace: str) -> dict[str, set[tuple[str, str]]
     for key, local in sorted(reading.queues.local.items()):
         if key[0] == namespace and local.cluster_queue in reading.queues.quotas.queues:
             shown.setdefault(local.cluster_queue, set()).add(key)
-    if not shown and reading.queues.quotas.queues:
-        raise Failure(f"namespace {namespace} has no LocalQueue with a ClusterQueue; `topogate queues -A` shows all")
     return dict(shown)
 
 
@@ -211,6 +239,7 @@ def _uses(reading: Reading, name: str, standing: Standing) -> Iterator[QuotaUse]
             free=format_quantity(resource, quotas.available(name, key)),
             borrowing_limit=None if borrowing is None else format_quantity(resource, borrowing),
             lending_limit=None if lending is None else format_quantity(resource, lending),
+            missing=not reading.has_flavor(flavor),
         )
 
 
@@ -297,7 +326,8 @@ def why(reading: Reading, key: str) -> tuple[str, str]:
 def _cohort(reading: Reading, name: str) -> CohortView:
     quotas = reading.queues.quotas
     members = sorted(one for one, queue in quotas.queues.items() if queue.cohort == name)
-    keys = dict.fromkeys(key for one in members for key in standings_keys(reading, one))
+    named = (key for one in members for key in standings_keys(reading, one))
+    keys = dict.fromkeys(key for key in named if reading.has_flavor(key[0]))
     return CohortView(name, tuple(_cohort_use(reading, members, key) for key in keys))
 
 

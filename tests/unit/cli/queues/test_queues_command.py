@@ -191,3 +191,30 @@ def test_quantities_that_cannot_be_read_are_told():
 )
 def test_ages(seconds, shown):
     assert rendering.duration(seconds) == shown
+
+
+NOWHERE = "LocalQueue team/lost names ClusterQueue gpus, which does not exist (did you mean gpu?)"
+
+
+def test_a_local_queue_that_leads_nowhere_is_named_with_what_was_meant():
+    found = read([cluster("gpu")], [local("a", "gpu"), local("lost", "gpus")], [workload("job-w", "lost")])
+    told = f"{NOWHERE}; 1 workload waits in it"
+    assert report(found, "team").lost == report(found).lost == (told,)
+    assert text(report(found))[-1] == told
+    assert not report(found, "team", "a").lost
+    with pytest.raises(Failure, match="which does not exist"):
+        report(found, "team", "lost")
+
+
+def test_one_that_is_alone_in_its_namespace_is_no_error():
+    found = read([cluster("gpu")], [local("lost", "gpus")], [])
+    assert text(report(found, "team")) == [NOWHERE]
+    with pytest.raises(Failure, match="namespace other has no LocalQueue"):
+        report(found, "other")
+
+
+def test_a_flavor_that_is_not_there_offers_nothing():
+    found = read([cluster("gpu", quota("gone", 64), cohortName="all")], [local("a", "gpu")], [])
+    lines = [" ".join(line.split()) for line in text(report(found))]
+    assert f"gone (no such ResourceFlavor) {GPU} 0 - - - - -" in lines
+    assert not [line for line in lines if "64" in line]

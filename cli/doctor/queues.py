@@ -1,0 +1,58 @@
+"""Queues that admit nothing, or less than they seem to, and what mends that. Pure: what was read in, findings out.
+
+Of a LocalQueue only what is its own fault is told: that its ClusterQueue admits nothing is told of that one.
+"""
+
+from collections.abc import Collection, Iterator
+
+from cli.doctor.findings import Finding, error, some, warning
+from crds.spelling import meant
+from engine.reasons import Reason
+from queueing.model import ClusterQueue, LocalQueue
+from queueing.queues.queues import Queues
+from queueing.status import Standing, standings
+
+GO_ON = """--type merge -p '{"spec":{"stopPolicy":"None"}}'"""
+
+
+def findings(queues: Queues, flavors: Collection[str]) -> Iterator[Finding]:
+    """``flavors``: those with a topology, which the engine knows."""
+    found, known = standings(queues, flavors), {*flavors, *queues.plain}
+    for name, queue in sorted(queues.quotas.queues.items()):
+        yield from _cluster(queue, found.cluster[name], known)
+    for key, local in sorted(queues.local.items()):
+        standing, ahead = found.local[key], found.cluster.get(local.cluster_queue)
+        if not standing.active and (ahead is None or ahead.active or standing.reason != ahead.reason):
+            yield _local(queues, local, standing)
+
+
+def _cluster(queue: ClusterQueue, standing: Standing, known: Collection[str]) -> Iterator[Finding]:
+    about = f"ClusterQueue {queue.name}"
+    if standing.reason is Reason.QUEUE_STOPPED:
+        yield warning(about, _text(standing), f"kubectl patch clusterqueue {queue.name} {GO_ON}")
+        return
+    named = [one.flavor for group in queue.groups for one in group.flavors]
+    missing = sorted({flavor for flavor in named if flavor not in known})
+    if missing:
+        there = f"there are {some(sorted(known))}" if known else "there is none: `topogate install --topology auto`"
+        hint = meant(missing[0], known)
+        mend = f"kubectl edit clusterqueue {queue.name}: name a ResourceFlavor that exists; {hint or there}"
+        yield (warning if standing.active else error)(about, _text(standing), mend)
+
+
+def _local(queues: Queues, local: LocalQueue, standing: Standing) -> Finding:
+    about, where = f"LocalQueue {local.namespace}/{local.name}", f"-n {local.namespace}"
+    if standing.reason is Reason.QUEUE_STOPPED:
+        return warning(about, _text(standing), f"kubectl patch localqueue {where} {local.name} {GO_ON}")
+    if standing.reason is Reason.NO_QUEUE:
+        known = queues.quotas.queues
+        there = f"there are {some(sorted(known))}" if known else "docs/queues.md says how to make one"
+        hint = meant(local.cluster_queue, known) or there
+        mend = f"create that ClusterQueue, or the LocalQueue again with another spec.clusterQueue; {hint}"
+        return error(about, _text(standing), mend)
+    mend = f"kubectl edit clusterqueue {local.cluster_queue}: have spec.namespaceSelector select {local.namespace}"
+    return error(about, _text(standing), mend)
+
+
+def _text(standing: Standing) -> str:
+    return f"{standing.reason}: {standing.message}" if not standing.active else standing.message
