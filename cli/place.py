@@ -1,7 +1,7 @@
 """``topogate place -f FILE``: where the pods of a manifest would go, or exactly why not."""
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from typing import Annotated, Final
@@ -20,10 +20,10 @@ from cli.cluster.dump import Found
 from cli.cluster.manifests import NAMED, Maker, Manifest
 from cli.cluster.required_evictions import Relief
 from cli.cluster.room_report import CLOSEST, Room, listed
+from cli.cluster.tried import Tried, tried
 from cli.explain.rendering import short
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, stderr
 from cli.reaching import INSPECT, MayNotLook, failure
-from cli.stored import refusals
 from clock import SYSTEM
 from crds.request import ParsedRequest
 from engine.cluster.assignment import Assignment
@@ -153,7 +153,7 @@ def command(
 
     Takes Jobs, JobSets, LeaderWorkerSets, Deployments, ReplicaSets, StatefulSets and Pods. The answer is the
     controller's own: its code, fed with one reading of the cluster. Nothing is submitted, and only reading rights are
-    needed.
+    needed; who may create the objects also hears what the API server says to them.
 
     If you may not look at the nodes, it says whether the API server would accept the objects.
 
@@ -166,8 +166,9 @@ def command(
     else:
         where = namespace or own
         found = _read(files, where)
+        heard = [] if cluster else _heard(lambda _: found, where, kubeconfig, context)
         cache = cluster_snapshot.cache_of(dump, settings)
-        answers = report(cache, found, where, SYSTEM.now(), require_queue=settings.require_queue)
+        answers = report(cache, found, where, SYSTEM.now(), require_queue=settings.require_queue, heard=heard)
     emit(answers, output, table=render(answers, 0 if everything else CLOSEST))
     states = {answer.state for answer in answers}
     if State.REFUSED in states:
@@ -187,10 +188,7 @@ def _without_nodes(
     files: Sequence[str], namespace: str | None, kubeconfig: str | None, context: str | None
 ) -> list[PlaceAnswer]:
     """What the API server says to the objects: all that can be told without a look at the nodes. Failure."""
-    try:
-        told = asyncio.run(refusals(kubeconfig, context, namespace, partial(_read, files)))
-    except KubeError as error:
-        raise failure(error, kubeconfig, context) from error
+    heard = _heard(partial(_read, files), namespace, kubeconfig, context)
     accepted = f"the API server takes it; where its pods would go requires reading the nodes: {INSPECT}"
     return [
         PlaceAnswer(
@@ -200,18 +198,41 @@ def _without_nodes(
             reason="",
             message=refusal or accepted,
             kind=one.kind,
+            warnings=warnings,
         )
-        for one, own, refusal in told
-        if one.kind not in NAMED or refusal
+        for one, own, refusal, warnings, _ in heard
+        if one.kind not in NAMED or refusal or warnings
     ]
 
 
+def _heard(
+    read: Callable[[str], list[Found]], namespace: str | None, kubeconfig: str | None, context: str | None
+) -> list[Tried]:
+    try:
+        return asyncio.run(tried(kubeconfig, context, namespace, read))
+    except KubeError as error:
+        raise failure(error, kubeconfig, context) from error
+
+
 def report(
-    cache: Cache, found: Sequence[Found], namespace: str, now: float, *, require_queue: bool = False
+    cache: Cache,
+    found: Sequence[Found],
+    namespace: str,
+    now: float,
+    *,
+    require_queue: bool = False,
+    heard: Sequence[Tried] = (),
 ) -> list[PlaceAnswer]:
-    """What would become of all of them, submitted together and in this order. Failure where an object is malformed."""
+    """What would become of all of them, submitted together and in this order. Failure where an object is malformed.
+
+    ``heard``: what the API server said to each of them.
+    """
     maker = Maker(cache, cache.keys, namespace, timestamp(now), require_queue=require_queue)
     made = [maker.make(one) for one in found]
+    for one, said in zip(made, heard, strict=False):  # none where the cluster is a snapshot
+        if said.refusal and not said.unfit and not one.denied:
+            one.deny(f"the API server would refuse it: {said.refusal}", "")
+        one.warn(*said.warnings)
     accepted = [one for one in made if not one.denied]
     jobs = [job for one in accepted for job in one.jobs]
     pods = [pod for one in accepted for pod in one.pods]
@@ -247,9 +268,8 @@ def _uids(one: Manifest) -> set[str]:
 
 
 def _refused(one: Manifest) -> PlaceAnswer:
-    reason = str(Reason.INVALID_REQUEST)
     return PlaceAnswer(
-        one.title, one.namespace, State.REFUSED, reason, one.denied, warnings=one.warnings, kind=one.kind
+        one.title, one.namespace, State.REFUSED, one.reason, one.denied, warnings=one.warnings, kind=one.kind
     )
 
 

@@ -4,8 +4,7 @@ The role ``view`` or ``edit`` in a namespace shows its Workloads, LocalQueues an
 its pods are. What others hold, and how close each domain comes, takes the ClusterRole ``topogate-inspect``.
 """
 
-import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -13,16 +12,15 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cli.cluster.dump import Found
 from cli.hold import Selection, not_allowed, selected, title
 from cli.reaching import CONNECTIONS, INSPECT
 from crds.constants import Keys
 from kube import objects
 from kube.client import Client
-from kube.errors import ApiError, Forbidden
+from kube.errors import Forbidden
 from kube.objects import Condition
 from kube.queues import LocalQueue
-from kube.resources import KNOWN, LOCAL_QUEUES, PODS, WORKLOADS
+from kube.resources import LOCAL_QUEUES, PODS, WORKLOADS
 from kube.workloads import Workload
 from ungater.model.conditions import ADMITTED, FINISHED, PODS_READY, QUOTA_RESERVED
 
@@ -171,31 +169,6 @@ def _queue(one: LocalQueue) -> StoredQueue:
         tuple(text for _, texts in sorted(used.items()) for text in texts),
         inactive,
     )
-
-
-async def refusals(
-    kubeconfig: str | None, context: str | None, namespace: str | None, read: Callable[[str], list[Found]]
-) -> list[tuple[Found, str, str]]:
-    """Each object that ``read`` finds, for a namespace, with its own namespace and why it is refused; "": it is not.
-
-    The API server says so, and with it the webhook; nothing is stored. Raises Failure, KubeError.
-    """
-    async with await Client.connect(kubeconfig, context, pool_size=CONNECTIONS) as client:
-        where = namespace or client.connection.namespace
-        found = [(one, str((one.body.get("metadata") or {}).get("namespace") or where)) for one in read(where)]
-        answers = await asyncio.gather(*(_try(client, one, own) for one, own in found))
-    return [(one, own, answer) for (one, own), answer in zip(found, answers, strict=True)]
-
-
-async def _try(client: Client, one: Found, namespace: str) -> str:
-    resource = KNOWN.get((str(one.body.get("apiVersion")), one.kind))
-    if resource is None:
-        return f"{one.body.get('apiVersion')} is not a version of {one.kind} that can be tried"
-    try:
-        await client.create(resource, one.body, namespace, dry_run=True)
-    except ApiError as error:
-        return str(error)
-    return ""
 
 
 def render_jobs(jobs: Sequence[StoredJob]) -> RenderableType:

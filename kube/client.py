@@ -7,7 +7,7 @@ describes, and raises the errors of ``kube.errors``.
 # ruff: noqa: A002 -- `type` is the word that reads right at the call
 # ruff: noqa: ASYNC109 -- a deadline that passes becomes an error that says what was called
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from kube import resources
@@ -130,8 +130,11 @@ class Client(Session):
         field_manager: str | None = None,
         type: type[T] = dict,  # type: ignore[assignment] # T's default is Json
         timeout: float | None = None,
+        warned: Callable[[str], None] | None = None,
     ) -> T:
         """Create ``obj``; its namespace is taken from its metadata where none is given.
+
+        ``warned`` is called with each warning of the API server, also where it refuses the object.
 
         Raises:
             AlreadyExists: an object of that name is there.
@@ -143,6 +146,7 @@ class Client(Session):
             params={"dryRun": _all_if(dry_run), "fieldManager": field_manager},
             body=encode(obj),
             timeout=timeout,
+            warned=warned,
         )
         return decode(type, body, resource)
 

@@ -15,6 +15,7 @@ from cli.cluster import dump as dumps
 from cli.cluster.dump import Found
 from cli.output import Failure
 from crds.constants import WORKER_INDEX, Keys
+from engine.reasons import Reason
 from kube import objects
 from kube.parents import JobSet, LeaderWorkerSet
 from kube.pods.devices import ResourceClaim, ResourceClaimTemplate
@@ -54,10 +55,11 @@ class Manifest:
     device_claims: list[ResourceClaim] = field(default_factory=list)
     warnings: tuple[str, ...] = ()
     denied: str = ""
+    reason: str = str(Reason.INVALID_REQUEST)  # of what is denied
 
-    def deny(self, why: str) -> None:
+    def deny(self, why: str, reason: str = str(Reason.INVALID_REQUEST)) -> None:
         """It is refused."""
-        self.denied = why
+        self.denied, self.reason = why, reason
 
     def warn(self, *warnings: str) -> None:
         """Whoever submits it is told so, once each."""

@@ -2,6 +2,7 @@
 # ruff: noqa: ASYNC109 -- a deadline that passes becomes an error that says what was called
 
 import os
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -121,6 +122,7 @@ class Session:
         idempotent: bool | None = None,
         timeout: float | None = None,
         most: int | None = None,
+        warned: Callable[[str], None] | None = None,
     ) -> bytes:
         with self._behind_fence(method):
             return await self.transport.send(
@@ -133,6 +135,7 @@ class Session:
                 idempotent=idempotent,
                 what=partial(resource.describe, namespace, name, subresource),
                 most=most,
+                warned=warned,
             )
 
     def _behind_fence(self, method: str) -> AbstractContextManager[object]:

@@ -12,6 +12,7 @@ Rules:
 
 import asyncio
 import random
+import re
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -21,7 +22,7 @@ from urllib.parse import quote_plus
 from weakref import WeakSet
 
 import aiohttp
-from multidict import CIMultiDict
+from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from clock import SYSTEM, Clock
@@ -50,6 +51,8 @@ JSON = "application/json"
 CLOSE_SECONDS = 1.0  # for connections that calls left which were cancelled
 STREAM_BYTES = 1 << 18  # what a burst of watch events may pile up before reading stops
 Params = Mapping[str, str | int | bool | None]
+_WARNING = re.compile(r'\d{3} \S+ "((?:[^"\\]|\\.)*)"')
+_ESCAPED = re.compile(r"\\(.)")
 
 
 Fence = Callable[[], bool]
@@ -172,6 +175,7 @@ class Transport:
         idempotent: bool | None = None,
         what: Callable[[], str] | None = None,
         most: int | None = None,
+        warned: Callable[[str], None] | None = None,
     ) -> bytes:
         """Send a call, return the body of its answer.
 
@@ -185,6 +189,7 @@ class Transport:
             idempotent: whether it may be sent again when it is not known if the server acted; by default by method.
             what: names the object, for errors; by default they show the path.
             most: bytes of the answer that are taken; None: any number.
+            warned: called with each warning of an answer, also of one that is an error.
 
         Raises:
             AnswerTooLarge: it has more.
@@ -198,7 +203,7 @@ class Transport:
         name = what or (lambda: path)
         try:
             async with asyncio.timeout(timeout):
-                return await self._attempts(method, url, body, content_type, again, deadline, name, most)
+                return await self._attempts(method, url, body, content_type, again, deadline, name, most, warned)
         except TimeoutError as error:
             self._tell(method, 0)
             raise KubeTimeout(f"{method} {name()}: no answer within {timeout:g} s") from error
@@ -213,6 +218,7 @@ class Transport:
         deadline: float,
         name: Callable[[], str],
         most: int | None,
+        warned: Callable[[str], None] | None,
     ) -> bytes:
         refreshed = False
         for attempt in range(MAX_RETRIES + 1):
@@ -227,6 +233,9 @@ class Transport:
             else:
                 unsent = False
                 self._tell(method, status)
+                if warned is not None:
+                    for warning in warnings_of(headers):
+                        warned(warning)
                 if status < 300:
                     return answer
                 failure = api_error(status, answer, headers, f"{method} {name()}")
@@ -242,7 +251,7 @@ class Transport:
 
     async def _once(
         self, method: str, url: URL, body: bytes | None, content_type: str, most: int | None
-    ) -> tuple[int, Mapping[str, str], bytes]:
+    ) -> tuple[int, CIMultiDictProxy[str], bytes]:
         headers = await self._headers_for(content_type if body is not None else None)
         async with self._session.request(method, url, data=body, headers=headers, **self._options) as response:
             self.date = response.headers.get("Date", "")
@@ -313,6 +322,13 @@ def _pause(failure: ApiError | ConnectionFailed, attempt: int, again: bool) -> f
         return None
     asked = failure.retry_after or 0.0 if isinstance(failure, ServerError) else 0.0
     return max(asked, backoff(attempt))
+
+
+def warnings_of(headers: CIMultiDictProxy[str]) -> Iterator[str]:
+    """The texts of headers like ``299 - "text"``, as the API server writes them (RFC 7234, 5.5)."""
+    for value in headers.getall("Warning", ()):
+        if found := _WARNING.match(value):
+            yield _ESCAPED.sub(r"\1", found[1])
 
 
 async def _read(response: aiohttp.ClientResponse, most: int | None) -> bytes:

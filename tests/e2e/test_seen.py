@@ -324,9 +324,10 @@ async def test_a_tenant_is_told_of_what_is_theirs_and_of_the_rest_what_to_ask_fo
         assert "Waiting  NeverFits: 9 pods do not fit one" in (await asked("explain", "job/large")).stdout
         assert "there is no such job" in (await asked("explain", "nobody")).stderr
         assert re.search(r"^team +all +", (await asked("queues")).stdout, re.MULTILINE)
-        path.write_text(yaml.safe_dump(user_job("new", 1, REQUIRED)))
+        path.write_text(yaml.safe_dump(user_job("new", 1, REQUIRED | {KEYS.queue_name: "team"})))
         done = await asked("place", "-f", str(path))
         assert (done.returncode, "Accepted" in done.stdout) == (0, True), done.stdout + done.stderr
+        assert f"{KEYS.queue_name}] has no effect as an annotation: make it a label" in " ".join(done.stdout.split())
         path.write_text(yaml.safe_dump(user_job("new", 1, {next(iter(REQUIRED)): "no-level"})))
         done = await asked("place", "-f", str(path))
         assert (done.returncode, "Refused" in done.stdout, "no-level" in done.stdout) == (4, True, True)
