@@ -25,6 +25,7 @@ from kube.errors import Forbidden, KubeError, NotFound
 from kube.objects import condition, controller_of, is_true
 from kube.resources import WORKLOADS
 from kube.workloads import Workload
+from queueing.lifecycle import RELEASE
 from ungater.model.conditions import EVICTED, FINISHED
 
 GROUP: Final = "PodGroup"  # whose Workload has no controlling owner
@@ -243,7 +244,7 @@ def idle(workload: Workload, change: Change) -> str:
     if change is Change.RELEASE:
         return "is not on hold" if workload.spec.active else ""
     if not workload.spec.active:
-        return "is on hold" + (": `topogate release` has it wait again" if change is Change.REQUEUE else " already")
+        return "is on hold" + (f": {RELEASE}" if change is Change.REQUEUE else " already")
     if change is Change.REQUEUE and workload.status.admission is None:
         return "waits already"
     return ""

@@ -22,6 +22,7 @@ from kube.objects import Condition
 from kube.queues import LocalQueue
 from kube.resources import LOCAL_QUEUES, PODS, WORKLOADS
 from kube.workloads import Workload
+from queueing.lifecycle import RELEASE
 from ungater.model.conditions import ADMITTED, FINISHED, PODS_READY, QUOTA_RESERVED
 
 PART: Final = f"This is what is stored in your namespace. The cluster's domains and who holds them: {INSPECT}"
@@ -131,7 +132,7 @@ def _stored(workload: Workload, pods: tuple[StoredPod, ...] = ()) -> StoredJob:
 
 def _waits(workload: Workload) -> tuple[str, str, str]:
     if not workload.spec.active:
-        return "OnHold", "", "`topogate release` has it wait again"
+        return "OnHold", "", RELEASE
     found = objects.condition(workload.status.conditions, QUOTA_RESERVED)
     if found is None:
         return "Waiting", "Pending", "the controller has not looked at it yet"

@@ -106,5 +106,22 @@ def format_quantity(resource: str, amount: int) -> str:
     return str(amount)
 
 
+def readable(resource: str, text: str) -> str:
+    """A quantity rounded for people: ``1535872m`` cpu are ``1536``, ``16000Gi`` are ``15.6Ti``."""
+    amount = parse(resource, text)
+    if resource == CPU:
+        return _rounded(amount / 1000) if abs(amount) >= 10_000 else text
+    if not _in_bytes(resource):
+        return text
+    for suffix, shift in reversed(_BINARY.items()):
+        if abs(amount) >> shift:
+            return f"{_rounded(amount / (1 << shift))}{suffix}"
+    return text
+
+
+def _rounded(amount: float) -> str:
+    return f"{amount:.0f}" if abs(amount) >= 100 else f"{amount:.1f}".removesuffix(".0")
+
+
 def _in_bytes(resource: str) -> bool:
     return resource in {"memory", "ephemeral-storage", "storage"} or resource.startswith("hugepages-")

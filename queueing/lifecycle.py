@@ -23,9 +23,9 @@ import msgspec
 from engine.reasons import Reason
 
 MOST_DOUBLINGS: Final = 32
-BY_HAND: Final = (
-    "the job was suspended by hand, and waits in its queue again; to stop it, set spec.active of its Workload to false"
-)
+RELEASE: Final = "`topogate release` has it wait again"
+ON_HOLD: Final = f"it is on hold (spec.active is false): {RELEASE}"
+BY_HAND: Final = "the job was suspended by hand, and waits in its queue again; to stop it: `topogate hold`"
 _SLOW: Final = frozenset(
     {
         Reason.PODS_READY_TIMEOUT,
@@ -294,7 +294,7 @@ def _holding(life: Life, rules: LifeRules, now: float) -> Iterator[Instruction]:
 def _wrong(life: Life) -> tuple[Instruction, ...] | None:
     """What ends it at once."""
     if not life.active:
-        return (Evict(reason=Reason.DEACTIVATED, message="it was deactivated (spec.active is false)"),)
+        return (Evict(reason=Reason.DEACTIVATED, message=f"it was put on hold (spec.active is false): {RELEASE}"),)
     for check in life.checks:
         text = f"admission check {check.name}: {check.message or check.state}"
         if check.state is CheckState.REJECTED:
@@ -348,7 +348,7 @@ def _deadlines(
 def _waiting(life: Life, now: float) -> Iterator[Instruction]:
     """It holds nothing."""
     if not life.active:
-        yield Leave(reason=Reason.DEACTIVATED, message="it is inactive (spec.active is false) and waits in no queue")
+        yield Leave(reason=Reason.DEACTIVATED, message=ON_HOLD)
     elif not life.suspended:
         yield Suspend()  # nobody admitted it, or its admission was removed
     elif life.requeue_at is not None and now < life.requeue_at:

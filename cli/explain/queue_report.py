@@ -12,10 +12,11 @@ from cli.cluster.live_queues import Reading, with_pods
 from cli.queues.rendering import duration
 from engine.cluster.state import ClusterState
 from engine.model import Amounts
-from engine.quantity import format_quantity
+from engine.quantity import format_quantity, readable
 from engine.results import Refusal
 from kube.objects import condition, is_true
 from queueing.explain import OptionFit, explain
+from queueing.lifecycle import ON_HOLD
 from queueing.messages import named
 from queueing.queues.entry import Phase
 
@@ -153,7 +154,7 @@ def _history(reading: Reading, key: str) -> Iterator[str]:
     workload = reading.workloads[key]
     conditions, requeue = workload.status.conditions, workload.status.requeue_state
     if not workload.spec.active:
-        yield "It is inactive (spec.active is false): set that to true to have it wait again."
+        yield f"{ON_HOLD[:1].upper()}{ON_HOLD[1:]}."
     for kind in ("Evicted", "Preempted"):
         found = condition(conditions, kind)
         if found is not None and is_true(conditions, kind):
@@ -235,8 +236,10 @@ def _quota_table(options: tuple[QuotaOption, ...]) -> Table:
         for line in option.quotas:
             told = "never enough" if line.never else "borrows" if option.borrows and line.lacking == "0" else ""
             style = "bold red" if line.never else "yellow" if line.lacking != "0" else ""
-            cells = (line.wanted, line.free, line.lacking if line.lacking != "0" else "", line.used, line.nominal)
-            table.add_row(line.flavor, line.resource, *cells, line.most, told, style=style)
+            amounts = (line.wanted, line.free, line.lacking, line.used, line.nominal, line.most)
+            wanted, free, lacking, *others = (readable(line.resource, amount) for amount in amounts)
+            cells = (wanted, free, lacking if line.lacking != "0" else "", *others)
+            table.add_row(line.flavor, line.resource, *cells, told, style=style)
     return table
 
 

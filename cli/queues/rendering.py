@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.queues.report import CohortView, QueuesReport, QueueView, Waiting
+from engine.quantity import readable
 
 NO_QUEUE = (
     "there is no ClusterQueue; jobs that name no queue are placed without one, and docs/queues.md says how to make some"
@@ -26,7 +27,8 @@ def render(result: QueuesReport) -> RenderableType:
     if result.lost:
         parts += [*([Text("")] if parts else []), *(Text(text, "bold yellow") for text in result.lost)]
     if result.inactive:
-        parts.append(Text(f"\nInactive (spec.active is false): {', '.join(result.inactive)}"))
+        hint = "spec.active is false; `topogate release` has them wait again"
+        parts.append(Text(f"\nOn hold ({hint}): {', '.join(result.inactive)}"))
     parts += [Text(f"\nCannot be read: {text}", style="bold red") for text in result.wrong]
     return Group(*parts)
 
@@ -56,10 +58,13 @@ def _quota_table(view: QueueView) -> Table:
     for name in ("USED", "NOMINAL", "FREE", *shared):
         table.add_column(name, justify="right")
     for use in view.quotas:
-        limits = (use.borrowed, use.borrowing_limit or "any", use.lending_limit or "all") if view.cohort else ()
-        row = (use.flavor, use.resource, use.used, use.nominal, use.free, *limits)
-        missing = (f"{use.flavor} (no such ResourceFlavor)", use.resource, use.used, *("-" * (2 + len(limits))))
-        table.add_row(*(missing if use.missing else row))
+        used, nominal, free, borrowed = (
+            readable(use.resource, amount) for amount in (use.used, use.nominal, use.free, use.borrowed)
+        )
+        most, lent = (limit and readable(use.resource, limit) for limit in (use.borrowing_limit, use.lending_limit))
+        offers = (nominal, free, *((borrowed, most or "any", lent or "all") if view.cohort else ()))
+        name = f"{use.flavor} (no such ResourceFlavor)" if use.missing else use.flavor
+        table.add_row(name, use.resource, used, *(["-"] * len(offers) if use.missing else offers))
     return table
 
 
@@ -72,7 +77,9 @@ def _uses_table(view: QueueView) -> Table:
     table.add_column("USED", overflow="fold")
     for one in view.uses:
         wait = "-" if one.longest_wait_seconds is None else duration(one.longest_wait_seconds)
-        used = ", ".join(f"{amount} {resource}" for resource, amount in one.used.items() if amount != "0")
+        used = ", ".join(
+            f"{readable(resource, amount)} {resource}" for resource, amount in one.used.items() if amount != "0"
+        )
         table.add_row(one.name, str(one.pending), wait, str(one.admitted), used or "-")
     return table
 
@@ -89,7 +96,9 @@ def waiting_table(waiting: Iterable[Waiting]) -> Table:
         table.add_column(name, overflow="fold")
     for one in waiting:
         namespace, _, queue = one.local_queue.partition("/")
-        wants = ", ".join(f"{n} {'pod' if (name, n) == ('pods', '1') else name}" for name, n in one.wants.items())
+        wants = ", ".join(
+            f"{readable(name, n)} {'pod' if (name, n) == ('pods', '1') else name}" for name, n in one.wants.items()
+        )
         place = "-" if one.position is None else str(one.position)
         job = f"{namespace}/{one.job.partition('/')[2]}"
         table.add_row(place, job, queue, str(one.priority), duration(one.age_seconds), wants, one.reason, one.short)
@@ -106,10 +115,12 @@ def _render_cohort(cohort: CohortView) -> Iterator[RenderableType]:
     table.add_column("BY QUEUE")
     for use in cohort.quotas:
         shares = (
-            f"{one.queue} {one.used} of {one.nominal}" + (f" ({one.borrowed} borrowed)" if one.borrowed != "0" else "")
+            f"{one.queue} {readable(use.resource, one.used)} of {readable(use.resource, one.nominal)}"
+            + (f" ({readable(use.resource, one.borrowed)} borrowed)" if one.borrowed != "0" else "")
             for one in use.members
         )
-        table.add_row(use.flavor, use.resource, use.used, use.nominal, ", ".join(shares))
+        used, nominal = (readable(use.resource, amount) for amount in (use.used, use.nominal))
+        table.add_row(use.flavor, use.resource, used, nominal, ", ".join(shares))
     yield table
 
 

@@ -17,6 +17,7 @@ from crds.request import RequestError
 from engine.model import Policy
 from engine.reasons import Reason
 from kube.objects import Pod, condition, is_true
+from queueing.lifecycle import ON_HOLD
 from ungater.jobs.leaderworkerset import KIND as LEADER_SETS
 from ungater.jobs.pod_group import GONE
 from ungater.model import conditions as names
@@ -252,7 +253,7 @@ def hindered(entry: WorkloadEntry, rules: ReconcileContext) -> tuple[Reason, str
             f"it names no queue, and nothing is placed without one here (requireQueue): set label {label}",
         )
     if not owner.queue and entry.observed is not None and not entry.observed.active:
-        return Reason.DEACTIVATED, "it is inactive: set spec.active of its Workload to true to have it placed"
+        return Reason.DEACTIVATED, ON_HOLD
     for request in (pod_set.request for pod_set in owner.pod_sets):
         if request is None or (owner.queue and request.policy is Policy.UNCONSTRAINED):
             continue

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.quantity import format_quantity, parse
+from engine.quantity import format_quantity, parse, readable
 
 
 @pytest.mark.parametrize(
@@ -57,3 +57,21 @@ def test_format(resource, amount, text):
 @pytest.mark.parametrize("text", ["1500m", "2", "100m"])
 def test_what_is_formatted_parses_back(text):
     assert format_quantity("cpu", parse("cpu", text)) == text
+
+
+@pytest.mark.parametrize(
+    ("resource", "text", "shown"),
+    [
+        ("cpu", "1535872m", "1536"),
+        ("cpu", "12500m", "12.5"),
+        ("cpu", "128m", "128m"),
+        ("cpu", "96", "96"),
+        ("memory", "16000Gi", "15.6Ti"),
+        ("memory", "12Ti", "12Ti"),
+        ("memory", "768Gi", "768Gi"),
+        ("memory", "0", "0"),
+        ("nvidia.com/gpu", "100000", "100000"),
+    ],
+)
+def test_people_read_rounded_amounts_in_a_unit_that_keeps_them_short(resource, text, shown):
+    assert readable(resource, text) == shown

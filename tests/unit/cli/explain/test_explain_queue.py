@@ -99,7 +99,7 @@ def test_without_a_queue_or_inactive():
     reading = read([], [], [workload("job-w", active=False)])
     assert text(place(reading, "job-w")) == [
         "Queue a: no cluster queue, priority 0",
-        "It is inactive (spec.active is false): set that to true to have it wait again.",
+        "It is on hold (spec.active is false): `topogate release` has it wait again.",
     ]
 
 
