@@ -89,8 +89,8 @@ def _users(queues: "Queues", names: Iterable[str], key: FlavorResource) -> str:
     )
 
 
-def exceeds(limits: Limits, amounts: Quantities) -> Refusal:
-    """More than the queue may ever have, or one that may not borrow."""
+def exceeds(limits: Limits, amounts: Quantities, beyond: str = "") -> Refusal:
+    """More than the queue may ever have, or one that may not borrow. ``beyond``: what of it no node has either."""
     most = {key: limits.most(key) for key in amounts}
     parts = [
         f"{format_quantity(key[1], amount)} {key[1]} of flavor {key[0]} wanted, at most "
@@ -99,7 +99,10 @@ def exceeds(limits: Limits, amounts: Quantities) -> Refusal:
         if amount > most[key]
     ]
     why = " for a non-preemptible workload, which may not borrow" if limits.spared else ""
-    text = f"cluster queue {limits.queue}: {'; '.join(parts)}{why}. Raise its quota or borrowing limit, or ask for less"
+    text = f"cluster queue {limits.queue}: {'; '.join(parts)}{why}"
+    if beyond:
+        return Refusal(Reason.EXCEEDS_QUOTA, f"{beyond}. Beside that, {text}", flavor=next(iter(amounts))[0])
+    text += ". Raise its quota or borrowing limit, or ask for less"
     return Refusal(Reason.EXCEEDS_QUOTA, text, flavor=next(iter(amounts))[0])
 
 

@@ -24,6 +24,7 @@ from engine.kubelet.machine import PodShape
 from engine.kubelet.numa_policy import NUMA_POLICY, refused_unseen
 from engine.model import Policy, amount_in_words
 from engine.numa.refusal import kubelet_refusal
+from engine.placement.beyond_nodes import SMALLER, beyond_nodes
 from engine.placement.fit import ANYWHERE, Fit
 from engine.placement.slices import in_words
 from engine.quantity import format_quantity
@@ -32,7 +33,6 @@ from engine.results import Refusal
 
 _ERROR: Final = re.compile(r"\bCEL (runtime|compile) error|must evaluate to bool")
 _CORRECT: Final = "correct the pods, or the nodes"
-_SMALLER: Final = "ask for less in each pod"
 _PUBLISH: Final = "`topogate install --agent` has nodes publish it"
 
 # What a node must be or have for a filter, and the field that says so.
@@ -58,16 +58,16 @@ class Never:
 
 def why_never(state: ClusterState, fit: Fit) -> Never:
     """Of a pod set that does not fit the emptied flavor. Reads all its nodes once."""
-    passing, filtered = _filtered(state, fit)
-    if filtered:
-        return Never(Reason.NEVER_FITS, f"no node{_of(state, fit)} {filtered}; {_CORRECT}")
+    passing, must = _filtered(state, fit)
+    if not passing.any():
+        return Never(Reason.NEVER_FITS, f"no node{_of(state, fit)} {must}; {_CORRECT}")
     index = fit.tree.where(np.flatnonzero(passing))
     if too_large := _too_large(state, fit, index):
-        return Never(Reason.NEVER_FITS, f"{too_large}; {_SMALLER}")
+        return Never(Reason.NEVER_FITS, too_large)
     counts = fit.known.shape.fit_emptied(state.cluster.columns, fit.tree).copy()
     if not counts.any():
         return _inside(state, fit, passing)
-    return _too_many(state, fit, counts, passing)
+    return _too_many(state, fit, counts, passing, must)
 
 
 def _of(state: ClusterState, fit: Fit) -> str:
@@ -85,7 +85,7 @@ def head_of(fit: Fit, container: int) -> str:
 
 
 def _filtered(state: ClusterState, fit: Fit) -> tuple[Mask, str]:
-    """The leaves that its pods may use, and, where these are none, what none is or has."""
+    """The leaves that its pods may use, and what each of them is or has that others are not or have not."""
     nodes, tree, node_filter = state.cluster.columns, fit.tree, fit.known.shape.filter
     selector, left = iter(node_filter.selector), np.ones(tree.size, np.bool_)
     labels: list[str] = []
@@ -101,7 +101,7 @@ def _filtered(state: ClusterState, fit: Fit) -> tuple[Mask, str]:
         left = left & mask
         if alone:
             return left, told[reason]
-    return left, "" if left.any() else " and ".join(told.values())
+    return left, " and ".join(told.values())
 
 
 def _must(state: ClusterState, fit: Fit, reason: Reason) -> str:
@@ -124,20 +124,17 @@ def _must(state: ClusterState, fit: Fit, reason: Reason) -> str:
 
 def _too_large(state: ClusterState, fit: Fit, index: Ints) -> str:
     """What one pod asks for and none of these nodes has, in itself or together; "" where some node has all."""
-    table, of = state.cluster.table, _of(state, fit)
+    table, of, unpublished = state.cluster.table, _of(state, fit), fit.known.shape.unpublished
+    if alone := beyond_nodes(table, fit.pod_set, index, of, unpublished):
+        return alone
     together, asked = np.ones(len(index), np.bool_), list[str]()
-    needs = table.needs(fit.pod_set)
-    for resource, amount in needs.items():
-        have = table.amounts(table.alloc, resource, index)
-        if amount <= 0 or resource in fit.known.shape.unpublished:
-            continue
-        most, wanted = int(have.max(initial=0)), fit.pod_set.cut.get(resource, amount)
-        if most < amount:
-            has = f"has more than {format_quantity(resource, most)}" if most > 0 else "has any"
-            return f"a pod asks for {amount_in_words(resource, wanted)}, and no node{of} {has}"
-        together &= have >= amount
-        asked.append(amount_in_words(resource, amount))
-    return "" if together.any() else f"no node{of} has {' and '.join(asked[1:])} together"  # a pod is one of pods too
+    for resource, amount in table.needs(fit.pod_set).items():
+        if amount > 0 and resource not in unpublished:
+            together &= table.amounts(table.alloc, resource, index) >= amount
+            asked.append(amount_in_words(resource, amount))
+    if together.any():
+        return ""
+    return f"no node{of} has {' and '.join(asked[1:])} together; {SMALLER}"  # a pod is one of pods too
 
 
 def _inside(state: ClusterState, fit: Fit, passing: Mask) -> Never:
@@ -150,13 +147,13 @@ def _inside(state: ClusterState, fit: Fit, passing: Mask) -> Never:
         text = f"no node{of} has the devices of a pod's claims ({node}: {why})"
         if _ERROR.search(why):  # the scheduler ends such a pod on whatever node
             return Never(Reason.NEVER_FITS, f"{text}; correct the expression in the claim or its DeviceClass")
-        return Never(Reason.NEVER_FITS, f"{text}; {_SMALLER}, or correct its claims")
+        return Never(Reason.NEVER_FITS, f"{text}; {SMALLER}, or correct its claims")
     inside = shape.inside
     if inside is None:
         return Never(Reason.NEVER_FITS, f"no node{of} takes any; {_CORRECT}")
     refused = never_given(inside, state.cluster.columns.xpus)
     if refused is not None:
-        return Never(Reason.NEVER_FITS, f"no node gives a pod what it asks for: {refused.message}; {_SMALLER}")
+        return Never(Reason.NEVER_FITS, f"no node gives a pod what it asks for: {refused.message}; {SMALLER}")
     unseen = refused_unseen(inside)
     if unseen is not None and not seen:
         zones = f"its NUMA zones, which numa-policy: {inside.wish} needs"
@@ -165,17 +162,27 @@ def _inside(state: ClusterState, fit: Fit, passing: Mask) -> Never:
         return Never(Reason.ZONES_UNKNOWN, f"{text}; {_PUBLISH}")
     node = seen[0] if seen else tree.names[0]
     why = f" ({told})" if (told := _refused(state, node, inside)) else ""
-    return Never(Reason.NEVER_FITS, f"no kubelet{of} would admit such a pod{why}; {_SMALLER}")
+    return Never(Reason.NEVER_FITS, f"no kubelet{of} would admit such a pod{why}; {SMALLER}")
 
 
-def _too_many(state: ClusterState, fit: Fit, leaf: Ints, passing: Mask) -> Never:
-    """Where single pods fit: how many the best domain takes, and what of it is too small."""
+def _too_many(state: ClusterState, fit: Fit, leaf: Ints, passing: Mask, must: str) -> Never:
+    """Where single pods fit: how many the best domain takes, and what of it is too small.
+
+    ``must``: what keeps its pods off other nodes. Where that alone is the cause, smaller pods or a wider level would
+    not help, and it is told first.
+    """
     tree, container = fit.tree, [*fit.containers()][-1]
     caps = tuple(cap for cap in fit.room.caps if cap.reason in ONE_A_VALUE)
     emptied = replace(fit.room, counts=Counts(tree, leaf), caps=caps)
     counts = fit.whole(emptied.within(container))
     at = counts.at(max(container, 0))
     best, most = (0, int(at.sum())) if container == ANYWHERE else (int(at.argmax()), int(at.max()))
+    everywhere, fits = tree.where(np.arange(tree.size)), int(leaf.sum())
+    if must and fits < fit.pod_set.count and next(_sums(state, fit, everywhere), None) is None:
+        few = int(passing.sum())
+        which = f"{few} of {tree.size} nodes{_of(state, fit)}, {'each of which' if few > 1 else 'the one that'} {must}"
+        text = f"{head_of(fit, ANYWHERE)}: they may use only {which}, and at most {fits} fit{'s' * (fits == 1)} there"
+        return Never(Reason.NEVER_FITS, f"{text}; {_CORRECT}", most)
     first, last = (0, tree.size) if container == ANYWHERE else tree.bounds[container][best : best + 2].tolist()
     usable = np.flatnonzero(passing[first:last]) + first
     where = f"flavor {tree.flavor.name}"

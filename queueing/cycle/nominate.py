@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from engine.cluster.assignment import Assignment
 from engine.cluster.state import ClusterState
 from engine.numa.score import AlignmentOverPacking
+from engine.placement.beyond_nodes import beyond_every_node
 from engine.reasons import Reason
 from engine.results import Refusal
 from queueing import messages
@@ -29,6 +30,7 @@ from queueing.preemption.search import HELPED, plan
 from queueing.queues.claim import BackfillReservation
 from queueing.queues.entry import Entry
 from queueing.queues.flavor_assigner import FlavorAssignment, options, put, scaled
+from queueing.queues.limits import Limits
 from queueing.queues.pending_workloads import Event
 from queueing.queues.queues import Queues
 from queueing.queues.successor import without
@@ -215,8 +217,7 @@ class _QueueNominator:
         queues, queue, waits = self.queues, self.entry.queue, self.waits
         limits = queues.limits(self.entry)
         if not limits.ever(option.asked):
-            text = partial(messages.exceeds, limits, option.asked)
-            waits.refusals.append(Noted(Reason.EXCEEDS_QUOTA, text))
+            waits.refusals.append(Noted(Reason.EXCEEDS_QUOTA, partial(self._exceeds, limits, option)))
             return None
         missing = limits.missing(option.asked)
         pool = queues.quotas.pool(queue)
@@ -241,6 +242,11 @@ class _QueueNominator:
             waits.add(found)
             return None
         return found
+
+    def _exceeds(self, limits: Limits, option: FlavorAssignment) -> Refusal:
+        pod_sets = (pod_set for _, each in option.parts for pod_set in each)
+        beyond = next(filter(None, (beyond_every_node(self.state, one) for one in pod_sets)), "")
+        return messages.exceeds(limits, option.asked, beyond)
 
     @property
     def _may_preempt(self) -> bool:

@@ -17,6 +17,7 @@ from engine.cluster.assignment import Assignment
 from engine.cluster.filters import tolerates
 from engine.cluster.state import ClusterState
 from engine.model import Amounts, PodSet, Policy
+from engine.placement.beyond_nodes import beyond_every_node
 from engine.placement.place import place
 from engine.reasons import Reason
 from engine.results import Placement, Refusal, WorkloadRequest
@@ -91,7 +92,9 @@ class _Finder:
         lacking = sorted(r for r, amount in asks.items() if amount > 0 and r not in covered and r != "pods")
         if lacking:
             self.reason = Reason.NO_QUOTA
-            self.wrong.append(f"cluster queue {self.queue.name} has no quota for {', '.join(lacking)}")
+            text = f"cluster queue {self.queue.name} has no quota for {', '.join(lacking)}"
+            beyond = beyond_every_node(self.state, pod_set)
+            self.wrong.append(f"{beyond}. Beside that, {text}" if beyond else text)
             return
         used = [(group, resources) for group, resources in groups if resources]
         if not used and _asks(pod_set):

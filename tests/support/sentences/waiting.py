@@ -229,8 +229,24 @@ def a_preferred_level_and_a_flavor_that_is_too_small():
 @case
 def a_level_that_is_too_small_with_a_selector():
     state = fleet()
+    for name in ("n0", "n2"):
+        state.set_node(make_node(name, rack=f"r{1 + int(name[1]) // 2}", labels={"disk": "ssd"}))
+    return ask(state, make_pod_set(2, gpu=8, node_selector={"disk": "ssd"}))
+
+
+@case
+def a_selector_that_leaves_too_few_nodes_for_all_pods():
+    state = fleet()
     state.set_node(make_node("n0", labels={"disk": "ssd"}))
     return ask(state, make_pod_set(2, gpu=8, node_selector={"disk": "ssd"}))
+
+
+@case
+def a_taint_that_leaves_too_few_nodes_for_all_pods():
+    state = fleet()
+    for name in ("n0", "n1"):
+        state.set_node(make_node(name, taints=(Taint(key="dedicated", value="ml", effect="NoSchedule"),)))
+    return ask(state, make_pod_set(3, gpu=8))
 
 
 @case
@@ -246,6 +262,11 @@ def a_pod_larger_than_any_node():
 @case
 def a_resource_that_no_node_has():
     return ask(fleet(), make_pod_set(2, requests={"example.com/tpu": 1}))
+
+
+@case
+def a_resource_where_nodes_have_none_of_its_kind():
+    return ask(make_state([make_node("n0", gpu=0)]), make_pod_set(1, requests={"example.com/tpu": 1}))
 
 
 @case
@@ -552,6 +573,11 @@ def quota_with_a_borrowing_limit():
 @case
 def more_than_the_queue_may_ever_use():
     return _waits(*_queue(), _job("train", 2))
+
+
+@case
+def more_than_the_queue_may_ever_use_and_any_node_has():
+    return _waits(*_queue(), _job("train", 2, gpu=16))
 
 
 @case
