@@ -19,17 +19,20 @@ from cli.cluster.owner_names import MAKES, WHOM, named
 from cli.output import Context, Failure, Kubeconfig, stdout
 from cli.reaching import failure, not_installed
 from crds.names import workload_name
+from crds.spelling import meant
 from engine.reasons import Reason
 from kube.client import Client
 from kube.errors import Forbidden, KubeError, NotFound
 from kube.objects import condition, controller_of, is_true
-from kube.resources import WORKLOADS
+from kube.queues import LocalQueue
+from kube.resources import LOCAL_QUEUES, WORKLOADS
 from kube.workloads import Workload
 from queueing.lifecycle import RELEASE
 from ungater.model.conditions import EVICTED, FINISHED
 
 GROUP: Final = "PodGroup"  # whose Workload has no controlling owner
 POLL: Final = 0.25  # seconds
+ELSEWHERE: Final = 3  # jobs in a sentence
 ANSWER: Final = 60.0  # seconds in which the controller begins an eviction
 AT_ONCE: Final = 8  # workloads that are requeued beside each other
 
@@ -151,7 +154,12 @@ async def change_all(
         raise not_installed() from error
     except Forbidden as error:
         raise not_allowed(error, namespace, "list", "edit") from error
-    found = selected(there, selection, namespace)
+    try:
+        found = selected(there, selection, namespace)
+    except Failure as error:
+        raise Failure(f"{error}{await _elsewhere(client, selection, namespace)}") from None
+    if selection.queue is not None and not found:
+        await _check_queue(client, selection.queue, namespace)
     alike = Counter(map(title, found))
     gate = asyncio.Semaphore(AT_ONCE)
 
@@ -177,6 +185,32 @@ async def change_all(
         raise first from None
     if not found:
         say(f"no job in {f'queue {selection.queue} of ' if selection.queue else ''}namespace {namespace}")
+
+
+async def _elsewhere(client: Client, selection: Selection, namespace: str) -> str:
+    """Where jobs of these names are, for whoever may look; "" where there are none."""
+    try:
+        others = [one for one in await client.list(WORKLOADS, type=Workload) if one.metadata.namespace != namespace]
+    except Forbidden:
+        return ""
+    found = {
+        f"{title(one)} in {one.metadata.namespace} (-n {one.metadata.namespace})"
+        for text in selection.names
+        for one in others
+        if is_of(one, *named(text))
+    }
+    return f"; but there is {' and '.join(sorted(found)[:ELSEWHERE])}" if found else ""
+
+
+async def _check_queue(client: Client, name: str, namespace: str) -> None:
+    """Failure where there is no such LocalQueue."""
+    try:
+        known = [one.metadata.name for one in await client.list(LOCAL_QUEUES, namespace, type=LocalQueue)]
+    except Forbidden:
+        return
+    if name not in known:
+        hint = meant(name, known) or (f"there are {', '.join(sorted(known))}" if known else "there is none")
+        raise Failure(f"no LocalQueue {name} in namespace {namespace}; {hint}")
 
 
 def not_allowed(error: BaseException, namespace: str, verb: str, role: str, kind: str = "Workloads") -> Failure:
@@ -216,6 +250,8 @@ def is_of(workload: Workload, kind: str, name: str) -> bool:
     meta = workload.metadata
     if kind == "workload":
         return meta.name == name
+    if not kind and meta.name == name:
+        return True
     owner = controller_of(meta)
     if owner is not None and kind in MAKES:
         made, more = MAKES[kind]

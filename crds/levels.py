@@ -18,6 +18,7 @@ from typing import Self, TypeAlias
 import msgspec
 
 from crds.request import AUTO, ParsedRequest, RequestError, level_in, quoted
+from crds.spelling import meant
 from engine.model import Policy, SliceLayer
 from engine.reasons import Reason
 
@@ -141,6 +142,9 @@ def check_level(
     else:
         allowed = f"there is no ResourceFlavor{of} with spec.topology yet: create one first"
     text = request.as_written.level or "unconstrained"
+    called = {name for level in known for name in (*names.of(level), level.rpartition("/")[2])}
+    if hint := meant(text.rpartition("/")[2], called):
+        allowed = f"{hint} {allowed[:1].upper()}{allowed[1:]}"
     raise RequestError(
         Reason.UNKNOWN_LEVEL,
         request.field,

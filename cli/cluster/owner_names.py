@@ -1,11 +1,13 @@
 """Owners of pods as people name them: ``NAME``, or ``KIND/NAME`` as kubectl takes it."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from cli.output import Failure
 
 WHOM: Final = (
-    "Name of the Job, or KIND/NAME of another owner: jobset/train, lws/serve, deploy/web, raycluster/r, podgroup/g."
+    "Name of the Job or of its Workload, or KIND/NAME of another owner: jobset/train, lws/serve, deploy/web, "
+    "raycluster/r, podgroup/g."
 )
 _SHORT = {"js": "jobset", "lws": "leaderworkerset", "sts": "statefulset", "deploy": "deployment", "rs": "replicaset"}
 _SHORT |= {"po": "pod", "group": "podgroup", "ds": "daemonset", "wl": "workload"}
@@ -15,6 +17,15 @@ MAKES = {
     "rayjob": ("RayCluster", r"(-raycluster)?-[a-z0-9]+"),
     "rayservice": ("RayCluster", r"(-raycluster)?-[a-z0-9]+"),
 }
+
+
+def one_owner(words: Sequence[str]) -> str:
+    """An owner from the words of a command, where KIND NAME means KIND/NAME as for kubectl. Raises Failure."""
+    if len(words) == 1:
+        return words[0]
+    if len(words) == 2 and not any("/" in word for word in words):
+        return "/".join(words)
+    raise Failure(f"{' '.join(words)}: expected one owner: NAME, KIND/NAME or KIND NAME")
 
 
 def named(text: str) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cli.cluster.owner_names import WHOM
+from cli.cluster.owner_names import WHOM, one_owner
 from cli.cluster.room_report import CLOSEST
 from cli.explain.rendering import render_all
 from cli.explain.report import Report, reports
@@ -17,8 +17,8 @@ from kube.errors import KubeError
 
 
 def command(
-    job: Annotated[
-        str,
+    owner: Annotated[
+        list[str],
         typer.Argument(
             metavar="JOB",
             help=WHOM,
@@ -45,6 +45,8 @@ def command(
     async def read_reports() -> tuple[Report, ...]:
         async with await Client.connect(kubeconfig, context, pool_size=CONNECTIONS) as client:
             return await reports(client, namespace or client.connection.namespace, job, domain=domain)
+
+    job = one_owner(owner)
 
     try:
         try:

@@ -89,7 +89,9 @@ def _is(entry: WorkloadEntry, kind: str, name: str) -> bool:
     if kind in MAKES:
         made, more = MAKES[kind]
         return owner.kind == made and re.fullmatch(re.escape(name) + more, owner.name) is not None
-    return (not kind or owner.kind.lower() == kind) and name in {owner.name, owner.full_name}
+    return (not kind and owner.workload == name) or (
+        kind in {"", owner.kind.lower()} and name in {owner.name, owner.full_name}
+    )
 
 
 def _in_order(owner: JobView) -> tuple[str, int, str]:

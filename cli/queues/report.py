@@ -147,10 +147,9 @@ def report(reading: Reading, namespace: str | None = None, name: str | None = No
     views = tuple(_view(reading, one, found, only) for one, only in shown.items())
     cohorts = sorted({view.cohort for view in views} - {""})
     inactive = (key for key in reading.inactive if namespace is None or key.startswith(f"{namespace}/"))
+    told_of = tuple(one for one in (_cohort(reading, cohort) for cohort in cohorts) if one.quotas)
     told = () if name is not None else (text for key, text in lost.items() if namespace in {None, key[0]})
-    return QueuesReport(
-        views, tuple(_cohort(reading, one) for one in cohorts), tuple(inactive), reading.wrong, tuple(told)
-    )
+    return QueuesReport(views, told_of, tuple(inactive), reading.wrong, tuple(told))
 
 
 def leads_nowhere(queues: Queues, local: LocalQueue) -> bool:

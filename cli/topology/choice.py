@@ -14,7 +14,6 @@ Rules
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from itertools import pairwise
 
 from cli.output import Failure
@@ -36,6 +35,7 @@ from cli.topology.survey import (
 )
 from crds.constants import HOSTNAME_LABEL, MAX_LEVELS
 from crds.names import is_label_key
+from crds.spelling import closest
 from crds.topology_labels import lopsided_in_words, superseded_in_words
 
 _LAST = re.compile(r"[a-z][a-z0-9]*\Z")
@@ -113,8 +113,8 @@ def check(text: str) -> None:
         if keys.count(key) > 1:
             raise Failure(f"--topology {text}: {key} is there twice")
     if len(keys) == 1 and "/" not in text:
-        close = get_close_matches(text.lower(), known.WORDS, 1)
-        meant = f"did you mean {close[0]}? As it stands, " if close else ""
+        close = known.CLOUDS.get(text.lower()) or closest(text, known.WORDS)
+        meant = f"did you mean {close}? As it stands, " if close else ""
         raise Failure(
             f"--topology {text}: {meant}it is none of {_quoted(known.WORDS)}; where it is the key of a label, say "
             f"{text},{HOSTNAME_LABEL}"

@@ -127,6 +127,7 @@ WRITERS: Final = {
     **{level.key: source.writer for source in SOURCES if source.writer for level in source.levels},
 }
 UNIQUE: Final = frozenset(level.key for source in SOURCES if not source.reused for level in source.levels)
+CLOUDS: Final = {"gcp": "gke", "google": "gke", "aws": "eks", "amazon": "eks", "oci": "oke", "oracle": "oke"}  # so said
 WORDS: Final = (AUTO, *(source.word for source in SOURCES))
 
 # What people call levels, the widest first, where the nodes' labels leave open which of two is wider.

@@ -13,6 +13,8 @@ from cli.main import app
 from cli.output import Failure
 from crds.names import workload_name
 from kube.errors import Forbidden, NotFound
+from kube.queues import LocalQueue
+from kube.resources import LOCAL_QUEUES
 from kube.workloads import Workload
 
 ADMITTED = {"admission": {"clusterQueue": "gpu"}}
@@ -35,13 +37,18 @@ def workload(name, kind="Job", *, active=True, queue="team", status=None, part="
 class Client:
     """Workloads of one namespace, and a controller that evicts what is inactive at the second look."""
 
-    def __init__(self, *there, evicts=True, refuses=None):
+    def __init__(self, *there, evicts=True, refuses=None, elsewhere=(), queues=()):
+        self.elsewhere, self.queues = elsewhere, queues
         self.there = {one.metadata.name: one for one in there}
         self.evicts, self.refuses, self.wrote, self.looks = evicts, refuses, [], 0
 
-    async def list(self, _resource, namespace, **how):
-        assert (namespace, how) == ("ns", {"type": Workload})
-        return list(self.there.values())
+    async def list(self, resource, namespace=None, **how):
+        if resource == LOCAL_QUEUES:
+            return [msgspec.convert({"metadata": {"name": name}}, LocalQueue) for name in self.queues]
+        assert how == {"type": Workload}
+        if namespace is None and isinstance(self.elsewhere, Exception):
+            raise self.elsewhere
+        return [*self.there.values(), *(self.elsewhere if namespace is None else ())]
 
     async def get(self, _resource, name, _namespace, **_how):
         self.looks += 1
@@ -124,7 +131,7 @@ def test_a_dry_run_is_checked_by_the_server_and_writes_nothing():
 
 
 def test_all_of_a_namespace_or_of_a_queue():
-    client = Client(workload("a"), workload("b", queue="other"), workload("c"))
+    client = Client(workload("a"), workload("b", queue="other"), workload("c"), queues=["none"])
     assert changed(client, Change.HOLD, queue="team") == ["Job a: on hold", "Job c: on hold"]
     assert changed(client, Change.RELEASE, every=True) == [
         "Job a: released; it waits again",
@@ -195,3 +202,27 @@ def test_jobs_are_named_in_one_way(args):
     done = CliRunner().invoke(app, ["hold", *args])
     assert isinstance(done.exception, Failure)
     assert "--queue QUEUE or --all" in str(done.exception)
+
+
+def in_other(name):
+    found = workload(name)
+    return msgspec.structs.replace(found, metadata=msgspec.structs.replace(found.metadata, namespace="other"))
+
+
+def test_in_the_wrong_namespace_the_right_one_is_told_to_who_may_look():
+    with pytest.raises(Failure, match=r"no such job in namespace ns .*; but there is Job a in other \(-n other\)"):
+        changed(Client(elsewhere=[in_other("a"), in_other("b")]), Change.HOLD, "a")
+    with pytest.raises(Failure, match=r"lists what there is$"):
+        changed(Client(elsewhere=Forbidden(403)), Change.HOLD, "a")
+
+
+def test_a_queue_that_does_not_exist_is_said_with_what_was_meant():
+    with pytest.raises(Failure, match=r"no LocalQueue trainning in namespace ns; did you mean training\?"):
+        changed(Client(queues=["training"]), Change.HOLD, queue="trainning")
+    (line,) = changed(Client(queues=["training"]), Change.HOLD, queue="training")
+    assert line == "no job in queue training of namespace ns"
+
+
+def test_a_job_may_be_named_by_its_workload():
+    name = workload("a").metadata.name
+    assert changed(Client(workload("a")), Change.HOLD, name) == ["Job a: on hold"]

@@ -110,3 +110,18 @@ def test_a_name_of_several_levels_means_that_of_the_queues_flavors():
     both.set("eks", OTHER, {"shelf": OTHER[0]})
     assert both.within(["eks"]).level("shelf") == OTHER[0]
     assert names().within(["gpu"]).level("rack") == RACK
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("Rack", 'of any ResourceFlavor; did you mean rack? Allowed are "'),
+        ("rak", "did you mean rack? Allowed are"),
+        ("true", 'of any ResourceFlavor; allowed are "'),
+    ],
+)
+def test_a_level_that_is_misspelt_is_told_what_was_meant(text, told):
+    request = named(asked(text), names())
+    with pytest.raises(RequestError) as refused:
+        check_level(request, FLAVORS, names=names())
+    assert told in str(refused.value)

@@ -5,7 +5,7 @@ import pytest
 from support.owned import KEYS, make_job
 from support.world import World
 
-from cli.cluster.owner_names import named
+from cli.cluster.owner_names import named, one_owner
 from cli.explain.owners import elsewhere, find
 from cli.output import Failure
 from kube.objects import Pod
@@ -115,6 +115,14 @@ def test_in_the_wrong_namespace_the_right_one_is_told(memory, text, there):
 def test_a_workload_is_found_by_its_own_name(memory):
     (record,) = find(memory, "ns", "", "db")
     assert find(memory, "ns", *named(f"wl/{record.job.workload}")) == [record]
+    assert find(memory, "ns", *named(record.job.workload)) == [record], "as `kubectl get workloads` prints it"
+
+
+def test_kind_and_name_may_be_two_words_as_for_kubectl():
+    assert named(one_owner(["job", "train"])) == named(one_owner(["job/train"])) == ("job", "train")
+    for words in (["job/train", "b"], ["a", "b", "c"]):
+        with pytest.raises(Failure, match="expected one owner"):
+            one_owner(words)
 
 
 def test_a_name_that_several_have_is_asked_about(memory):

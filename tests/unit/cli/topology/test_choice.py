@@ -283,6 +283,8 @@ def test_labels_by_hand_and_what_jobs_may_ask_for_them_by():
     [
         ("azure", ["none of auto, gke, eks", f"say azure,{HOST}"]),
         ("eksx", ["did you mean eks?"]),
+        ("gcp", ["did you mean gke?"]),
+        ("AWS", ["did you mean eks?"]),
         ("", ["expected auto, gke"]),
         ("Not a key", ["neither auto, gke"]),
         ("zone,zone", ["zone is there twice"]),
