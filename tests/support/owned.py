@@ -163,7 +163,7 @@ def make_known(
         "most_execution": owner.most_execution,
         **more,
     }
-    return ObservedWorkload(owner.workload, f"wl-{owner.uid}", "5", 1, counts, tuple(conditions), admission, **more)
+    return ObservedWorkload(owner.workload, f"wl-{owner.uid}", "5", 0, counts, tuple(conditions), admission, **more)
 
 
 def make_record(

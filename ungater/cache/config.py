@@ -215,5 +215,8 @@ class ConfigEvents:
 
 
 def _same_flavor(old: objects.ResourceFlavor | None, new: objects.ResourceFlavor | None) -> bool:
-    """Whether nothing but its status changed."""
-    return old is not None and new is not None and old.metadata.uid == new.metadata.uid and old.spec == new.spec
+    """Whether nothing but its status changed. Its condition follows its generation, whatever that was raised for."""
+    if old is None or new is None or old.spec != new.spec:
+        return False
+    was, now = old.metadata, new.metadata
+    return (was.uid, was.generation) == (now.uid, now.generation)

@@ -262,7 +262,7 @@ class Executor:
         if observed is None:
             return False
         more = unhealthy_nodes(observed, write.lost, self._clock.now()) if write.lost is not None else {}
-        if conditions.is_so(observed.conditions, write.wanted) and not more:
+        if conditions.is_so(observed.conditions, write.wanted, generation=observed.generation) and not more:
             self.deferred.needless(entry.id)
             return False
         if self.deferred.put_off(entry.id, write.delay):

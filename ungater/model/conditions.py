@@ -42,8 +42,9 @@ def merge(
 ) -> tuple[Condition, ...] | None:
     """The whole list of conditions to write, or None where nothing would change.
 
-    ``lastTransitionTime`` moves only where the status does; ``now`` is seconds since the epoch. Conditions that are
-    not in ``wanted`` stay as they are.
+    ``lastTransitionTime`` moves only where the status does; ``now`` is seconds since the epoch. A newer generation is
+    written though nothing else changed: for `kubectl wait` (1.37) a condition of an older one is outdated. Conditions
+    that are not in ``wanted`` stay as they are.
     """
     merged = {condition.type: condition for condition in existing or ()}
     before = dict(merged)
@@ -56,8 +57,17 @@ def _merged(old: Condition | None, want: WantedCondition, generation: int, now: 
     status = "True" if want.status else "False"
     message = shorten(want.message)
     kept = old is not None and old.status == status
-    if old is not None and kept and (old.reason, old.message) == (str(want.reason), message):
-        return old  # a newer generation alone is not worth a write
+    if (
+        old is not None
+        and kept
+        and (old.reason, old.message, old.observed_generation)
+        == (
+            str(want.reason),
+            message,
+            max(old.observed_generation, generation),
+        )
+    ):
+        return old
     return Condition(
         type=want.type,
         status=status,
@@ -68,9 +78,20 @@ def _merged(old: Condition | None, want: WantedCondition, generation: int, now: 
     )
 
 
-def is_so(existing: Iterable[Condition] | None, wanted: Sequence[WantedCondition]) -> bool:
-    """Whether all of ``wanted`` is there already."""
-    return merge(existing, wanted, generation=0, now=0.0) is None
+def is_so(existing: Iterable[Condition] | None, wanted: Sequence[WantedCondition], *, generation: int = 0) -> bool:
+    """Whether all of ``wanted`` is there already, said of this ``generation`` or a later one."""
+    return merge(existing, wanted, generation=generation, now=0.0) is None
+
+
+def outdated(existing: Iterable[Condition] | None, generation: int) -> tuple[WantedCondition, ...]:
+    """What was said of an earlier generation, to be said again of this one."""
+    return tuple(
+        [
+            WantedCondition(one.type, one.status == "True", one.reason, one.message)
+            for one in existing or ()
+            if one.observed_generation < generation and one.status in {"True", "False"}
+        ]
+    )
 
 
 def since(existing: tuple[Condition, ...] | None, type_: str) -> float | None:

@@ -54,8 +54,15 @@ def reconcile(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: f
 
     ``now``: seconds of a clock that never jumps; ``wall``: seconds since the epoch, as conditions have them.
     """
-    steps = _decided(entry, rules, now, wall)
+    steps = [*_decided(entry, rules, now, wall), *_said_again(entry)]
     return nominated_nodes.settled(entry, steps, rules, now) if rules.nominates else steps
+
+
+def _said_again(entry: WorkloadEntry) -> list[Instruction]:
+    """Conditions that nothing of the above changes hold for the Workload as it is now: `kubectl wait` asks for that."""
+    observed = entry.observed
+    again = names.outdated(observed.conditions, observed.generation) if observed is not None else ()
+    return [WriteConditions(again, delay=SOON)] if again else []
 
 
 def _decided(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: float) -> list[Instruction]:

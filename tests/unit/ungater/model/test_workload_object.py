@@ -155,7 +155,21 @@ def test_nothing_is_written_where_nothing_changed():
     old = Condition(
         type=ADMITTED, status="True", reason="r", message="m", last_transition_time="t", observed_generation=1
     )
-    assert merge([old], [WantedCondition(ADMITTED, True, "r", "m")], generation=2, now=0.0) is None
+    want = [WantedCondition(ADMITTED, True, "r", "m")]
+    assert merge([old], want, generation=1, now=0.0) is None
+    assert merge([old], want, generation=0, now=0.0) is None, "what was seen is older than what it was said of"
+
+
+def test_a_newer_generation_alone_is_written():
+    """`kubectl wait` (1.37) takes a condition whose observedGeneration is behind metadata.generation for outdated."""
+    old = Condition(
+        type=ADMITTED, status="True", reason="r", message="m", last_transition_time="t", observed_generation=1
+    )
+    want = [WantedCondition(ADMITTED, True, "r", "m")]
+    (again,) = merge([old], want, generation=2, now=0.0)
+    assert again == msgspec.structs.replace(old, observed_generation=2)
+    assert conditions.outdated([old], 2) == tuple(want)
+    assert conditions.outdated([again], 2) == ()
 
 
 def test_the_transition_time_moves_with_the_status_alone():

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import msgspec
 import pytest
 from support.owned import KEYS, context, make_admission, make_known, make_owner, make_pod, make_record, slot_map
 
@@ -110,6 +111,23 @@ def test_why_it_waits_is_said():
         Reason.INSUFFICIENT_QUOTA,
         Reason.INSUFFICIENT_QUOTA,
     )
+
+
+@pytest.mark.parametrize("made", [held, lambda **more: make_record(owner_of(), observed=held(**more).observed)])
+def test_conditions_follow_the_generation_of_a_workload_whose_state_an_edit_does_not_change(made):
+    """Else `kubectl wait --for=condition=Admitted workload/x` (1.37) never ends once spec.priority was changed."""
+    record = made()
+    usual = run(record)
+    record.observed = dataclasses.replace(record.observed, generation=2)
+    *others, again = run(record)
+    assert others == usual
+    assert {one.type: (one.status, one.reason, one.message) for one in again.wanted} == {
+        QUOTA_RESERVED: (True, "x", "m"),
+        ADMITTED: (True, "x", "m"),
+    }
+    said = tuple(msgspec.structs.replace(one, observed_generation=2) for one in record.observed.conditions)
+    record.observed = dataclasses.replace(record.observed, conditions=said)
+    assert run(record) == usual, "once"
 
 
 def test_a_changed_wish_is_written_before_it_waits():

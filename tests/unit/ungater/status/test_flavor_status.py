@@ -13,9 +13,9 @@ LACKING = tuple(Unlabeled(f"n{number}", ("rack",)) for number in range(5))
 NOW = 1_700_000_000.0
 
 
-def flavor(status=None):
+def flavor(status=None, generation=3):
     spec = ResourceFlavorSpec(topology=FlavorTopology(levels=("block", "rack")))
-    return ResourceFlavor(metadata=ObjectMeta(name="tas", generation=3), spec=spec, status=status)
+    return ResourceFlavor(metadata=ObjectMeta(name="tas", generation=generation), spec=spec, status=status)
 
 
 def test_a_status_is_written_once():
@@ -24,6 +24,8 @@ def test_a_status_is_written_once():
     assert (first["nodes"], first["nodesMissingLabels"]) == (8, 0)
     assert (active["status"], active["reason"], active["message"]) == ("True", "Ready", "8 nodes can take pods")
     assert changed(flavor(first), 8, (), NOW + 60) == {}
+    edited = changed(flavor(first, generation=4), 8, (), NOW + 60)
+    assert edited == {"conditions": [{**active, "observedGeneration": 4}]}, "of an edited flavor it is said again"
 
 
 def test_nodes_without_a_label_are_counted_and_some_of_them_named():

@@ -23,10 +23,10 @@ class Client:
     """Has one queue; whoever looks sees what was written last."""
 
     def __init__(self):
-        self.status, self.wrote = {}, []
+        self.status, self.wrote, self.generation = {}, [], 1
 
     def queue(self):
-        return ClusterQueue(metadata=ObjectMeta(name="q", uid="u"), status=self.status)
+        return ClusterQueue(metadata=ObjectMeta(name="q", uid="u", generation=self.generation), status=self.status)
 
     async def patch(self, _resource, _name, _namespace, *, body, **_options):
         self.wrote.append(body["status"])
@@ -74,3 +74,15 @@ async def test_the_condition_does_not_wait_for_anything():
     await stream.status.update()
     (active,) = stream.client.status["conditions"]
     assert active["status"] == "False"
+
+
+async def test_the_condition_of_an_edited_queue_is_said_again_of_its_new_generation_once():
+    """`kubectl wait --for=condition=Active clusterqueue/q` (1.37) never ends while observedGeneration is behind."""
+    stream = Stream(busy=True)
+    await stream.second()
+    (before,) = stream.client.status["conditions"]
+    stream.client.generation, stream.client.wrote = 2, []
+    for _ in range(3):
+        await stream.status.update()
+    (wrote,) = stream.client.wrote
+    assert wrote == {"conditions": [{**before, "observedGeneration": 2}]}
