@@ -144,6 +144,9 @@ TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenRe
 SUBJECT_ACCESS_REVIEWS = Resource(
     "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
 )
+SELF_SUBJECT_REVIEWS = Resource(
+    "authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False
+)
 WORKLOADS = Resource("topogate.dev", "v1alpha1", "workloads", "Workload")
 LOCAL_QUEUES = Resource("topogate.dev", "v1alpha1", "localqueues", "LocalQueue")
 CLUSTER_QUEUES = Resource("topogate.dev", "v1alpha1", "clusterqueues", "ClusterQueue", namespaced=False)

@@ -21,6 +21,7 @@ from kube.versions import NEWEST, SchedulerRules, scheduler_rules
 from serving.live_settings import CONFIG_MAP, SettingsChange, SettingsSource, SettingsWatch
 from serving.server import serving
 from ungater.controller import Controller
+from ungater.identity import check_identity
 from ungater.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ class Process:
         return self.controller is None or self.controller.ready
 
     async def run(self) -> None:
-        """Lead whenever the lease is ours, until cancelled."""
+        """Lead whenever the lease is ours, until cancelled. Raises ConfigError where it runs as somebody else."""
+        await check_identity(self._client, self._settings.namespace)
         beside = [asyncio.create_task(self._recorder.run())]
         if self._source is not None:
             watch = SettingsWatch(self._client, self._settings.namespace, self._source, self)
@@ -180,6 +182,7 @@ async def run(
 
     Raises:
         OSError: the port is taken.
+        ConfigError: the admission policies do not take its user for the ungater.
     """
     process = Process(settings, client, clock, source)
     async with serving(

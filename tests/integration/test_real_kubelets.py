@@ -19,7 +19,7 @@ from crds.constants import NUMA_PLACEMENT_OBSERVED
 from kube.client import Client
 from kube.errors import Forbidden, NotFound
 from kube.patches import PatchType
-from kube.resources import EVENTS, FLEX_TOPOS, NODES, PODS, SECRETS, Resource
+from kube.resources import EVENTS, FLEX_TOPOS, NODES, PODS, SECRETS, SELF_SUBJECT_REVIEWS
 from localcluster import Options, health, supervisor
 from localcluster.kubelets.specs import build, parse_machine
 from localcluster.process import start_time
@@ -34,7 +34,6 @@ ASK = ["--real-kubelets", "2", "--machine", MACHINE, "--kubelet", "single-numa-n
 NODE, OTHER = "real-b1-r1-h1", "real-b1-r1-h2"
 DEVICES = [device.id for device in build(parse_machine(MACHINE), OTHER).devices[GPU]]
 NAMESPACE = "default"
-REVIEWS = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False)
 
 
 @pytest.fixture(scope="module")
@@ -132,8 +131,8 @@ async def test_the_nodes_are_the_machines_that_were_described(client):
 
 async def test_a_kubelet_is_itself_and_nobody_else(cluster, client):
     async with await Client.connect(str(node_folder(cluster, NODE).kubeconfig)) as kubelet:
-        review = {"apiVersion": REVIEWS.api_version, "kind": REVIEWS.kind}
-        told = await kubelet.create(REVIEWS, review)
+        review = {"apiVersion": SELF_SUBJECT_REVIEWS.api_version, "kind": SELF_SUBJECT_REVIEWS.kind}
+        told = await kubelet.create(SELF_SUBJECT_REVIEWS, review)
         user = told["status"]["userInfo"]
         assert (user["username"], "system:nodes" in user["groups"]) == (f"system:node:{NODE}", True)
         with pytest.raises(Forbidden):

@@ -27,6 +27,7 @@ from ungater import process
 from ungater.cache.nodes import relabelled_in_words
 from ungater.executor import messages
 from ungater.executor.notices import SAFER
+from ungater.identity import not_the_ungater
 from ungater.kueue.retries import RetryAnswer
 from ungater.let_go import place_refusals
 from ungater.model import actions as i
@@ -293,6 +294,7 @@ plain(
     "settings",
     ("settings that are taken", process.taken_in_words(["movesPerHour"], ["domain"])),
     ("settings that are wrong", process.refused_in_words("movesPerHour: expected a number")),
+    ("a controller that runs as somebody else", not_the_ungater("kubernetes-admin", "topogate-system")),
 )
 
 
