@@ -36,16 +36,21 @@ class QueueConfig:
             return None
         return tuple([quota.flavor for group in found.groups for quota in group.flavors])
 
+    def missing(self, namespace: str, queue: str) -> str | None:
+        """What is not there of a LocalQueue and the ClusterQueue behind it; None where both are."""
+        local = self.local.get((namespace, queue))
+        if local is None:
+            return f"there is no LocalQueue {queue} in namespace {namespace}"
+        if local.cluster_queue not in self.quotas.queues:
+            return f"LocalQueue {queue}: there is no ClusterQueue {local.cluster_queue}"
+        return None
+
     def refused(self, workload: Workload) -> tuple[Refusal | None, str]:
         """(why a workload can wait in no ClusterQueue, None where it can; the ClusterQueue, as far as it is named)."""
-        local = self.local.get((workload.namespace, workload.queue))
-        if local is None:
-            text = f"there is no LocalQueue {workload.queue} in namespace {workload.namespace}"
-            return Refusal(Reason.NO_QUEUE, text), ""
-        name = local.cluster_queue
+        name, local = self.cluster_queue(workload), self.local.get((workload.namespace, workload.queue))
         queue = self.quotas.queues.get(name)
-        if queue is None:
-            return Refusal(Reason.NO_QUEUE, f"LocalQueue {local.name}: there is no ClusterQueue {name}"), name
+        if local is None or queue is None:
+            return Refusal(Reason.NO_QUEUE, self.missing(workload.namespace, workload.queue) or ""), name
         for kind, stop in (("LocalQueue", local.stop), ("ClusterQueue", queue.stop)):
             if stop is not Stop.NONE:
                 text = f"{kind} {local.name if kind == 'LocalQueue' else name} is stopped (stopPolicy {stop})"

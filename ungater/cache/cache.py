@@ -218,6 +218,7 @@ class Cache:
             nominates=nominates,
             planned=self.reservations.planned,
             doubted=self.doubts.about,
+            no_queue=lambda entry: self.queues.config.missing(entry.job.namespace, entry.job.queue),
             checks=self.admissions.checks_of,
             losing=lambda entry: self.reservations.losing(entry.key),
             outsiders=self.admissions.outsiders,

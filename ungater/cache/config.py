@@ -156,6 +156,7 @@ class ConfigEvents:
         else:
             self.set_cluster_queue(event.new)
         self._rerouted()
+        self._came(event)
         self._signal()
 
     def on_local_queue(self, event: Event[LocalQueue]) -> None:
@@ -167,7 +168,16 @@ class ConfigEvents:
         elif event.old is not None:
             self._queues.remove_local_queue(event.old.metadata.namespace, event.old.metadata.name)
         self._rerouted()
+        self._came(event)
         self._signal()
+
+    def _came(self, event: Event[ClusterQueue] | Event[LocalQueue]) -> None:
+        """A queue is there: jobs that were left running for want of it are looked at. They wait in none that tells."""
+        if event.old is not None or event.new is None:
+            return
+        for uid, entry in self._entries.items():
+            if entry.job.queue and not entry.job.suspended and entry.admission is None:
+                self._enqueue(uid, 0.0)
 
     def _rerouted(self) -> None:
         """Queues give other flavors: what a name means may depend on that."""

@@ -114,7 +114,7 @@ class Executor:
             Shrink: self._shrink,
             WriteConditions: self._write,
             Start: lambda entry, _: lifecycle.start(entry),
-            Suspend: lambda entry, _: lifecycle.suspend(entry),
+            Suspend: lifecycle.suspend,
             Evict: lifecycle.evict,
             EvictPods: lifecycle.evict_pods,
             EvictSome: lifecycle.evict_some,

@@ -172,10 +172,12 @@ class Lifecycle:
         wanted = (WantedCondition(conditions.EVICTED, True, reason, conditions.shorten(text)),)
         return await self.evict(entry, actions.Evict(wanted, reason, text))
 
-    async def suspend(self, entry: WorkloadEntry) -> bool:
-        """Suspend the job."""
+    async def suspend(self, entry: WorkloadEntry, suspend: actions.Suspend) -> bool:
+        """Suspend the job, and say why where nothing else does."""
         self._leaving(entry)
         await self._patch(entry, pod_template.stop(entry.job), "Suspend")
+        if suspend.why:
+            emit(self._recorder, entry, "Warning", Reason.SUSPENDED, "Suspend", message=suspend.why)
         return True
 
     async def _patch(self, entry: WorkloadEntry, body: pod_template.Body, action: str) -> None:

@@ -155,7 +155,9 @@ class Start(_Instruction, frozen=True):
 
 
 class Suspend(_Instruction, frozen=True):
-    """Suspend the job."""
+    """Suspend the job; ``why`` where nothing else has told that."""
+
+    why: str = ""
 
 
 class Deactivate(_Instruction, frozen=True):
@@ -348,6 +350,7 @@ class ReconcileContext:
     planned: Callable[[WorkloadEntry], Mapping[str, PodSetSlots]]  # by pod set: what it gets once its victims are gone
     # Seconds for which those of a namespace wait for their pods, as pods of others there did not come.
     doubted: Callable[[str, float], float]
+    no_queue: Callable[[WorkloadEntry], str | None]  # what is not there of the queue that it names
     checks: Callable[[WorkloadEntry], Collection[str]]  # the admission checks that it needs
     losing: Callable[[WorkloadEntry], Losing | None]  # slices that are to make room for somebody
     outsiders: Callable[[WorkloadEntry], tuple[tuple[Pod, str], ...]]  # pods that are to make room for it

@@ -58,8 +58,8 @@ def decide(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: floa
     if entry.admission is not None and observed.admission is None:
         return [RestoreAdmission()]
     seen = life_of(entry, rules)
-    if ends := _ended(entry, observed, seen, rules, wall):
-        return ends
+    if alone := _left_running(entry, observed, rules, now) or _ended(entry, observed, seen, rules, wall):
+        return alone
     steps = lifecycle.decide(seen, rules.life, wall)
     done = [instruction for step in steps for instruction in _carried(entry, step, seen, rules, wall)]
     if entry.admission is None:
@@ -77,6 +77,34 @@ def decide(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: floa
     going_on = lost(entry, losing, rules, now) if losing is not None else running(entry, rules, now)
     together = native_groups.together(entry, going_on, rules, now)
     return [*done, *missing, *_out_of_turn(entry, together), *together]
+
+
+def _left_running(
+    entry: WorkloadEntry, observed: ObservedWorkload, rules: ReconcileContext, now: float
+) -> list[Instruction]:
+    """What is said of one that runs since before there was a webhook, and whose queue does not exist; [] elsewhere.
+
+    To suspend it would end its pods for nothing: no queue could ever resume it. (Kueue 0.19 does suspend it.) Nobody
+    runs past a queue by that: what a webhook saw is marked and gated, and it is admitted before the gate goes.
+    """
+    owner = entry.job
+    if entry.admission is not None or owner.suspended or not (owner.queue and _unseen(owner, rules.keys)):
+        return []
+    if (missing := rules.no_queue(entry)) is None:
+        return []
+    if _edited(owner, observed):
+        return [Dequeue(), UpdateSpec()]
+    text = (
+        f"{missing}: {owner.called} was started without Topogate and is left running, counted in no queue. Once that "
+        "is there, it is suspended until it is admitted"
+    )
+    return [Dequeue(), *waits(entry, Reason.NO_QUEUE, text, now)]
+
+
+def _unseen(owner: JobView, keys: Keys) -> bool:
+    """Whether it is suspendable, and was created while there was no webhook: that marks the templates of all others."""
+    marked = any(keys.pod_set in (one.template.metadata.annotations or {}) for one in owner.pod_sets)
+    return owner.suspendable and not owner.gated and not marked
 
 
 def _out_of_turn(entry: WorkloadEntry, steps: Iterable[Instruction]) -> list[Instruction]:
@@ -274,7 +302,7 @@ def _carried(
             why = seen.evicted.message if seen.evicted is not None else ""
             yield EvictPods(tuple(sorted(_bound(entry, rules), key=lambda pod: pod.metadata.name)), why)
         case lifecycle.Suspend():
-            yield Suspend()
+            yield Suspend(_not_admitted(entry.job, rules.keys) if seen.evicted is None else "")
         case lifecycle.Release(reason=reason, message=message, until=until, requeues=requeues, leave=leave):
             yield ClearAdmission(_returned(entry, reason, message, until, wall, leave=leave), until, requeues, leave)
         case lifecycle.Deactivate(reason=reason, message=message):
@@ -283,6 +311,19 @@ def _carried(
             yield _start(entry, seen, rules, wall)
         case lifecycle.LookAgain(at=at):
             yield RequeueAfter(max(0.0, at - wall))
+
+
+def _not_admitted(owner: JobView, keys: Keys) -> str:
+    """Why one is suspended that runs, or is to run, without an admission."""
+    if _unseen(owner, keys):
+        return (
+            f"{owner.called} was started without Topogate, and LocalQueue {owner.queue} has not admitted it: it is "
+            "suspended, and resumed once it is admitted"
+        )
+    return (
+        f"it is suspended again, as LocalQueue {owner.queue} has not admitted it yet: leave spec.suspend to Topogate, "
+        "which resumes it once it is admitted"
+    )
 
 
 def _start(entry: WorkloadEntry, seen: lifecycle.Life, rules: ReconcileContext, wall: float) -> Instruction:

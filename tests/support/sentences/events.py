@@ -190,6 +190,27 @@ def one_that_was_edited():
     return told(looked_at(record), QUOTA_RESERVED)
 
 
+def unadmitted(**more):
+    """A Job that is not suspended, and that no queue admitted."""
+    return make_record(make_owner(labels={KEYS.queue_name: "team"}, **more))
+
+
+@case
+def one_that_was_resumed_before_it_was_admitted():
+    return of(i.Suspend, looked_at(unadmitted()))[0].why
+
+
+@case
+def one_that_ran_before_topogate():
+    return of(i.Suspend, looked_at(unadmitted(request={}, gated=False)))[0].why
+
+
+@case
+def one_that_ran_before_topogate_and_whose_queue_does_not_exist():
+    missing = "there is no LocalQueue team in namespace ns"
+    return of(i.EmitEvent, looked_at(unadmitted(request={}, gated=False), no_queue=lambda _: missing))
+
+
 @case
 def one_whose_workload_is_deleted_often():
     record = make_record(observed=None)

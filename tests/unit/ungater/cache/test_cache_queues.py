@@ -338,6 +338,29 @@ def test_the_default_priority_goes_with_its_class(world):
     assert world.memory.priorities.of(plain) == 0
 
 
+@pytest.mark.parametrize("kind", ["local_queue", "cluster_queue"])
+def test_a_queue_that_comes_has_those_looked_at_who_were_left_running_for_want_of_it(world, kind):
+    queue = next(iter(world.stores[kind].values()))
+    world.drop(kind, queue)
+    job = make_job("ran", labels={KEYS.queue_name: "team"}, request={}, gated=False)
+    world.put("job", job)
+    waiting = queued(world, "waits")
+    entry = entry_of(world, job)
+    missing = {
+        "local_queue": "there is no LocalQueue team in namespace ns",
+        "cluster_queue": "LocalQueue team: there is no ClusterQueue cq",
+    }
+    assert world.memory.rules.no_queue(entry) == missing[kind]
+    world.asked.clear()
+    world.put(kind, queue)
+    assert world.memory.rules.no_queue(entry) is None
+    assert id_of(job) in world.asked
+    assert id_of(waiting) not in world.asked, "it is in the queue"
+    world.asked.clear()
+    world.put(kind, queue)
+    assert id_of(job) not in world.asked, "only when it comes: their status changes all the time"
+
+
 def test_of_a_namespace_that_is_gone_nothing_is_kept(world):
     queues = world.memory.queues
     before = dict(queues.namespaces), dict(queues.local)

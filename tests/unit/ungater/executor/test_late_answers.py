@@ -27,11 +27,12 @@ from ungater.controller import Controller
 from ungater.executor.lifecycle import Lifecycle, Reclaim
 from ungater.metrics import Metrics
 from ungater.model import conditions, workload_object
-from ungater.model.actions import Create, Evict, Release
+from ungater.model.actions import Create, Evict, Release, Suspend
 from ungater.model.admission import Nomination
 from ungater.model.job_view import id_of
 from ungater.model.workload_entry import LastEvent, Refused
 from ungater.reconcile.reconcile import reconcile
+from ungater.writers.events import job_reference
 
 
 @pytest.fixture
@@ -129,6 +130,7 @@ async def test_what_becomes_of_a_workload_while_its_job_is_patched_is_not_lost(w
     record = entry_of(world, job)
     stored = world.stores["workload"][record.key]
     client = Client(lambda: world.put("workload", newer(stored, "9", active=False)), job)
+    recorder = unittest.mock.Mock()
     living = Lifecycle(
         client,
         world.memory,
@@ -138,14 +140,19 @@ async def test_what_becomes_of_a_workload_while_its_job_is_patched_is_not_lost(w
         flavors={},
         keys=KEYS,
         requeue=None,
-        recorder=None,
+        recorder=recorder,
         metrics=Metrics(),
         patience=1.0,
         reclaim=Reclaim(),
         clock=SYSTEM,
     )
-    await living.suspend(record)
+    await living.suspend(record, Suspend())
     assert (record.observed.active, record.writes.busy) == (False, False)
+    recorder.event.assert_not_called()  # what it is suspended for is told already
+    await living.suspend(record, Suspend("nobody admitted it"))
+    recorder.event.assert_called_once_with(
+        job_reference(record), "Warning", Reason.SUSPENDED, "Suspend", "nobody admitted it"
+    )
 
 
 @pytest.fixture

@@ -95,8 +95,43 @@ def test_it_is_not_started_beside_pods_of_an_earlier_run_that_end_on_their_nodes
     assert run(held(suspend=True, pods=[gone])) == [i.Start()], "one without a node takes nothing"
 
 
-def test_who_is_not_suspended_and_not_admitted_is_suspended():
-    assert run(make_record(owner_of(suspend=False))) == [i.Suspend()]
+def test_who_is_not_suspended_and_not_admitted_is_suspended_and_told_why():
+    (suspend,) = run(make_record(owner_of(suspend=False)), no_queue=lambda _: "there is no LocalQueue team")
+    assert suspend.why.startswith("it is suspended again, as LocalQueue team has not admitted it yet: ")
+    (suspend,) = run(make_record(before_topogate()))
+    assert suspend.why.startswith("Job train was started without Topogate, and LocalQueue team has not admitted it: ")
+
+
+def before_topogate(**more):
+    """A Job that was created while there was no webhook: neither gate nor mark is on its template."""
+    return owner_of(suspend=False, request={}, gated=False, **more)
+
+
+def test_one_that_runs_since_before_topogate_is_left_running_while_its_queue_does_not_exist():
+    """Kueue 0.19 stops it; nothing could resume it, though, and its training would be lost for a label."""
+    missing = {"no_queue": lambda _: "there is no LocalQueue team in namespace ns"}
+    record = make_record(before_topogate())
+    leave, write, tell = run(record, **missing)
+    (said,) = write.wanted
+    assert (leave, said.type, said.status, said.reason) == (i.Dequeue(), QUOTA_RESERVED, False, Reason.NO_QUEUE)
+    assert (tell.reason, tell.message) == (Reason.NO_QUEUE, said.message)
+    assert said.message.startswith(
+        "there is no LocalQueue team in namespace ns: Job train was started without Topogate"
+    )
+    record.observed = make_known(record.job, queue="another")
+    assert run(record, **missing) == [i.Dequeue(), i.UpdateSpec()], "its Workload names the queue that is missing"
+    admitted = held(request={}, gated=False)
+    assert run(admitted, **missing) == run(admitted), "it is admitted: nothing else counts"
+
+
+@pytest.mark.parametrize(
+    "marked",
+    [owner_of(suspend=False, request={}), owner_of(suspend=False, request={KEYS.pod_set: "main"}, gated=False)],
+    ids=["gated", "marked"],
+)
+def test_one_that_a_webhook_saw_does_not_run_past_a_queue_that_does_not_exist(marked):
+    (suspend,) = run(make_record(marked), no_queue=lambda _: "there is no LocalQueue team in namespace ns")
+    assert isinstance(suspend, i.Suspend)
 
 
 def test_no_request_is_needed_in_a_queue():
