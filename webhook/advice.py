@@ -42,6 +42,15 @@ def on_queue(job: Job, keys: Keys, route: Route | None, *, known: bool) -> Itera
         yield f'{path}: "{queue}": {route.trouble}: the Job waits, suspended, until that changes'
 
 
+def on_left_queue(old: Job, job: Job, keys: Keys, kind: str) -> Iterator[str]:
+    """It leaves its queue while it waits: nobody resumes what the queue had suspended."""
+    if (queue := queue_of(old, keys)) and not queue_of(job, keys):
+        yield (
+            f'{queue_path(keys)}: "{queue}" was removed: the {kind} stays suspended, and no queue resumes it: set '
+            "spec.suspend to false to have it placed without a queue"
+        )
+
+
 def on_manager(manager: str, kind: str) -> str:
     """It is another controller's."""
     return f'spec.managedBy: "{manager}": the {kind} is that controller\'s: Topogate neither queues nor places it'

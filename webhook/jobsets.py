@@ -90,8 +90,9 @@ def mutate_jobset(
         for at, job in enumerate(_jobs(bare))
         if at in copies
     )
-    told = dict.fromkeys(_still_asked(old, jobset, rules.keys))
-    return decision._replace(patch=(*resets, *decision.patch), warnings=advice.trim(iter((*told, *decision.warnings))))
+    left_queue = advice.on_left_queue(_head(old), head, rules.keys, "JobSet")
+    told = chain(left_queue, dict.fromkeys(_still_asked(old, jobset, rules.keys)), decision.warnings)
+    return decision._replace(patch=(*resets, *decision.patch), warnings=advice.trim(told))
 
 
 def _decide(jobset: JobSet, rules: Rules, operation: str, old: JobSet | None, beyond: Sequence[Problem]) -> Decision:

@@ -125,7 +125,8 @@ def mutate_job(
     if left := still_asked(was, now, template, rules.keys):
         told = advice.on_taken_away(*left, rules.keys, "Job", suspended=is_suspended(job))
         decision = decision._replace(warnings=advice.trim(iter((told, *decision.warnings))))
-    return decision
+    left_queue = advice.on_left_queue(old, job, rules.keys, "Job")
+    return decision._replace(warnings=advice.trim(chain(left_queue, decision.warnings)))
 
 
 def cannot_change(field: str, kind: str) -> Problem:

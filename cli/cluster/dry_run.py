@@ -175,7 +175,7 @@ def rehearse(
 def _waits(cache: Cache, entry: WorkloadEntry) -> Outcome:
     """Why one is not placed now."""
     if entry.job.suspended and not entry.job.queue:
-        return Outcome(entry, Reason.SUSPENDED, "the job is suspended: it is placed when it is resumed")
+        return Outcome(entry, Reason.SUSPENDED, reconcile.suspended_in_words(entry.job))
     if (why := reconcile.hindered(entry, cache.rules)) is not None:
         return Outcome(entry, *why)
     queued = cache.queues.entries.get(entry.key)

@@ -33,9 +33,11 @@ from ungater.model.actions import (
     Remove,
     RequeueAfter,
     UpdateOwners,
+    UpdateSpec,
     WriteConditions,
 )
 from ungater.model.conditions import WantedCondition
+from ungater.model.job_view import JobView
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.reconcile import as_made, lifecycle, nominated_nodes
@@ -105,6 +107,8 @@ def _made_again(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> li
 
 def _held_up(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: float) -> list[Instruction]:
     """What is done about one that can be given nothing as it is; [] where it can."""
+    if entry.observed is not None and entry.observed.queue and not entry.job.queue:
+        return [Dequeue(), UpdateSpec()]  # it left its queue: whatever it waits for, its Workload names none
     made = as_made.compared(entry, rules)
     if made.taken is not None:
         return [made.taken]
@@ -283,9 +287,16 @@ def not_to_be_had(entry: WorkloadEntry, rules: ReconcileContext) -> tuple[Reason
     return (Reason.VOLUME_NOT_READY, f"it waits for its volumes: {unready}") if unready is not None else None
 
 
+def suspended_in_words(owner: JobView) -> str:
+    """Why one without a queue is not placed while it is suspended: by its user, or by a queue that it left."""
+    until = (
+        owner.waits_for or "set spec.suspend to false to have it placed; only a job with a queue is resumed by Topogate"
+    )
+    return f"{owner.called} is suspended: {until}"
+
+
 def _suspended(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: float) -> list[Instruction]:
-    until = entry.job.waits_for or "it is placed when it is resumed"
-    message = f"{entry.job.kind} {entry.job.name} is suspended; {until}"
+    message = suspended_in_words(entry.job)
     wanted = [WantedCondition(names.QUOTA_RESERVED, False, Reason.SUSPENDED, message)]
     observed = entry.observed
     wanted += (

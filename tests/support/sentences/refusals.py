@@ -285,6 +285,11 @@ warnings(
         ("no level any more for a Job", *change_of(make_job, {REQUIRE: RACK}, {})),
         ("no level any more for a suspended Job", *change_of(make_job, {REQUIRE: RACK}, {}, suspend=True)),
         ("no level any more for a JobSet", *change_of(make_jobset, {REQUIRE: RACK}, {}, jobs=["leader"])),
+        (
+            "no queue any more for a suspended Job",
+            lambda: make_job(suspend=True),
+            {"old": make_job(labels={QUEUE: "team"}, suspend=True)},
+        ),
         ("a level that comes late", lambda: make_job({REQUIRE: RACK}), {"old": make_job()}),
         ("a level that comes late to a JobSet", lambda: make_jobset({REQUIRE: RACK}), {"old": make_jobset()}),
     ]

@@ -239,6 +239,15 @@ def test_a_suspended_job_may_change_its_queue():
     assert any("stopPolicy Hold" in warning for warning in decision.warnings)
 
 
+def test_a_suspended_job_that_leaves_its_queue_is_told_that_nobody_resumes_it():
+    decision = decide_job(queued("", suspend=True), QUEUED, "UPDATE", queued("team-a", suspend=True))
+    assert decision.warnings[0].startswith(f'metadata.labels[{QUEUE}]: "team-a" was removed: the Job stays suspended')
+    bare = make_job(namespace="ns", suspend=True)
+    (warning,) = decide_job(bare, QUEUED, "UPDATE", make_job(labels={QUEUE: "team-a"}, suspend=True)).warnings
+    assert "set spec.suspend to false" in warning
+    assert not decide_job(bare, QUEUED, "UPDATE", make_job({REQUIRE: RACK}, suspend=True)).denied
+
+
 NUMA = "topogate.dev/numa-policy"
 
 

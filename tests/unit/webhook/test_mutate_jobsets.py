@@ -244,6 +244,12 @@ def test_a_queue_on_a_job_template_is_the_jobsets_or_refused(own, refused):
         assert decision.denied.message.startswith(at)
 
 
+def test_a_suspended_one_that_leaves_its_queue_is_told_that_nobody_resumes_it():
+    old, new = (make_jobset({REQUIRE: RACK}, labels=labels, suspend=True) for labels in ({QUEUE: "q"}, None))
+    decision = decide(new, "UPDATE", old)
+    assert decision.warnings[0].startswith(f'metadata.labels[{QUEUE}]: "q" was removed: the JobSet stays suspended')
+
+
 def test_a_suspended_one_that_loses_a_gate_gets_it_back():
     old = after(make_jobset({REQUIRE: RACK}, suspend=True))
     new = copy.deepcopy(old)

@@ -286,7 +286,7 @@ def test_why_kueue_has_it_suspended_is_said():
     assert d.view(make_owner(suspend=True), unknown).waits_for == unknown.missing
     record = make_record(replace(make_owner(suspend=True), waits_for="Kueue has no quota"))
     (write,) = (each for each in reconcile(record, context(), 0.0) if hasattr(each, "wanted"))
-    assert write.wanted[0].message == "Job train is suspended; Kueue has no quota"
+    assert write.wanted[0].message == "Job train is suspended: Kueue has no quota"
 
 
 def test_slots_outside_of_what_was_assigned_have_strayed():

@@ -282,6 +282,18 @@ def test_a_suspended_job_gives_everything_back_and_says_so():
     assert of(i.Release, run(make_record(owner))) == []
 
 
+def test_a_suspended_job_that_left_its_queue_is_in_none_and_says_how_it_is_resumed():
+    """Its Workload named the queue until its end, and it was told to wait until it is resumed, by nobody."""
+    record = make_record(make_owner(suspend=True))
+    record.observed = make_known(record.job, queue="team")
+    assert run(record) == [i.Dequeue(), i.UpdateSpec()]
+    assert run(record, rules=context(flavors={})) == [i.Dequeue(), i.UpdateSpec()], "whatever else is wrong with it"
+    record.observed = make_known(record.job)
+    _, write = run(record)
+    (said,) = write.wanted
+    assert (said.reason, "set spec.suspend to false" in said.message) == (Reason.SUSPENDED, True)
+
+
 def test_a_suspended_job_keeps_its_slots_until_its_controller_has_asked_its_pods_to_go():
     owner, (at, node) = make_owner(suspend=True), (("b", "r", "n1"), "n1")
     record = make_record(owner, slots=SLOTS, pods=[make_pod(owner=owner, at=at, node=node, phase="Running")])
