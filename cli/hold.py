@@ -61,8 +61,10 @@ class Selection:
 
     def check(self) -> None:
         """Failure unless jobs are named in one way."""
-        if sum((bool(self.names), self.queue is not None, self.every)) != 1:
-            raise Failure("name the jobs, or say --queue QUEUE or --all: expected one of these")
+        ways = sum((bool(self.names), self.queue is not None, self.every))
+        if ways != 1:
+            found = "none of the three" if ways == 0 else "more than one"
+            raise Failure(f"expected names of jobs, or --queue QUEUE, or --all; found {found}")
 
 
 def hold_jobs(

@@ -95,7 +95,7 @@ class Result:
     levels: tuple[str, ...]
     outcomes: tuple[Outcome, ...]
     series: Series
-    window: float  # seconds until the last job arrived
+    window: float  # seconds until the last job arrived; where all arrive at 0, until the last one ended
     cycles: int = 0
     pictured: float = 0.0
     instances: tuple[PlacedPod, ...] = ()

@@ -109,7 +109,7 @@ class Simulation:
             if watch is not None:
                 watch(self)
         outcomes = tuple(self._outcome(track) for track in self.tracks.values())
-        made = self.tally.result(self.policy, outcomes, window)
+        made = self.tally.result(self.policy, outcomes, window or _busy(outcomes, until))
         return replace(made, cycles=self.cycles, pictured=pictured, instances=instances or ())
 
     def _happen(self, event: Event, handlers: Mapping[Kind, Callable[[Track], None]]) -> None:
@@ -391,3 +391,11 @@ def wish_of(job: Job) -> str:
     """What it wishes, as traces spell it."""
     topology = job.pod_sets[0].topology
     return str(topology.policy).lower() + (f"={topology.level}" if topology.level else "")
+
+
+def _busy(outcomes: Iterable[Outcome], until: float | None) -> float:
+    """Until when jobs ran that all arrived at 0."""
+    started = [one for one in outcomes if one.started is not None]
+    if until is not None and any(one.finished is None for one in started):
+        return until
+    return max((one.finished for one in started if one.finished is not None), default=0.0)

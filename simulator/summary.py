@@ -1,6 +1,7 @@
 """A simulation in a few figures.
 
 Averages over time count the *window* alone, from 0 until the last job arrived: what follows is a cluster that empties.
+Where all jobs arrive at 0, it is the time until the last one ended; where none ran, there is nothing to average.
 Waiting times are of every job that ever started.
 """
 
@@ -38,8 +39,10 @@ class LevelSummary(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, frozen=True, rename="camel"):
-    """One policy. ``utilisation``: share of the resource that jobs hold; ``useful``: that is work which counted.
+    """One policy.
 
+    ``window``: seconds over which averages are taken. ``utilisation``: share of the resource that jobs hold;
+    ``useful``: that is work which counted.
     ``stuck``: jobs that never started, by reason (of `engine.reasons`).
     ``wishing``: jobs with several pods that wish a level and started; ``aligned``: of these, in one domain of it.
     ``small``, ``medium``, ``large``: waiting times of jobs within one server, of several, and of 16 servers or more.
@@ -57,6 +60,7 @@ class Summary(msgspec.Struct, frozen=True, rename="camel"):
     refused: int
     unfinished: int
     stuck: dict[str, int]
+    window: float
     utilisation: float
     useful: float
     makespan: float
@@ -96,6 +100,7 @@ def summarise(result: Result) -> Summary:
         refused=_count(outcomes, lambda one: one.end is End.REFUSED),
         unfinished=_count(outcomes, lambda one: one.finished is None),
         stuck=dict(sorted(Counter(one.reason.partition(":")[0] for one in outcomes if one.end is End.WAITING).items())),
+        window=result.window,
         utilisation=_average(used, weights) / capacity,
         useful=done / (capacity * result.window) if result.window else 0.0,
         makespan=max(ended, default=0.0),

@@ -143,5 +143,5 @@ def check_queue(job: Job, old: Job | None, keys: Keys) -> Iterator[Problem]:
         yield Problem(
             INVALID,
             f'{path}: Invalid value: "{queue}": a Job that is not suspended keeps its queue '
-            f'("{queue_of(old, keys)}"): set spec.suspend to true first, by itself',
+            f'("{queue_of(old, keys)}"): first set spec.suspend to true, and then change the queue',
         )

@@ -6,6 +6,7 @@ from enum import Enum, auto
 
 from cli.output import Failure
 from cli.simulate.sacct import is_sacct, is_unparsable
+from cli.simulate.trace import is_trace
 from cli.whatif.cases import opened
 
 
@@ -26,9 +27,9 @@ class JobFile:
 
     @property
     def format(self) -> JobFormat:
-        """What sacct prints is recognised by its header, CSV by its name; everything else is manifests."""
+        """Traces are recognised by their header, CSV also by its name; everything else is manifests."""
         header = self.content[: 1 << 16].partition(b"\n")[0].decode("utf-8-sig", errors="replace")
-        csv = self.name.removesuffix(".gz").endswith(".csv")
+        csv = self.name.removesuffix(".gz").endswith(".csv") or is_trace(header)
         if is_sacct(header) or (is_unparsable(header) and not csv):
             return JobFormat.SACCT
         return JobFormat.CSV if csv else JobFormat.MANIFESTS

@@ -49,7 +49,7 @@ def jobs_in(files: Sequence[JobFile], cluster: Cluster, known: SimulationInput, 
             found += _trace(file, cluster)
     listed = ", ".join(file.name for file in files)
     if not found:
-        expected = "a trace (*.csv, or what sacct -P prints) or manifests of batch/v1 Jobs"
+        expected = "a trace (CSV, or what sacct -P prints) or manifests of batch/v1 Jobs"
         raise Failure(f"{listed}: there is no Job; expected {expected}")
     names: dict[str, Job] = {}
     for job in found:

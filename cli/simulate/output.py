@@ -35,8 +35,9 @@ def _figures(summary: Summary, reasons: Sequence[str]) -> Iterator[tuple[str, st
     for reason in reasons:
         yield f"    waiting: {reason or 'for its turn'}", _some(summary.stuck.get(reason, 0))
     yield "  failed: kubelets refused their pods", _some(summary.refused)
-    yield f"{summary.resource} used", f"{summary.utilisation:.1%}"
-    yield "  by work that counted", f"{summary.useful:.1%}"
+    yield f"{summary.resource} used", _share(summary.utilisation, summary)
+    yield "  by work that counted", _share(summary.useful, summary)
+    yield "  measured over the first", _hours(summary.window) if summary.window else "-"
     yield "until the last one ended", f"{summary.makespan / DAY:.1f} d"
     yield "wait, mean", _hours(summary.wait.mean)
     yield "  median", _hours(summary.wait.median)
@@ -57,7 +58,7 @@ def _figures(summary: Summary, reasons: Sequence[str]) -> Iterator[tuple[str, st
     yield "pods across NUMA zones without need", str(summary.split)
     for number, level in enumerate(summary.levels, 1):
         short = level.level.rpartition("/")[2]
-        yield f"free, but in no whole {short}", f"{level.stranded:.1%}"
+        yield f"free, but in no whole {short}", _share(level.stranded, summary)
         yield f"  whole ones ({short}), on average", f"{level.whole:.1f}"
         if number < len(summary.levels):
             yield f"  most that is free in one {short}, on average", f"{level.largest:.0f}"
@@ -65,6 +66,11 @@ def _figures(summary: Summary, reasons: Sequence[str]) -> Iterator[tuple[str, st
 
 def _some(count: int) -> str:
     return str(count) if count else ""
+
+
+def _share(part: float, summary: Summary) -> str:
+    """An average over time; nothing is known of it where no time was measured."""
+    return f"{part:.1%}" if summary.window else "-"
 
 
 def _hours(seconds: float) -> str:

@@ -52,7 +52,7 @@ Jobs = Annotated[
         "-j",
         "--jobs",
         metavar="FILE|N",
-        help="A trace (*.csv, or what sacct -P prints) or manifests; repeat for more, - is stdin. A number: so many"
+        help="A trace (CSV, or what sacct -P prints) or manifests; repeat for more, - is stdin. A number: so many"
         f" are generated (default {COUNT}).",
     ),
 ]

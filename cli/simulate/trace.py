@@ -30,6 +30,12 @@ _SPAN: Final = re.compile(r"(?:\d+(?:\.\d+)?[wdhms])+")
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)([wdhms])")
 
 
+def is_trace(header: str) -> bool:
+    """Whether a file that begins with this line is a trace: it may lack a column, and is told so then."""
+    names = {cell.strip().strip('"').lower() for cell in header.split(",")}
+    return len(names.intersection(NEEDED)) > 1
+
+
 def seconds(text: str) -> float:
     """Seconds from ``90``, ``1h30m`` or ``2d``.
 
@@ -44,7 +50,7 @@ def seconds(text: str) -> float:
     except ValueError:
         raise ValueError(f"{text!r}: expected seconds, or a time such as 90s, 1h30m, 2d") from None
     if not 0 <= found < MOST:
-        raise ValueError(f"{text!r}: expected a time from 0 on")
+        raise ValueError(f"{text!r}: expected a time of 0 or more")
     return found
 
 

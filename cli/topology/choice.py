@@ -80,7 +80,7 @@ def choose(nodes: Sequence[Labelled], text: str, group: Mapping[str, str] | None
     elif source is not None:
         found = _of_source(looked_at, source)
         if not found.levels:
-            listing = "; ".join(found.left_out) or "none of its labels is on any of them"
+            listing = "; ".join(found.left_out) or f"no node has any of the labels that {text} sets"
             raise Failure(f"--topology {text}: {listing}. {_carried(looked_at)}")
     else:
         found = _of_labels(looked_at, text)

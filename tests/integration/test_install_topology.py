@@ -89,7 +89,7 @@ def test_one_word_installs_and_makes_the_flavor_and_the_doctor_sees_what_is_wron
     for options, told in (
         ({"topology": RACK_LABEL, "flavor": "local"}, "exists with the levels"),
         ({"topology": "auto", "flavor": "other"}, "would count twice"),
-        ({"topology": "gke"}, "none of its labels is on any of them"),
+        ({"topology": "gke"}, "no node has any of the labels that gke sets"),
         ({"flavor": "x"}, "give that too"),
         ({"namespace": "elsewhere"}, "installed in namespace topogate-system"),
         ({"topology": "auto", "nodes": "pool"}, "expected KEY=VALUE"),

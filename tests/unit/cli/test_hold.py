@@ -197,11 +197,14 @@ def test_one_that_is_deleted_meanwhile_stops_nobody():
     assert changed(client, Change.HOLD, every=True) == ["Job a: is gone", "Job b: is gone"]
 
 
-@pytest.mark.parametrize("args", [[], ["a", "--all"], ["--all", "--queue", "q"]])
-def test_jobs_are_named_in_one_way(args):
+@pytest.mark.parametrize(
+    ("args", "found"),
+    [([], "none of the three"), (["a", "--all"], "more than one"), (["--all", "--queue", "q"], "more than one")],
+)
+def test_jobs_are_named_in_one_way(args, found):
     done = CliRunner().invoke(app, ["hold", *args])
     assert isinstance(done.exception, Failure)
-    assert "--queue QUEUE or --all" in str(done.exception)
+    assert str(done.exception) == f"expected names of jobs, or --queue QUEUE, or --all; found {found}"
 
 
 def in_other(name):

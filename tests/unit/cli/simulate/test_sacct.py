@@ -154,6 +154,9 @@ def test_what_is_wrong_is_told_by_line_and_column_with_an_example(text, says):
         ("t", b"JobID    State\n", JobFormat.SACCT),
         ("t.csv", b"jobid,arrival,duration,pods,cpu\n", JobFormat.CSV),
         ("t.csv", b"jobid arrival\n", JobFormat.CSV),
+        ("t.txt", b"arrival,duration,pods,gpus\n0,60,1,8\n", JobFormat.CSV),
+        ("stdin", b'\xef\xbb\xbf"Arrival", "Pods",x\r\n', JobFormat.CSV),
+        ("t.txt", b"jobid,arrival\n", JobFormat.MANIFESTS),
         ("t.yaml", b"kind: Job\nmetadata: {name: jobid}\n", JobFormat.MANIFESTS),
     ],
 )

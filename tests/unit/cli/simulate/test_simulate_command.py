@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import sys
 
 import pytest
@@ -55,6 +56,23 @@ def test_a_small_run_is_what_it_was(trace):
         "topology-rack",
         "hostname",
     ]
+
+
+def test_jobs_that_all_arrive_at_once_are_measured_while_they_run(tmp_path):
+    file = tmp_path / "t.txt"
+    file.write_text("arrival,duration,pods,gpus\n0,2h,2,8\n")
+    found = summaries(*SMALL, "-j", file, "-p", "topology")["topology"]
+    assert (found["window"], found["utilisation"]) == (7200.0, 0.5)
+    assert re.search(r"measured over the first +2\.00 h", run("run", *SMALL, "-j", file, "-p", "topology"))
+    cut = summaries(*SMALL, "-j", file, "-p", "topology", "--until", "1h")["topology"]
+    assert (cut["window"], cut["utilisation"]) == (3600.0, 0.5)
+
+
+def test_where_no_job_ran_no_share_is_made_up(tmp_path):
+    file = tmp_path / "t.txt"
+    file.write_text("arrival,duration,pods,gpus\n0,2h,2,800\n")
+    shown = run("run", *SMALL, "-j", file, "-p", "topology")
+    assert re.search(r"nvidia.com/gpu used +-\n +by work that counted +-\n", re.sub(" +\n", "\n", shown))
 
 
 def test_the_same_call_prints_the_same(trace):

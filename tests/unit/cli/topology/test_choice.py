@@ -290,7 +290,7 @@ def test_labels_by_hand_and_what_jobs_may_ask_for_them_by():
         ("zone,zone", ["zone is there twice"]),
         ("a/b", ["no node has a label a/b"]),
         (f"{HOST},topology.kubernetes.io/zone", ["may only be the last"]),
-        ("gke", ["none of its labels is on any of them", "topology.kubernetes.io/zone (3 domains)"]),
+        ("gke", ["no node has any of the labels that gke sets", "topology.kubernetes.io/zone (3 domains)"]),
     ],
 )
 def test_words_that_mean_nothing_are_told_what_nodes_carry(text, told):
