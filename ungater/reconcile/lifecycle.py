@@ -47,6 +47,7 @@ from ungater.reconcile.partial_eviction import lost
 from ungater.reconcile.pods_ready import SOON
 from ungater.reconcile.ungating import running, waits
 
+UNSEEN_FOR = 60.0  # seconds that a job has run before its Workload is made; one that is deleted is made within 30
 SEEN_WITHIN = 60.0  # seconds in which a controller is to say that its job is suspended; pods are waited for afterwards
 
 
@@ -84,11 +85,10 @@ def _left_running(
 ) -> list[Instruction]:
     """What is said of one that runs since before there was a webhook, and whose queue does not exist; [] elsewhere.
 
-    To suspend it would end its pods for nothing: no queue could ever resume it. (Kueue 0.19 does suspend it.) Nobody
-    runs past a queue by that: what a webhook saw is marked and gated, and it is admitted before the gate goes.
+    To suspend it would end its pods for nothing: no queue could ever resume it. (Kueue 0.19 does suspend it.)
     """
     owner = entry.job
-    if entry.admission is not None or owner.suspended or not (owner.queue and _unseen(owner, rules.keys)):
+    if entry.admission is not None or owner.suspended or not (owner.queue and _unseen(entry, rules.keys)):
         return []
     if (missing := rules.no_queue(entry)) is None:
         return []
@@ -101,10 +101,17 @@ def _left_running(
     return [Dequeue(), *waits(entry, Reason.NO_QUEUE, text, now)]
 
 
-def _unseen(owner: JobView, keys: Keys) -> bool:
-    """Whether it is suspendable, and was created while there was no webhook: that marks the templates of all others."""
+def _unseen(entry: WorkloadEntry, keys: Keys) -> bool:
+    """Whether a job that is suspendable was started while there was no Topogate.
+
+    Nobody runs past a queue by that: a webhook suspends, gates and marks what it sees. Who takes gate and mark off
+    while it resumes the job was suspended until then, and has had a Workload: those of a former Kueue have run longer.
+    """
+    owner, observed = entry.job, entry.observed
     marked = any(keys.pod_set in (one.template.metadata.annotations or {}) for one in owner.pod_sets)
-    return owner.suspendable and not owner.gated and not marked
+    if not owner.suspendable or owner.gated or marked or observed is None or owner.suspended_at is not None:
+        return False
+    return owner.resumed_at is None or observed.created - owner.resumed_at > UNSEEN_FOR
 
 
 def _out_of_turn(entry: WorkloadEntry, steps: Iterable[Instruction]) -> list[Instruction]:
@@ -302,7 +309,7 @@ def _carried(
             why = seen.evicted.message if seen.evicted is not None else ""
             yield EvictPods(tuple(sorted(_bound(entry, rules), key=lambda pod: pod.metadata.name)), why)
         case lifecycle.Suspend():
-            yield Suspend(_not_admitted(entry.job, rules.keys) if seen.evicted is None else "")
+            yield Suspend(_not_admitted(entry, rules.keys) if seen.evicted is None else "")
         case lifecycle.Release(reason=reason, message=message, until=until, requeues=requeues, leave=leave):
             yield ClearAdmission(_returned(entry, reason, message, until, wall, leave=leave), until, requeues, leave)
         case lifecycle.Deactivate(reason=reason, message=message):
@@ -313,9 +320,10 @@ def _carried(
             yield RequeueAfter(max(0.0, at - wall))
 
 
-def _not_admitted(owner: JobView, keys: Keys) -> str:
+def _not_admitted(entry: WorkloadEntry, keys: Keys) -> str:
     """Why one is suspended that runs, or is to run, without an admission."""
-    if _unseen(owner, keys):
+    owner = entry.job
+    if _unseen(entry, keys):
         return (
             f"{owner.called} was started without Topogate, and LocalQueue {owner.queue} has not admitted it: it is "
             "suspended, and resumed once it is admitted"

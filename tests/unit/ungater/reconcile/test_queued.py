@@ -125,6 +125,22 @@ def test_one_that_runs_since_before_topogate_is_left_running_while_its_queue_doe
 
 
 @pytest.mark.parametrize(
+    ("state", "made", "left"),
+    [
+        ("False", WALL + 61, True),  # resumed by a former Kueue, long before there was a Workload of ours
+        ("False", WALL + 30, False),  # resumed, and its gate taken off, by whoever did not want to wait
+        ("True", WALL + 61, False),  # its controller has not seen the resumption yet
+    ],
+)
+def test_one_that_was_suspended_is_left_running_only_if_it_ran_long_before_it_had_a_workload(state, made, left):
+    suspended = {"type": "Suspended", "status": state, "lastTransitionTime": timestamp(WALL)}
+    record = make_record(before_topogate(status={"conditions": [suspended]}))
+    record.observed = make_known(record.job, created=made)
+    steps = run(record, no_queue=lambda _: "there is no LocalQueue team in namespace ns")
+    assert any(isinstance(one, i.Suspend) for one in steps) is not left
+
+
+@pytest.mark.parametrize(
     "marked",
     [owner_of(suspend=False, request={}), owner_of(suspend=False, request={KEYS.pod_set: "main"}, gated=False)],
     ids=["gated", "marked"],
