@@ -165,6 +165,7 @@ def test_what_looks_like_ours_and_has_no_effect_is_told_at_creation(policies, cl
     assert len(said) == len(MISTAKEN), said
     for (_, told), line in zip(MISTAKEN, said, strict=True):
         assert told in line
+        assert ": nothing is refused, but " in line
     assert created(RIGHT) == []
 
 
