@@ -1,9 +1,8 @@
 """``topogate place -f FILE``: where the pods of a manifest would go, or exactly why not."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from functools import partial
 from typing import Annotated, Final
 
 import msgspec
@@ -165,10 +164,11 @@ def command(
         answers = _without_nodes(files, namespace, kubeconfig, context)
     else:
         where = namespace or own
-        found = _read(files, where)
-        heard = [] if cluster else _heard(lambda _: found, where, kubeconfig, context)
+        found = _read(files)
+        heard = [] if cluster else _heard(found, where, kubeconfig, context)
         cache = cluster_snapshot.cache_of(dump, settings)
-        answers = report(cache, found, where, SYSTEM.now(), require_queue=settings.require_queue, heard=heard)
+        now, asked = SYSTEM.now(), namespace or ""
+        answers = report(cache, found, where, now, require_queue=settings.require_queue, heard=heard, asked=asked)
     emit(answers, output, table=render(answers, 0 if everything else CLOSEST))
     states = {answer.state for answer in answers}
     if State.REFUSED in states:
@@ -177,8 +177,8 @@ def command(
         raise typer.Exit(WAITS)
 
 
-def _read(files: Sequence[str], namespace: str) -> list[Found]:
-    found, passed = manifests.read(files, namespace)
+def _read(files: Sequence[str]) -> list[Found]:
+    found, passed = manifests.read(files)
     if passed:
         stderr().print(f"not looked at: {', '.join(manifests.kinds_of(passed))}", markup=False, soft_wrap=True)
     return found
@@ -188,7 +188,7 @@ def _without_nodes(
     files: Sequence[str], namespace: str | None, kubeconfig: str | None, context: str | None
 ) -> list[PlaceAnswer]:
     """What the API server says to the objects: all that can be told without a look at the nodes. Failure."""
-    heard = _heard(partial(_read, files), namespace, kubeconfig, context)
+    heard = _heard(_read(files), namespace, kubeconfig, context)
     accepted = f"the API server takes it; where its pods would go requires reading the nodes: {INSPECT}"
     return [
         PlaceAnswer(
@@ -205,11 +205,9 @@ def _without_nodes(
     ]
 
 
-def _heard(
-    read: Callable[[str], list[Found]], namespace: str | None, kubeconfig: str | None, context: str | None
-) -> list[Tried]:
+def _heard(found: Sequence[Found], namespace: str | None, kubeconfig: str | None, context: str | None) -> list[Tried]:
     try:
-        return asyncio.run(tried(kubeconfig, context, namespace, read))
+        return asyncio.run(tried(kubeconfig, context, namespace, found))
     except KubeError as error:
         raise failure(error, kubeconfig, context) from error
 
@@ -222,12 +220,13 @@ def report(
     *,
     require_queue: bool = False,
     heard: Sequence[Tried] = (),
+    asked: str = "",
 ) -> list[PlaceAnswer]:
     """What would become of all of them, submitted together and in this order. Failure where an object is malformed.
 
-    ``heard``: what the API server said to each of them.
+    ``heard``: what the API server said to each of them; ``asked``: as `Maker` has it.
     """
-    maker = Maker(cache, cache.keys, namespace, timestamp(now), require_queue=require_queue)
+    maker = Maker(cache, cache.keys, namespace, timestamp(now), require_queue=require_queue, asked=asked)
     made = [maker.make(one) for one in found]
     for one, said in zip(made, heard, strict=False):  # none where the cluster is a snapshot
         if said.refusal and not said.unfit and not one.denied:

@@ -166,7 +166,7 @@ class Found:
     def __str__(self) -> str:
         meta = self.body.get("metadata")
         namespace = meta.get("namespace") if isinstance(meta, dict) else None
-        return f"{self.kind} {f'{namespace}/' if namespace else ''}{self.name}"
+        return f"{self.kind} {f'{namespace}/' if namespace else ''}{self.name}".rstrip()
 
     def read(self, kind: type[One]) -> One:
         """Decode it. Failure where a field is not what it has to be, or the name is missing."""

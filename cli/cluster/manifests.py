@@ -15,10 +15,13 @@ from cli.cluster import dump as dumps
 from cli.cluster.dump import Found
 from cli.output import Failure
 from crds.constants import WORKER_INDEX, Keys
+from crds.spelling import meant
 from engine.reasons import Reason
 from kube import objects
 from kube.parents import JobSet, LeaderWorkerSet
+from kube.pods.convert import pod_requests
 from kube.pods.devices import ResourceClaim, ResourceClaimTemplate
+from kube.pods.templates import template_of
 from kube.pods.volumes import claims_of
 from kube.type_words import in_words
 from ungater.cache.cache import Cache
@@ -71,31 +74,51 @@ class Manifest:
         return f"{self.kind.lower()}/{self.name}"
 
 
-def read(files: Sequence[str], namespace: str) -> tuple[list[Found], list[str]]:
+def read(files: Sequence[str]) -> tuple[list[Found], list[str]]:
     """What can be placed, and the kinds that were passed over.
 
     Raises Failure where a file cannot be read, an object is malformed, or there is nothing to place.
     """
-    found, passed = list[Found](), list[str]()
+    found, passed, hint = list[Found](), list[str](), ""
     for file in files:
         for one in dumps.objects_in(file):
             if (one.group, one.kind) in KINDS:
                 found.append(one)
             else:
                 passed.append(str(one))
+                hint = hint or _meant(one)
     if all(one.kind in NAMED for one in found):
         kinds = ", ".join(kind for _, kind in KINDS if kind not in NAMED)
         others = f"; there is {', '.join(passed[:4])}" if passed else ""
-        raise Failure(f"{', '.join(files)}: nothing to place: expected {kinds}{others} (namespace {namespace})")
+        raise Failure(f"{', '.join(files)}: nothing to place: expected {kinds}{others}{hint}")
     return found, passed
+
+
+def _meant(one: Found) -> str:
+    """What an object was perhaps meant to be, that can be placed; "" where nothing is like it."""
+    groups = [group for group, kind in KINDS if kind == one.kind]
+    if groups:
+        return f"; expected apiVersion {f'{groups[0]}/...' if groups[0] else 'v1'}, as a {one.kind} has"
+    hint = meant(one.kind, (kind for _, kind in KINDS))
+    return f"; {hint}" if hint else ""
 
 
 class Maker:
     """Makes what would come of objects, one after the other: each gets names and uids of its own."""
 
-    def __init__(self, cache: Cache, keys: Keys, namespace: str, created: str, *, require_queue: bool = False) -> None:
+    def __init__(
+        self,
+        cache: Cache,
+        keys: Keys,
+        namespace: str,
+        created: str,
+        *,
+        require_queue: bool = False,
+        asked: str = "",
+    ) -> None:
+        """``asked``: the namespace that was asked for by name; ``namespace`` is that of objects that name none."""
         self._keys = keys
-        self._namespace = namespace
+        self._namespace, self._asked = namespace, asked
         self._created = created
         self._numbers = 0
         self._leaders_of = cache.stores.leader_set
@@ -112,6 +135,14 @@ class Maker:
             raise one.fail("metadata.name", "is missing: every object needs a name")
         made = Manifest(one.kind, namespace, name)
         KINDS[one.group, one.kind](self, one, made)
+        try:  # what it asks for is read here, where its file and line are known
+            for spec in (*(template_of(job).spec for job in made.jobs), *(pod.spec for pod in made.pods[:1])):
+                pod_requests(spec)
+        except ValueError as error:
+            raise one.fail("", str(error)) from None
+        own = meta.get("namespace")
+        if self._asked and own and own != self._asked:
+            made.warn(f"metadata.namespace of {one} counts: -n {self._asked} is for objects that name none")
         return made
 
     def job(self, one: Found, made: Manifest) -> None:

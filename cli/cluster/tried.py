@@ -5,7 +5,7 @@ an admission policy about what no webhook is called for. Nothing is stored.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from cli.cluster.dump import Found
@@ -31,12 +31,12 @@ class Tried(NamedTuple):
 
 
 async def tried(
-    kubeconfig: str | None, context: str | None, namespace: str | None, read: Callable[[str], list[Found]]
+    kubeconfig: str | None, context: str | None, namespace: str | None, objects: Sequence[Found]
 ) -> list[Tried]:
-    """Each object that ``read`` finds, for a namespace. Raises Failure, KubeError."""
+    """Each of these objects. Raises KubeError."""
     async with await Client.connect(kubeconfig, context, pool_size=CONNECTIONS) as client:
         where = namespace or client.connection.namespace
-        found = [(one, str((one.body.get("metadata") or {}).get("namespace") or where)) for one in read(where)]
+        found = [(one, str((one.body.get("metadata") or {}).get("namespace") or where)) for one in objects]
         return await asyncio.gather(*(_try(client, one, own) for one, own in found))
 
 

@@ -112,7 +112,7 @@ class ClusterQuestions:
         _check(text, namespace)
         dump, _ = self._reading()
         try:
-            found = _manifests(text, namespace)
+            found = _manifests(text)
             answers = place_report(
                 self._cache(dump), found, namespace, self._clock.now(), require_queue=self._settings.require_queue
             )
@@ -139,12 +139,12 @@ class ClusterQuestions:
         )
 
 
-def _manifests(text: str, namespace: str) -> list[Any]:
+def _manifests(text: str) -> list[Any]:
     """What can be placed in a text. Raises Failure."""
     with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
         path = Path(folder) / "manifest"
         path.write_text(text, encoding="utf-8")
-        return read_manifests([str(path)], namespace)[0]
+        return read_manifests([str(path)])[0]
 
 
 def _in_words(failure: Failure) -> str:

@@ -150,6 +150,8 @@ def opened(file: str) -> Iterator[BinaryIO]:
     if file == "-":
         yield _unpacked(io.BufferedReader(sys.stdin.buffer))  # type: ignore[arg-type]
         return
+    if file.startswith(("http://", "https://")):
+        raise Failure(f"{file} is a URL, and a file is read here: pipe it, as in `curl -sL {file} | topogate ... -f -`")
     try:
         stream = Path(file).open("rb")  # noqa: SIM115 - closed below; only failing to open is told here
     except OSError as error:

@@ -41,6 +41,7 @@ _MUST: Final = {
     Reason.VOLUME_NODE_AFFINITY: "is reached by all volumes of the pods",
     Reason.CLAIM_NODE_AFFINITY: "is reached by the devices of the pods' claims",
 }
+_ATTACHED: Final = (Reason.VOLUME_NODE_AFFINITY, Reason.CLAIM_NODE_AFFINITY)  # such nodes have other limits too
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,10 @@ def head_of(fit: Fit, container: int) -> str:
 
 
 def _filtered(state: ClusterState, fit: Fit) -> tuple[Mask, str]:
-    """The leaves that its pods may use, and what each of them is or has that others are not or have not."""
+    """The leaves that its pods may use, and what each of them is or has that others are not or have not.
+
+    Where there are some, and what its pods bring along keeps them off the others, nothing is said of that.
+    """
     nodes, tree, node_filter = state.cluster.columns, fit.tree, fit.known.shape.filter
     selector, left = iter(node_filter.selector), np.ones(tree.size, np.bool_)
     labels: list[str] = []
@@ -101,7 +105,8 @@ def _filtered(state: ClusterState, fit: Fit) -> tuple[Mask, str]:
         left = left & mask
         if alone:
             return left, told[reason]
-    return left, " and ".join(told.values())
+    attached = left.any() and not told.keys().isdisjoint(_ATTACHED)
+    return left, "" if attached else " and ".join(told.values())
 
 
 def _must(state: ClusterState, fit: Fit, reason: Reason) -> str:

@@ -11,6 +11,7 @@ from support.snapshots import let_go as running
 from typer.testing import CliRunner
 
 from cli.cluster import cluster_snapshot
+from cli.cluster import dump as dumps
 from cli.main import app
 from cli.output import Failure
 from crds.settings import Settings
@@ -356,7 +357,9 @@ LOTS["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"
         ),
         (yaml.safe_dump(leader_worker_set(40_000, 3)), "40000 groups of 3 pods: expected at most 100000 pods"),
         (yaml.safe_dump(leader_worker_set(1, 0)), "leaderWorkerTemplate.size: 0: expected a whole number from 1"),
-        (yaml.safe_dump(LOTS), "lots"),
+        (yaml.safe_dump(LOTS), "stdin: line 1, column 1: Job team/x: cpu: 'lots' is not a quantity"),
+        ("{apiVersion: batch/v1, kind: job, metadata: {name: x}}", "there is job x; did you mean Job?"),
+        ("kind: Job", "there is Job; expected apiVersion batch/..., as a Job has"),
         (
             "{apiVersion: batch/v1, kind: Job, metadata: {name: x}, spec: {parallelism: many, template: {}}}",
             "parallelism",
@@ -429,3 +432,16 @@ def test_pods_that_use_a_feature_go_where_kubelets_declare_it(tmp_path):
     (tmp_path / "cluster.json").write_text(json.dumps(nodes))
     result = CliRunner().invoke(app, [*command[:-1], str(tmp_path / "cluster.json")])
     assert "no node declares RestartAllContainersOnContainerExits" in " ".join(result.output.split())
+
+
+def test_a_namespace_that_is_asked_for_and_not_that_of_the_object_is_told(tmp_path):
+    (found,) = ask(tmp_path, job("train", 4, 4), args=("-n", "other"))
+    assert found["namespace"] == "team"
+    assert found["warnings"] == ["metadata.namespace of Job team/train counts: -n other is for objects that name none"]
+    (found,) = ask(tmp_path, job("train", 4, 4), args=("-n", "team"))
+    assert not found["warnings"]
+
+
+def test_a_url_is_no_file():
+    with pytest.raises(Failure, match="is a URL, and a file is read here"):
+        next(dumps.objects_in("https://example.com/train.yaml"))
