@@ -126,4 +126,4 @@ def test_a_component_names_the_setting_that_is_wrong(run, monkeypatch):
     status, _, err = run("ungater")
     assert status == 1
     assert err.startswith("Error: environment variable TOPOGATE_UNGATE_CONCURRENCY")
-    assert "'many'" in err
+    assert '"many"' in err
