@@ -138,7 +138,7 @@ async def test_a_flavor_made_again_with_other_levels_moves_nobody(jobs, client, 
     await jobs.running("levels", 2)
     await jobs.edit("levels", parallelism=3, completions=3)
     said = await jobs.condition("levels", "PodsReady", "False", "PartlyPlaced")
-    assert "other levels" in said["message"]
+    assert "created again without the levels by which the pods were placed" in said["message"]
     await jobs.edit("levels", parallelism=2, completions=2)
     await jobs.condition("levels", "PodsReady", "True")
 
