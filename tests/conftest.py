@@ -18,7 +18,7 @@ import itertools
 import logging
 import os
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
@@ -44,6 +44,15 @@ def pytest_collection_finish() -> None:
     """What is there by now stays: a test that collects garbage need not go through 10,000 tests for it."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, None, None]:
+    """What a file of tests leaves stays too."""
+    yield
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
