@@ -15,6 +15,8 @@ def admitted(slots: PodSetSlots, pod_set: PodSet) -> str:
     depth = slots.levels.index(level) + 1 if level in slots.levels else len(slots.levels)
     domains = by_domain(slots, depth)
     pods = f"{slots.total} pod{'s' * (slots.total != 1)}"
+    if not depth or not domains:  # as somebody wrote it into the status of a Workload
+        return pods
     if len(domains) == 1:
         where = f"in {domain_in_words(next(iter(domains)))} ({slots.levels[depth - 1]})"
     else:
