@@ -1,6 +1,6 @@
 """Whether the API server takes this process for the ungater: its policies go by the name of the caller.
 
-Whoever forgets the ungater's own token runs it as an administrator, who may do all that its roles say and is refused
+Without the ungater's own token it runs as an administrator, who may do all that its roles say and is refused
 each Workload. A dry run of one asks the policies themselves, whatever they are called and whoever they expect; where
 none are installed, they refuse nobody.
 """

@@ -33,7 +33,7 @@ KINDS_ALONE: Final = (
 async def settings_with_warning(client: Client) -> Settings:
     """The settings in use. Where nobody acts on what the command tells of, that is said first, on stderr.
 
-    It costs no time: the Lease is read meanwhile. Whoever may not read it is told nothing.
+    It costs no time: the Lease is read meanwhile. Without the right to read it, nothing is said.
     """
     found, why = await asyncio.gather(settings(client), _absence(client))
     if why and found.leader_election and found.lease_name == LEASE:

@@ -1,6 +1,6 @@
 """Queues that admit nothing, or less than they seem to, and what mends that. Pure: what was read in, findings out.
 
-Of a LocalQueue only what is its own fault is told: that its ClusterQueue admits nothing is told of that one.
+A LocalQueue is reported only for its own faults: that its ClusterQueue admits nothing is a finding of the ClusterQueue.
 """
 
 from collections.abc import Collection, Iterator

@@ -1,6 +1,6 @@
 """Jobs that ask for Topogate and never got to it: they have no gate, or their Workload cannot be made or changed.
 
-Pure: what was read in, findings out. What jobs have in common is told once.
+Pure: what was read in, findings out. What jobs have in common makes one finding.
 """
 
 from collections import defaultdict

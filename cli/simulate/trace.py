@@ -31,7 +31,7 @@ _PART: Final = re.compile(r"(\d+(?:\.\d+)?)([wdhms])")
 
 
 def is_trace(header: str) -> bool:
-    """Whether a file that begins with this line is a trace: it may lack a column, and is told so then."""
+    """Whether a file that begins with this line is a trace: it may lack a column, which is an error later."""
     names = {cell.strip().strip('"').lower() for cell in header.split(",")}
     return len(names.intersection(NEEDED)) > 1
 

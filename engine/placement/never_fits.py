@@ -174,7 +174,7 @@ def _too_many(state: ClusterState, fit: Fit, leaf: Ints, passing: Mask, must: st
     """Where single pods fit: how many the best domain takes, and what of it is too small.
 
     ``must``: what keeps its pods off other nodes. Where that alone is the cause, smaller pods or a wider level would
-    not help, and it is told first.
+    not help, and the message begins with it.
     """
     tree, container = fit.tree, [*fit.containers()][-1]
     caps = tuple(cap for cap in fit.room.caps if cap.reason in ONE_A_VALUE)

@@ -156,7 +156,8 @@ class ConfigEvents:
         else:
             self.set_cluster_queue(event.new)
         self._rerouted()
-        self._came(event)
+        if event.old is None and event.new is not None:
+            self._look_at_left_running()
         self._signal()
 
     def on_local_queue(self, event: Event[LocalQueue]) -> None:
@@ -168,15 +169,19 @@ class ConfigEvents:
         elif event.old is not None:
             self._queues.remove_local_queue(event.old.metadata.namespace, event.old.metadata.name)
         self._rerouted()
-        self._came(event)
+        if event.old is None and event.new is not None:
+            self._look_at_left_running((event.new.metadata.namespace, event.new.metadata.name))
         self._signal()
 
-    def _came(self, event: Event[ClusterQueue] | Event[LocalQueue]) -> None:
-        """A queue is there: jobs that were left running for want of it are looked at. They wait in none that tells."""
-        if event.old is not None or event.new is None:
-            return
+    def _look_at_left_running(self, queue: tuple[str, str] | None = None) -> None:
+        """A queue is there: jobs that were left running for want of it are looked at. They wait in none that tells.
+
+        ``queue``: the namespace and name of a LocalQueue, which others than its own jobs need not be looked at for.
+        """
         for uid, entry in self._entries.items():
-            if entry.job.queue and not entry.job.suspended and entry.admission is None:
+            owner = entry.job
+            runs = owner.suspendable and not owner.suspended and entry.admission is None
+            if owner.queue and runs and queue in {None, (owner.namespace, owner.queue)}:
                 self._enqueue(uid, 0.0)
 
     def _rerouted(self) -> None:

@@ -57,16 +57,8 @@ def _merged(old: Condition | None, want: WantedCondition, generation: int, now: 
     status = "True" if want.status else "False"
     message = shorten(want.message)
     kept = old is not None and old.status == status
-    if (
-        old is not None
-        and kept
-        and (old.reason, old.message, old.observed_generation)
-        == (
-            str(want.reason),
-            message,
-            max(old.observed_generation, generation),
-        )
-    ):
+    same = old is not None and kept and (old.reason, old.message) == (str(want.reason), message)
+    if old is not None and same and old.observed_generation >= generation:
         return old
     return Condition(
         type=want.type,
