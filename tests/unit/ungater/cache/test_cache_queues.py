@@ -361,6 +361,18 @@ def test_a_queue_that_comes_has_those_looked_at_who_were_left_running_for_want_o
     assert id_of(job) not in world.asked, "only when it comes: their status changes all the time"
 
 
+def test_a_local_queue_that_comes_is_nothing_to_jobs_of_others(world):
+    """Tenants may be allowed to create some: each would have every waiting job of the cluster looked at."""
+    job = make_job("ran", labels={KEYS.queue_name: "team"}, request={}, gated=False)
+    world.put("job", job)
+    queue = next(iter(world.stores["local_queue"].values()))
+    for changed in ({"namespace": "another"}, {"name": "second"}):
+        world.asked.clear()
+        other = msgspec.structs.replace(queue, metadata=msgspec.structs.replace(queue.metadata, **changed))
+        world.put("local_queue", other)
+        assert id_of(job) not in world.asked
+
+
 def test_of_a_namespace_that_is_gone_nothing_is_kept(world):
     queues = world.memory.queues
     before = dict(queues.namespaces), dict(queues.local)
