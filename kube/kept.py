@@ -30,7 +30,6 @@ FREE: Final = 512
 MOST: Final = 100_000  # some 10 MB
 TEXT: Final = 64
 LONG: Final = 16 * 1024  # characters of a text, or bytes of a template, that are not kept of a cut object
-SMALL: Final = 2 * FREE  # bytes of an object that has no more parts than are free, whatever is in it
 CUT: Final = "its namespace has more labels, annotations, selectors and such in objects of this kind than are kept"
 _META: Final = 64  # parts of the metadata of a cut object
 _CONTAINERS: Final = 129  # one more than are taken into account (`kube.pods.limits`)
@@ -48,12 +47,12 @@ class KeptParts(Generic[T]):
         self._beyond: dict[str, int] = {}  # by key of an object: its parts beyond those that are free; 0: it is cut
         self._sums: dict[str, int] = {}  # by namespace
 
-    def as_kept(self, obj: T, size: int) -> T:
-        """An object as it is to be kept; ``size``: how many bytes it came in."""
+    def as_kept(self, obj: T, raw: bytes) -> T:
+        """An object as it is to be kept; ``raw``: as it came."""
         namespace = obj.metadata.namespace
         if not namespace:
             return obj
-        beyond = parts_of(obj) - FREE if size > SMALL else 0
+        beyond = parts_of(obj) - FREE if _parts_in(raw) > FREE else 0  # to encode it takes twenty times as long
         if beyond <= 0 and not self._beyond:
             return obj
         name = key(obj)
@@ -85,7 +84,11 @@ class KeptParts(Generic[T]):
 
 def parts_of(obj: Object) -> int:
     """How many parts an object has, or a few more: entries have a comma between them, and so have fields."""
-    encoded = _encode(obj)  # takes a third as long as to decode it, and to walk it takes twice as long
+    return _parts_in(_encode(obj))  # takes a third as long as to decode it, and to walk it takes twice as long
+
+
+def _parts_in(encoded: bytes) -> int:
+    """Of an object as it came, no fewer than it has: more was in it than is read, and nothing was written shorter."""
     return encoded.count(b",") + len(encoded) // TEXT
 
 

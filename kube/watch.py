@@ -301,7 +301,7 @@ class Feed(Generic[T]):
             except UNREADABLE as error:
                 objects[self._pass_over(_decode_partial(raw, Object), error)] = None
             else:
-                objects[key(obj)] = self._kept.as_kept(obj, len(bytes(raw))) if self._kept is not None else obj
+                objects[key(obj)] = self._kept.as_kept(obj, bytes(raw)) if self._kept is not None else obj
         return objects
 
     def _changes(self, batch: list[bytes]) -> list[tuple[str, T | None, T | None]]:
@@ -315,7 +315,7 @@ class Feed(Generic[T]):
             kind, obj = event.type, event.object
             if kind == "MODIFIED" or kind == "ADDED":  # noqa: PLR1714 -- hot, and faster than a container
                 if self._kept is not None:
-                    obj = self._kept.as_kept(obj, len(line))
+                    obj = self._kept.as_kept(obj, line)
                 changes.append((key(obj), obj, None))
             elif kind == "DELETED":
                 changes.append((name := key(obj), None, obj))

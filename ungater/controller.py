@@ -44,6 +44,7 @@ from ungater.model.actions import (
     Evict,
     EvictPods,
     Release,
+    Start,
     Suspend,
     Ungate,
     WriteConditions,
@@ -261,7 +262,7 @@ class Controller:
                     self.executor.ungate(entry, instruction, predictions)
                 elif await self.executor.carry_out(entry, instruction):
                     if instruction is not instructions[-1] or not isinstance(instruction, WriteConditions):
-                        self.queue.add(uid)
+                        self.queue.add(uid, entry.until_pods_come if isinstance(instruction, Start) else 0.0)
                     break
             entry.succeed()
             self.bridge.looked(entry)

@@ -266,8 +266,10 @@ class Informers:
         def guarded(kind: str, *handlers: Callable[[Event[Any]], None]) -> Callable[[Event[Any]], None]:
             def handle(event: Event[Any]) -> None:
                 for handler in handlers:
-                    with cache.guard(kind, event.key):
+                    try:  # as a guard does, which costs more than most of them
                         handler(event)
+                    except Exception as error:  # noqa: BLE001  (told by the guard)
+                        cache.guard.failed(kind, event.key, error)
 
             return handle
 

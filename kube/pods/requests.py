@@ -18,6 +18,9 @@ is counted by it, as kube-scheduler does; quota is charged by what a spec says (
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+
+import msgspec
 
 from engine.model import Amounts
 from engine.quantity import LARGEST, bounded, parse
@@ -35,7 +38,14 @@ from kube.versions import NEWEST, SchedulerRules
 
 HUGE_PAGES = "hugepages-"
 OVERCOMMITTED = ("cpu", "memory")  # what a pod that runs may be resized in, too
+REMEMBERED = 16 * 1024  # bytes of what a pod asks for of which the sum is remembered
 _NOTHING = PodStatus()
+_RESIZES = frozenset({"PodResizePending", "PodResizeInProgress"})
+_Parts = tuple[
+    tuple[Container, ...] | None, tuple[Container, ...] | None, ResourceRequirements | None, Quantities | None
+]
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(_Parts).decode
 
 
 def pod_requests(spec: PodSpec, status: PodStatus = _NOTHING, rules: SchedulerRules = NEWEST) -> Amounts:
@@ -44,13 +54,33 @@ def pod_requests(spec: PodSpec, status: PodStatus = _NOTHING, rules: SchedulerRu
     Raises:
         ValueError: a quantity cannot be parsed.
     """
-    containers, reported = spec.containers or (), status.container_statuses or status.allocated_resources
-    if len(containers) == 1 and not (spec.init_containers or spec.resources or reported):
-        total = _requests(containers[0].resources)
-    else:
-        total = _counted(spec, status, rules)
-        if spec.resources is not None:
-            total |= _pod_level(spec.resources, _aggregate(spec, _of_spec), status, rules)
+    if _reports(status):
+        return _requested(spec, status, rules)
+    parts = _encode((spec.containers, spec.init_containers, spec.resources, spec.overhead))
+    if len(parts) > REMEMBERED:  # anybody may make many large ones
+        return _requested(spec, _NOTHING, rules)
+    return dict(_of_parts(parts))
+
+
+@lru_cache(maxsize=1024)  # most pods have a twin, and each is asked for several times
+def _of_parts(parts: bytes) -> Amounts:
+    containers, init_containers, resources, overhead = _decode(parts)
+    spec = PodSpec(containers=containers, init_containers=init_containers, resources=resources, overhead=overhead)
+    return _requested(spec, _NOTHING, NEWEST)
+
+
+def _reports(status: PodStatus) -> bool:
+    """Whether a kubelet says anything of what a pod was given; without that the rules are the same everywhere."""
+    if status.allocated_resources is not None or status.resources is not None:
+        return True
+    statuses = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
+    return any(one.resources is not None or one.allocated_resources is not None for one in statuses)
+
+
+def _requested(spec: PodSpec, status: PodStatus, rules: SchedulerRules) -> Amounts:
+    total = _counted(spec, status, rules)
+    if spec.resources is not None:
+        total |= _pod_level(spec.resources, _aggregate(spec, _of_spec), status, rules)
     _add(total, parsed(spec.overhead))
     return {name: bounded(amount) for name, amount in total.items() if amount}
 
@@ -76,10 +106,10 @@ def charged_requests(pod: Pod, allocatable: Mapping[str, int], rules: SchedulerR
 
 def is_resized(pod: Pod) -> bool:
     """Whether a resize is under way, or was asked for and the kubelet has not seen it yet."""
-    conditions, seen = pod.status.conditions, pod.status.observed_generation
-    if any(condition(conditions, kind) is not None for kind in ("PodResizePending", "PodResizeInProgress")):
+    status = pod.status
+    if 0 < status.observed_generation < pod.metadata.generation:
         return True
-    return 0 < seen < pod.metadata.generation
+    return not _RESIZES.isdisjoint([one.type for one in status.conditions or ()])
 
 
 def pod_level(spec: PodSpec) -> tuple[Amounts, Amounts]:

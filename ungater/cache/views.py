@@ -21,7 +21,8 @@ from ungater.model.workload_entry import WorkloadEntry
 from ungater.model.workload_object import observed_of
 from ungater.model.workload_spec import belongs
 
-_UNDECIDED = frozenset({"ready", "pod_sets", "version", "outcome"})  # of a job: what alone changes no decision
+# Of a job: what alone changes no decision, or is compared by itself.
+_UNDECIDED = frozenset({"ready", "pod_sets", "version", "outcome", "suspended_at", "resumed_at"})
 _OF_JOB = attrgetter(*(one.name for one in fields(JobView) if one.name not in _UNDECIDED))
 _OF_POD_SET = attrgetter(*(one.name for one in fields(PodSetView) if one.name != "done"))
 
@@ -109,8 +110,9 @@ class JobViews:
         self.renew(entry, own)
         if not entry.job.suspended and entry.admission is not None:
             entry.mark_started()
-        if _worth_a_look(before, entry.job):
-            self._enqueue(entry.id, 0.0)
+        resumed = before.suspended and not entry.job.over
+        if _worth_a_look(before, entry.job, admitted=entry.admission is not None):
+            self._enqueue(entry.id, entry.until_pods_come if resumed else 0.0)
 
     def renew(self, entry: WorkloadEntry, own: JobView) -> None:
         """Have an entry show its job as it is by now.
@@ -224,13 +226,21 @@ def holds(owner: JobView) -> bool:
     return owner.over in {"", GONE}
 
 
-def _worth_a_look(before: JobView, after: JobView) -> bool:
-    """Whether a job changed in what is decided on; its pods' readiness counts only as all or not all."""
+def _worth_a_look(before: JobView, after: JobView, *, admitted: bool) -> bool:
+    """Whether a job changed in what is decided on; its pods' readiness counts only as all or not all.
+
+    Since when it is suspended, or runs, is asked only of one that is to be resumed, or runs without being admitted.
+    """
     return (
         _all_ready(before) != _all_ready(after)
         or _OF_JOB(before) != _OF_JOB(after)
         or [*map(_OF_POD_SET, before.pod_sets)] != [*map(_OF_POD_SET, after.pod_sets)]
+        or (after.suspended is admitted and _since(before) != _since(after))
     )
+
+
+def _since(owner: JobView) -> tuple[float | None, float | None]:
+    return owner.suspended_at, owner.resumed_at
 
 
 def _all_ready(owner: JobView) -> bool:

@@ -42,9 +42,9 @@ SUSPENDABLE = frozenset({(JOB, JOB_API), (JOB_SET, JOB_SET_API)})
 _Parts = tuple[tuple[Container, ...] | None, tuple[Container, ...] | None, ResourceRequirements | None]
 # Labels that the Job controller and its like write, of which most name one job.
 _WRITTEN = re.compile(r"(^|\.)(kubernetes\.io|x-k8s\.io)/|^(controller-uid|job-name|pod-template-hash)$")
-_encode = msgspec.msgpack.encode
-_ordered = msgspec.msgpack.Encoder(order="deterministic").encode
-_decode = msgspec.msgpack.Decoder(_Parts).decode
+_encode = msgspec.json.encode
+_ordered = msgspec.json.Encoder(order="deterministic").encode
+_decode = msgspec.json.Decoder(_Parts).decode
 
 
 @dataclass(frozen=True)
@@ -319,7 +319,7 @@ class JobView:
         """What people are told that it is: ``Job team-a/train``."""
         return f"{self.kind} {self.namespace}/{self.full_name}"
 
-    @property
+    @cached_property
     def workload_key(self) -> str:
         """``namespace/name`` of its Workload, which is the engine's name for the reservation."""
         return f"{self.namespace}/{self.workload}"

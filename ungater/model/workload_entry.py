@@ -28,6 +28,7 @@ from ungater.model.unstarted import Unstarted
 from ungater.model.write_state import WriteState
 
 DIFFERING_END = 3600.0  # seconds after which pods that are made again once more count as the first
+PODS_COME = 1.0  # seconds until one that was just admitted, or resumed, is looked at without any pod
 REFUSALS_END = 3600.0  # seconds after which another refusal by kube-scheduler counts as the first
 Moves = Mapping[str, tuple[tuple[int, int], ...]]  # by pod set: (slice, how many of its slots), slices ascending
 Alike = tuple[PodSpec, PodSpec, str]  # a template, a pod that is like it, with the PriorityClass of pods that name none
@@ -336,6 +337,11 @@ class WorkloadEntry:
     def shrink(self, at: float | None) -> None:
         """It is to give back what its pods do not need at that time, in seconds of the clock; None: it did."""
         self.shrink_at = at
+
+    @property
+    def until_pods_come(self) -> float:
+        """For how many seconds it need not be looked at, as its pods have it looked at when they come; 0: it must."""
+        return PODS_COME if self.admission is not None and not (self.job.suspended or self.pods) else 0.0
 
     def mark_started(self) -> None:
         """Its job was unsuspended since it was admitted."""

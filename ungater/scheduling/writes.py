@@ -61,7 +61,7 @@ class Writes:
             self._cache.admissions.forget_assumed(entry, self._clock.now() + delay)
             self._requeue(entry.id, delay)
         if entry.failures <= failures:
-            self._requeue(entry.id, 0.0)
+            self._requeue(entry.id, entry.until_pods_come)
 
     async def _to_its_end(self, entry: WorkloadEntry, write: Write) -> None:
         """Whatever a write fails with: it is under way no more, or nothing would be decided for the entry again."""

@@ -69,7 +69,7 @@ def made(kind, name, meta=None, spec=None, namespace="ns"):
     """An object as it came, and how many bytes that were."""
     body = {"metadata": {"name": name, "namespace": namespace, **(meta or {})}, **({"spec": spec} if spec else {})}
     raw = msgspec.json.encode(body)
-    return msgspec.json.decode(raw, type=kind), len(raw)
+    return msgspec.json.decode(raw, type=kind), raw
 
 
 @pytest.mark.parametrize(("kind", "meta", "spec"), FLOODS)
@@ -95,18 +95,18 @@ def test_an_ordinary_object_is_kept_as_it_came_whatever_else_its_namespace_has()
     kept = KeptParts("Pod", KEYS.read)
     for number in range(3):
         kept.as_kept(*made(Pod, f"large{number}", {}, {**GATED, **spread_over(MANY)}))
-    pod, size = ordinary("small")
-    assert kept.as_kept(pod, size) is pod
+    pod, raw = ordinary("small")
+    assert kept.as_kept(pod, raw) is pod
 
 
 def test_a_large_object_of_another_namespace_or_of_none_is_kept_as_it_came():
     kept = KeptParts("Pod", KEYS.read, most=1000)
     kept.as_kept(*made(Pod, "evil", {}, spread_over(MANY)))
     large = {"tolerations": [{"key": f"k{i}"} for i in range(600)]}
-    pod, size = made(Pod, "honest", {}, large, "other")
-    assert kept.as_kept(pod, size) is pod
-    node, size = made(Node, "node", METADATA["annotations"], namespace="")
-    assert kept.as_kept(node, size) is node
+    pod, raw = made(Pod, "honest", {}, large, "other")
+    assert kept.as_kept(pod, raw) is pod
+    node, raw = made(Node, "node", METADATA["annotations"], namespace="")
+    assert kept.as_kept(node, raw) is node
 
 
 def test_what_a_namespace_may_keep_comes_back_when_objects_shrink_or_go():
