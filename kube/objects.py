@@ -639,7 +639,10 @@ def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
 
 def condition(conditions: tuple[Condition, ...] | None, type_: str) -> Condition | None:
     """The condition of this type."""
-    return next((found for found in conditions or () if found.type == type_), None)
+    for found in conditions or ():  # some ten times at each look at a job: see `controller_of`
+        if found.type == type_:
+            return found
+    return None
 
 
 def is_true(conditions: tuple[Condition, ...] | None, type_: str) -> bool:

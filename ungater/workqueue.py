@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable
 
 from clock import Clock
-from clock.turns import InTurn
+from clock.turns import TurnQueue
 
 FIRST_DELAY = 0.1  # seconds
 SHORTEST_DELAY = 0.001  # seconds: after less the clock may show no difference, and who waits for it asks again for ever
@@ -24,22 +24,20 @@ class WorkQueue:
 
     def __init__(self, clock: Clock, namespace: Callable[[str], str]) -> None:
         self._clock = clock
-        self._namespace = namespace
-        self._ready: InTurn[str] = InTurn()
+        self._ready: TurnQueue[str] = TurnQueue(namespace)
         self._waiting: set[str] = set()  # in _ready
         self._working: set[str] = set()
         self._requeued: dict[str, float] = {}  # added while being worked on: the smallest delay asked for
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._due: dict[str, float] = {}  # of the timers, monotonic
-        self._wake = asyncio.Event()
 
     def __len__(self) -> int:
-        return len(self._ready)
+        return self._ready.qsize()
 
     @property
     def idle(self) -> bool:
         """Whether nothing is ready and nobody works."""
-        return not self._ready and not self._working
+        return self._ready.empty() and not self._working
 
     def add(self, key: str, after: float = 0.0) -> None:
         """Have ``key`` worked on after that many seconds, or an hour; the earliest of several wishes holds."""
@@ -52,15 +50,11 @@ class WorkQueue:
         else:
             self._cancel(key)
             self._waiting.add(key)
-            self._ready.append(self._namespace(key), key)
-            self._wake.set()
+            self._ready.put_nowait(key)
 
     async def get(self) -> str:
         """The next key; ``done`` must follow. Waits until there is one."""
-        while not self._ready:
-            self._wake.clear()
-            await self._wake.wait()
-        key = self._ready.popleft()
+        key = await self._ready.get()  # one worker wakes for a key, and not all of them
         self._waiting.discard(key)
         self._working.add(key)
         return key

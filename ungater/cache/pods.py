@@ -19,7 +19,7 @@ from ungater.numa.mismatches import refused
 
 BATCH_A_POD = 0.0002  # seconds of waiting for more pods, for each pod the job has
 READY_AFTER = 1.0  # seconds: pods of a workload become ready together
-LEAST_BATCH = 0.1
+LEAST_BATCH = 0.2  # on a busy cluster the pods of a job come within that, and are let go at one look
 
 
 class PodEvents:

@@ -42,7 +42,10 @@ class Admission:
 
     def part(self, name: str = MAIN) -> PodSetAssignment | None:
         """One pod set of it."""
-        return next((part for part in self.parts if part.name == name), None)
+        for part in self.parts:
+            if part.name == name:
+                return part
+        return None
 
     @property
     def slots(self) -> PodSetSlots | None:

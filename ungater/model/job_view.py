@@ -252,7 +252,7 @@ class JobView:
         same = all(now is was for now, was in zip(pod_sets, self.pod_sets, strict=True))
         return self if same else replace(self, pod_sets=pod_sets)
 
-    @property
+    @cached_property
     def request(self) -> ParsedRequest | RequestError | None:
         """What it asks for: the request of its first pod set that has one, or what is wrong with it."""
         if self.wrong is not None:

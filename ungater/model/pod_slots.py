@@ -142,7 +142,7 @@ class Tally:
 def is_gated(pod: Pod | PodTemplate, gate: str) -> bool:
     """Whether our gate still holds the pod back, or will hold those of a template."""
     gates = pod.spec.scheduling_gates
-    return bool(gates) and any(found.name == gate for found in gates or ())
+    return gates is not None and gate in [found.name for found in gates]
 
 
 def role_given(pod: Pod, keys: Keys, roles: Collection[str], labelled: Callable[[Pod], str]) -> str:

@@ -55,19 +55,15 @@ NOTHING = Comparison()
 
 def compared(entry: WorkloadEntry, rules: ReconcileContext) -> Comparison:
     """The gated pods of a job whose owner says what they are made of."""
-    owner = entry.job
-    if not (owner.suspendable or owner.foretold):
+    owner, gate = entry.job, rules.keys.gate
+    if not (owner.suspendable or owner.foretold) or not any(is_gated(pod, gate) for pod in entry.pods.values()):
         return NOTHING
     specs: dict[str, PodSpec] = {}
     mixed: set[str] = set()
     numbers: dict[str, int] = {}
     undecided = False
     for pod_set in owner.pod_sets:
-        kinds = (
-            []
-            if _foreseen(pod_set)
-            else _kinds(_gated(entry, pod_set, rules.keys.gate), own_volumes=not owner.suspendable)
-        )
+        kinds = [] if _foreseen(pod_set) else _kinds(_gated(entry, pod_set, gate), own_volumes=not owner.suspendable)
         for at, kind in enumerate(kinds[:FEW]):
             numbers |= dict.fromkeys(kind.uids, at)
         if not kinds:

@@ -97,7 +97,7 @@ def note(entry: WorkloadEntry, now: float, *, doubted: bool = False) -> None:
     all_came = True
     for pod_set in pod_sets:
         name = pod_set.name
-        there, need, most = entry.there(pod_set), _needed(entry, name), _most(entry, pod_set)
+        there, need, most = entry.there(pod_set), _needed(entry, pod_set), _most(entry, pod_set)
         old = before.get(name) or PodsSeen(need if restarted else 0, there, need, now, now)
         if doubted and not entry.job.queue and max(there, entry.admitted(name)) < most:
             late.setdefault(name, entry.admitted(name))
@@ -112,18 +112,18 @@ def note(entry: WorkloadEntry, now: float, *, doubted: bool = False) -> None:
     entry.count_pods(after, {} if all_came else late)
 
 
-def _needed(entry: WorkloadEntry, name: str) -> int:
+def _needed(entry: WorkloadEntry, pod_set: PodSetView) -> int:
     """How many pods are to be there: of those that are admitted, those that still have something to do.
 
     All of those where it is not known how many it wants, as its pods contradict each other.
     """
-    pod_set, admitted = next(one for one in entry.job.pod_sets if one.name == name), entry.admitted(name)
+    admitted = entry.admitted(pod_set.name)
     return max(0, (admitted if entry.job.wrong is not None else min(entry.count_of(pod_set), admitted)) - pod_set.idle)
 
 
 def _most(entry: WorkloadEntry, pod_set: PodSetView) -> int:
     """How many pods may come."""
-    return max(entry.count_of(pod_set) - pod_set.idle, _needed(entry, pod_set.name))
+    return max(entry.count_of(pod_set) - pod_set.idle, _needed(entry, pod_set))
 
 
 @dataclass(frozen=True)
