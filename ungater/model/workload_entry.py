@@ -28,7 +28,7 @@ from ungater.model.unstarted import Unstarted
 from ungater.model.write_state import WriteState
 
 DIFFERING_END = 3600.0  # seconds after which pods that are made again once more count as the first
-PODS_COME = 1.0  # seconds until one that was just admitted, or resumed, is looked at without any pod
+PODS_COME = 5.0  # seconds until one that was just admitted, or resumed, is looked at without any pod
 REFUSALS_END = 3600.0  # seconds after which another refusal by kube-scheduler counts as the first
 Moves = Mapping[str, tuple[tuple[int, int], ...]]  # by pod set: (slice, how many of its slots), slices ascending
 Alike = tuple[PodSpec, PodSpec, str]  # a template, a pod that is like it, with the PriorityClass of pods that name none
