@@ -22,7 +22,7 @@ from ungater.model.workload_object import observed_of
 from ungater.model.workload_spec import belongs
 
 # Of a job: what alone changes no decision, or is compared by itself.
-_UNDECIDED = frozenset({"ready", "pod_sets", "version", "outcome", "suspended_at", "resumed_at"})
+_UNDECIDED = frozenset({"ready", "pod_sets", "version", "outcome", "written", "suspended_at", "resumed_at"})
 _OF_JOB = attrgetter(*(one.name for one in fields(JobView) if one.name not in _UNDECIDED))
 _OF_POD_SET = attrgetter(*(one.name for one in fields(PodSetView) if one.name != "done"))
 

@@ -5,7 +5,7 @@ same view. Nothing outside of this module reads a Job.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -38,18 +38,14 @@ def owner_of(job: Job, keys: Keys, before: JobView | None = None) -> JobView:
     meta = job.metadata
     same = before is not None and before.pod_sets[0].raw == raw
     template = before.pod_sets[0].template if before is not None and same else as_kept(template_of(job), meta, keys)
-    wrong: RequestError | None = None
-    request: ParsedRequest | None = None
-    wishes: Mapping[str, str] = {}
-    least, most = 0, None
-    try:
-        request, wishes = _request(job, template, keys)
-        least = _least(job, keys)
-        most = positive((meta.labels or {}).get(keys.max_execution), f"metadata.labels[{keys.max_execution}]")
-    except RequestError as error:
-        wrong = error
-    pod_set, kept = _pod_set(job, template, request)
-    pod_set = replace(pod_set, raw=raw, least=least, wishes=wishes)
+    written, full = (meta.annotations, meta.labels), _full(job)
+    first = before.pod_sets[0] if before is not None and same and before.written == written else None
+    if before is not None and first is not None and first.full == full:
+        asked = _Asked(first.request, first.wishes, first.least, before.most_execution, before.wrong)
+    else:
+        asked = _read(job, template, keys)
+    pod_set, kept = _pod_set(job, template, asked.request)
+    pod_set = replace(pod_set, raw=raw, least=asked.least, wishes=asked.wishes)
     suspended_at, resumed_at = suspension(job.status.conditions)
     return JobView(
         kind=JOB,
@@ -59,7 +55,8 @@ def owner_of(job: Job, keys: Keys, before: JobView | None = None) -> JobView:
         uid=meta.uid,
         created=meta.creation_timestamp or "",
         pod_sets=(pod_set,),
-        wrong=wrong,
+        wrong=asked.wrong,
+        written=written,
         gated=is_gated(template, keys.gate),
         suspended=job.spec.suspend,
         over=_over(job),
@@ -68,13 +65,36 @@ def owner_of(job: Job, keys: Keys, before: JobView | None = None) -> JobView:
         ready=(job.status.ready or 0) + kept + _uncounted(job),
         workload=before.workload if before else workload_name(JOB, meta.name, meta.uid),
         workload_class=(meta.labels or {}).get(keys.priority_class, ""),
-        most_execution=most,
+        most_execution=asked.most_execution,
         suspended_at=suspended_at,
         resumed_at=resumed_at,
         outcome=_outcome(job),
         version=version_of(meta.resource_version),
         scheduling=job.spec.scheduling,
     )
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What annotations and labels of a Job ask for, and what is wrong with them."""
+
+    request: ParsedRequest | None = None
+    wishes: Mapping[str, str] = field(default_factory=dict)
+    least: int = 0
+    most_execution: int | None = None
+    wrong: RequestError | None = None
+
+
+def _read(job: Job, template: PodTemplate, keys: Keys) -> _Asked:
+    asked, labels = _Asked(), job.metadata.labels or {}
+    try:
+        request, wishes = _request(job, template, keys)
+        asked = replace(asked, request=request, wishes=wishes)
+        asked = replace(asked, least=_least(job, keys))
+        most = positive(labels.get(keys.max_execution), f"metadata.labels[{keys.max_execution}]")
+    except RequestError as error:
+        return replace(asked, wrong=error)
+    return replace(asked, most_execution=most)
 
 
 def _pod_set(job: Job, template: PodTemplate, request: ParsedRequest | None) -> tuple[PodSetView, int]:

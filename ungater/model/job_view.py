@@ -25,6 +25,7 @@ from kube.objects import (
     PodSpec,
     PodTemplate,
     ResourceRequirements,
+    StrMap,
 )
 from kube.pods.exclusive import Additions
 from kube.pods.limits import over_limits
@@ -229,6 +230,7 @@ class JobView:
     scheduling: GroupTerms | None = None  # what a Job says that its native PodGroup is to say
     whole: bool = False  # its pods are evicted together or not at all (`ungater.jobs.native_groups`)
     held_off: RequestError | None = None  # what keeps it from being placed; it keeps what it has
+    written: tuple[StrMap | None, StrMap | None] = (None, None)  # annotations and labels of a Job, which were read
     kinds: bool = False  # its pods tell of which kind they are: one of a kind that has no pod set belongs to none
 
     @cached_property

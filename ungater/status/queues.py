@@ -28,11 +28,11 @@ from ungater.model import conditions
 from ungater.model.conditions import WantedCondition
 
 ACTIVE = "Active"
-TICK = 1.0  # seconds between two looks
+TICK = 2.0  # seconds between two looks
 EVERY = 3.0  # seconds between two writes of one queue's numbers
 BUSY = 10.0  # the same while there is something better to do
 AFTER_FAILURE = 10.0  # seconds
-MOST_OF_A_CORE = 0.01  # spent on looking, where queues are many
+MOST_OF_A_CORE = 0.005  # spent on looking, where queues are many
 
 log = structlog.get_logger(__name__)
 _conditions = tuple[Condition, ...]
