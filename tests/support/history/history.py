@@ -219,12 +219,15 @@ class History:
         doubts = any(memory.doubts.about(namespace, self.loop.now) for namespace in (NAMESPACE, HOSTILE))
         otherwise = any(entry.made or entry.asked_for_more for entry in memory.entries.values())
         self._match_store(held)
+        ending = self._ending()
         await self._end_term()
         self.term = Term(self, self.faults)
         await self._settle(self._unsettled, SHORT)
         # With claims, the first of those who have waited long by now claims, and not who was the first to. A namespace
-        # whose pods did not come is believed anew, and so is a template that pods are not made like.
-        if not claimed and not self._claimed() and not doubts and not otherwise:
+        # whose pods did not come is believed anew, and so is a template that pods are not made like. A pod that came to
+        # the end of a long grace meanwhile made room.
+        ended = ending - self._ending()
+        if not claimed and not self._claimed() and not doubts and not otherwise and not ended:
             self._match_restart(held, written)
         self._check()
         # Part 3.
@@ -346,6 +349,11 @@ class History:
                 key: str(entry.phase) for key, entry in memory.queues.entries.items() if entry.grant is not None
             },
         }
+
+    def _ending(self) -> set[str]:
+        """Uids of the pods that were told to stop and are still there."""
+        pods = self.server.all("pods")
+        return {pod["metadata"]["uid"] for pod in pods if pod["metadata"].get("deletionTimestamp")}
 
     def _hanging(self) -> None:
         """Nothing is held for pods that the scheduler refuses for longer than they are waited for."""
