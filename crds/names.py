@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import re
+from functools import lru_cache
 
 MAX_NAME = 63
 _HASH_LENGTH = 10
@@ -53,6 +54,7 @@ def longer_name(name: str, owner: str) -> str:
     return f"{head}-{owner}"
 
 
+@lru_cache(maxsize=4096)  # asked for with each event of an owner
 def owner_digest(owner: str, uid: str) -> str:
     """Tells an owner from all others, by its id (`JobView.id`) and uid: 130 bits of sha256, as letters and digits.
 
