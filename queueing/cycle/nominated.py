@@ -22,7 +22,7 @@ def obstacle(state: ClusterState, queues: Queues, key: str) -> str | None:
         return "a node where room was made for it is gone, or is too small now"
     if _quota_suffices(queues, key, grant):
         return _of_devices(state, queues, key)
-    if queues.quotas.sharing(grant.queue, queues.evicting):
+    if queues.quotas.sharing(grant.queue, queues.going()):
         return None  # it does once others have gone too, who were on their way out when it was planned
     return "the quota that was freed for it was lowered, or others use it now"
 

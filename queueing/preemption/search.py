@@ -65,7 +65,7 @@ def plan(state: ClusterState, queues: Queues, entry: Entry, option: FlavorAssign
     depth = queues.quotas.begin()
     try:
         quotas, leaving = queues.quotas, queues.leaving
-        going = quotas.sharing(entry.queue, queues.evicting)
+        going = quotas.sharing(entry.queue, queues.going())
         back = [quotas.held[key] for key in set(going).intersection(leaving.workloads)]
         quotas.free_all(going)  # their quota is on its way back already
         charge_coming(quotas, queues.kept_for(), back, leaving)  # but for what successors are to have of it

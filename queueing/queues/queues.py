@@ -62,7 +62,8 @@ class Queues:
         self.lines, self.news, self.aging, self.rooms = pending.lines, pending.news, pending.aging, pending.rooms
         self.nominated, self.evicting, self.losing = holders.nominated, holders.evicting, holders.losing
         self.outside, self.set_pod, self.remove_pod = holders.outside, holders.set_pod, holders.remove_pod
-        self.evict, self.room_freed = holders.evict, pending.room_freed
+        self.evict, self.keep, self.going = holders.evict, holders.keep, holders.going
+        self.room_freed = pending.room_freed
         self.promised, self.counted_once = holders.promised, holders.counted_once
         self.claims: dict[str, BackfillReservation] = {}
         self.successors: dict[str, Successor] = {}  # of those that leave

@@ -255,6 +255,7 @@ class Lifecycle:
         self._leaving(entry)
         reclaims = is_reclaimed(entry) and self._reclaim.overrides
         blocked = self.evict_each(entry, [(pod, evict.why) for pod in evict.pods], reclaims=reclaims)
+        self._cache.queues.keep(entry.key, kept=blocked is not None and not reclaims)
         if blocked is None or reclaims:
             return False
         preemptors = self._cache.reservations.preemptors_of(entry.key)

@@ -262,6 +262,26 @@ def test_a_nomination_whose_quota_others_use_by_now_is_given_up(quota):
     assert victims(found) == ({"high": {"low": Reason.IN_CLUSTER_QUEUE}} if quota < 16 else {}), "it is planned anew"
 
 
+def test_nobody_waits_for_the_quota_of_one_that_a_budget_keeps_from_going():
+    """History 14962: a budget kept one for ever, and who was nominated for its quota held room as long."""
+    state, queues = make_state(2, 2), make_queues(make_queue("q", 16, preemption=LOWER))
+    submit(queues, make_workload("refused", priority=5), make_workload("low", created=1.0))
+    run(state, queues)
+    queues.evict("refused")
+    submit(queues, make_workload("high", priority=5, count=2, created=2.0))
+    assert victims(run(state, queues)) == {"high": {"low": Reason.IN_CLUSTER_QUEUE}}
+    queues.release(state, "low")
+    assert not run(state, queues).given_up, "what was planned on is on its way"
+    queues.keep("refused", kept=True)
+    found = run(state, queues)
+    assert [one.key for one in found.given_up] == ["high"]
+    assert not queues.nominated, "nor is it planned on again"
+    queues.keep("refused", kept=False)
+    queues.release(state, "refused")
+    queues.room_freed(["tas"])
+    assert keys(run(state, queues)) == ["high"]
+
+
 @pytest.mark.parametrize("node", ["tas-0", "tas-1", "nosuch"])
 def test_a_stored_nomination_whose_node_is_taken_or_lost_is_given_up(node):
     before, made = make_state(2, 1), make_queues(make_queue("q", 8, preemption=LOWER))

@@ -1,0 +1,43 @@
+"""An eviction that a budget refuses for longer than is waited for: nobody plans on what it holds."""
+
+import unittest.mock
+
+from support.owned import KEYS, make_pod
+from support.queued_world import entry_of, filled, queued
+from support.world import World
+
+from clock import SYSTEM
+from ungater.executor.lifecycle import Lifecycle, Reclaim
+from ungater.metrics import Metrics
+from ungater.model.actions import EvictPods
+from ungater.writers.evictor import Blocked
+
+
+async def test_it_is_expected_to_go_again_once_the_budget_lets_its_pods_go():
+    world = filled(World())
+    job = queued(world, "train")
+    world.admit(job)
+    record, queues = entry_of(world, job), world.memory.queues
+    queues.evict(record.key)
+    evictor = unittest.mock.Mock()
+    living = Lifecycle(
+        None,
+        world.memory,
+        None,
+        None,
+        evictor,
+        flavors={},
+        keys=KEYS,
+        requeue=unittest.mock.Mock(),
+        recorder=None,
+        metrics=Metrics(),
+        patience=1.0,
+        reclaim=Reclaim(),
+        clock=SYSTEM,
+    )
+    found = []
+    for blocked in (None, Blocked(SYSTEM.monotonic() - 5.0, "its budget"), None):
+        evictor.blocked.return_value = blocked
+        await living.evict_pods(record, EvictPods((make_pod("train-0"),), "kube-scheduler refuses its pods"))
+        found.append(queues.going())
+    assert found == [[record.key], [], [record.key]]
