@@ -28,7 +28,7 @@ from ungater.model.unstarted import Unstarted
 from ungater.model.write_state import WriteState
 
 DIFFERING_END = 3600.0  # seconds after which pods that are made again once more count as the first
-PODS_COME = 5.0  # seconds until one that was just admitted, or resumed, is looked at without any pod
+PODS_COME = 5.0  # seconds until one of a queue that was just admitted, or resumed, is looked at without any pod
 REFUSALS_END = 3600.0  # seconds after which another refusal by kube-scheduler counts as the first
 Moves = Mapping[str, tuple[tuple[int, int], ...]]  # by pod set: (slice, how many of its slots), slices ascending
 Alike = tuple[PodSpec, PodSpec, str]  # a template, a pod that is like it, with the PriorityClass of pods that name none
@@ -340,8 +340,12 @@ class WorkloadEntry:
 
     @property
     def until_pods_come(self) -> float:
-        """For how many seconds it need not be looked at, as its pods have it looked at when they come; 0: it must."""
-        return PODS_COME if self.admission is not None and not (self.job.suspended or self.pods) else 0.0
+        """For how many seconds it need not be looked at, as its pods have it looked at when they come; 0: it must.
+
+        Without a queue nobody pays for what is held: for how long that is in vain counts from the first look on.
+        """
+        waits = self.admission is not None and not (self.job.suspended or self.pods)
+        return PODS_COME if waits and self.job.queue else 0.0
 
     def mark_started(self) -> None:
         """Its job was unsuspended since it was admitted."""
