@@ -74,6 +74,8 @@ def _reports(status: PodStatus) -> bool:
     if status.allocated_resources is not None or status.resources is not None:
         return True
     statuses = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
+    if statuses and _resize_infeasible(status):
+        return True  # what its spec asks for does not count
     return any(one.resources is not None or one.allocated_resources is not None for one in statuses)
 
 

@@ -27,7 +27,7 @@ class Holders:
 
     def __init__(self, quotas: Quotas, entries: Mapping[str, Entry]) -> None:
         self.nominated: dict[str, None] = {}
-        self._kept: set[str] = set()  # of those that are evicted, whom a budget keeps
+        self._kept: set[str] = set()  # workloads in `evicting` whose pods a budget keeps
         self.evicting: dict[str, None] = {}  # whose pods are on their way out
         self.losing: dict[str, tuple[Path, ...]] = {}  # who loses the slices that it has in these domains
         self.non_preemptible: dict[str, None] = {}  # who is nobody's victim, as far as it does not borrow
@@ -122,17 +122,19 @@ class Holders:
         self._quotas.mark_leaving(*going)
         for key in going:
             self.losing.pop(key, None)
+            if key not in self.evicting:
+                self._kept.discard(key)  # that was an earlier eviction
             self.evicting[key] = None
 
     def keep(self, key: str, *, kept: bool) -> None:
-        """A budget keeps the pods of one that is being evicted, for longer than is waited for, or does so no more."""
+        """Note whether a budget has refused the eviction of a workload for longer than the controller waits for it."""
         if kept and key in self.evicting:
             self._kept.add(key)
         else:
             self._kept.discard(key)
 
     def going(self) -> list[str]:
-        """Those on their way out of whom it can be expected that they go: nobody plans on what the others hold."""
+        """The workloads in `evicting` that can be expected to go: no plan counts on what the others hold."""
         return [key for key in self.evicting if key not in self._kept]
 
     def _has(self, victim: str, domains: tuple[Path, ...]) -> bool:

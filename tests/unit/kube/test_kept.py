@@ -66,7 +66,7 @@ FLOODS = (
 
 
 def made(kind, name, meta=None, spec=None, namespace="ns"):
-    """An object as it came, and how many bytes that were."""
+    """An object, and the bytes that it came in."""
     body = {"metadata": {"name": name, "namespace": namespace, **(meta or {})}, **({"spec": spec} if spec else {})}
     raw = msgspec.json.encode(body)
     return msgspec.json.decode(raw, type=kind), raw
