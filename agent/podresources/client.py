@@ -23,6 +23,9 @@ _OPTIONS = (
     ("grpc.max_receive_message_length", MAX_MESSAGE),
     ("grpc.enable_http_proxy", 0),
     ("grpc.default_authority", "localhost"),  # the kubelet's server refuses what a socket's path would make
+    # gRPC shares connections by address among a process's channels: a channel made right after another was closed
+    # would meet that one's failure and wait of up to a second, although the kubelet answers by now.
+    ("grpc.use_local_subchannel_pool", 1),
 )
 
 Zones = tuple[int, ...]
