@@ -1,10 +1,13 @@
 """Which pods and workloads count as leaving: what they hold is waited for, and nobody is evicted instead."""
 
 import pytest
+from msgspec.structs import replace
 from support.owned import KEYS, make_job, make_pod
 from support.queued_world import entry_of, filled, queued
 from support.world import World, make_node
 
+from kube.objects import OwnerReference
+from kube.resources import JOB_SETS
 from queueing.cycle.cycle import cycle
 
 CPU = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}
@@ -51,6 +54,16 @@ def test_a_restart_knows_it(world):
     world.put("pod", pod_of(record, "train-0", slot, terminating=True))
     world.memory = world.restarted()
     assert leaving(world)[0] == ["ns/train-0"]
+
+
+def test_a_pod_that_was_told_to_stop_leaves_though_its_job_leaves_a_jobset(world):
+    job, record, (slot, _) = running(world)
+    world.put("pod", pod_of(record, "train-0", slot, terminating=True))
+    parent = OwnerReference(api_version=JOB_SETS.api_version, kind="JobSet", name="set", uid="uid-set", controller=True)
+    adopted = replace(job, metadata=replace(job.metadata, owner_references=(parent,)))
+    world.put("job", adopted)
+    world.put("job", job)
+    assert "ns/train-0" in leaving(world)[0]
 
 
 def test_where_nobody_ends_pods_none_leaves(world):
