@@ -188,6 +188,8 @@ class _QueueNominator:
                 continue
             placed = successors.place_once_gone(self.state, self.queues, self.entry, option)
             if placed is None:
+                if successors.fits_once_given_up(self.state, self.queues, self.entry, option):
+                    self.waits.wait_for(("claim", one.key) for one in self.queues.kept_for())
                 continue
             promised = PromisedRoom(self.state, self.queues, self.entry, option)
             if self._may_preempt and self._suffices(option) and (now := promised.put()) is not None:

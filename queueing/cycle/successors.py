@@ -51,9 +51,26 @@ def place_once_gone(
     state: ClusterState, queues: Queues, entry: Entry, option: FlavorAssignment
 ) -> tuple[Assignment, ...] | None:
     """Where one goes once those are gone that leave by themselves; None where that does not help it."""
-    queue = queues.quotas.queues[entry.queue]
-    key, leaving = entry.workload.key, queues.leaving
-    if not leaving or not queue.claims or not leaving.may_follow(key):
+    found = _once_gone(state, queues, entry, option)
+    if found is not None:
+        queues.leaving.follow(entry.workload.key)
+    return found
+
+
+def fits_once_given_up(state: ClusterState, queues: Queues, entry: Entry, option: FlavorAssignment) -> bool:
+    """Whether one for which those that leave do not suffice would follow them but for their successors."""
+    kept = queues.kept_for()
+    if not kept:
+        return False
+    with without(state, queues.quotas, kept):
+        return _once_gone(state, queues, entry, option) is not None
+
+
+def _once_gone(
+    state: ClusterState, queues: Queues, entry: Entry, option: FlavorAssignment
+) -> tuple[Assignment, ...] | None:
+    queue, leaving = queues.quotas.queues[entry.queue], queues.leaving
+    if not leaving or not queue.claims or not leaving.may_follow(entry.workload.key):
         return None
     if len(leaving.pods) > FEW:
         queues.count_search()
@@ -63,10 +80,7 @@ def place_once_gone(
         if not queues.limits(entry).fits(option.asked):
             return None
         with leaving.room_without_leaving(state):
-            found = _placed(state, entry, option)
-    if found is not None:
-        leaving.follow(key)
-    return found
+            return _placed(state, entry, option)
 
 
 def _placed(state: ClusterState, entry: Entry, option: FlavorAssignment) -> tuple[Assignment, ...] | None:

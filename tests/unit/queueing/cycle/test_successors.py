@@ -350,7 +350,7 @@ def test_one_that_somebody_else_holds_up_in_its_queue_by_now_keeps_nothing():
     assert list(teams.queues.successors) == ["large"]
     submit(teams.queues, make_workload("huge", "b", HOSTS + 1, created=5.0), now=teams.now)
     teams.decide(1.0)
-    assert not teams.queues.successors
+    assert "large" not in teams.queues.successors
 
 
 class Leavers:
@@ -610,3 +610,17 @@ def test_one_that_was_refused_before_others_began_to_leave_is_looked_at_then():
         leavers.queues.leaving.pod_stops(f"ns/g-{number}")
     assert keys(leavers.comes(2.0, "small", "b", 1)) == []
     assert list(leavers.queues.successors) == ["large"]
+
+
+def test_the_next_one_follows_as_a_successor_is_gone_before_a_borrower_gets_in():
+    """Else the borrower is evicted for it once those are gone that leave."""
+    queues = [make_queue(name, nominal, cohort="all", preemption=RECLAIMS) for name, nominal in (("a", 16), ("b", 8))]
+    leavers = Leavers(*queues, hosts=3, leavers=1, theirs="b")
+    assert keys(leavers.comes(1.0, "stays", "b", 1)) == ["stays"]
+    leavers.comes(2.0, "first", "a", 2)
+    leavers.comes(3.0, "next", "a", 4, gpu=4)
+    assert keys(leavers.comes(4.0, "borrower", "b", 1)) == []
+    assert list(leavers.queues.successors) == ["first"]
+    leavers.queues.forget(leavers.state, "first")
+    assert keys(leavers.decide(5.0)) == []
+    assert list(leavers.queues.successors) == ["next"]
