@@ -352,16 +352,14 @@ class Cluster:
 
     def _kubelet(self, pod: Json, node: Json | None) -> bool:  # noqa: PLR0911
         phase, meta = pod["status"]["phase"], pod["metadata"]
+        if meta.get("deletionTimestamp") and meta.get("deletionGracePeriodSeconds") == 0 and ended(pod):
+            return False  # a finalizer keeps it
         if node is None:
-            if meta.get("deletionGracePeriodSeconds") == 0 and meta.get("deletionTimestamp"):
-                return False
             self._end(pod, phase if ended(pod) else "Failed")  # the pod garbage collector
             return True
         if not ready(node):
             return False
         if meta.get("deletionTimestamp"):
-            if meta.get("deletionGracePeriodSeconds") == 0:
-                return False
             if meta["deletionGracePeriodSeconds"] > GRACE and meta["deletionTimestamp"] > self.server.now():
                 return False  # it takes all the time that it has
             self._end(pod, phase if ended(pod) else "Failed")

@@ -463,8 +463,16 @@ class History:
         return wrong
 
     def _undone(self) -> list[str]:
-        """Who did not get its turn though it would fit an idle cluster."""
-        wrong = []
+        """Who did not get its turn though it would fit an idle cluster.
+
+        Where pods of a workload run, and others of it wait for more than it was given, it holds what it has for ever.
+        """
+        wrong: list[str] = []
+        conditions = (
+            one for each in self.server.all("workloads") for one in each.get("status", {}).get("conditions", ())
+        )
+        if any((one["type"], one["reason"]) == ("PodsReady", "AsksForMore") for one in conditions):
+            return wrong
         for job in owners(self.server):
             workload = next(
                 (each for each in self.server.all("workloads") if owner_of(each) == job["metadata"]["uid"]), None

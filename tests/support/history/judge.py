@@ -440,19 +440,29 @@ class Judge:
         if admission_of(workload) is not None:
             yield from self._admitted_settled(job, workload, pods, running, fits=fits)
             return
-        if running:
+        if running and not self._outgrew(job, pods):
             yield f"job {name} runs {running} pods and is not admitted"
         if wanted and workload["spec"].get("active", True) and not _says_why(workload):
             yield f"{name_of(workload)} does not say why it waits"
         if fits and not self._held_up(job, workload) and self.fits(job, workload):
             yield f"job {name} waits and would fit"
 
+    def _outgrew(self, job: Json, pods: list[Json]) -> bool:
+        """Whether pods were resized to more than fits where they are, and their Workload was deleted by others.
+
+        All pods of the Workload that is made anew are to take that much; until they fit, those that run are charged
+        by themselves.
+        """
+        larger = any(resized(pod) and requests(pod["spec"])["cpu"] > asked_first(pod) for pod in pods)
+        return larger and job["metadata"]["uid"] in self._taken
+
     def _pods_settled(self, job: Json, workload: Json, pods: list[Json]) -> Iterator[str]:
         slices = slices_of(workload)
         self._astray.clear()
         yield from self._crowded(workload, slices)
         for pod in pods:
-            if not gated(pod) and not ended(pod) and slice_of(pod, slices) is None:
+            astray = not gated(pod) and not ended(pod) and slice_of(pod, slices) is None
+            if astray and not self._outgrew(job, pods):
                 yield f"pod {name_of(pod)} sits at {pod['spec'].get('nodeSelector')}, no slice of {name_of(workload)}"
             if gated(pod) and not _says_why(workload):
                 yield f"pod {name_of(pod)} is gated, and {name_of(workload)} does not say why"
