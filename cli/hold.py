@@ -15,6 +15,7 @@ from typing import Annotated, Final
 
 import typer
 
+from cli.cluster.installed import settings_with_warning
 from cli.cluster.owner_names import MAKES, WHOM, named
 from cli.output import Context, Failure, Kubeconfig, stdout
 from cli.reaching import failure, not_installed
@@ -159,6 +160,7 @@ async def change_all(
     try:
         found = selected(there, selection, namespace)
     except Failure as error:
+        await settings_with_warning(client)  # nobody makes a Workload of a job that came while no controller led
         raise Failure(f"{error}{await _elsewhere(client, selection, namespace)}") from None
     if selection.queue is not None and not found:
         await _check_queue(client, selection.queue, namespace)

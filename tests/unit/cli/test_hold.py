@@ -1,6 +1,7 @@
 """`topogate hold`, `release` and `requeue`: whose Workloads are meant, and what is written on them."""
 
 import asyncio
+from datetime import UTC, datetime
 
 import msgspec
 import pytest
@@ -14,7 +15,7 @@ from cli.output import Failure
 from crds.names import workload_name
 from kube.errors import Forbidden, NotFound
 from kube.queues import LocalQueue
-from kube.resources import LOCAL_QUEUES
+from kube.resources import LOCAL_QUEUES, MUTATING_WEBHOOKS, WORKLOADS
 from kube.workloads import Workload
 
 ADMITTED = {"admission": {"clusterQueue": "gpu"}}
@@ -50,7 +51,14 @@ class Client:
             raise self.elsewhere
         return [*self.there.values(), *(self.elsewhere if namespace is None else ())]
 
-    async def get(self, _resource, name, _namespace, **_how):
+    def server_time(self):
+        return datetime(2026, 11, 28, tzinfo=UTC)
+
+    async def get(self, resource, name, namespace=None, **_how):
+        if resource == MUTATING_WEBHOOKS:
+            return {}
+        if resource != WORKLOADS:
+            raise NotFound(404, "NotFound", f"no {name} in {namespace}")
         self.looks += 1
         found = self.there[name]
         if self.evicts and self.looks > 1 and not found.spec.active:
@@ -176,6 +184,12 @@ def test_a_name_that_nobody_has_or_several_have_is_refused_before_anything_is_wr
     with pytest.raises(Failure, match="nobody: there is no such job in namespace ns"):
         changed(client, Change.HOLD, "other", "nobody")
     assert client.wrote == []
+
+
+def test_where_nobody_leads_it_is_said_that_a_new_job_is_not_known_yet(capsys):
+    with pytest.raises(Failure, match="no such job"):
+        changed(Client(), Change.HOLD, "new")
+    assert "Warning: no ungater leads, so nothing new is placed" in capsys.readouterr().err
 
 
 def test_groups_of_one_owner_are_told_apart():
