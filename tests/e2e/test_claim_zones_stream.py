@@ -14,11 +14,13 @@ from support.jobs import KEYS
 from crds.constants import NUMA_PLACEMENT_OBSERVED, NUMA_POLICY
 from crds.numa_placement import decode
 from kube.informer import Informer
-from kube.objects import Pod
+from kube.objects import Pod, condition
 from kube.pods.devices import ResourceClaim
 from kube.resources import CLAIM_TEMPLATES, FLEX_TOPOS, JOBS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, WORKLOADS
 from localcluster import Fleet, add_nodes, wait_ready
 from localcluster.kubelets.fleet import Publishing
+from ungater.model.conditions import moment
+from ungater.numa.in_flight import PATIENCE
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -34,11 +36,12 @@ WISHES = {KEYS.unconstrained: "true", NUMA_POLICY: "single-numa-node"}
 
 
 class Watch:
-    """By pod: the zones of its devices, and those of its CPUs."""
+    """By pod: the zones of its devices, those of its CPUs, and the seconds for which it was gated."""
 
     def __init__(self):
         self.devices = {}
         self.cpus = {}
+        self.gated = {}
 
     def on_claim(self, event):
         claim = event.new
@@ -49,6 +52,10 @@ class Watch:
     def on_pod(self, event):
         pod = event.new
         text = (pod.metadata.annotations or {}).get(NUMA_PLACEMENT_OBSERVED) if pod is not None else None
+        scheduled = condition(pod.status.conditions, "PodScheduled") if pod is not None else None
+        if scheduled is not None and scheduled.status == "True":
+            came, went = pod.metadata.creation_timestamp, scheduled.last_transition_time
+            self.gated[pod.metadata.name] = moment(went) - moment(came)
         if text:
             self.cpus[pod.metadata.name] = {use.zone for use in decode(text).zones if use.amounts.get("cpu")}
 
@@ -104,10 +111,12 @@ async def test_no_pod_has_its_devices_in_one_zone_and_its_cpus_in_another():
         told = await zones_of_devices(client)
         both = watch.devices.keys() & watch.cpus.keys()
         found = {pod: ({told[one] for one in watch.devices[pod]}, watch.cpus[pod]) for pod in both}
-        apart = {pod: zones for pod, zones in found.items() if zones[0] != zones[1]}
-        print(f"{len(done)} Jobs complete; {len(found)} pods seen, {len(apart)} apart: {apart}")
+        apart = {pod: (*zones, watch.gated[pod]) for pod, zones in found.items() if zones[0] != zones[1]}
+        longest = max(watch.gated.values())
+        print(f"{len(done)} Jobs complete; {len(found)} pods seen, {len(apart)} apart: {apart}; gated {longest:.0f} s")
         assert len(found) >= JOBS_MADE // 2
-        assert apart == {}
+        # One that has waited so long for others goes, as things stand (`ungater.numa.in_flight`).
+        assert {pod: told for pod, told in apart.items() if told[-1] < PATIENCE} == {}
 
 
 async def _complete(client):
