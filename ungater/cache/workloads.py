@@ -116,6 +116,11 @@ class WorkloadEvents:
             entry.mark_deleted(uid)
         entry.forget_workload()
 
+    def came_back(self, entry: WorkloadEntry, workload: str) -> None:
+        """The API server has the Workload of this uid after all: somebody had given it to another owner meanwhile."""
+        entry.mark_deleted("")
+        self._entries.forget_removed(workload)
+
     def removed(self, entry: WorkloadEntry) -> None:
         """Its Workload was deleted by us; whatever is still heard of that one is old, also by an entry made anew."""
         if entry.observed is not None:

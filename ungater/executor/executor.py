@@ -212,11 +212,13 @@ class Executor:
         self._recorder.event(reference(PODS, tell.pod), tell.type, tell.reason, tell.action, text)
 
     async def _create(self, entry: WorkloadEntry, _: Create) -> bool:
-        observed, owner = None, granted.as_admitted(entry)
+        observed, owner, gone = None, granted.as_admitted(entry), entry.gone
         entry.writes.begin()
         try:
             async with entry.writes.lock:
                 observed = await self._workloads.create(owner, self._cache.priorities.of(owner), entry.admission)
+            if observed.uid == gone:
+                self._cache.workloads.came_back(entry, gone)
         except KubeError as error:
             if isinstance(error, NameTakenError):
                 if self._cache.views.rename(entry):

@@ -66,6 +66,9 @@ class WorkloadWriter:
             found = await self._client.get(WORKLOADS, owner.workload, owner.namespace, type=Workload)
             if not workload_spec.belongs(found, owner):
                 raise NameTakenError(f"workload {found.metadata.name} is there, and belongs to another owner") from None
+            if found.metadata.deletion_timestamp is not None:
+                name = found.metadata.name
+                raise KubeError(f"workload {name} is being deleted; another is made once it is gone") from None
             return observed_of(found)
 
     async def spec(self, owner: JobView, observed: ObservedWorkload, priority: int) -> ObservedWorkload:

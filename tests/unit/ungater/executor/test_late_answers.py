@@ -242,6 +242,33 @@ async def test_a_victim_whose_workload_somebody_gave_to_another_owner_goes_witho
     assert record.admission is None
 
 
+async def test_a_workload_that_somebody_gave_away_and_back_is_taken_over_again(world, controller):
+    """Else another one would be asked for again and again, at once each time, whose name is taken."""
+    job = make_job("train", parallelism=2)
+    world.put("job", job)
+    world.admit(job)
+    record = told(controller, world, job)
+    controller.writer._client = client = Taken(world.stores["workload"][record.key])
+    controller.cache.workloads.found_gone(record)
+    await controller.reconcile(record.id)
+    assert client.made == [record.job.workload]
+    assert record.observed.uid == client.other.metadata.uid
+
+
+async def test_a_workload_whose_end_a_finalizer_holds_up_is_asked_for_again_later_each_time(world, controller):
+    job = make_job("train", parallelism=2)
+    world.put("job", job)
+    world.admit(job)
+    record = told(controller, world, job)
+    stored = world.stores["workload"][record.key]
+    meta = msgspec.structs.replace(stored.metadata, deletion_timestamp="2026-11-21T00:00:00Z")
+    controller.writer._client = Taken(msgspec.structs.replace(stored, metadata=meta))
+    controller.cache.workloads.removed(record)
+    for failures in (1, 2):
+        await controller.reconcile(record.id)
+        assert (record.observed, record.failures) == (None, failures)
+
+
 async def test_a_look_that_comes_while_a_write_is_on_its_way_is_made_after_it(world, controller):
     """Another write may fail meanwhile and ask for a look later, which the first one's answer overtakes."""
     job = make_job("train", parallelism=2)
