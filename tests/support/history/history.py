@@ -393,7 +393,10 @@ class History:
             for each in self.server.all("workloads")
             if owner_of(each) in jobs and not over(jobs[owner_of(each)]) and slices_of(each)
         }
-        honest = {key: slots for key, slots in held["slots"].items() if not key.startswith(f"{HOSTILE}/")}
+        waits = {name_of(each) for each in self.server.all("workloads") if self.judge.waits_for_long(each)}
+        honest = {
+            key: slots for key, slots in held["slots"].items() if not key.startswith(f"{HOSTILE}/") and key not in waits
+        }
         if stored != honest:
             self.judge.wrong.append(f"stored are\n  {stored}\nand held\n  {honest}")
         bound = sorted(
@@ -428,6 +431,7 @@ class History:
             elif (
                 workload is not None
                 and (there := self.judge.pods_for(workload)) < count
+                and not self.judge.waits_for_long(workload)
                 and not (
                     there
                     and (

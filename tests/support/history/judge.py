@@ -344,6 +344,16 @@ class Judge:
         )
         return len({pod["metadata"]["uid"] for pod in (*marked, *self._named(workload)) if not ended(pod)})
 
+    def waits_for_long(self, workload: Json) -> bool:
+        """Whether a pod of somebody whose room a Workload waits for takes all the time that it has to stop."""
+        nomination = (workload.get("status") or {}).get("nomination") or {}
+        victims = {(each["namespace"], each["name"]) for each in nomination.get("victims") or ()}
+        return any(
+            (meta["namespace"], (meta.get("annotations") or {}).get(MARK)) in victims
+            and meta.get("deletionTimestamp", "") > self.server.now()
+            for meta in (pod["metadata"] for pod in self.server.all("pods"))
+        )
+
     def forsaken(self, pod: Json) -> bool:
         """Whether a pod was to go when its node was lost."""
         return pod["metadata"]["uid"] in self._forsaken
@@ -434,7 +444,7 @@ class Judge:
                 yield f"job {name} has no Workload"
             return
         running = sum(pod["status"]["phase"] == "Running" for pod in pods)
-        if (workload.get("status") or {}).get("nomination"):
+        if (workload.get("status") or {}).get("nomination") and not self.waits_for_long(workload):
             yield f"{name_of(workload)} is nominated still"
         yield from self._pods_settled(job, workload, pods)
         if admission_of(workload) is not None:
