@@ -27,7 +27,7 @@ HELP = {"help_option_names": ["-h", "--help"]}
 COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "install": ("cli.install.command", "install", "Install Topogate into the current context.", "Administrators"),
     "uninstall": ("cli.install.command", "uninstall", "Remove Topogate from the current context.", "Administrators"),
-    "doctor": ("cli.doctor.command", "command", "Say what is wrong, and what mends it.", "Administrators"),
+    "doctor": ("cli.doctor.command", "command", "Find problems, and print the fix for each.", "Administrators"),
     "explain": ("cli.explain.command", "command", "Say where a job's pods went, or why it waits.", "Everyone"),
     "queues": ("cli.queues.command", "command", "Say who waits in the queues, and how much quota is used.", "Everyone"),
     "hold": ("cli.hold", "hold_jobs", "Hold jobs: they wait until they are released.", "Everyone"),

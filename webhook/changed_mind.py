@@ -22,7 +22,7 @@ def stale_copies(was: Sequence[Place], now: Sequence[Place], templates: tuple[Po
     before, after = (annotations_of(template.metadata) for template in templates)
     return {
         key: field
-        for key, value, field in _changed(was, now, keys)
+        for key, value, field in _changed(was, now, before, keys)
         if before.get(key) == value and after.get(key) == value
     }
 
@@ -47,10 +47,14 @@ def still_asked(was: Sequence[Place], now: Sequence[Place], template: Pod, keys:
     return (key, value) if annotations_of(template.metadata).get(key) == value else None
 
 
-def _changed(was: Sequence[Place], now: Sequence[Place], keys: Keys) -> Iterator[tuple[str, str, str]]:
+def _changed(
+    was: Sequence[Place], now: Sequence[Place], copies: Mapping[str, str], keys: Keys
+) -> Iterator[tuple[str, str, str]]:
     """Key and value of each copy that was made of annotations which say something else now, and where."""
     try:
         before, after = (parse_places(said, keys) for said in (was, now))
+        # A request that was taken away above counts on by its copy: who asks anew changes that one.
+        before = before or parse_places([(copies, "")], keys)
     except RequestError:
         return
     if before is not None and after is not None and canonical(before, keys) != canonical(after, keys):

@@ -25,6 +25,7 @@ from kube.errors import Forbidden, KubeError
 from kube.resources import EVENTS
 from kube.told_events import ToldEvent
 from manifests.render import UNGATER
+from ungater.cache.cache import Cache
 from ungater.jobs.pod_group import mark_of
 from ungater.model.pod_slots import finished
 from ungater.numa.sources import SourceRules
@@ -71,7 +72,7 @@ async def _examine(kubeconfig: str | None, context: str | None, namespace: str, 
             for one in entry.job.pod_sets
         ]
         placed = [
-            (f"{pod.metadata.namespace}/{workload}", pod)
+            (_whose(cache, f"{pod.metadata.namespace}/{workload}"), pod)
             for pod in dump.pods
             if pod.spec.node_name and not finished(pod) and (workload := mark_of(pod, Keys(seen.settings.domain)))
         ]
@@ -97,6 +98,12 @@ async def _events(client: Client) -> list[ToldEvent]:
     except Forbidden:
         return []
     return [one for each in told for one in each]
+
+
+def _whose(cache: Cache, workload: str) -> str:
+    """The owner of a workload (``Job team/train``), where it is there; else the workload itself."""
+    entry = cache.entries.of_workload(workload)
+    return entry.job.title if entry is not None else f"Workload {workload}"
 
 
 def shown(found: list[Finding]) -> Group:

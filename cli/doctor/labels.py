@@ -87,24 +87,24 @@ def of_tools(name: str, nodes: Sequence[Labelled], levels: Sequence[str], instal
 def changed(
     name: str, nodes: Iterable[Labelled], levels: Sequence[str], placed: Iterable[tuple[str, Pod]]
 ) -> Iterator[Finding]:
-    """Pods on nodes that had other labels of the levels when they were placed. ``placed``: with their workloads."""
+    """Pods on nodes that had other labels of the levels when they were placed. ``placed``: with their owners."""
     by_name = {node.name: node for node in nodes}
-    found: list[tuple[str, str, str, str]] = []  # workload, node, level, value when it was placed
-    for workload, pod in placed:
+    found: list[tuple[str, str, str, str]] = []  # owner, node, level, value when it was placed
+    for owner, pod in placed:
         node, selector = by_name.get(pod.spec.node_name), pod.spec.node_selector or {}
         others = [level for level in levels if node and level in selector and node.value(level) != selector[level]]
-        found += [(workload, pod.spec.node_name, level, selector[level]) for level in others[:1]]
+        found += [(owner, pod.spec.node_name, level, selector[level]) for level in others[:1]]
     if not found:
         return
-    workloads, moved = ([*dict.fromkeys(column)] for column in list(zip(*found, strict=True))[:2])
-    workload, first, level, value = found[0]
-    whose = ", ".join(workloads[:MOST]) + (" ..." if len(workloads) > MOST else "")
+    owners, moved = ([*dict.fromkeys(column)] for column in list(zip(*found, strict=True))[:2])
+    owner, first, level, value = found[0]
+    whose = ", ".join(owners[:MOST]) + (" ..." if len(owners) > MOST else "")
     run = f"{len(found)} pods of {whose} run" if len(found) > 1 else f"1 pod of {whose} runs"
     change = f"{level} of {first} was {value}, is {by_name[first].labels.get(level) or 'gone'}"
     text = (
         f"{run} on nodes whose labels changed since: {listed(moved)} ({change}); they stay, maybe not together any more"
     )
-    namespace, _, owned = workload.partition("/")
-    patch = f"""kubectl -n {namespace} patch workload {owned} --type merge -p '{{"spec":{{"active":false}}}}'"""
-    mend = f"where the new labels are right: {patch}, then the same with true, places it again"
+    kind, _, full_name = owner.partition(" ")
+    namespace, _, owned = full_name.partition("/")
+    mend = f"where the new labels are right: topogate requeue -n {namespace} {kind.lower()}/{owned} places it again"
     yield warning(name, text, f"{mend}; where they are wrong: {relabel([first], level, value, overwrite=True)}")

@@ -27,8 +27,8 @@ POLICIES = "docs/numa.md, Change a kubelet's policies"
 class Seen:
     """What is looked at. ``asked``: annotations of templates and pods that are there, with whose they are.
 
-    ``install``: the command that brings this installation up to date. ``placed``: pods on nodes, with the names of the
-    workloads that they were let go for. ``rules``: how the inside of nodes is read.
+    ``install``: the command that brings this installation up to date. ``placed``: pods on nodes, with the owners
+    (``Job team/train``) that they were let go for. ``rules``: how the inside of nodes is read.
     """
 
     nodes: Sequence[Node]

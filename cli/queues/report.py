@@ -112,7 +112,7 @@ class CohortView(msgspec.Struct, frozen=True):
 
 
 class QueuesReport(msgspec.Struct, frozen=True):
-    """What `topogate queues` says. ``inactive``: workloads that are in a queue but not to be admitted.
+    """What `topogate queues` says. ``inactive``: jobs (``namespace/name``) that are in a queue but not to be admitted.
 
     ``lost``: local queues that lead to no cluster queue, each in a sentence.
     """
@@ -146,7 +146,12 @@ def report(reading: Reading, namespace: str | None = None, name: str | None = No
         raise Failure(f"namespace {namespace} has no LocalQueue; `topogate queues -A` shows all")
     views = tuple(_view(reading, one, found, only) for one, only in shown.items())
     cohorts = sorted({view.cohort for view in views} - {""})
-    inactive = (key for key in reading.inactive if namespace is None or key.startswith(f"{namespace}/"))
+    held = (reading.workloads[key] for key in reading.inactive)
+    inactive = sorted(
+        f"{one.metadata.namespace}/{owner_name(one).partition('/')[2]}"
+        for one in held
+        if namespace in {None, one.metadata.namespace}
+    )
     told_of = tuple(one for one in (_cohort(reading, cohort) for cohort in cohorts) if one.quotas)
     told = () if name is not None else (text for key, text in lost.items() if namespace in {None, key[0]})
     return QueuesReport(views, told_of, tuple(inactive), reading.wrong, tuple(told))

@@ -242,9 +242,10 @@ def test_nobody_gets_more_than_a_verb():
                 assert role["metadata"]["name"] == "topogate-ungater"
 
 
-def test_samples_ask_for_levels_of_the_sample_flavor():
+def test_samples_ask_for_levels_of_the_sample_flavor_by_their_names():
     flavor = yaml.safe_load((MANIFESTS / "samples" / "flavor.yaml").read_text())
-    levels = flavor["spec"]["topology"]["levels"]
+    topology = flavor["spec"]["topology"]
+    assert sorted(topology["names"].values()) == sorted(topology["levels"])
     names = {path.name for path in (MANIFESTS / "samples").iterdir()} - {"flavor.yaml", "queues.yaml"}
     assert {"required.yaml", "preferred.yaml", "unconstrained.yaml", "indexed.yaml"} <= names
     for name in names:
@@ -252,7 +253,7 @@ def test_samples_ask_for_levels_of_the_sample_flavor():
         (value,) = [
             value for key, value in job["spec"]["template"]["metadata"]["annotations"].items() if key in Keys().requests
         ]
-        assert value in (*levels, "true")
+        assert value in (*topology["names"], "true")
 
 
 def test_sample_queues_have_quota_of_the_sample_flavor_and_serve_the_sample_jobs():

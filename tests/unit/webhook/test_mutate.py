@@ -303,6 +303,23 @@ def test_a_request_that_is_taken_away_counts_on_and_its_author_is_told(suspend, 
     assert remedy in decision.warnings[0]
 
 
+@pytest.mark.parametrize("asked", [{REQUIRE: BLOCK}, {UNCONSTRAINED: "true"}])
+@pytest.mark.parametrize("suspend", [True, False])
+def test_whoever_took_a_request_away_may_ask_anew_while_suspended_and_else_is_told_why_not(suspend, asked):
+    """Two steps, `kubectl annotate KEY-` and `kubectl annotate KEY=VALUE`: the template has the copy in between."""
+    old = make_job({REQUIRE: RACK}, suspend=suspend)
+    old = patched(old, plain(decide_job(old)))
+    del old["metadata"]["annotations"]
+    new = copy.deepcopy(old)
+    new["metadata"]["annotations"] = asked
+    decision = decide_job(new, operation="UPDATE", old=old)
+    if suspend:
+        after = patched(new, plain(decision))
+        assert after["spec"]["template"]["metadata"]["annotations"] == {POD_SET: "main", **asked}
+    else:
+        assert "it cannot change while the Job is not suspended" in refusal(decision)
+
+
 def test_what_the_user_wrote_on_the_template_contradicts_as_before():
     old = make_job({REQUIRE: RACK}, template={REQUIRE: RACK}, suspend=True)
     new = make_job({REQUIRE: BLOCK}, template={REQUIRE: "cloud.example/other"}, suspend=True)

@@ -174,7 +174,7 @@ def test_labels_that_an_older_version_of_the_tool_left_behind():
 def test_pods_on_nodes_whose_labels_changed_since_they_were_placed():
     def pod(name, where, rack):
         spec = PodSpec(node_name=where, node_selector={"block": "b0", "rack": rack, HOST: where})
-        return "team/job-train", Pod(metadata=ObjectMeta(name=name, namespace="team"), spec=spec)
+        return "Job team/train", Pod(metadata=ObjectMeta(name=name, namespace="team"), spec=spec)
 
     assert look(placed=[pod("a", "n0", "r00"), pod("b", "gone", "r00")]) == []
     weight, about, message, mend = only(
@@ -182,10 +182,10 @@ def test_pods_on_nodes_whose_labels_changed_since_they_were_placed():
     )
     assert (weight, about) == ("warning", "flavor gpu")
     assert message.startswith(
-        "2 pods of team/job-train run on nodes whose labels changed since: nodes n1, n2 (rack of n1"
+        "2 pods of Job team/train run on nodes whose labels changed since: nodes n1, n2 (rack of n1"
     )
     assert "was r09, is r00" in message
-    assert "kubectl -n team patch workload job-train" in mend
+    assert "topogate requeue -n team job/train places it again" in mend
     assert "kubectl label node --overwrite n1 rack=r09" in mend
 
 
