@@ -133,11 +133,12 @@ def pod_set(
     if common:
         together, apart = (exclusive.with_common(terms, labels, common) for terms in (together, apart))
     requests = pod_requests(spec)
+    large = asked_for(spec, [resource for resource, amount in requests.items() if amount >= MOST])
     return PodSet(
         name=name,
         count=count,
         requests=requests,
-        cut=asked_for(spec, [name for name, amount in requests.items() if amount >= MOST]),
+        cut={resource: max(amount, MOST) for resource, amount in large.items()},
         topology=topology,
         namespace=namespace,
         labels={**labels, **common, **added.labels, **_port_labels(ports)},

@@ -139,16 +139,22 @@ def pod_level(spec: PodSpec) -> tuple[Amounts, Amounts]:
 
 
 def asked_for(spec: PodSpec, resources: Iterable[str]) -> Amounts:
-    """What the containers of a pod ask for of these resources, or its largest init container, within `LARGEST`."""
+    """What a pod asks for of these resources, within `LARGEST`, as the API server has a sum that is larger.
+
+    Its containers, or its largest init container, or what it says as a whole; and its overhead.
+    """
     found: Amounts = {}
     for name in resources:
-        asks = [[_asks(one, name) for one in several or ()] for several in (spec.containers, spec.init_containers)]
-        found[name] = min(max([sum(asks[0]), *asks[1]]), LARGEST)  # as the API server has a sum that is larger
+        asks = [
+            [_asks(one.resources, name) for one in several or ()] for several in (spec.containers, spec.init_containers)
+        ]
+        total = max([sum(asks[0]), *asks[1], _asks(spec.resources, name)])
+        found[name] = min(total + parse(name, (spec.overhead or {}).get(name, 0)), LARGEST)
     return found
 
 
-def _asks(container: Container, resource: str) -> int:
-    wanted = container.resources or ResourceRequirements()
+def _asks(resources: ResourceRequirements | None, resource: str) -> int:
+    wanted = resources or ResourceRequirements()
     said = (wanted.requests or {}).get(resource, (wanted.limits or {}).get(resource, 0))
     return parse(resource, said)
 

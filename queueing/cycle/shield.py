@@ -3,7 +3,7 @@
 Rules
 - An error that a workload leads to in a cycle ends what was tried for it. What it was given meanwhile it gives back.
 - It is put off, for longer each time, and said to have failed. One that is admitted keeps what is stored, and what it
-  wanted more is forgotten until it says so again.
+  wants more is tried again once something is free that was not.
 - Nothing is swallowed: the shell logs every error with its trace, counts it, and tells people (`Failed`).
 """
 
@@ -56,10 +56,12 @@ class Shield:
             return
         until = self.now + min(LONGEST, FIRST * 2.0 ** min(entry.count_error() - 1, 16))
         self.failed.append(Failed(key, error, until))
-        queues.wish(key, None)
         queues.end_growth(self.state, key)
         if entry.phase is Phase.ADMITTED and not self._new(key):
+            if key in queues.growing:  # else it would say so again as soon as it hears of the error
+                queues.growing[key] = queues.growing[key][0], queues.freed_so_far(key)
             return
+        queues.wish(key, None)
         queues.release(self.state, key)
         queues.put_off(key, until)
         entry.refuse(Refusal(Reason.INTERNAL_ERROR, in_words(error)))

@@ -15,6 +15,7 @@ from engine.model import (
     Toleration,
     TopologyRequest,
 )
+from engine.quantity import LARGEST, MOST
 from kube import objects
 from kube.pods import convert
 
@@ -57,6 +58,24 @@ def test_a_node():
 @pytest.mark.parametrize("conditions", [None, [], [{"type": "Ready", "status": "Unknown"}]])
 def test_a_node_that_does_not_say_ready_is_not(conditions):
     assert not convert.node(msgspec.convert({"status": {"conditions": conditions}}, objects.Node)).ready
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"containers": [{"resources": {"requests": {"hugepages-2Mi": LARGEST}}}]},
+        {"containers": [{"resources": {"limits": {"hugepages-2Mi": LARGEST}}}]},
+        {"resources": {"requests": {"hugepages-2Mi": LARGEST}}},
+        {"overhead": {"hugepages-2Mi": LARGEST}},
+    ],
+)
+def test_what_is_more_than_can_be_counted_is_told_as_it_was_asked_for(spec):
+    assert pod_set(**spec).cut == {"hugepages-2Mi": LARGEST}
+
+
+def test_amounts_that_are_too_large_together_are_told_as_the_most_that_is_counted():
+    half = {"resources": {"requests": {"memory": MOST - 1}}}
+    assert pod_set(containers=[half], initContainers=[{**half, "restartPolicy": "Always"}]).cut == {"memory": MOST}
 
 
 def test_a_bound_pod():
