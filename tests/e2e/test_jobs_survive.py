@@ -112,8 +112,8 @@ def gated(pod: Pod):
     return any(gate.name == KEYS.gate for gate in pod.spec.scheduling_gates or ())
 
 
-async def submit(here, prefix, jobs):
-    for number in range(jobs):
+async def submit(here, prefix, jobs, first=0):
+    for number in range(first, first + jobs):
         request = REQUIRED if number % 2 else PREFERRED
         await here.submit(f"{prefix}{number}", PODS_EACH, request, indexed=number % 3 == 0)
 
@@ -165,9 +165,9 @@ async def test_the_api_server_is_killed_and_comes_back(here, seen):
 
 async def test_the_controller_is_killed_ten_times(here, seen):
     choose = random.Random(20)
-    submitting = asyncio.create_task(submit(here, "k", 20))
-    for _ in range(KILLS):
-        # It gets on a little first. 20 Workloads, 20 admissions and 500 pods are writes enough for all.
+    for kill in range(KILLS):
+        # It gets on a little first. Two jobs more, of 54 writes, are enough for that, whatever was written meanwhile.
+        submitting = asyncio.create_task(submit(here, "k", 2, 2 * kill))
         pid = here.components.pid("ungater")
         await gets_on(here, seen, choose.randint(1, 20), lambda pid=pid: os.kill(pid, signal.SIGKILL))
         await here.components.kill("ungater")  # waits until it is gone
@@ -175,6 +175,6 @@ async def test_the_controller_is_killed_ten_times(here, seen):
         print(f"{time.monotonic():.1f} s: killed after {seen.count} of its writes; {len(found['pods'])} pods")
         assert violations(found) == []
         here.components.spawn("ungater")
-    await submitting
+        await submitting
     await here.components.wait_ready("ungater")
-    await all_well(here, seen, "k", 20)
+    await all_well(here, seen, "k", 2 * KILLS)
