@@ -33,8 +33,8 @@ def with_defaults(spec: PodSpec, ranges: Iterable[LimitRange], runtime: RuntimeC
     limits: Quantities = {}
     requests: Quantities = {}
     for item in (item for one in ranges for item in one.spec.limits or () if item.type == CONTAINER):
-        limits = {**(item.default or {}), **limits}
-        requests = {**(item.default_request or {}), **requests}
+        _add(limits, item.default)
+        _add(requests, item.default_request)
     if limits or requests:
         spec = replace(
             spec,
@@ -42,6 +42,12 @@ def with_defaults(spec: PodSpec, ranges: Iterable[LimitRange], runtime: RuntimeC
             init_containers=_filled(spec.init_containers, limits, requests),
         )
     return spec if runtime is None else _of_class(spec, runtime)
+
+
+def _add(known: Quantities, more: Quantities | None) -> None:
+    """A LimitRange may have many items of many resources: what is known is not copied for each."""
+    for resource, amount in (more or {}).items():
+        known.setdefault(resource, amount)
 
 
 def _filled(

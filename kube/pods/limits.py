@@ -88,7 +88,9 @@ def too_many_parts(spec: PodSpec) -> bool:
     if len(containers) > MOST_CONTAINERS:
         return True
     several = sum(len(one.requests or ()) + len(one.limits or ()) for each in containers if (one := each.resources))
-    return several > MOST_RESOURCES and len(_resources(spec, containers)) > MOST_RESOURCES
+    names = set(spec.overhead or ())
+    asks = (spec.resources, *(container.resources for container in containers))
+    return several > MOST_RESOURCES and any(len(names := names | _names(one)) > MOST_RESOURCES for one in asks)
 
 
 def _resources(spec: PodSpec, containers: Iterable[Container]) -> set[str]:

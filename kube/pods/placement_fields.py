@@ -22,6 +22,7 @@ from kube.objects import (
     Toleration,
     TopologySpreadConstraint,
 )
+from kube.pods.limits import too_many_parts
 from kube.pods.requests import parsed, pod_level
 
 SCHEDULER = "default-scheduler"
@@ -33,11 +34,14 @@ Fields = tuple[Any, ...]
 def placement_fields(spec: PodSpec, default_class: str = "") -> Fields:
     """What decides the place of a pod: equal for pods of which each could have what the other was given.
 
-    ``default_class``: the PriorityClass of pods that name none.
+    ``default_class``: the PriorityClass of pods that name none. Of one that has too much of anything to be placed it is
+    the whole spec: to read it all takes long.
 
     Raises:
         ValueError: a quantity cannot be parsed.
     """
+    if too_many_parts(spec):
+        return spec, default_class
     affinity = spec.affinity or Affinity()
     required = affinity.node_affinity and affinity.node_affinity.required_during_scheduling_ignored_during_execution
     return (

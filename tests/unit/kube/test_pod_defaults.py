@@ -6,6 +6,7 @@ import pytest
 from kube.objects import LimitRange, PodSpec, RuntimeClass
 from kube.pods.convert import pod_requests
 from kube.pods.defaults import with_defaults
+from kube.pods.limits import MOST_RESOURCES
 from kube.pods.placement_fields import gang_fields, placement_fields
 
 
@@ -120,3 +121,13 @@ def test_what_match_label_keys_stand_for_is_no_difference():
 def test_whatever_decides_where_a_pod_may_run_is_a_difference(more, by_others):
     assert placement_fields(spec(**more)) != placement_fields(spec())
     assert (gang_fields(spec(**more)) != gang_fields(spec())) is by_others
+
+
+def test_one_with_more_resources_than_are_counted_is_compared_without_reading_them():
+    """A tenant's pod of 90 containers with 1,000 resources each took the controller 0.8 s at each look."""
+    requests = {f"example.com/r{number}": "not read" for number in range(MOST_RESOURCES + 1)}
+    large = msgspec.convert({"containers": [{"name": "c", "resources": {"requests": requests}}]}, PodSpec)
+    assert placement_fields(large) == (large, "")
+    fits = dict.fromkeys([*requests][:-1], "1")
+    few = msgspec.convert({"containers": [{"name": "c", "resources": {"requests": fits}}]}, PodSpec)
+    assert placement_fields(few) != (few, "")
