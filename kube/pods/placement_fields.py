@@ -29,19 +29,20 @@ SCHEDULER = "default-scheduler"
 _UNREADY = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 
 Fields = tuple[Any, ...]
+TOO_LARGE = "more than is taken into account"
 
 
 def placement_fields(spec: PodSpec, default_class: str = "") -> Fields:
     """What decides the place of a pod: equal for pods of which each could have what the other was given.
 
-    ``default_class``: the PriorityClass of pods that name none. Of one that has too much of anything to be placed it is
-    the whole spec: to read it all takes long.
+    ``default_class``: the PriorityClass of pods that name none. All that have too much of anything to be placed are
+    alike: to read it all takes long.
 
     Raises:
         ValueError: a quantity cannot be parsed.
     """
     if too_many_parts(spec):
-        return spec, default_class
+        return (TOO_LARGE,)
     affinity = spec.affinity or Affinity()
     required = affinity.node_affinity and affinity.node_affinity.required_during_scheduling_ignored_during_execution
     return (

@@ -7,7 +7,7 @@ from kube.objects import LimitRange, PodSpec, RuntimeClass
 from kube.pods.convert import pod_requests
 from kube.pods.defaults import with_defaults
 from kube.pods.limits import MOST_RESOURCES
-from kube.pods.placement_fields import gang_fields, placement_fields
+from kube.pods.placement_fields import TOO_LARGE, gang_fields, placement_fields
 
 
 def read(kind, body):
@@ -127,7 +127,8 @@ def test_one_with_more_resources_than_are_counted_is_compared_without_reading_th
     """A tenant's pod of 90 containers with 1,000 resources each took the controller 0.8 s at each look."""
     requests = {f"example.com/r{number}": "not read" for number in range(MOST_RESOURCES + 1)}
     large = msgspec.convert({"containers": [{"name": "c", "resources": {"requests": requests}}]}, PodSpec)
-    assert placement_fields(large) == (large, "")
+    assert placement_fields(large) == (TOO_LARGE,)
+    assert placement_fields(msgspec.structs.replace(large, scheduler_name="other")) == (TOO_LARGE,)
     fits = dict.fromkeys([*requests][:-1], "1")
     few = msgspec.convert({"containers": [{"name": "c", "resources": {"requests": fits}}]}, PodSpec)
-    assert placement_fields(few) != (few, "")
+    assert placement_fields(few) != (TOO_LARGE,)
