@@ -53,7 +53,7 @@ def _changed(
     """Key and value of each copy that was made of annotations which say something else now, and where."""
     try:
         before, after = (parse_places(said, keys) for said in (was, now))
-        # A request that was taken away above counts on by its copy: who asks anew changes that one.
+        # A request that was removed from the owner still counts through its copy, which a new request replaces.
         before = before or parse_places([(copies, "")], keys)
     except RequestError:
         return

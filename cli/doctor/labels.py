@@ -4,6 +4,7 @@ Labels of levels are the output of some tool, which writes them again at its nex
 takes back (`relabel`).
 """
 
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
 from cli.doctor.findings import Finding, warning
@@ -104,7 +105,8 @@ def changed(
     text = (
         f"{run} on nodes whose labels changed since: {listed(moved)} ({change}); they stay, maybe not together any more"
     )
-    kind, _, full_name = owner.partition(" ")
-    namespace, _, owned = full_name.partition("/")
-    mend = f"where the new labels are right: topogate requeue -n {namespace} {kind.lower()}/{owned} places it again"
+    kind, _, full_name = owner.rpartition(" ")
+    namespace, _, name_of_owner = full_name.partition("/")
+    whom = shlex.quote(f"{kind.lower()}/{name_of_owner}")  # the API server takes any text as the kind of an owner
+    mend = f"where the new labels are right: topogate requeue -n {namespace} {whom} places it again"
     yield warning(name, text, f"{mend}; where they are wrong: {relabel([first], level, value, overwrite=True)}")

@@ -13,6 +13,7 @@ What counts
 """
 
 from collections.abc import Iterable, Iterator
+from math import inf
 from typing import Final, NamedTuple
 
 from kube.objects import (
@@ -88,14 +89,15 @@ def too_many_parts(spec: PodSpec) -> bool:
     if len(containers) > MOST_CONTAINERS:
         return True
     several = sum(len(one.requests or ()) + len(one.limits or ()) for each in containers if (one := each.resources))
-    names = set(spec.overhead or ())
-    asks = (spec.resources, *(container.resources for container in containers))
-    return several > MOST_RESOURCES and any(len(names := names | _names(one)) > MOST_RESOURCES for one in asks)
+    return several > MOST_RESOURCES and len(_resources(spec, containers, MOST_RESOURCES)) > MOST_RESOURCES
 
 
-def _resources(spec: PodSpec, containers: Iterable[Container]) -> set[str]:
+def _resources(spec: PodSpec, containers: Iterable[Container], enough: float = inf) -> set[str]:
+    """The names of the resources that a pod asks for; once there are more than ``enough``, no more are read."""
     names = set(spec.overhead or ())
     for each in (spec.resources, *(container.resources for container in containers)):
+        if len(names) > enough:
+            break
         names |= _names(each)
     return names
 

@@ -173,7 +173,7 @@ def grow(state: ClusterState, queues: Queues, key: str) -> list[Resized]:
     refusal = found if isinstance(found, Refusal) else found.refusal if found is not None else None
     del queues.growing[key]
     if refusal is not None:
-        queues.growing[key] = wish, queues.freed_so_far(key)  # at the end: the first was looked at longest ago
+        queues.grow_later(key, wish)  # at the end: the first was looked at longest ago
         queues.entries[key].refuse(refusal)
     return [found] if isinstance(found, Resized) else []
 
@@ -203,7 +203,7 @@ def grow_partly(state: ClusterState, queues: Queues, key: str) -> list[Resized]:
     _apply(state, queues, entry, best)
     if refusal is not None:
         entry.refuse(refusal)
-    queues.growing[key] = wish, queues.freed_so_far(key)
+    queues.grow_later(key, wish)
     return [Resized(key, best, refusal)]
 
 

@@ -59,7 +59,7 @@ class Shield:
         queues.end_growth(self.state, key)
         if entry.phase is Phase.ADMITTED and not self._new(key):
             if key in queues.growing:  # else it would say so again as soon as it hears of the error
-                queues.growing[key] = queues.growing[key][0], queues.freed_so_far(key)
+                queues.grow_later(key, queues.growing[key][0])
             return
         queues.wish(key, None)
         queues.release(self.state, key)

@@ -58,7 +58,7 @@ def place_once_gone(
 
 
 def fits_once_given_up(state: ClusterState, queues: Queues, entry: Entry, option: FlavorAssignment) -> bool:
-    """Whether one for which those that leave do not suffice would follow them but for their successors."""
+    """Whether a workload would have enough of what comes free if nothing of that were kept for successors."""
     kept = queues.kept_for()
     if not kept:
         return False

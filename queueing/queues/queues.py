@@ -413,6 +413,10 @@ class Queues:
         elif key not in self.growing or self.growing[key][0] != counts:
             self.growing[key] = dict(counts), ()
 
+    def grow_later(self, key: str, wish: dict[str, int]) -> None:
+        """One that was just tried wants this still: it is tried again once something is free that was not."""
+        self.growing[key] = wish, self.freed_so_far(key)
+
     def freed_so_far(self, key: str) -> tuple[int, ...]:
         """Changes whenever something that one who holds a grant could grow into may have become free."""
         grant = self.entries[key].grant

@@ -89,7 +89,7 @@ class JobEvents:
         for pod in pods:
             self._charges.charge(pod)
             self._left_pods.pay(pod, self._entries.of_pod(pod))
-            self._charges.note_stop(pod)  # by leaving its owner it left those that were told to stop
+            self._charges.note_stop(pod)  # `leaves` forgets that the pod was told to stop
             self._charges.note_arrival(pod)
 
     def _parent(self, job: objects.Job) -> str:

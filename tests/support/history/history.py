@@ -472,9 +472,8 @@ class History:
         Where pods of a workload run, and others of it wait for more than it was given, it holds what it has for ever.
         """
         wrong: list[str] = []
-        conditions = (
-            one for each in self.server.all("workloads") for one in each.get("status", {}).get("conditions", ())
-        )
+        holding = (each["status"] for each in self.server.all("workloads") if slices_of(each))
+        conditions = (one for status in holding for one in status.get("conditions", ()))
         if any((one["type"], one["reason"]) == ("PodsReady", "AsksForMore") for one in conditions):
             return wrong
         for job in owners(self.server):

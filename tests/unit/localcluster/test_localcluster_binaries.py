@@ -155,6 +155,24 @@ def test_all_staging_modules_are_of_that_version(module):
     assert (major, replaced) == ("1", {f"v0.{minor}.{patch}"})
 
 
+def test_kwok_is_built_from_the_modules_of_the_control_plane():
+    """Else Go compiles some 650 packages twice."""
+    plane, kwok = (_required(module) for module in ("controlplane", "kwok"))
+    shared = [
+        name for name in plane.keys() & kwok.keys() if name.startswith(("k8s.io/", "golang.org/", "google.golang."))
+    ]
+    assert {"k8s.io/client-go", "k8s.io/apiserver", "golang.org/x/net"} <= set(shared)
+    assert {name: kwok[name] for name in shared} == {name: plane[name] for name in shared}
+
+
+def _required(module):
+    lines = (build.MODULES / module / "go.mod").read_text().splitlines()
+    found = [line.split() for line in lines if line.startswith("\t")]
+    return {words[0]: words[1] for words in found if "=>" not in words} | {
+        words[0]: words[-1] for words in found if "=>" in words
+    }
+
+
 def test_key_depends_on_go_and_on_flags():
     kubernetes = build.TARGETS[0]
     keys = {target.key(version) for target in build.TARGETS for version in ("go1.26.8", "go1.26.9")}

@@ -187,6 +187,9 @@ def test_pods_on_nodes_whose_labels_changed_since_they_were_placed():
     assert "was r09, is r00" in message
     assert "topogate requeue -n team job/train places it again" in mend
     assert "kubectl label node --overwrite n1 rack=r09" in mend
+    _, tenants = pod("a", "n1", "r09")
+    *_, mend = only(look(placed=[("A $(b) team/train", tenants)]))
+    assert "topogate requeue -n team 'a $(b)/train' places it again" in mend, "any text may be the kind of an owner"
 
 
 def test_labels_that_do_not_nest():

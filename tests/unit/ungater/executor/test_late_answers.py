@@ -222,13 +222,18 @@ async def test_a_workload_whose_name_is_found_taken_is_made_under_the_longer_one
     assert record.observed is None, "what it found is another's"
 
 
-async def test_a_victim_whose_workload_somebody_gave_to_another_owner_goes_without_it(world, controller):
-    """Where no policy keeps a tenant from writing owners: else nobody could ever have what it holds."""
+def admitted(controller, world):
+    """The record of a job that is admitted, and its Workload; the controller knows both."""
     job = make_job("train", parallelism=2)
     world.put("job", job)
     world.admit(job)
     record = told(controller, world, job)
-    stored = world.stores["workload"][record.key]
+    return record, world.stores["workload"][record.key]
+
+
+async def test_a_victim_whose_workload_somebody_gave_to_another_owner_goes_without_it(world, controller):
+    """Where no policy keeps a tenant from writing owners: else nobody could ever have what it holds."""
+    record, stored = admitted(controller, world)
     meta = msgspec.structs.replace(stored.metadata, owner_references=(), annotations={})
     controller.writer._client = client = Taken(msgspec.structs.replace(stored, metadata=meta))
     controller.executor._recorder = unittest.mock.Mock()
@@ -244,11 +249,8 @@ async def test_a_victim_whose_workload_somebody_gave_to_another_owner_goes_witho
 
 async def test_a_workload_that_somebody_gave_away_and_back_is_taken_over_again(world, controller):
     """Else another one would be asked for again and again, at once each time, whose name is taken."""
-    job = make_job("train", parallelism=2)
-    world.put("job", job)
-    world.admit(job)
-    record = told(controller, world, job)
-    controller.writer._client = client = Taken(world.stores["workload"][record.key])
+    record, stored = admitted(controller, world)
+    controller.writer._client = client = Taken(stored)
     controller.cache.workloads.found_gone(record)
     await controller.reconcile(record.id)
     assert client.made == [record.job.workload]
@@ -256,11 +258,7 @@ async def test_a_workload_that_somebody_gave_away_and_back_is_taken_over_again(w
 
 
 async def test_a_workload_whose_end_a_finalizer_holds_up_is_asked_for_again_later_each_time(world, controller):
-    job = make_job("train", parallelism=2)
-    world.put("job", job)
-    world.admit(job)
-    record = told(controller, world, job)
-    stored = world.stores["workload"][record.key]
+    record, stored = admitted(controller, world)
     meta = msgspec.structs.replace(stored.metadata, deletion_timestamp="2026-11-21T00:00:00Z")
     controller.writer._client = Taken(msgspec.structs.replace(stored, metadata=meta))
     controller.cache.workloads.removed(record)
