@@ -29,7 +29,7 @@ SCHEDULER = "default-scheduler"
 _UNREADY = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 
 Fields = tuple[Any, ...]
-TOO_LARGE = "more than is taken into account"
+TOO_LARGE = "too large"
 
 
 def placement_fields(spec: PodSpec, default_class: str = "") -> Fields:
