@@ -503,6 +503,7 @@ def memory():
     What it has is more: hundreds of controllers that lived in it one after the other leave gaps. In use is what the C
     library gave out, and Python's small objects, of `SMALL` bytes each.
     """
+    gc.unfreeze()  # the caches of what was imported before are among what `tests/conftest.py` froze
     gc.collect()
     for thing in gc.get_objects():
         if type(thing) is functools._lru_cache_wrapper and str(thing.__module__).partition(".")[0] in OURS:
