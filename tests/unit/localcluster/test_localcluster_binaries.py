@@ -180,6 +180,24 @@ def test_key_depends_on_go_and_on_flags():
     assert f"-X k8s.io/component-base/version.gitVersion=v{build.KUBERNETES_VERSION}" in kubernetes.flags[-1]
 
 
+def test_go_compiles_without_what_the_linker_drops_and_does_not_optimise_what_is_thin(places):
+    """A package gets the flags of the last pattern that matches it."""
+    for target in build.TARGETS:
+        everything, *cold = [flag for flag in target.flags if flag.startswith("-gcflags=")]
+        assert everything == "-gcflags=all=-dwarf=false"
+        assert {flag.rpartition("=")[2] for flag in cold} == {"false -N -l"}
+    here = golang.Go(places / "go", "go1.26.8").environment()
+    assert (here["GOGC"], here["GOWORK"]) == ("off", "off")
+    assert 0 < int(here["GOMEMLIMIT"].removesuffix("MiB")) <= 1024
+
+
+def test_whoever_limits_go_otherwise_is_heard(places, monkeypatch):
+    monkeypatch.setenv("GOGC", "50")
+    monkeypatch.setenv("GOMEMLIMIT", "200MiB")
+    here = golang.Go(places / "go", "go1.26.8").environment()
+    assert (here["GOGC"], here["GOMEMLIMIT"]) == ("50", "200MiB")
+
+
 @pytest.mark.parametrize(
     ("version", "parsed"), [("go1.26.8", (1, 26)), ("go1.9", (1, 9)), ("devel go1.28-abc", (0, 0)), ("go2.0", (2, 0))]
 )
