@@ -5,9 +5,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Cluster tests wait more than they compute: one worker more than there are cores keeps these busy. They come first, in
+# Cluster tests wait more than they compute: two workers more than there are cores keep these busy. They come first, in
 # the order of their files: a long one that began last would leave the other workers without work.
-TEST_WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, (os.cpu_count() or 1) + 1))')
+TEST_WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, (os.cpu_count() or 1) + 2))')
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Images of containers often set it. Tests start hundreds of processes: each would compile all our modules again.
 unexport PYTHONDONTWRITEBYTECODE

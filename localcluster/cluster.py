@@ -52,6 +52,7 @@ START_SECONDS = 90.0
 GRACE_SECONDS: Mapping[str, float] = {API_SERVER: 5.0}
 DEFAULT_GRACE_SECONDS = 2.0
 POLL_SECONDS = 0.03
+GARBAGE_PERCENT = "400"  # GOGC of all components: with Go's 100 the API server takes a third more CPU, of 1.37
 
 Progress = Callable[[str], None]
 
@@ -304,7 +305,8 @@ class LocalCluster:
         return Component(name, arguments, directory=self.directory, log=layout.log(name), env=self._environment())
 
     def _environment(self) -> dict[str, str]:
-        return {"HOME": str(self.directory), "PATH": "/usr/bin:/bin", "TMPDIR": str(self.directory)}
+        folder = str(self.directory)
+        return {"HOME": folder, "PATH": "/usr/bin:/bin", "TMPDIR": folder, "GOGC": GARBAGE_PERCENT}
 
     def _wait(self, names: Sequence[str], deadline: float) -> None:
         layout = self._require_layout()
