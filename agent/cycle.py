@@ -12,11 +12,11 @@ Rules
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import structlog
+from msgspec.structs import replace
 
 from agent import graph, observed, status, zones
 from agent.background import in_thread
@@ -24,7 +24,7 @@ from agent.flex_topo import FlexTopo
 from agent.kubelet.held import Held, Pod, Reading, merge, uids, with_last
 from agent.kubelet.reader import Reader, usable
 from agent.machine import gpus, sysfs
-from agent.machine.gpus import Gpus
+from agent.machine.gpus import NO_GPUS
 from agent.machine.hardware import Hardware
 from agent.metrics import Metrics
 from agent.node import Node, capacity, owner, version
@@ -90,7 +90,7 @@ class Agent:
         )
         self._wake = asyncio.Event()
         self._hardware = NO_HARDWARE
-        self._gpus = Gpus()
+        self._gpus = NO_GPUS
         self._looked = asyncio.Event()
         self._told: dict[str, str] = {}  # GPUs' faults that are events already
         self._node: Node | None = None

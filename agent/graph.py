@@ -1,8 +1,9 @@
 """The hardware as the graph of a FlexTopo; `crds.graph` has its words. Equal hardware makes equal lists, in order."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import combinations, permutations
+
+import msgspec
 
 from agent.flex_topo import Component, Edge, FlexTopoSpec
 from agent.machine import cpuset, pci
@@ -12,8 +13,7 @@ from agent.machine.hardware import Core, Hardware, PciDevice
 from crds import graph
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(msgspec.Struct, frozen=True):
     """Cores of one zone and socket that are looked at together."""
 
     zone: int

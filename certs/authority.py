@@ -11,11 +11,11 @@ decision depends on them.
 
 import ipaddress
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import cast
 
+import msgspec
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
@@ -28,6 +28,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from msgspec.structs import replace
 
 _SKEW = timedelta(minutes=5)  # clocks of API servers may be behind ours
 _RENEW_AT = 2 / 3  # of the life
@@ -38,8 +39,7 @@ class BundleError(ValueError):
     """What a Secret holds is no usable set of certificates; the text says which part, and why."""
 
 
-@dataclass(frozen=True)
-class Lifetimes:
+class Lifetimes(msgspec.Struct, frozen=True):
     """How long certificates live. One is renewed at two thirds of its life, or ``renew_before`` its end if earlier."""
 
     ca: timedelta = timedelta(days=3650)
@@ -47,8 +47,7 @@ class Lifetimes:
     renew_before: timedelta = timedelta(days=60)
 
 
-@dataclass(frozen=True)
-class Bundle:
+class Bundle(msgspec.Struct, frozen=True, dict=True):
     """One set of certificates, as PEM. ``cert_pem`` may be a chain, the serving certificate first.
 
     Raises BundleError where a part is read that cannot be parsed.

@@ -4,10 +4,11 @@ import os
 import re
 import socket
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+
+import msgspec
 
 from certs.authority import Lifetimes, service_hosts
 from kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
@@ -22,8 +23,7 @@ DEFAULT_LIFETIMES = Lifetimes()
 _MAX_NAME = 63  # of an annotation, after the slash
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(msgspec.Struct, frozen=True):
     """Times are in seconds.
 
     ``hosts``: DNS names and IP addresses of the serving certificate. ``mutating``, ``validating``: names of the webhook

@@ -14,11 +14,11 @@ Rules
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 import msgspec
 from cryptography import x509
+from msgspec.structs import replace
 
 from certs.authority import (
     Bundle,
@@ -55,8 +55,7 @@ class Replica(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     uid: str = ""
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(msgspec.Struct, frozen=True):
     """What one round found.
 
     ``stored``: what the Secret holds, whole or not. ``held``: what this process serves. ``trusted``: every CA in the
@@ -69,13 +68,12 @@ class Seen:
     held: Bundle | None = None
     trusted: tuple[x509.Certificate, ...] = ()
     settled: frozenset[str] = frozenset()
-    replicas: Mapping[str, Replica] = field(default_factory=dict)
+    replicas: Mapping[str, Replica] = msgspec.field(default_factory=dict)
     retired: tuple[str, ...] = ()
     asked: str = ""
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """What the Secret shall hold. ``bundle`` has no serving certificate as long as none may be signed.
 
     ``adopted``: fingerprints of CAs that were taken in. ``answered``: what was asked is done. ``repaired``: what was

@@ -10,7 +10,6 @@
 import base64
 import binascii
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -32,8 +31,7 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Replica).decode
 
 
-@dataclass(frozen=True)
-class Stored:
+class Stored(msgspec.Struct, frozen=True):
     """What a Secret holds. ``version`` empty: there is none. ``bundle`` None: it is only the place for one.
 
     ``unreadable``: names of replicas that say nothing that can be read. ``asked``: `rotation.LEAF`, `rotation.CA` or
@@ -43,7 +41,7 @@ class Stored:
     version: str = ""
     uid: str = ""
     bundle: Bundle | None = None
-    replicas: Mapping[str, Replica] = field(default_factory=dict)
+    replicas: Mapping[str, Replica] = msgspec.field(default_factory=dict)
     unreadable: tuple[str, ...] = ()
     retired: tuple[str, ...] = ()
     asked: str = ""

@@ -9,7 +9,6 @@
 import base64
 import binascii
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 
@@ -50,8 +49,7 @@ class Configuration(msgspec.Struct, frozen=True):
     webhooks: tuple[Webhook, ...] | None = None
 
 
-@dataclass(frozen=True)
-class Published:
+class Published(msgspec.Struct, frozen=True, dict=True):
     """The configurations that exist, as they were read: (resource, name, object)."""
 
     found: tuple[tuple[Resource, str, Configuration], ...] = ()

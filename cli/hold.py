@@ -9,10 +9,10 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Final
 
+import msgspec
 import typer
 
 from cli.cluster.installed import settings_with_warning
@@ -52,8 +52,7 @@ class Change(Enum):
     REQUEUE = "requeue"
 
 
-@dataclass(frozen=True)
-class Selection:
+class Selection(msgspec.Struct, frozen=True):
     """Which jobs are meant: those with these names, of a queue, or all of the namespace."""
 
     names: tuple[str, ...]

@@ -1,7 +1,8 @@
 """Every label, annotation, gate and name that Topogate reads or writes."""
 
-from dataclasses import dataclass
 from functools import cached_property
+
+import msgspec
 
 GROUP = "topogate.dev"
 VERSION = "v1alpha1"
@@ -62,8 +63,7 @@ _READ = (
 )
 
 
-@dataclass(frozen=True)
-class Keys:
+class Keys(msgspec.Struct, frozen=True, dict=True):
     """The keys that live under the configurable ``domain`` (default ``kueue.x-k8s.io``)."""
 
     domain: str = DEFAULT_DOMAIN

@@ -11,11 +11,11 @@ Rules
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Self, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from crds.request import AUTO, ParsedRequest, RequestError, level_in, quoted
 from crds.spelling import meant

@@ -7,7 +7,7 @@ Rules
   find no node for pods that we sent elsewhere.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from crds.request import ParsedRequest, RequestError
 from engine.model import Policy

@@ -14,8 +14,10 @@ Rules
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from crds.constants import (
     EVICT_BY,
@@ -66,8 +68,7 @@ class RequestError(ValueError):
         self.value = value
 
 
-@dataclass(frozen=True)
-class ParsedRequest:
+class ParsedRequest(msgspec.Struct, frozen=True):
     """A request: ``level`` is a node label key, ``auto`` (preferred only), or None where unconstrained.
 
     As written it may be a level's name instead, till `named` makes a key of it; ``written`` is what it was then.
@@ -104,8 +105,7 @@ class BadWish(NamedTuple):
     message: str
 
 
-@dataclass(frozen=True)
-class NumaWish:
+class NumaWish(msgspec.Struct, frozen=True):
     """What a pod asks of the inside of its machine: ``policy`` is what has to hold, whatever ranks machines beside it.
 
     ``resources`` () are all that the zones report.

@@ -1,21 +1,19 @@
 """What the engine answers: placements, refusals, and the requests they answer."""
 
-from dataclasses import dataclass
+import msgspec
 
 from engine.cluster.assignment import Assignment
 from engine.model import PodSet
 from engine.reasons import Reason
 
 
-@dataclass(frozen=True)
-class Placement:
+class Placement(msgspec.Struct, frozen=True):
     """All pod sets of a workload placed: one assignment for each, in request order."""
 
     assignments: tuple[Assignment, ...]
 
 
-@dataclass(frozen=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True):
     """Why a workload was not placed. ``message``, for a person: what is missing, how far it is away, and what to do.
 
     ``near``: how many pods the best domain takes, now or (where that is the reason) if nothing ran: of two flavors with
@@ -29,8 +27,7 @@ class Refusal:
     near: int = 0
 
 
-@dataclass(frozen=True)
-class WorkloadRequest:
+class WorkloadRequest(msgspec.Struct, frozen=True):
     """Pod sets to place together, all or none.
 
     ``flavors`` are tried in their order; () means every flavor whose levels contain the requested level, by name.

@@ -18,10 +18,10 @@ import contextlib
 import os
 import secrets
 import socket
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import structlog
 
 from clock import SYSTEM, Clock
@@ -87,8 +87,7 @@ def micro_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-@dataclass(eq=False)
-class _Series:
+class _Series(msgspec.Struct, eq=False):
     """One event and its repetitions; ``seen_at`` is of the monotonic clock, the times are MicroTime."""
 
     key: SeriesKey

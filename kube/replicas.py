@@ -13,7 +13,6 @@ before it is ready. A Deployment writes how many pods it wants of its newest Rep
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -95,8 +94,7 @@ def read_as(resource: Resource) -> type[Counted]:
     return Service if resource in SERVICES else Replicated
 
 
-@dataclass(frozen=True)
-class Replicas:
+class Replicas(msgspec.Struct, frozen=True):
     """How many pods of each kind there are to be, by the kind's name as pods have it in their label.
 
     ``templates``: labels and annotations of their templates. ``over``: why there are to be none any more. ``launcher``:

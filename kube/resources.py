@@ -5,10 +5,11 @@ Names come from the API server or were validated by it, except where a person ty
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 from urllib.parse import quote
+
+import msgspec
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*").fullmatch
 
@@ -18,8 +19,7 @@ def _escape(name: str) -> str:
     return name if _PLAIN(name) else quote(name, safe="").replace(".", "%2E")
 
 
-@dataclass(frozen=True)
-class Resource:
+class Resource(msgspec.Struct, frozen=True, dict=True):
     """One resource of the API; ``group`` is empty for the core API."""
 
     group: str

@@ -7,14 +7,14 @@ minutes in which a control plane is upgraded.
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 _VERSION: Final = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?!\d)")
 
 
-@dataclass(frozen=True)
-class SchedulerRules:
+class SchedulerRules(msgspec.Struct, frozen=True):
     """What kube-scheduler of one version does, with its feature gates as they are by default."""
 
     reads_status: bool = True  # a pod's containers count with what their statuses say (InPlacePodVerticalScaling)

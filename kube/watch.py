@@ -14,7 +14,6 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, TypeVar
 
@@ -88,8 +87,7 @@ class ErrorEvent(msgspec.Struct, frozen=True, gc=False):
     object: Status
 
 
-@dataclass(frozen=True, slots=True)
-class Listed(Generic[T]):
+class Listed(msgspec.Struct, Generic[T], frozen=True):
     """A page of a list. ``first``: forget earlier pages. ``last``: what was in none of the pages is gone."""
 
     objects: dict[str, T | None]  # by key; None: it is there but cannot be decoded
@@ -97,8 +95,7 @@ class Listed(Generic[T]):
     last: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Changed(Generic[T]):
+class Changed(msgspec.Struct, Generic[T], frozen=True):
     """Changes in order: (key, object) or, for a deletion, (key, None, last state or None)."""
 
     changes: list[tuple[str, T | None, T | None]]

@@ -6,12 +6,12 @@ the defaults the objects are exactly those of ``kubectl kustomize manifests/base
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
 
+import msgspec
 import yaml
 
 from crds.constants import DEFAULT_DOMAIN, NAMESPACE
@@ -35,8 +35,7 @@ _METRICS_AFTER = "rbac-users.yaml"
 _IN_CLUSTER_ONLY = frozenset({"Deployment", "Service", "PodDisruptionBudget"})  # and the policies of their pods
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(msgspec.Struct, frozen=True):
     """What may differ between installations.
 
     ``image`` empty: the one of the base. ``webhook_url``: components run outside of the cluster, and the API server

@@ -3,7 +3,7 @@
 Written to be read by people; not a hot path. Whether there is room is for `engine.placement.explain` to say.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from engine.cluster.state import ClusterState
 from engine.results import Refusal
@@ -13,8 +13,7 @@ from queueing.queues.limits import Limits
 from queueing.queues.queues import Queues
 
 
-@dataclass(frozen=True)
-class QuotaFit:
+class QuotaFit(msgspec.Struct, frozen=True):
     """One quota. ``left``: what may be taken now, borrowed quota included; ``most``: what may ever be used at once."""
 
     flavor: str
@@ -36,8 +35,7 @@ class QuotaFit:
         return self.wanted > self.most
 
 
-@dataclass(frozen=True)
-class OptionFit:
+class OptionFit(msgspec.Struct, frozen=True):
     """One combination of flavors. ``borrows``: what is wanted goes beyond the queue's nominal quota."""
 
     flavors: tuple[str, ...]

@@ -13,9 +13,9 @@ Rules
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -38,8 +38,7 @@ DOMAINS: Final = 8  # that are looked into: those that lack least
 TRIED: Final = 3  # of these, so many are tried
 
 
-@dataclass(frozen=True)
-class Going:
+class Going(msgspec.Struct, frozen=True):
     """What may go of a workload: its pod sets as they are asked for where they are.
 
     ``pods``: the keys of its pods, as the engine knows them. ``as_one``: all of it goes, or nothing.

@@ -4,12 +4,12 @@ Amounts are integers as in the engine: ``cpu`` in milli-CPU, memory in bytes, ev
 seconds on one clock, the one that `now` is read from; creation times must be on it too (seconds since the epoch do).
 """
 
-from dataclasses import replace
 from enum import StrEnum
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from engine.cluster.filters import selects
 from engine.cluster.natural_order import NaturalKey, natural

@@ -11,7 +11,6 @@ Rules
 - What is known after a restart is what Workloads tell of their last move (`MoveLog.saw`).
 """
 
-import dataclasses
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Final
 
@@ -218,14 +217,14 @@ def relocated(
         parts = tuple([now[name] for name in grant.counts if name in now])
     finally:
         state.rollback(checkpoint)
-    return dataclasses.replace(grant, assignments=parts) if changed else None
+    return msgspec.structs.replace(grant, assignments=parts) if changed else None
 
 
 def instead(grant: AssumedAdmission, found: Iterable[Assignment]) -> AssumedAdmission:
     """The grant with these assignments instead of its own for the same pod sets."""
     by_name = {part.pod_set: part for part in found}
     parts = tuple([by_name.get(part.pod_set, part) for part in grant.assignments])
-    return dataclasses.replace(grant, assignments=parts)
+    return msgspec.structs.replace(grant, assignments=parts)
 
 
 def hindered(queues: Queues, key: str) -> str:

@@ -12,9 +12,10 @@ Rules
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from math import isinf
 from typing import Any, Final
+
+import msgspec
 
 from engine.quantity import format_quantity
 from engine.reasons import Reason
@@ -28,8 +29,7 @@ LocalName = tuple[str, str]  # (namespace, name)
 _NOBODY: Final[Collection[str]] = frozenset()
 
 
-@dataclass
-class Standing:
+class Standing(msgspec.Struct):
     """One queue. ``reserved`` and ``used``: amounts by (flavor, resource), of who is reserving and who is admitted.
 
     ``nominal``: what the cluster queue owns; None for a local queue, which owns and borrows nothing. ``share``: the
@@ -42,8 +42,8 @@ class Standing:
     pending: int = 0
     reserving: int = 0
     admitted: int = 0
-    reserved: Quantities = field(default_factory=dict)
-    used: Quantities = field(default_factory=dict)
+    reserved: Quantities = msgspec.field(default_factory=dict)
+    used: Quantities = msgspec.field(default_factory=dict)
     nominal: Quantities | None = None
     share: int | None = None
 
@@ -69,8 +69,7 @@ class Standing:
         return None if self.nominal is None else max(0, amounts.get(key, 0) - self.nominal.get(key, 0))
 
 
-@dataclass(frozen=True)
-class Standings:
+class Standings(msgspec.Struct, frozen=True):
     """All cluster queues by name, all local queues by (namespace, name)."""
 
     cluster: dict[str, Standing]

@@ -11,9 +11,9 @@ import asyncio
 import hashlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 import structlog
 
 from clock.token_bucket import TokenBucket
@@ -45,8 +45,7 @@ NOT_KNOWN = Verdict(401, "the API server does not know this token, or not any mo
 TOO_MANY = Verdict(429, "too many tokens that are not known yet: try again in a second")
 
 
-@dataclass
-class _CachedVerdict:
+class _CachedVerdict(msgspec.Struct):
     verdict: Verdict
     at: float  # monotonic
 

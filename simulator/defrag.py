@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -34,8 +35,7 @@ CLOSED: Final = "\0closed"
 Mask = NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
-class Movable:
+class Movable(msgspec.Struct, frozen=True):
     """A workload that may be moved. ``pods``: the keys of its pods that are bound.
 
     ``as_one``: all of it goes to other nodes than it has, as its ranks belong together.
@@ -53,8 +53,7 @@ class Movable:
         return sum(pod_set.count for pod_set in self.pod_sets)
 
 
-@dataclass(frozen=True)
-class Move:
+class Move(msgspec.Struct, frozen=True):
     """One workload: where it was (node -> pods), and where it could be instead; ``nodes``: that by pod set."""
 
     workload: str
@@ -62,11 +61,10 @@ class Move:
     priority: int
     before: dict[str, int]
     after: dict[str, int]
-    nodes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    nodes: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """Moves that belong together, and the domains that are whole after them and were not before."""
 
     moves: tuple[Move, ...]
@@ -78,8 +76,7 @@ class Step:
         return sum(move.pods for move in self.moves)
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """``whole``: whole domains before and after, of ``domains``."""
 
     level: str

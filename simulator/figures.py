@@ -3,8 +3,9 @@
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from engine.kubelet.machine import TopologyPolicy
 from engine.preemption.model import Landing, Preemptor, Rules, TopologyQos
@@ -57,8 +58,7 @@ def _sent_blindly(cluster: SaturatedCluster, name: str, of: InstanceClass, wante
     return None if found is None else cluster.sent(name, of, found[0].node, [victim.key for victim in found[1]])
 
 
-@dataclass(frozen=True)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True):
     """Servers after ``preempted`` instances made room: how many of several GPUs there are, and how many cross sockets.
 
     ``avoidable``: preemptors that cross though the best victims by the rules would have let them land on one socket.
@@ -88,8 +88,7 @@ def figure_8(rules: Rules | None, seed: int = 0) -> Snapshot:
     return Snapshot(preempted, sum(of.gpus > 1 for of in cluster.running()), cluster.crossing(), avoidable)
 
 
-@dataclass(frozen=True)
-class Crossings:
+class Crossings(msgspec.Struct, frozen=True):
     """Of ``preempted`` best-effort instances how many cross sockets; ``avoidable``: as in `Snapshot`."""
 
     preempted: int = 0

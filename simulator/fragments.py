@@ -5,8 +5,7 @@ of the level: 0 where all of it is in whole domains or nothing is free, 1 where 
 most that one job of whole nodes could get within one domain.
 """
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,8 +14,7 @@ from engine.cluster.tree import Tree
 Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Fragments:
+class Fragments(msgspec.Struct, frozen=True):
     """Of one level at one time."""
 
     whole: int  # domains

@@ -12,10 +12,11 @@ The same arguments give the same jobs: random numbers come from ``random.Random(
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import accumulate, repeat
 from typing import Final, TypeVar
+
+import msgspec
 
 from engine.model import Amounts, PodSet, Policy, TopologyRequest
 from simulator.model import QUEUE, Job, guaranteed
@@ -24,8 +25,7 @@ HOUR: Final = 3600
 DAY: Final = 24 * HOUR
 
 
-@dataclass(frozen=True)
-class Mix:
+class Mix(msgspec.Struct, frozen=True):
     """What jobs there are. ``sizes``: units, jobs in a hundred, median hours.
 
     ``spread``: standard deviation of the logarithm of durations. ``single``: each pod has one unit.
@@ -110,8 +110,7 @@ WISHES: Final = ((Policy.REQUIRED, 60), (Policy.PREFERRED, 25), (Policy.UNCONSTR
 _Choice = TypeVar("_Choice")
 
 
-@dataclass(frozen=True)
-class JobSite:
+class JobSite(msgspec.Struct, frozen=True):
     """What jobs are made for.
 
     ``unit``: one GPU and its part of the rest, or an eighth of a node without GPUs; ``units``: of one node. ``levels``:

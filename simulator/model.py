@@ -4,7 +4,6 @@ Amounts are the engine's: ``cpu`` in milli-CPU, memory in bytes, everything else
 simulation began.
 """
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -57,8 +56,7 @@ class Job(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return sum(pod_set.count for pod_set in self.pod_sets)
 
 
-@dataclass(frozen=True)
-class Cluster:
+class Cluster(msgspec.Struct, frozen=True):
     """What jobs are put on, and in which queues they wait.
 
     ``pods`` are there already, and stay for ever. Where there is no queue at all, jobs wait in one without quota.
@@ -72,9 +70,9 @@ class Cluster:
     plain: tuple[PlainFlavor, ...] = ()
     queues: tuple[ClusterQueue, ...] = ()
     local: tuple[LocalQueue, ...] = ()
-    namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
-    names: dict[str, dict[str, str]] = field(default_factory=dict)
-    devices: DeviceFacts = field(default_factory=DeviceFacts)
+    namespaces: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
+    names: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
+    devices: DeviceFacts = msgspec.field(default_factory=DeviceFacts)
 
 
 class Placing(StrEnum):
@@ -85,8 +83,7 @@ class Placing(StrEnum):
     PACK = "count-only-pack"  # the fullest nodes that still take them
 
 
-@dataclass(frozen=True)
-class Policy:
+class Policy(msgspec.Struct, frozen=True):
     """One way to run the cluster. ``preemption``, ``strict``, ``strategy`` (of preemption): None as each queue says.
 
     ``moves``: whether jobs that run may be moved (docs/moves.md); with topology only.
@@ -121,8 +118,7 @@ class Policy:
         return self.placing is Placing.TOPOLOGY if self.claims is None else self.claims
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(msgspec.Struct, frozen=True):
     """What is assumed of the world; the defaults favour no policy.
 
     ``slowdown``: a job whose pods lie across domains of the level that it wishes runs so many times as long (1: it does

@@ -7,10 +7,11 @@ random), ``scattered`` (any GPUs of one server). The same seed fills the same wa
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import combinations
 from typing import Final
+
+import msgspec
 
 from engine.preemption.model import NodeRoom, Preemptor, TopologyQos, Victim
 from engine.preemption.search import cost_of
@@ -156,8 +157,7 @@ _SNAPSHOT: Final = (  # by machine: class and GPUs of each instance
 )
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(msgspec.Struct, frozen=True):
     """Two instances of C that could give way to one of B on a machine (0, 1, 2)."""
 
     machine: int

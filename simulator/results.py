@@ -1,6 +1,5 @@
 """What came of a simulation: one outcome a job, and series over time."""
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 
 import msgspec
@@ -61,16 +60,15 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-@dataclass
-class Series:
+class Series(msgspec.Struct):
     """One row a moment at which anything changed; it holds until the next. ``used``: by server, as in ``servers``."""
 
-    times: list[float] = field(default_factory=list)
-    used: list[Ints] = field(default_factory=list)
-    running: list[int] = field(default_factory=list)
-    waiting: list[int] = field(default_factory=list)
-    wanted: list[int] = field(default_factory=list)  # of the resource, by those who wait
-    levels: list[list[Fragments]] = field(default_factory=list)
+    times: list[float] = msgspec.field(default_factory=list)
+    used: list[Ints] = msgspec.field(default_factory=list)
+    running: list[int] = msgspec.field(default_factory=list)
+    waiting: list[int] = msgspec.field(default_factory=list)
+    wanted: list[int] = msgspec.field(default_factory=list)  # of the resource, by those who wait
+    levels: list[list[Fragments]] = msgspec.field(default_factory=list)
 
 
 class PlacedPod(msgspec.Struct, frozen=True):
@@ -81,8 +79,7 @@ class PlacedPod(msgspec.Struct, frozen=True):
     crosses: bool
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(msgspec.Struct, frozen=True):
     """A simulation under one policy. ``capacity``: of the resource by server; ``cycles``: of the queue core.
 
     ``instances``: who held which devices at the time ``pictured``, where servers have an inside.

@@ -16,10 +16,11 @@ Rules
 
 import heapq
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
 from enum import IntEnum
 from math import inf
 from typing import Final
+
+from msgspec.structs import replace
 
 from queueing.cycle import elastic
 from queueing.cycle.cycle import Decisions, cycle

@@ -7,8 +7,9 @@ a service grows, whose instances are pods of one workload. Nothing here chooses 
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from engine.cluster.assignment import Assignment, Slice
 from engine.cluster.state import ClusterState
@@ -30,8 +31,7 @@ ANYWHERE: Final = TopologyRequest(policy=Policy.UNCONSTRAINED)
 ONE_NODE: Final = TopologyRequest(policy=Policy.REQUIRED, level=HOSTNAME_LABEL)
 
 
-@dataclass(frozen=True)
-class MadeRoom:
+class MadeRoom(msgspec.Struct, frozen=True):
     """What came of one preemption: who had to go, of which priorities, and what the preemptor's kubelet gave it.
 
     ``refused``: the kubelet's reason, "" where it took the pod; ``crosses``: its GPUs are on several sockets though one

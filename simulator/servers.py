@@ -6,9 +6,10 @@ those that can promise the most about sockets and refuse nothing: static CPU man
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
+
+import msgspec
 
 from engine.kubelet.charge import charge
 from engine.kubelet.machine import (
@@ -36,15 +37,14 @@ KUBELET: Final = Kubelet(
 )
 
 
-@dataclass(frozen=True)
-class Server:
+class Server(msgspec.Struct, frozen=True, dict=True):
     """One kind of server. ``cores[z]``: CPU ids of zone z; ``socket_of[z]``; ``zone_of[g]``: the zone of GPU g."""
 
     cores: tuple[range, ...]
     socket_of: tuple[int, ...]
     zone_of: tuple[int, ...]
     distances: tuple[int, int, int] = (10, 12, 32)  # the same zone, the same socket, across
-    allocatable: Mapping[str, int] = field(default_factory=dict)
+    allocatable: Mapping[str, int] = msgspec.field(default_factory=dict)
     kubelet: Kubelet = KUBELET
 
     @cached_property
@@ -90,8 +90,7 @@ class Server:
         return {GPU: tuple(map(str, range(self.gpus)))}
 
 
-@dataclass(frozen=True)
-class InstanceClass:
+class InstanceClass(msgspec.Struct, frozen=True):
     """One row of Table 3; ``cpu`` in whole CPUs."""
 
     priority: int
@@ -106,8 +105,7 @@ class InstanceClass:
         return {CPU: 1000 * self.cpu, GPU: self.gpus, PODS: 1}
 
 
-@dataclass(frozen=True)
-class Instance:
+class Instance(msgspec.Struct, frozen=True):
     """One running pod; ``started``: when, in seconds, where that is known."""
 
     id: str

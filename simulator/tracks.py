@@ -1,7 +1,8 @@
 """One job as it goes on: what it did, what it lost, and what is to happen to it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from simulator.model import Job
 from simulator.results import End
@@ -10,8 +11,7 @@ from simulator.world.site import Where
 Spread = tuple[dict[str, int], bool | None]  # as `simulator.tally.Tally.spread` has it
 
 
-@dataclass(eq=False)
-class Track:
+class Track(msgspec.Struct, eq=False):
     """One job as it goes on.
 
     ``left``: seconds of work when it started last, and ``done`` so many of them until ``since``. ``tries``: how often
@@ -44,8 +44,8 @@ class Track:
     avoidable: int = 0
     kept: int = 0
     split: int = 0
-    domains: dict[str, int] = field(default_factory=dict)
-    wanted: dict[str, int] = field(default_factory=dict)
+    domains: dict[str, int] = msgspec.field(default_factory=dict)
+    wanted: dict[str, int] = msgspec.field(default_factory=dict)
 
     def wait(self, reason: str) -> None:
         """It waits, for this reason."""

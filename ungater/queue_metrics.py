@@ -10,10 +10,10 @@ Rules
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
+import msgspec
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily
 
@@ -56,13 +56,12 @@ class _Names:
         self._known = {key: names for key, names in kept.items() if names}
 
 
-@dataclass
-class _Seconds:
+class _Seconds(msgspec.Struct):
     """Counters by label values; those that did not grow for long are dropped."""
 
     table: Table
-    sums: _Numbers = field(default_factory=dict)
-    grew: _Numbers = field(default_factory=dict)
+    sums: _Numbers = msgspec.field(default_factory=dict)
+    grew: _Numbers = msgspec.field(default_factory=dict)
 
     def add(self, key: tuple[str, ...], amount: float, now: float) -> None:
         """So much more; 0: there is somebody who may hold something."""

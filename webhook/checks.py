@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from crds import constants
 from crds.constants import Keys
@@ -32,8 +33,7 @@ Flavors = Mapping[str, Sequence[str]]  # flavor name -> its levels, widest first
 Routes = Mapping[tuple[str, str], Route]  # (namespace, name of the local queue)
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """Why an object is refused: HTTP-like code (422 or 403) and a text a person can act on."""
 
     code: int

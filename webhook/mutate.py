@@ -19,7 +19,6 @@ Rules
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
@@ -64,8 +63,7 @@ _TEMPLATE = "spec.template."
 _TEMPLATE_POINTER = "/spec/template"
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(msgspec.Struct, frozen=True):
     """What a decision depends on beside the object. ``flavors`` None: neither they nor the queues are known yet.
 
     ``require_queue``: whoever asks for a topology has to name a queue.
@@ -73,7 +71,7 @@ class Rules:
 
     keys: Keys
     flavors: Flavors | None
-    queues: Routes = field(default_factory=dict)
+    queues: Routes = msgspec.field(default_factory=dict)
     require_queue: bool = False
     names: LevelNames = NO_NAMES  # by which levels may be asked for
 

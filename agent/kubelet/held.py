@@ -8,8 +8,9 @@ Rules
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
+
+import msgspec
 
 from agent.kubelet.checkpoints import NO_ZONE, Block, Config, Cpu, Devices, MemoryNode, MemoryState, Table
 from agent.machine import cpuset
@@ -30,8 +31,7 @@ class Owner(NamedTuple):
     container: str
 
 
-@dataclass(frozen=True)
-class Pod:
+class Pod(msgspec.Struct, frozen=True):
     """A pod of this node. ``uid`` as the kubelet has it: of a static pod, another than its mirror's."""
 
     uid: str
@@ -40,8 +40,7 @@ class Pod:
     finished: bool = False
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(msgspec.Struct, frozen=True):
     """What could be read at one time; None for what could not, and why in ``problems``.
 
     ``capacity``: what the node's status counts of each device resource, unhealthy ones included; None: not known.
@@ -57,8 +56,7 @@ class Reading:
     capacity: Mapping[str, int] | None = None
 
 
-@dataclass(frozen=True)
-class Device:
+class Device(msgspec.Struct, frozen=True):
     """A device of a plugin. ``zones`` (): the plugin says none."""
 
     zones: Zones = ()
@@ -66,8 +64,7 @@ class Device:
     owner: Owner | None = None
 
 
-@dataclass(frozen=True)
-class Held:
+class Held(msgspec.Struct, frozen=True):
     """The kubelet's state. ``missing``: why it is not exact; () where it is.
 
     ``default``: CPUs that no container holds for itself, reserved ones included. ``memory_zones``: by zone id; only
@@ -80,10 +77,10 @@ class Held:
     static_memory: bool = False
     default: Cpus = frozenset()
     reserved: Cpus = frozenset()
-    cpus: Mapping[Owner, Cpus] = field(default_factory=dict)
-    memory_zones: Mapping[int, MemoryNode] = field(default_factory=dict)
-    memory: Mapping[Owner, tuple[Block, ...]] = field(default_factory=dict)
-    devices: Mapping[str, Mapping[str, Device]] = field(default_factory=dict)
+    cpus: Mapping[Owner, Cpus] = msgspec.field(default_factory=dict)
+    memory_zones: Mapping[int, MemoryNode] = msgspec.field(default_factory=dict)
+    memory: Mapping[Owner, tuple[Block, ...]] = msgspec.field(default_factory=dict)
+    devices: Mapping[str, Mapping[str, Device]] = msgspec.field(default_factory=dict)
     missing: tuple[str, ...] = ()
 
     @property

@@ -9,10 +9,12 @@ Rules
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations
 from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from agent.machine import pci
 from agent.machine.hardware import Hardware
@@ -31,8 +33,7 @@ _NODE_SCOPE = 0
 _HARMLESS = frozenset({2, 3, 4, 6, 13, 25, 26})
 
 
-@dataclass(frozen=True)
-class Gpu:
+class Gpu(msgspec.Struct, frozen=True):
     """One GPU. ``memory`` in MiB; ``fault``: what is wrong with it, "" where it is healthy; ``uuid`` "": not known."""
 
     address: str
@@ -44,8 +45,7 @@ class Gpu:
     fault: str = ""
 
 
-@dataclass(frozen=True)
-class Link:
+class Link(msgspec.Struct, frozen=True):
     """How two GPUs, known by their PCI addresses, are connected; ``nvlinks`` 0: by PCIe alone.
 
     ``version`` is that of the NVLinks, the lower of both ends, such as 4.0; "" where there are none or it is not known.
@@ -63,8 +63,7 @@ class Link:
         return f"NV{self.nvlinks}" if self.nvlinks else self.pcie
 
 
-@dataclass(frozen=True)
-class Gpus:
+class Gpus(msgspec.Struct, frozen=True):
     """All GPUs, in order of NVML's index; links once a pair. ``absent``: why there is no NVML."""
 
     gpus: tuple[Gpu, ...] = ()
@@ -73,13 +72,12 @@ class Gpus:
     problems: tuple[str, ...] = ()
 
 
-@dataclass
-class _Found:
+class _Found(msgspec.Struct):
     """A GPU that answers, with its handle and the ends of its NVLinks."""
 
     gpu: Gpu
     handle: Any
-    direct: dict[str, int] = field(default_factory=dict)  # PCI address -> links
+    direct: dict[str, int] = msgspec.field(default_factory=dict)  # PCI address -> links
     switched: int = 0
     version: int = 0  # NVML's number for that of its NVLinks, the oldest; 0: not known
 
@@ -96,7 +94,10 @@ class _Found:
         self.switched += 1
 
 
-def read(nvml: Any, hardware: Hardware, before: Gpus = Gpus()) -> Gpus:
+NO_GPUS = Gpus()
+
+
+def read(nvml: Any, hardware: Hardware, before: Gpus = NO_GPUS) -> Gpus:
     """What the NVML module (``pynvml``) says; ``before`` is its last answer. Never raises for what NVML answers."""
     try:
         nvml.nvmlInit()

@@ -4,8 +4,9 @@ CPUs are online ones. Zones are in ascending order of the kernel's ids, which ma
 (memory on CXL) or no memory.
 """
 
-from dataclasses import dataclass, field
 from functools import cached_property
+
+import msgspec
 
 from agent.machine.cpuset import Cpus
 
@@ -13,19 +14,17 @@ MEMORY = "memory"
 HUGEPAGES = "hugepages-"
 
 
-@dataclass(frozen=True)
-class Zone:
+class Zone(msgspec.Struct, frozen=True):
     """One NUMA zone. ``memory`` in bytes; ``hugepages``: resource name -> bytes; ``distances``: zone id -> SLIT."""
 
     id: int
     cpus: Cpus = frozenset()
     memory: int = 0
-    hugepages: dict[str, int] = field(default_factory=dict)
-    distances: dict[int, int] = field(default_factory=dict)
+    hugepages: dict[str, int] = msgspec.field(default_factory=dict)
+    distances: dict[int, int] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Core:
+class Core(msgspec.Struct, frozen=True):
     """One core: its hardware threads, ascending. ``l3`` is the id of its L3 cache, where there is one."""
 
     cpus: tuple[int, ...]
@@ -34,8 +33,7 @@ class Core:
     l3: int | None = None
 
 
-@dataclass(frozen=True)
-class PciDevice:
+class PciDevice(msgspec.Struct, frozen=True):
     """One PCI function that placement may care about.
 
     ``path``: the host bridge, then the bridges above the device from the root down, then the device itself. ``zone``:
@@ -57,8 +55,7 @@ class PciDevice:
         return self.path[0] if len(self.path) > 1 else ""
 
 
-@dataclass(frozen=True)
-class Hardware:
+class Hardware(msgspec.Struct, frozen=True, dict=True):
     """One machine. ``problems`` says what could not be read, one line each; what they name is left out."""
 
     zones: tuple[Zone, ...]

@@ -6,9 +6,10 @@ physical one, and a server's console VGA is no GPU.
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from agent.machine import cpuset
 from agent.machine.hardware import PciDevice, Zone

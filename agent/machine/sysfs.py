@@ -8,9 +8,10 @@ Rules
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from agent.machine import cpuset, pci
 from agent.machine.cpuset import Cpus

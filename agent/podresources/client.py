@@ -4,11 +4,11 @@ The answer has no pod uids and leaves ordinary init containers out; a device of 
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 import grpc
+import msgspec
 from google.protobuf.message import Message
 
 from agent.machine.cpuset import Cpus
@@ -36,8 +36,7 @@ class Unavailable(Exception):  # noqa: N818 -- reads as what it is
     """The kubelet does not answer; the text says why."""
 
 
-@dataclass(frozen=True)
-class Memory:
+class Memory(msgspec.Struct, frozen=True):
     """Memory of one type from these zones, in bytes."""
 
     type: str
@@ -45,13 +44,12 @@ class Memory:
     zones: Zones
 
 
-@dataclass(frozen=True)
-class Resources:
+class Resources(msgspec.Struct, frozen=True):
     """What one container holds, or what may be given out: devices by resource."""
 
     cpus: Cpus = frozenset()
     memory: tuple[Memory, ...] = ()
-    devices: Mapping[str, DeviceZones] = field(default_factory=dict)
+    devices: Mapping[str, DeviceZones] = msgspec.field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.cpus or self.memory or self.devices)
@@ -60,8 +58,7 @@ class Resources:
 PodKey = tuple[str, str]  # namespace, name
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """Both calls: pod -> container -> what it holds; and what may be given out."""
 
     pods: Mapping[PodKey, Mapping[str, Resources]]

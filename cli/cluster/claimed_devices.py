@@ -6,8 +6,9 @@ A device is told as ``driver/device`` where its pool is called like the node, as
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from engine.claims.asks import DeviceAsk
 from engine.claims.in_use import Use
@@ -50,12 +51,11 @@ class HeldDevices:
         )
 
 
-@dataclass
-class Predictor:
+class Predictor(msgspec.Struct):
     """Which devices pods would be given, one after another, if those that were asked about before are there by then."""
 
     state: ClusterState
-    _given: dict[str, tuple[Use, ...]] = field(default_factory=dict)
+    _given: dict[str, tuple[Use, ...]] = msgspec.field(default_factory=dict)
 
     def of(self, key: str, part: Assignment) -> Mapping[str, tuple[Names, ...]]:
         """By node, the devices of each pod there, as far as they are known: of `MOST_PREDICTED` pods at most.

@@ -4,10 +4,10 @@ Nothing is written: what would be stored is noted in the mirror, as if the write
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from cli.cluster.cluster_snapshot import came
 from engine.cluster.assignment import Assignment
@@ -30,8 +30,7 @@ CYCLES: Final = 10_000  # of a controller with all that waits: a bound, not an e
 LOOKS: Final = 64
 
 
-@dataclass
-class Outcome:
+class Outcome(msgspec.Struct):
     """What becomes of one workload. ``assignments``: where its pods go, now or once the victims are gone.
 
     ``admission``: what would be stored of it once it is placed.
@@ -47,11 +46,10 @@ class Outcome:
     admission: Admission | None = None
 
 
-@dataclass
-class _Stage:
+class _Stage(msgspec.Struct):
     cache: Cache
     now: float
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    outcomes: dict[str, Outcome] = msgspec.field(default_factory=dict)
 
     def settle(self, entry: WorkloadEntry) -> None:
         """Have the controller look at a job until it asks for nothing that it could do without writing."""

@@ -8,7 +8,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -80,8 +79,7 @@ COUNTED: Final = {  # (API version, kind) of those that tell how many pods of ea
 }
 
 
-@dataclass
-class Dump:
+class Dump(msgspec.Struct):
     """The objects of a cluster, from files or from its API server.
 
     ``topologies`` and ``flexes``: what nodes publish of their inside, by node name. ``replicated``: with the version
@@ -89,41 +87,41 @@ class Dump:
     many there were.
     """
 
-    flavors: list[objects.ResourceFlavor] = field(default_factory=list)
-    jobs: list[objects.Job] = field(default_factory=list)
-    nodes: list[objects.Node] = field(default_factory=list)
-    pods: list[objects.Pod] = field(default_factory=list)
-    workloads: list[Workload] = field(default_factory=list)
-    topologies: dict[str, NodeResourceTopology] = field(default_factory=dict)
-    flexes: dict[str, FlexTopo] = field(default_factory=dict)
-    cluster_queues: list[ClusterQueue] = field(default_factory=list)
-    local_queues: list[LocalQueue] = field(default_factory=list)
-    namespaces: list[objects.Namespace] = field(default_factory=list)
-    job_sets: list[JobSet] = field(default_factory=list)
-    leaders: list[LeaderWorkerSet] = field(default_factory=list)
-    revisions: list[ControllerRevision] = field(default_factory=list)
-    replicated: list[tuple[Resource, Counted]] = field(default_factory=list)
-    priority_classes: list[objects.PriorityClass] = field(default_factory=list)
-    limit_ranges: list[objects.LimitRange] = field(default_factory=list)
-    runtime_classes: list[objects.RuntimeClass] = field(default_factory=list)
-    workload_classes: list[objects.PriorityClass] = field(default_factory=list)
-    budgets: list[PodDisruptionBudget] = field(default_factory=list)
-    claims: list[PersistentVolumeClaim] = field(default_factory=list)
-    volumes: list[PersistentVolume] = field(default_factory=list)
-    storage_classes: list[StorageClass] = field(default_factory=list)
-    csi_nodes: list[CsiNode] = field(default_factory=list)
-    csi_drivers: list[CsiDriver] = field(default_factory=list)
-    capacities: list[CsiStorageCapacity] = field(default_factory=list)
-    device_classes: list[DeviceClass] = field(default_factory=list)
-    taint_rules: list[DeviceTaintRule] = field(default_factory=list)
+    flavors: list[objects.ResourceFlavor] = msgspec.field(default_factory=list)
+    jobs: list[objects.Job] = msgspec.field(default_factory=list)
+    nodes: list[objects.Node] = msgspec.field(default_factory=list)
+    pods: list[objects.Pod] = msgspec.field(default_factory=list)
+    workloads: list[Workload] = msgspec.field(default_factory=list)
+    topologies: dict[str, NodeResourceTopology] = msgspec.field(default_factory=dict)
+    flexes: dict[str, FlexTopo] = msgspec.field(default_factory=dict)
+    cluster_queues: list[ClusterQueue] = msgspec.field(default_factory=list)
+    local_queues: list[LocalQueue] = msgspec.field(default_factory=list)
+    namespaces: list[objects.Namespace] = msgspec.field(default_factory=list)
+    job_sets: list[JobSet] = msgspec.field(default_factory=list)
+    leaders: list[LeaderWorkerSet] = msgspec.field(default_factory=list)
+    revisions: list[ControllerRevision] = msgspec.field(default_factory=list)
+    replicated: list[tuple[Resource, Counted]] = msgspec.field(default_factory=list)
+    priority_classes: list[objects.PriorityClass] = msgspec.field(default_factory=list)
+    limit_ranges: list[objects.LimitRange] = msgspec.field(default_factory=list)
+    runtime_classes: list[objects.RuntimeClass] = msgspec.field(default_factory=list)
+    workload_classes: list[objects.PriorityClass] = msgspec.field(default_factory=list)
+    budgets: list[PodDisruptionBudget] = msgspec.field(default_factory=list)
+    claims: list[PersistentVolumeClaim] = msgspec.field(default_factory=list)
+    volumes: list[PersistentVolume] = msgspec.field(default_factory=list)
+    storage_classes: list[StorageClass] = msgspec.field(default_factory=list)
+    csi_nodes: list[CsiNode] = msgspec.field(default_factory=list)
+    csi_drivers: list[CsiDriver] = msgspec.field(default_factory=list)
+    capacities: list[CsiStorageCapacity] = msgspec.field(default_factory=list)
+    device_classes: list[DeviceClass] = msgspec.field(default_factory=list)
+    taint_rules: list[DeviceTaintRule] = msgspec.field(default_factory=list)
     reads_devices: bool = True  # whether all is read that tells of devices, where there are any
-    resource_slices: list[ResourceSlice] = field(default_factory=list)
-    claim_templates: list[ResourceClaimTemplate] = field(default_factory=list)
-    resource_claims: list[ResourceClaim] = field(default_factory=list)
-    native_groups: list[objects.PodGroup] = field(default_factory=list)
+    resource_slices: list[ResourceSlice] = msgspec.field(default_factory=list)
+    claim_templates: list[ResourceClaimTemplate] = msgspec.field(default_factory=list)
+    resource_claims: list[ResourceClaim] = msgspec.field(default_factory=list)
+    native_groups: list[objects.PodGroup] = msgspec.field(default_factory=list)
     reads_groups: bool = True  # whether there are any, and they may be read
     version: str = ""
-    ignored: Counter[str] = field(default_factory=Counter)
+    ignored: Counter[str] = msgspec.field(default_factory=Counter)
 
     def add(self, one: "Found") -> None:
         """Take in one object. Failure where it is malformed."""
@@ -141,8 +139,7 @@ class Dump:
             place.append(one.read(kind))
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """One object as it stands in a file: in document ``document`` (from 0), as item ``item`` of its List."""
 
     file: str

@@ -1,7 +1,8 @@
 """Who holds what on some nodes: workloads by their pods and the slots that are kept for pods, and everybody else."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+
+import msgspec
 
 from engine.model import Amounts
 from kube import objects
@@ -10,8 +11,7 @@ from ungater.cache.cache import Cache
 from ungater.model.workload_entry import WorkloadEntry
 
 
-@dataclass
-class Holder:
+class Holder(msgspec.Struct):
     """One workload of ours (``workload``: its key), or a controller whose pods came without us ("").
 
     ``pods`` that run or start there, ``slots`` kept for pods that do not yet; ``amounts`` of both.
@@ -25,8 +25,8 @@ class Holder:
     queue: str = ""
     pods: int = 0
     slots: int = 0
-    amounts: Amounts = field(default_factory=dict)
-    keys: set[str] = field(default_factory=set)  # of its pods there
+    amounts: Amounts = msgspec.field(default_factory=dict)
+    keys: set[str] = msgspec.field(default_factory=set)  # of its pods there
 
     @property
     def title(self) -> str:

@@ -5,7 +5,6 @@ Only quota and order are built here: no node is read and nothing is placed, so t
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
@@ -33,8 +32,7 @@ from queueing.queues.growth import hold_growth
 from queueing.queues.queues import Queues
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(msgspec.Struct, frozen=True):
     """What was there at ``now`` (seconds since the epoch).
 
     ``workloads``: by key, those that are in a queue and have not finished. ``inactive``: keys of those that are in a

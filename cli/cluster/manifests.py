@@ -6,7 +6,6 @@ made for them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -42,20 +41,19 @@ Json = dict[str, Any]
 T = TypeVar("T")
 
 
-@dataclass
-class Manifest:
+class Manifest(msgspec.Struct):
     """One object that would be submitted, and what comes of it. ``denied``: why it is refused."""
 
     kind: str
     namespace: str
     name: str
-    jobs: list[objects.Job] = field(default_factory=list)
-    job_sets: list[JobSet] = field(default_factory=list)
-    leader_sets: list[LeaderWorkerSet] = field(default_factory=list)
-    pods: list[objects.Pod] = field(default_factory=list)
-    claims: dict[str, objects.ClaimSpec] = field(default_factory=dict)  # by namespace and name
-    templates: list[ResourceClaimTemplate] = field(default_factory=list)
-    device_claims: list[ResourceClaim] = field(default_factory=list)
+    jobs: list[objects.Job] = msgspec.field(default_factory=list)
+    job_sets: list[JobSet] = msgspec.field(default_factory=list)
+    leader_sets: list[LeaderWorkerSet] = msgspec.field(default_factory=list)
+    pods: list[objects.Pod] = msgspec.field(default_factory=list)
+    claims: dict[str, objects.ClaimSpec] = msgspec.field(default_factory=dict)  # by namespace and name
+    templates: list[ResourceClaimTemplate] = msgspec.field(default_factory=list)
+    device_claims: list[ResourceClaim] = msgspec.field(default_factory=list)
     warnings: tuple[str, ...] = ()
     denied: str = ""
     reason: str = str(Reason.INVALID_REQUEST)  # of what is denied

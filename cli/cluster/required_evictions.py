@@ -5,7 +5,6 @@ queue: least highest priority first, then the least sum of priorities, then the 
 question, and is answered beside it.
 """
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -164,7 +163,7 @@ def _plan_of_growth(state: ClusterState, queues: Queues, queued: Entry, more: Ma
     if held is None:
         return None
     parts = tuple(state.assignments(key).values())
-    grant = dataclasses.replace(held, queue=EVERYBODY, amounts={}, assignments=parts)
+    grant = msgspec.structs.replace(held, queue=EVERYBODY, amounts={}, assignments=parts)
     queues.restore(state, _above_all(queues, queued.workload), grant, 0.0)
     queues.wish(key, {name: grant.counts.get(name, 0) + count for name, count in more.items()})
     queues.entries[key].refuse(Refusal(Reason.DOES_NOT_FIT, ""))

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
@@ -81,8 +80,7 @@ class DefragReport(msgspec.Struct, frozen=True, rename="camel"):
     left: tuple[LeftView, ...]
 
 
-@dataclass
-class Tenants:
+class Tenants(msgspec.Struct):
     """Who is there: workloads that may move, those that may not and why, and nodes with what stays."""
 
     movable: dict[str, Movable]

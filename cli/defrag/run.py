@@ -13,7 +13,6 @@ Rules
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
@@ -59,8 +58,7 @@ class Wanted(msgspec.Struct, frozen=True):
     nodes: Mapping[str, tuple[str, ...]]
 
 
-@dataclass(frozen=True)
-class MoveResult:
+class MoveResult(msgspec.Struct, frozen=True):
     """What became of a move, and what the controller said."""
 
     outcome: MoveOutcome

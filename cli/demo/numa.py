@@ -2,9 +2,9 @@
 
 import asyncio
 import json
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from rich.table import Table
 
 from cli.demo.stage import LEVEL, NAMESPACE, TOPOLOGY, Stage, act, make_job, say, syntax, until
@@ -24,8 +24,7 @@ FEW = 0.05, 0.2  # seconds until placements are published
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """What became of one pod."""
 
     name: str

@@ -1,7 +1,8 @@
 """What was let go and does not run, and what holds room without a pod. Pure: what was read in, findings out."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from cli.doctor.findings import Finding, warning
 from cli.queues.rendering import duration
@@ -21,8 +22,7 @@ LEFT_OUT = "NodeLeftOut"  # reason of the events on nodes
 RECENT = 900.0  # seconds: a node may be left out for ten minutes
 
 
-@dataclass(frozen=True)
-class Held:
+class Held(msgspec.Struct, frozen=True):
     """What is looked at. ``now``: seconds since the epoch; ``events``: what was told of nodes and jobs."""
 
     entries: Sequence[WorkloadEntry]

@@ -11,12 +11,12 @@ import binascii
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec.structs import replace
 
 from certs.authority import BundleError, check, parse, signed_by
 from certs.store import ROTATE, bundle_of
@@ -54,8 +54,7 @@ COMPARED = frozenset(
 OUTSIDE = "docs/install.md, Components beside the cluster"
 
 
-@dataclass
-class Installed:
+class Installed(msgspec.Struct):
     """What was read. ``objects``: what belongs to an installation like this one, and each as it is (None: missing)."""
 
     settings: Settings
@@ -65,8 +64,8 @@ class Installed:
     misconfigured: str = ""  # what is wrong with its settings, so that older ones count
     unread: tuple[str, ...] = ()  # keys of its ConfigMap that nothing reads
     forgotten: str = ""  # the URL that the API server calls, and that its settings lack
-    objects: list[tuple[Json, Json | None]] = field(default_factory=list)
-    denied: list[str] = field(default_factory=list)
+    objects: list[tuple[Json, Json | None]] = msgspec.field(default_factory=list)
+    denied: list[str] = msgspec.field(default_factory=list)
     lease: Lease | None = None
     secret: Json | None = None
     agent: bool = False

@@ -1,8 +1,10 @@
 """What is wrong with nodes, flavors, agents and kubelets. Pure: what was read in, findings out."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
+
+import msgspec
+from msgspec.structs import replace
 
 from cli.cluster.simulated_nodes import is_simulated
 from cli.doctor import labels
@@ -23,8 +25,7 @@ NO_POLICY = "none"
 POLICIES = "docs/numa.md, Change a kubelet's policies"
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(msgspec.Struct, frozen=True):
     """What is looked at. ``asked``: annotations of templates and pods that are there, with whose they are.
 
     ``install``: the command that brings this installation up to date. ``placed``: pods on nodes, with the owners

@@ -7,10 +7,10 @@ Rules
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 
 import msgspec
 import yaml
+from msgspec.structs import replace
 
 from cli.cluster.installed import in_use
 from cli.install.steps import Json, Outcome, Step, delete, is_ours, read
@@ -28,8 +28,7 @@ FIELD_MANAGER = "topogate-install"
 KUEUE_CRDS = ("workloads.kueue.x-k8s.io", "clusterqueues.kueue.x-k8s.io", "resourceflavors.kueue.x-k8s.io")
 
 
-@dataclass(frozen=True)
-class Requested:
+class Requested(msgspec.Struct, frozen=True):
     """What the command line asks for; empty (None): what is installed, else the default."""
 
     domain: str = ""

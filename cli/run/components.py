@@ -9,10 +9,10 @@ import os
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+import msgspec
 import yaml
 
 from crds.constants import DEFAULT_DOMAIN, NAMESPACE
@@ -26,17 +26,16 @@ TOKEN_SECONDS = 24 * 3600
 READY_SECONDS = 90.0
 
 
-@dataclass
-class Components:
+class Components(msgspec.Struct):
     """The webhook and the ungater beside a local cluster. ``async with`` starts nothing: call ``start``."""
 
     cluster: LocalCluster
     client: Client  # an administrator's
     domain: str = DEFAULT_DOMAIN
-    env: Mapping[str, str] = field(default_factory=dict)
-    python: Mapping[str, Sequence[str]] = field(default_factory=dict)  # component -> options of its interpreter
+    env: Mapping[str, str] = msgspec.field(default_factory=dict)
+    python: Mapping[str, Sequence[str]] = msgspec.field(default_factory=dict)  # component -> options of its interpreter
     _ports: Reservation | None = None
-    _running: dict[str, Component] = field(default_factory=dict)
+    _running: dict[str, Component] = msgspec.field(default_factory=dict)
 
     async def __aenter__(self) -> Self:
         self._ports = Reservation(3)

@@ -1,9 +1,9 @@
 """The cluster of a simulation: generated, or from files."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 
 from cli.cluster import dump as dumps
 from cli.output import Failure

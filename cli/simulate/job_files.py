@@ -1,8 +1,9 @@
 """Files of jobs, each read once, and what each of them is."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
+
+import msgspec
 
 from cli.output import Failure
 from cli.simulate.sacct import is_sacct, is_unparsable
@@ -18,8 +19,7 @@ class JobFormat(Enum):
     MANIFESTS = auto()
 
 
-@dataclass(frozen=True)
-class JobFile:
+class JobFile(msgspec.Struct, frozen=True):
     """A file, ``stdin`` for ``-``."""
 
     name: str

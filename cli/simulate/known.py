@@ -5,8 +5,10 @@ nodes that were generated.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from cli.cluster import cluster_snapshot
 from cli.cluster import dump as dumps
@@ -29,8 +31,7 @@ BESIDE_JOBS: Final = frozenset(
 NAMESPACED: Final = frozenset({"ResourceClaimTemplate", "ResourceClaim", "PersistentVolumeClaim"})
 
 
-@dataclass(frozen=True)
-class SimulationInput:
+class SimulationInput(msgspec.Struct, frozen=True):
     """``files``: of the cluster. ``manifests``: by file of jobs, what is in it."""
 
     keys: Keys

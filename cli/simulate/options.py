@@ -1,9 +1,9 @@
 """Options that the commands under ``topogate simulate`` share, and the cluster that they describe."""
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import Annotated, Final
 
+import msgspec
 import typer
 
 from cli.output import Failure
@@ -57,8 +57,7 @@ Queues = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class Made:
+class Made(msgspec.Struct, frozen=True):
     """A generated cluster, as the options say it. Failure where they make no sense."""
 
     blocks: int

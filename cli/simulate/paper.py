@@ -5,10 +5,10 @@ docs/preemption.md says what is measured, and what the paper leaves open.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Final
 
+import msgspec
 import typer
 from rich.progress import Progress
 
@@ -50,14 +50,13 @@ LANDINGS: Final = 20  # clusters of each placement for best-effort preemptors
 BARS: Final = 5  # times of each workload in Figure 10
 
 
-@dataclass
-class MethodTally:
+class MethodTally(msgspec.Struct):
     """One placement and method."""
 
     preemptions: int = 0
     hits: int = 0
     victims: int = 0
-    highest: Counter[int] = field(default_factory=Counter)
+    highest: Counter[int] = msgspec.field(default_factory=Counter)
 
     def add(self, made: MadeRoom | None, *, times: int = 1) -> None:
         """What came of one preemption, ``times`` the same; None where none was found."""
@@ -69,14 +68,13 @@ class MethodTally:
                 self.highest[max(made.priorities)] += times
 
 
-@dataclass
-class Evaluation:
+class Evaluation(msgspec.Struct):
     """Counts cycle by cycle; ``micros`` by preemptor and method."""
 
     in_a_row: bool
     cpu: Callable[[], float] = cpu_seconds
-    tallies: dict[tuple[str, str], MethodTally] = field(default_factory=dict)
-    micros: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+    tallies: dict[tuple[str, str], MethodTally] = msgspec.field(default_factory=dict)
+    micros: dict[tuple[str, str], list[float]] = msgspec.field(default_factory=dict)
 
     def cycle(self, filling: Filling, servers: Servers, preemptions: int) -> None:
         """So many instances scale up, B and C in turn, by each method on a cluster of its own."""

@@ -1,8 +1,9 @@
 """Policies as a person writes them: ``topology``, ``count-only+preemption``, ``count-only-pack+strict``."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from cli.output import Failure
 from engine.numa.score import AlignmentOverPacking

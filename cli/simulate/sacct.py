@@ -7,7 +7,6 @@ Whatever is wrong is told with file, line and column, and what was expected ther
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
@@ -45,16 +44,14 @@ def is_unparsable(line: str) -> bool:
     return "jobid" in line.lower().split()
 
 
-@dataclass(frozen=True)
-class Trace:
+class Trace(msgspec.Struct, frozen=True):
     """The jobs by arrival, from 0 on, and what a person should know of them, a sentence each."""
 
     jobs: tuple[Job, ...]
     notes: list[str]
 
 
-@dataclass
-class _Run:
+class _Run(msgspec.Struct):
     """A job, or one component of a heterogeneous job, that had nodes."""
 
     line: int
@@ -68,17 +65,16 @@ class _Run:
     state: str
 
 
-@dataclass
-class _Reader:
+class _Reader(msgspec.Struct):
     file: str
     line: int = 1
-    at: dict[str, int] = field(default_factory=dict)  # column by its name in small letters
-    names: list[str] = field(default_factory=list)  # as they stand in the file
+    at: dict[str, int] = msgspec.field(default_factory=dict)  # column by its name in small letters
+    names: list[str] = msgspec.field(default_factory=list)  # as they stand in the file
     ended: bool = False  # lines end with a | after the last cell, as sacct -p prints them
     steps: int = 0
     repeated: int = 0
-    unstarted: Counter[str] = field(default_factory=Counter)
-    untold: set[str] = field(default_factory=set)  # TRES that are passed over
+    unstarted: Counter[str] = msgspec.field(default_factory=Counter)
+    untold: set[str] = msgspec.field(default_factory=set)  # TRES that are passed over
 
     def fail(self, column: str, message: str) -> Failure:
         """What is wrong in one cell."""

@@ -6,7 +6,6 @@ docs/simulate.md has the columns. Whatever is wrong is told with file, line and 
 import csv
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, TextIO
 
@@ -67,13 +66,12 @@ def level_named(text: str, levels: Sequence[str]) -> str:
     raise ValueError(f"{text!r} means {'several' if found else 'none'} of the levels: {listed}")
 
 
-@dataclass
-class _Reader:
+class _Reader(msgspec.Struct):
     file: str
     levels: Sequence[str]
     names: LevelNames = NO_NAMES
-    at: dict[str, int] = field(default_factory=dict)  # column by meaning
-    resources: dict[str, int] = field(default_factory=dict)  # column by resource
+    at: dict[str, int] = msgspec.field(default_factory=dict)  # column by meaning
+    resources: dict[str, int] = msgspec.field(default_factory=dict)  # column by resource
     line: int = 1
 
     def go_to(self, line: int) -> None:

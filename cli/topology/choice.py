@@ -13,8 +13,10 @@ Rules
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
+
+import msgspec
+from msgspec.structs import replace
 
 from cli.output import Failure
 from cli.topology import known
@@ -42,19 +44,18 @@ _LAST = re.compile(r"[a-z][a-z0-9]*\Z")
 _MOST_SHOWN = 8
 
 
-@dataclass
-class Choice:
+class Choice(msgspec.Struct):
     """The levels of a flavor, and what a person should know about them."""
 
     word: str
     title: str
-    levels: list[Level] = field(default_factory=list)
-    found: list[Coverage] = field(default_factory=list)  # of the levels
-    domains: list[Coverage] = field(default_factory=list)  # of the levels, each within its wider ones
-    left_out: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    group: dict[str, str] = field(default_factory=dict)  # the labels of the flavor's nodes
+    levels: list[Level] = msgspec.field(default_factory=list)
+    found: list[Coverage] = msgspec.field(default_factory=list)  # of the levels
+    domains: list[Coverage] = msgspec.field(default_factory=list)  # of the levels, each within its wider ones
+    left_out: list[str] = msgspec.field(default_factory=list)
+    notes: list[str] = msgspec.field(default_factory=list)
+    warnings: list[str] = msgspec.field(default_factory=list)
+    group: dict[str, str] = msgspec.field(default_factory=dict)  # the labels of the flavor's nodes
     nodes: int = 0
     accelerators: tuple[str, ...] = ()
 

@@ -5,8 +5,9 @@ are nearest to that, so that one manifest works on many clusters.
 """
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from crds.constants import HOSTNAME_LABEL
 from crds.topology_labels import SUPERSEDED
@@ -15,8 +16,7 @@ HOST: Final = "host"
 AUTO: Final = "auto"
 
 
-@dataclass(frozen=True)
-class Level:
+class Level(msgspec.Struct, frozen=True):
     """One label key, and the names of the level. ``nvlink``: its domains are those of NVLink, not of the network."""
 
     key: str
@@ -24,8 +24,7 @@ class Level:
     nvlink: bool = False
 
 
-@dataclass(frozen=True)
-class LabelSource:
+class LabelSource(msgspec.Struct, frozen=True):
     """Who sets the labels, by the word that ``--topology`` takes.
 
     ``reused``: racks are named alike in every block. ``writer``: the program that writes them again and again, so that

@@ -6,8 +6,9 @@ rack has a node too few, and the other one too many; or there is a rack of one n
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from cli.topology.survey import Labelled, listed
 from crds.constants import HOSTNAME_LABEL
@@ -18,8 +19,7 @@ DIGITS: Final = "0123456789"
 Path = tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Odd:
+class Odd(msgspec.Struct, frozen=True):
     """``nodes``: one of which has a wrong ``key``; one alone where names tell which. It is there and belongs here."""
 
     nodes: tuple[str, ...]

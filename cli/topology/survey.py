@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from engine.model import UNKNOWN_VALUES, domain_value
 from engine.quantity import parse
@@ -14,8 +15,7 @@ COVERED: Final = 0.95  # of the nodes have to carry a label that is to be a leve
 _ACCELERATOR = re.compile(r"/.*(gpu|tpu|npu|xpu|gaudi|neuron|mlu|ascend|mig-)|^gpu\..*/", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class Labelled:
+class Labelled(msgspec.Struct, frozen=True):
     """A node: its labels, and the names of its accelerators (``nvidia.com/gpu``).
 
     ``unknown``: values of a level that name no domain (`engine.model.Flavor`).
@@ -31,8 +31,7 @@ class Labelled:
         return domain_value(self.labels, level, self.unknown)
 
 
-@dataclass(frozen=True)
-class Coverage:
+class Coverage(msgspec.Struct, frozen=True):
     """One label key: which nodes name no domain by it, and how many nodes carry each value.
 
     ``unknown``: by value, those of the nodes without a domain that say that theirs is not known.
@@ -42,7 +41,7 @@ class Coverage:
     nodes: int
     missing: tuple[str, ...]
     values: Mapping[str, int]
-    unknown: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unknown: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
 
     @property
     def carried(self) -> int:
@@ -62,8 +61,7 @@ class Coverage:
         return str(most) if least == most else f"{least} to {most}"
 
 
-@dataclass(frozen=True)
-class Nesting:
+class Nesting(msgspec.Struct, frozen=True):
     """How the domains of ``narrow`` lie in those of ``wide``.
 
     ``straddling``: those that are in several, with the nodes in each. ``turned``: they are the wrong way round, as each

@@ -1,7 +1,6 @@
 """The topology domains of a cluster, what they have, and what is free in them: `TreeReport`."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -93,8 +92,7 @@ class TreeReport(msgspec.Struct, frozen=True):
     outside: int
 
 
-@dataclass(frozen=True)
-class TreeWish:
+class TreeWish(msgspec.Struct, frozen=True):
     """What to tell."""
 
     flavor: str = ""
@@ -183,8 +181,7 @@ def _fail(state: ClusterState, names: Sequence[str], wish: TreeWish) -> None:
     )
 
 
-@dataclass(frozen=True)
-class _Columns:
+class _Columns(msgspec.Struct, frozen=True):
     """The numbers of every domain of one rank, computed at once."""
 
     nodes: Sequence[int]

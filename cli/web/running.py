@@ -4,11 +4,11 @@ import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import aiohttp
+import msgspec
 import structlog
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -45,8 +45,7 @@ Say = Callable[[str], None]
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True)
-class Wish:
+class Wish(msgspec.Struct, frozen=True):
     """How the page is served.
 
     ``key`` opens it; "": everybody logs in. ``certificate``: files of it and of its key. ``prometheus``: the URL of one
@@ -61,7 +60,7 @@ class Wish:
     health_port: int | None = None
     out: Path | None = None
     prometheus: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
     cluster: str = ""
 
 

@@ -5,7 +5,6 @@ docs/whatif.md describes both forms. Answers are compared with recorded ones (``
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
@@ -183,12 +182,11 @@ def _slow(case: AdmitCase, admission: Admission) -> str:
     return f"to merge {combinations} combinations of hints takes this kubelet about {combinations // A_SECOND} seconds"
 
 
-@dataclass
-class Agreement:
+class Agreement(msgspec.Struct):
     """Counts (equal, compared) for each thing that is compared; `table` shows them."""
 
-    rows: dict[str, list[int]] = field(default_factory=dict)
-    verdicts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    rows: dict[str, list[int]] = msgspec.field(default_factory=dict)
+    verdicts: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
 
     def add(self, case: AdmitCase, given: AdmitAnswer) -> None:
         """Count one case; one without the kubelet's answer is passed over."""

@@ -4,7 +4,6 @@ docs/dra.md describes both forms. Answers are compared with recorded ones (``exp
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import msgspec
@@ -64,11 +63,10 @@ class ClaimsAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     request_mappings: tuple[MappingAnswer, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
-@dataclass
-class AllocatorAgreement:
+class AllocatorAgreement(msgspec.Struct):
     """How often our answers are those that the cases carry."""
 
-    rows: dict[str, list[int]] = field(default_factory=dict)
+    rows: dict[str, list[int]] = msgspec.field(default_factory=dict)
 
     def add(self, case: ClaimsCase, pods: tuple[Allocation, ...]) -> None:
         """Compare the allocations of one case."""

@@ -6,7 +6,6 @@ take one by one is counted apart, because adding up fragments of nodes is no pla
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 import msgspec
 from rich.console import Group, RenderableType
@@ -25,8 +24,7 @@ class AssignmentUse(msgspec.Struct, frozen=True):
     nodes: int
 
 
-@dataclass
-class Outcomes:
+class Outcomes(msgspec.Struct):
     """How often ours was better, equal or worse."""
 
     better: int = 0
@@ -43,18 +41,19 @@ class Outcomes:
             self.worse += 1
 
 
-@dataclass
-class Comparison:
+class Comparison(msgspec.Struct):
     """Adds up over the cases; ``table`` shows it."""
 
     verdicts_agree: int = 0
     only_ours_fits: int = 0
     only_theirs_fits: int = 0
     theirs_overfull: int = 0
-    narrower: list[Outcomes] = field(default_factory=list)  # 0: the requested level, 1: the next narrower one, ...
-    nodes: Outcomes = field(default_factory=Outcomes)
-    overall: Outcomes = field(default_factory=Outcomes)
-    unconstrained_nodes: Outcomes = field(default_factory=Outcomes)
+    narrower: list[Outcomes] = msgspec.field(
+        default_factory=list
+    )  # 0: the requested level, 1: the next narrower one, ...
+    nodes: Outcomes = msgspec.field(default_factory=Outcomes)
+    overall: Outcomes = msgspec.field(default_factory=Outcomes)
+    unconstrained_nodes: Outcomes = msgspec.field(default_factory=Outcomes)
 
     def add(self, case: Case, fits: bool, slices: Iterable[Slice]) -> None:
         """Count one case; one without another's answer is passed over."""

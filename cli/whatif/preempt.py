@@ -4,7 +4,6 @@ docs/preemption.md describes the form, the rules and both strategies.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from statistics import median
 from typing import Annotated, Final
 
@@ -52,13 +51,12 @@ class PreemptAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str = ""
 
 
-@dataclass
-class BestAnswers:
+class BestAnswers(msgspec.Struct):
     """What is known of the best answers (``facts``) beside ours."""
 
     strategy: Strategy
-    rows: dict[str, list[int]] = field(default_factory=dict)
-    micros: dict[str, list[float]] = field(default_factory=dict)
+    rows: dict[str, list[int]] = msgspec.field(default_factory=dict)
+    micros: dict[str, list[float]] = msgspec.field(default_factory=dict)
 
     def add(self, facts: FactsForm | None, given: PreemptAnswer) -> None:
         """Count one decision."""

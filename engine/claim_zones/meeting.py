@@ -9,11 +9,11 @@ decides.
 """
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from engine.arrays import Ints
 from engine.claims.asks import OWN, DeviceAsk
@@ -34,8 +34,7 @@ LOST: Final = "a claim that the pods name has lost its devices"
 CLASSES: Final = "it names DeviceClasses, and the class of devices that a claim already has is not known"
 
 
-@dataclass(frozen=True, slots=True)
-class ZoneForecast:
+class ZoneForecast(msgspec.Struct, frozen=True):
     """A pod that is to go to a node now. ``refused``: why its devices and zones do not meet as things stand.
 
     ``sure``: they do whatever order it and those on their way come in. ``none``: no devices are left, for the moment.

@@ -5,7 +5,8 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from engine.claims.budget import Budget
 from engine.claims.errors import AllocationError, SearchLimitError
@@ -18,8 +19,7 @@ from engine.claims.searching.requests import RequestContext, ready
 from engine.claims.searching.search import Alternatives, ClaimSearch, DeviceSearch
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(msgspec.Struct, frozen=True):
     """A pod's claims on one node. ``failed`` is the answer where there can be no search."""
 
     hardware: Hardware

@@ -1,7 +1,8 @@
 """How much work may be done for one pod: no claim can keep its reader busy for ever."""
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from engine.claims.errors import SearchLimitError
 
@@ -9,8 +10,7 @@ MOST_STEPS: Final = 1_000_000  # seconds; what takes Kubernetes a tenth of one t
 CHARACTER_STEPS: Final = 3  # for each character that is compiled: 65,536 of them take about a second
 
 
-@dataclass(slots=True)
-class Budget:
+class Budget(msgspec.Struct):
     """Steps that are left: devices looked at by the search, and the cost of expressions as Kubernetes counts it.
 
     ``compiled``: steps for expressions that had to be compiled for it. They do not end the search, as others may have

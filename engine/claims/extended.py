@@ -7,8 +7,10 @@ one that asks for most is enough.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from engine.claims.asks import ExtendedRequest
 from engine.claims.model import EXACT_COUNT, Ask, Claim, DeviceClass, Request
@@ -23,8 +25,7 @@ _DOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]
 _NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerAsk:
+class ContainerAsk(msgspec.Struct, frozen=True):
     """What one container asks for; ``early`` for an init container that is over before the others start."""
 
     name: str
@@ -32,8 +33,7 @@ class ContainerAsk:
     requests: Mapping[str, Quantity]
 
 
-@dataclass(frozen=True, slots=True)
-class RequestMapping:
+class RequestMapping(msgspec.Struct, frozen=True):
     """Which request of the claim a container's resource comes from, as the pod's status says it."""
 
     container: str
@@ -41,8 +41,7 @@ class RequestMapping:
     request: str
 
 
-@dataclass(frozen=True, slots=True)
-class ExtendedClaim:
+class ExtendedClaim(msgspec.Struct, frozen=True):
     """The claim for one node, None where nothing is to be allocated. ``missing`` is a resource that the node lacks."""
 
     claim: Claim | None = None
@@ -50,8 +49,7 @@ class ExtendedClaim:
     missing: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(msgspec.Struct, frozen=True):
     """So many devices of a class, for one container."""
 
     name: str

@@ -1,8 +1,9 @@
 """Feature gates that decide what devices are given out, and the defaults of Kubernetes 1.37."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 _GATES: Final = {
     "admin_access": ("DRAAdminAccess",),
@@ -19,8 +20,7 @@ _GATES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Features:
+class Features(msgspec.Struct, frozen=True):
     """What is on."""
 
     admin_access: bool = True

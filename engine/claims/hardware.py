@@ -1,9 +1,10 @@
 """What a node reaches: its pools and their devices in the order in which they are looked at."""
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress
+
+import msgspec
 
 from engine.claims.features import Features
 from engine.claims.model import Device, DeviceId, DeviceNode, PoolId, Reach
@@ -11,8 +12,7 @@ from engine.claims.pools import Inventory, Pool, reaches
 from engine.claims.slices import ResourceSlice
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Reachable:
+class Reachable(msgspec.Struct, frozen=True, eq=False):
     """A device that a node reaches, where it is."""
 
     device: Device
@@ -29,8 +29,7 @@ class Reachable:
         return "/".join(self.device_id)
 
 
-@dataclass(frozen=True, eq=False)
-class Hardware:
+class Hardware(msgspec.Struct, frozen=True, eq=False, dict=True, weakref=True):
     """The devices of a node; ``by_pool`` has for each pool the indexes of its devices in ``candidates``.
 
     ``common``: those that another node may give away too, or that take counters which devices of others take.

@@ -1,13 +1,13 @@
 """Devices in use, as the scheduler keeps account of them (dynamicresources, allocateddevices.go)."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from engine.claims.model import Amounts, DeviceId
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(msgspec.Struct, frozen=True):
     """One device of an allocation: taken, shared (``share`` names the share), or only looked at (``admin``)."""
 
     device: DeviceId
@@ -16,8 +16,7 @@ class Use:
     admin: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class InUse:
+class InUse(msgspec.Struct, frozen=True):
     """Devices that are taken, and what is taken of shared ones (an entry for every shared device)."""
 
     taken: frozenset[DeviceId] = frozenset()

@@ -1,7 +1,6 @@
 """Devices, DeviceClasses, ResourceClaims and what they are about, as far as an allocation depends on them."""
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Final, TypeVar
 
@@ -40,8 +39,7 @@ class Attribute(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     value: str | int | bool | tuple[str, ...] | tuple[int, ...] | tuple[bool, ...] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(msgspec.Struct, frozen=True):
     """Which amounts of a capacity may be asked for: from, up to, and in steps of."""
 
     least: Quantity | None
@@ -49,8 +47,7 @@ class Range:
     step: Quantity | None
 
 
-@dataclass(frozen=True, slots=True)
-class CapacityPolicy:
+class CapacityPolicy(msgspec.Struct, frozen=True):
     """What a request for a part of a capacity may be; what one takes that asks for none."""
 
     default: Quantity | None
@@ -65,8 +62,7 @@ class DeviceCapacity(msgspec.Struct, frozen=True, gc=False):
     policy: CapacityPolicy | None
 
 
-@dataclass(frozen=True, slots=True)
-class CounterUse:
+class CounterUse(msgspec.Struct, frozen=True):
     """What a device takes of a counter set of its pool."""
 
     counter_set: str
@@ -74,8 +70,7 @@ class CounterUse:
     groups: frozenset[str]  # compatibility groups
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceTaint:
+class DeviceTaint(msgspec.Struct, frozen=True):
     """What keeps those away who do not tolerate it."""
 
     key: str
@@ -83,8 +78,7 @@ class DeviceTaint:
     effect: str
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceToleration:
+class DeviceToleration(msgspec.Struct, frozen=True):
     """A taint, or several, that a request tolerates."""
 
     key: str
@@ -99,8 +93,7 @@ class DeviceToleration:
         return self.operator == "Exists" or (self.operator == "Equal" and self.value == taint.value)
 
 
-@dataclass(frozen=True, slots=True)
-class Reach:
+class Reach(msgspec.Struct, frozen=True):
     """The nodes that a slice or a device is reachable from: one by name, all, or by their labels."""
 
     node: str
@@ -118,8 +111,7 @@ class Reach:
         return len(self.terms or ()) <= 1
 
 
-@dataclass(frozen=True, eq=False)
-class Device:
+class Device(msgspec.Struct, frozen=True, eq=False, dict=True):
     """One device; what an expression sees of it is made once."""
 
     driver: str
@@ -272,8 +264,7 @@ def _version(text: object) -> versions.Version:
         raise ValueError(f"parse semantic version: {error}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceClass:
+class DeviceClass(msgspec.Struct, frozen=True):
     """One DeviceClass; a selector is None where it is of a kind that is not known."""
 
     name: str
@@ -282,8 +273,7 @@ class DeviceClass:
     created: str  # RFC 3339, in UTC; empty where it is not told
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True):
     """A request for devices, or one of its alternatives; ``admin`` is None where it says nothing of it."""
 
     name: str
@@ -297,8 +287,7 @@ class Ask:
     derived: Mapping[str, str]  # expressions by the attribute that they stand for
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """A request of a claim: one ask, or alternatives of which the first possible one is taken."""
 
     name: str
@@ -306,8 +295,7 @@ class Request:
     alternatives: tuple[Ask, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Constraint:
+class Constraint(msgspec.Struct, frozen=True):
     """What the devices of some requests (of all, where none is named) must have in common, or must not."""
 
     requests: frozenset[str]
@@ -315,8 +303,7 @@ class Constraint:
     distinct: str
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True):
     """One ResourceClaim; ``name`` has its namespace before it where it has one."""
 
     name: str
@@ -324,8 +311,7 @@ class Claim:
     constraints: tuple[Constraint, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceNode:
+class DeviceNode(msgspec.Struct, frozen=True):
     """The node that is asked about."""
 
     name: str

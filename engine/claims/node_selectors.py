@@ -1,16 +1,16 @@
 """Node selectors of slices and devices (k8s.io/component-helpers, nodeaffinity): terms are alternatives."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from engine.claims.quantities import LARGEST_INT
 
 _NAME: Final = "metadata.name"
 
 
-@dataclass(frozen=True, slots=True)
-class ReachNeed:
+class ReachNeed(msgspec.Struct, frozen=True):
     """One requirement for a label, or for the node's name."""
 
     key: str
@@ -23,8 +23,7 @@ class ReachNeed:
         return OPERATORS[self.operator](value, self.values)
 
 
-@dataclass(frozen=True, slots=True)
-class ReachTerm:
+class ReachTerm(msgspec.Struct, frozen=True):
     """What a node must have: labels, and names."""
 
     labels: tuple[ReachNeed, ...]

@@ -6,8 +6,9 @@ binding conditions last; slices by name; only the newest generation; what is not
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
 from typing import TypeVar
+
+import msgspec
 
 from engine.claims import node_selectors
 from engine.claims.features import Features
@@ -17,8 +18,7 @@ from engine.claims.slices import ResourceSlice, repeated
 _Key = TypeVar("_Key", bound=Hashable)
 
 
-@dataclass(frozen=True, slots=True)
-class Pool:
+class Pool(msgspec.Struct, frozen=True):
     """A pool as a node sees it. ``invalid`` says what contradicts itself in it; then it has no slices."""
 
     pool_id: PoolId
@@ -26,7 +26,7 @@ class Pool:
     invalid: str = ""
     slices: tuple[ResourceSlice, ...] = ()  # with devices for the node
     elsewhere: tuple[ResourceSlice, ...] = ()  # with devices for other nodes, which may use the same counters
-    counter_sets: dict[str, Amounts] = field(default_factory=dict)
+    counter_sets: dict[str, Amounts] = msgspec.field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -34,8 +34,7 @@ class Pool:
         return "/".join(self.pool_id)
 
 
-@dataclass(slots=True)
-class Inventory:
+class Inventory(msgspec.Struct):
     """All slices of a cluster, found by node, by a label that their nodes have, and by pool."""
 
     _of_node: dict[str, list[ResourceSlice]]

@@ -5,9 +5,10 @@ expression sees of a quantity depends on how it was written (``1.0`` is no integ
 """
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
+
+import msgspec
 
 NANO: Final = 10**9
 LARGEST_INT: Final = (1 << 63) - 1
@@ -25,8 +26,7 @@ DECIMAL_EXPONENT: Final = "DecimalExponent"
 BINARY_SI: Final = "BinarySI"
 
 
-@dataclass(frozen=True, slots=True)
-class Quantity:
+class Quantity(msgspec.Struct, frozen=True):
     """An amount in billionths (``nanos``), how it is written, and the power of ten it is kept with.
 
     ``scale`` is None where Kubernetes keeps the amount as a decimal of any size: then it is no integer to an

@@ -1,8 +1,9 @@
 """What the allocator answers."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from engine.claims.in_use import Use
 from engine.claims.model import DeviceId
@@ -19,8 +20,7 @@ class Outcome(StrEnum):
     GIVEN_UP = "given-up"  # the search took too long, so nothing is known
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(msgspec.Struct, frozen=True):
     """One device for one request; ``request`` names the alternative too. ``consumed`` is there for a share."""
 
     request: str
@@ -30,8 +30,7 @@ class Given:
     admin: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Allocation:
+class Allocation(msgspec.Struct, frozen=True):
     """The devices of each claim where there are enough, else why not."""
 
     outcome: Outcome

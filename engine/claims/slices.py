@@ -1,7 +1,6 @@
 """ResourceSlices, and what all devices of one come to for whoever looks at many of them."""
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import msgspec
@@ -10,8 +9,7 @@ from engine.claims.cel.selectors import Path
 from engine.claims.model import ALWAYS_VALUES, Amounts, Device, PoolId, Reach, entries_of, flaw_of
 
 
-@dataclass(frozen=True, eq=False)
-class ResourceSlice:
+class ResourceSlice(msgspec.Struct, frozen=True, eq=False, dict=True):
     """One ResourceSlice."""
 
     name: str

@@ -18,9 +18,10 @@ there. What depends on the pods of the set itself becomes a cap: so many pods of
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from engine.arrays import Ints, capped
@@ -42,8 +43,7 @@ class Unsupported(Exception):  # noqa: N818  (a refusal on its way to the caller
     """A constraint that the count cannot honour; the text is for a person."""
 
 
-@dataclass(frozen=True)
-class Cap:
+class Cap(msgspec.Struct, frozen=True):
     """At most ``most[code]`` pods of the set on the leaves with that code; code 0 (no such label) is not capped."""
 
     reason: Reason
@@ -51,8 +51,7 @@ class Cap:
     most: Ints
 
 
-@dataclass(frozen=True)
-class OneOfAValue:
+class OneOfAValue(msgspec.Struct, frozen=True):
     """Of the domains of ``rank`` with one code, one alone takes pods: a domain of the label is all of them."""
 
     rank: int
@@ -69,8 +68,7 @@ class OneOfAValue:
         return np.where(np.isin(tree.owners[self.rank], best), leaf, 0)
 
 
-@dataclass(frozen=True)
-class OneNumber:
+class OneNumber(msgspec.Struct, frozen=True):
     """Nodes with one number alone take pods; ``numbers`` is by leaf."""
 
     numbers: Ints
@@ -88,8 +86,7 @@ class OneNumber:
         return np.where(np.isin(group, best), leaf, 0)
 
 
-@dataclass(slots=True)
-class ConstrainedCounts:
+class ConstrainedCounts(msgspec.Struct):
     """Counts with inter-pod constraints: ``counts`` after the masks, the caps still to apply.
 
     ``ceiling``: the rank of which one domain must hold all pods whatever was asked for; -1 where none must. ``alone``:
@@ -154,8 +151,7 @@ def _with_devices(state: ClusterState, found: ConstrainedCounts, pod_set: PodSet
     return replace(found, one=OneNumber(numbers))
 
 
-@dataclass(frozen=True)
-class Constraints:
+class Constraints(msgspec.Struct, frozen=True):
     """The inter-pod constraints of one pod set on one tree."""
 
     state: ClusterState

@@ -5,9 +5,9 @@ all pods by labels from the first question on.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TypeVar
 
+import msgspec
 import numpy as np
 
 from engine.cluster.filters import selects
@@ -23,14 +23,13 @@ _Who = tuple[str, Mapping[str, str], bool]  # namespace, labels, and whether the
 _Key = TypeVar("_Key", GroupKey, TermKey)
 
 
-@dataclass(frozen=True, eq=False)
-class PodGroup:
+class PodGroup(msgspec.Struct, frozen=True, eq=False):
     """Pods of equal namespace and labels, that all terminate or do not: how many on which node."""
 
     namespace: str
     labels: Mapping[str, str]
     terminating: bool = False
-    on: dict[NodeRecord, int] = field(default_factory=dict)
+    on: dict[NodeRecord, int] = msgspec.field(default_factory=dict)
 
     def add(self, record: NodeRecord, by: int) -> None:
         """Count pods in or out."""
@@ -41,8 +40,7 @@ class PodGroup:
             self.on.pop(record, None)
 
 
-@dataclass(frozen=True, eq=False)
-class Repelling:
+class Repelling(msgspec.Struct, frozen=True, eq=False):
     """Pods that keep others away by one required anti-affinity term."""
 
     term: PodTerm

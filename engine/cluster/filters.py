@@ -6,9 +6,9 @@ filter works on a whole column or on a few indices alike, so the same code makes
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -57,8 +57,7 @@ def refused_status(status: Status, tolerations: Sequence[Toleration]) -> Reason 
     return None
 
 
-@dataclass(slots=True)
-class NodeFilter:
+class NodeFilter(msgspec.Struct):
     """The node-level constraints of one pod set, the flavor's tolerations included.
 
     ``domain``: the ComputeDomain whose channels its pods ask for (`engine.devices.compute_domains`); "" for none.
@@ -140,8 +139,7 @@ class NodeFilter:
         return np.logical_and.reduce(parts) if parts else nodes.constant(selection, value=False)
 
 
-@dataclass(frozen=True)
-class NodeColumns:
+class NodeColumns(msgspec.Struct, frozen=True):
     """What filters and counts read: the table, a label column for any key, the index of a node by name, the insides.
 
     ``volumes``: which volumes that several pods share are on which node. ``devices``: those that claims ask

@@ -7,9 +7,9 @@ its kubelet would admit, and of pods with claims no more than there are devices 
 attached to a node once, where they are not yet.
 """
 
-from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from engine.arrays import Ints, distinct, quotient
@@ -93,8 +93,7 @@ class Counts:
                 np.add.at(level, self._tree.owners[rank][leaves], change)
 
 
-@dataclass(slots=True)
-class Shape:
+class Shape(msgspec.Struct):
     """One pod's needs, compiled: (row, amount) with amount > 0, the node filter, and what kubelets look at.
 
     ``seen_only``: it asks for what nodes of whose inside nothing is known never promise. ``most``: more than that no
@@ -306,8 +305,7 @@ def _cut(found: Ints, admitted: Ints, selection: Selection, *, blind: bool) -> N
     np.minimum(part, allowed, out=part)
 
 
-@dataclass(slots=True)
-class CountedShape:
+class CountedShape(msgspec.Struct):
     """A shape that was counted before.
 
     ``emptied``: by rank, the most that one domain would take if nothing ran; kept until nodes change.
@@ -315,7 +313,7 @@ class CountedShape:
 
     shape: Shape
     counts: Counts
-    emptied: dict[int, int] = field(default_factory=dict)
+    emptied: dict[int, int] = msgspec.field(default_factory=dict)
     emptied_at: int = -1
 
     def refresh(self, nodes: NodeColumns, tree: Tree) -> None:

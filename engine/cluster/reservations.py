@@ -6,8 +6,8 @@ over, in tree order. What stays held is a function of the slots and the claims a
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from engine.arrays import Ints
@@ -23,8 +23,7 @@ ClaimKey = tuple[str, str]
 Claims = dict[NodeRecord, int]
 
 
-@dataclass(eq=False)
-class Slots:
+class Slots(msgspec.Struct, eq=False):
     """Units of one pod set by node: ``index[i]`` (table index, unique) has ``counts[i]``, ``held[i]`` unclaimed.
 
     ``vector`` is one unit in table rows. ``homeless``: some slices have no node yet and wait for theirs to appear.
@@ -40,7 +39,7 @@ class Slots:
     homeless: bool = False
     taken: "tuple[int, tuple[Ints, Ints], tuple[Tree, Ints]] | None" = None
     attached: Held | None = None
-    promised: dict[str, int] = field(default_factory=dict)
+    promised: dict[str, int] = msgspec.field(default_factory=dict)
     _groups: "dict[Path, list[int]] | None" = None
     _group_of: "dict[int, Path] | None" = None
 
@@ -106,11 +105,10 @@ class Slots:
         return group_of.get(record.index) or record.paths.get(self.assignment.flavor, ())
 
 
-@dataclass(frozen=True)
-class HeldSlots:
+class HeldSlots(msgspec.Struct, frozen=True):
     """What is held, by workload and pod set, in the order of the reservations. Nodes go by their place in the table."""
 
-    by_workload: dict[str, dict[str, Slots]] = field(default_factory=dict)
+    by_workload: dict[str, dict[str, Slots]] = msgspec.field(default_factory=dict)
 
     def keys(self) -> Iterator[ClaimKey]:
         """Every pod set that holds slots, in the order of the reservations."""

@@ -6,14 +6,14 @@ Rules
 """
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from engine.cluster.reservations import Slots
 from engine.numa.node_zones import Mark
 
 
-@dataclass(frozen=True)
-class Checkpoint:
+class Checkpoint(msgspec.Struct, frozen=True):
     """A point to roll back to; made by ``ClusterState.begin``."""
 
     depth: int

@@ -5,9 +5,9 @@ to the other.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from engine.cluster.filters import NodeFilter
@@ -17,8 +17,7 @@ from engine.model import HOSTNAME_LABEL, Flavor, Node, PodSet
 NAMED: Final = 3  # nodes in a message
 
 
-@dataclass(frozen=True)
-class Unlabeled:
+class Unlabeled(msgspec.Struct, frozen=True):
     """One such node. ``missing``: the levels without a label, or with a value that names no domain (``rack=unknown``).
 
     ``fits``: pods that it could take if it had them.

@@ -4,10 +4,10 @@ Changes nothing.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from engine.arrays import Ints
@@ -81,8 +81,7 @@ class SlotNodes:
         return frozenset(found.nonzero()[0].tolist())
 
 
-@dataclass(frozen=True)
-class _SlotCheck:
+class _SlotCheck(msgspec.Struct, frozen=True, dict=True):
     """What is asked of every node."""
 
     state: ClusterState

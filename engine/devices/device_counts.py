@@ -13,11 +13,11 @@ Rules
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from itertools import count as numbers
 from typing import Final
 from weakref import WeakKeyDictionary
 
+import msgspec
 import numpy as np
 
 from engine.arrays import Ints
@@ -37,8 +37,7 @@ _A_TURN: Final = 64  # counts made later that one comes after for each time that
 _One = Callable[[str, DeviceAsk, Budget], int | None]
 
 
-@dataclass(frozen=True, slots=True)
-class CountedNodes:
+class CountedNodes(msgspec.Struct, frozen=True):
     """What is counted: by name, how many more pods fit a node now (``now``), and if nothing was held (``bare``).
 
     ``devices`` gives a node's devices in both; ``awaited`` the nodes on which somebody waits for any. ``free`` has the

@@ -1,7 +1,9 @@
 """All that is known of devices, as plain data: what one ledger knows, another can be told."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from engine.claims.in_use import Use
 from engine.claims.model import DeviceClass
@@ -9,15 +11,14 @@ from engine.claims.slices import ResourceSlice
 from engine.devices.taints import TaintRule
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceFacts:
+class DeviceFacts(msgspec.Struct, frozen=True):
     """By their names: slices as they were published, taint rules, classes; by claim what it has, and whose it is."""
 
-    slices: Mapping[str, ResourceSlice] = field(default_factory=dict)
-    rules: Mapping[str, TaintRule] = field(default_factory=dict)
-    classes: Mapping[str, DeviceClass] = field(default_factory=dict)
-    uses: Mapping[str, tuple[Use, ...]] = field(default_factory=dict)
-    pods: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    slices: Mapping[str, ResourceSlice] = msgspec.field(default_factory=dict)
+    rules: Mapping[str, TaintRule] = msgspec.field(default_factory=dict)
+    classes: Mapping[str, DeviceClass] = msgspec.field(default_factory=dict)
+    uses: Mapping[str, tuple[Use, ...]] = msgspec.field(default_factory=dict)
+    pods: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
 
     @property
     def unused(self) -> "DeviceFacts":

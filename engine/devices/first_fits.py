@@ -15,7 +15,6 @@ where a pod wishes both from one zone (``topogate.dev/numa-policy``), the one ca
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
 from typing import Final, NamedTuple
@@ -43,8 +42,7 @@ OUT_OF_TURN: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class NodeAsk:
+class NodeAsk(msgspec.Struct, frozen=True):
     """What one kind of pods asks of a node's devices. ``search_class``: equal where the search goes alike, zones aside.
 
     ``known``: what requests refer to, with so many steps for one search. ``held``: devices that each of the pods has
@@ -56,7 +54,7 @@ class NodeAsk:
     devices: NodeDevices
     known: Callable[[int], RequestContext]
     held: tuple[DeviceId, ...] = ()
-    roots: Mapping[str, int] = field(default_factory=dict)
+    roots: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     @property
     def own(self) -> Hashable:

@@ -5,9 +5,9 @@ numbers of these are counted by division, all nodes in one step.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from engine.arrays import Ints
@@ -23,8 +23,7 @@ from engine.latest import Latest
 FORMS_KEPT: Final = 128
 
 
-@dataclass(frozen=True, slots=True)
-class ManyNodes:
+class ManyNodes(msgspec.Struct, frozen=True):
     """All nodes: ``log`` has the changes of what is free, ``there`` those of what devices there are.
 
     ``looks`` and ``states``: `engine.devices.device_counts`. ``bare``: nothing is in use.
@@ -70,12 +69,11 @@ class _Form:
         return None
 
 
-@dataclass(slots=True)
-class _Together:
+class _Together(msgspec.Struct):
     """Of several forms, for each node which of them mean the same devices there; by number."""
 
-    numbers: NodeCounts = field(default_factory=NodeCounts)
-    known: dict[Grouping, int] = field(default_factory=dict)
+    numbers: NodeCounts = msgspec.field(default_factory=NodeCounts)
+    known: dict[Grouping, int] = msgspec.field(default_factory=dict)
 
     def of(self, forms: Sequence[_Form], nodes: ManyNodes, budget: Budget) -> Ints | None:
         """``(nodes,) int64``, a number of ``known``, or `NOT_SIMPLE`; None where the budget does not do."""

@@ -5,8 +5,9 @@ the heaviest forget it. How many pods of them fit each node stays known, and cos
 there are too many kinds, one goes of the namespace that has most.
 """
 
-from dataclasses import dataclass, field
 from typing import Final, Protocol
+
+import msgspec
 
 from engine.claims.asks import DeviceAsk
 from engine.claims.budget import Budget
@@ -35,16 +36,15 @@ class Remembering(Protocol):
         """Forget it: it is found again where somebody asks."""
 
 
-@dataclass(eq=False, slots=True)
-class Varying:
+class Varying(msgspec.Struct, eq=False):
     """Pods that ask nodes for different claims: how many fit each, now and if nothing was held.
 
     ``keys``: of what is asked (`DeviceAsk.key`).
     """
 
-    now: NodeCounts = field(default_factory=NodeCounts)
-    bare: NodeCounts = field(default_factory=NodeCounts)
-    keys: set[str] = field(default_factory=set)
+    now: NodeCounts = msgspec.field(default_factory=NodeCounts)
+    bare: NodeCounts = msgspec.field(default_factory=NodeCounts)
+    keys: set[str] = msgspec.field(default_factory=set)
 
 
 class KnownKinds:

@@ -1,9 +1,9 @@
 """A number for each node, kept, and corrected by change."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import count as numbers
 
+import msgspec
 import numpy as np
 
 from engine.arrays import Ints
@@ -12,8 +12,7 @@ from engine.devices.changes import ChangeLog
 _numbers = numbers()
 
 
-@dataclass(slots=True)
-class NodePlaces:
+class NodePlaces(msgspec.Struct):
     """Where nodes are: ``index`` gives a node's place, ``listed`` all nodes by their places."""
 
     index: Callable[[str], int | None]
@@ -33,8 +32,7 @@ class NodePlaces:
         return self._names
 
 
-@dataclass(frozen=True, slots=True)
-class Counting:
+class Counting(msgspec.Struct, frozen=True):
     """How numbers are found.
 
     ``one``: that of a node, None where it takes too long to find it now. ``whole``: those of all nodes, 0 where they

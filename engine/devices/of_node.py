@@ -1,9 +1,9 @@
 """What is known of the devices of one node, and how many pods that is."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from engine.arrays import Ints
@@ -13,8 +13,7 @@ from engine.claims.counting.looks import NodeDevices
 UNLIMITED: Final = (1 << 31) - 1  # pods that ask a node for no devices
 
 
-@dataclass(eq=False, slots=True)
-class BothStates:
+class BothStates(msgspec.Struct, eq=False):
     """One node: its devices and what claims hold of them (``now``), and the same if they held nothing."""
 
     now: NodeDevices

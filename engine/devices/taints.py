@@ -3,15 +3,15 @@
 After the tracker of ResourceSlices in ``k8s.io/dynamic-resource-allocation`` of Kubernetes 1.37.
 """
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
 from engine.claims.model import Device, DeviceTaint
 from engine.claims.read.fields import Fields
 from engine.claims.slices import ResourceSlice
 
 
-@dataclass(frozen=True, slots=True)
-class TaintRule:
+class TaintRule(msgspec.Struct, frozen=True):
     """A taint for the devices of a driver, a pool and a name, as far as these are said (None: any)."""
 
     driver: str | None

@@ -7,10 +7,10 @@ together, and the rest by ``admit`` itself, remembered by (layout, state, shape)
 that counts made earlier are corrected instead of made anew.
 """
 
-from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from engine.arrays import Ints
@@ -40,8 +40,7 @@ class Question(Enum):
     ALIGNMENT = auto()  # how well the next one is aligned
 
 
-@dataclass(slots=True)
-class _Answer:
+class _Answer(msgspec.Struct):
     """What was asked for: the answer by table index as of position ``seen`` of the log; counts are cut to ``most``.
 
     By number of the kind, ``plans``; by (layout, state), ``exact``: what `admit` itself was asked for. ``score``: of an
@@ -54,8 +53,8 @@ class _Answer:
     values: Ints
     score: ZoneScore = ZoneScore.LEAST_NUMA_NODES
     seen: int = -1
-    plans: dict[int, Plan | None] = field(default_factory=dict)
-    exact: dict[tuple[Layout, State], int] = field(default_factory=dict)
+    plans: dict[int, Plan | None] = msgspec.field(default_factory=dict)
+    exact: dict[tuple[Layout, State], int] = msgspec.field(default_factory=dict)
 
     def permute(self, order: Ints, seen: int) -> None:
         """Index ``order[i]`` becomes index i, at position ``seen`` of the log."""

@@ -12,7 +12,7 @@ from engine.kubelet.machine import CPU, Kubelet, Layout, TopologyPolicy
 from engine.kubelet.resource_requests import is_memory
 
 
-class Traits(msgspec.Struct, frozen=True):
+class Traits(msgspec.Struct, frozen=True, gc=False):
     """The part of a layout that is not amounts; hashable.
 
     ``plain``: the closed forms know everything that this layout has; not so where a device belongs to several zones or

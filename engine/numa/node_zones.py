@@ -5,8 +5,9 @@ counts.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
+
+import msgspec
 
 from engine.kubelet.arrival_orders import Free
 from engine.kubelet.charge import charge
@@ -26,8 +27,7 @@ NO_SLOTS: Final[tuple[NumaPlacement, ...]] = ()
 Names = tuple[str, ...] | None  # None: every node the pod set has slots on
 
 
-@dataclass(frozen=True)
-class Mark:
+class Mark(msgspec.Struct, frozen=True):
     """Where a transaction began."""
 
     at: int
@@ -69,8 +69,7 @@ class Saved(NamedTuple):
     taken: dict[str, Taken]
 
 
-@dataclass(slots=True, eq=False)
-class NodeZones:
+class NodeZones(msgspec.Struct, eq=False):
     """``by_report``: the base is what the report says is free. ``decided``: zones of slots that no pod claims.
 
     ``since`` and ``gone`` are kept where a report does not say which pods it accounts for: pods that it does not count
@@ -82,12 +81,12 @@ class NodeZones:
 
     machine: Machine | None = None
     by_report: bool = False
-    pods: dict[str, Pod] = field(default_factory=dict)
-    decided: Decided = field(default_factory=dict)
+    pods: dict[str, Pod] = msgspec.field(default_factory=dict)
+    decided: Decided = msgspec.field(default_factory=dict)
     since: frozenset[str] = frozenset()
     gone: Gone = ()
-    taken: dict[str, Taken] = field(default_factory=dict)
-    unrecorded: dict[str, Pairs] = field(default_factory=dict)
+    taken: dict[str, Taken] = msgspec.field(default_factory=dict)
+    unrecorded: dict[str, Pairs] = msgspec.field(default_factory=dict)
     _amounts: Amounts | None = None  # kept up to date; None where it has to be made
     _state: State | None = None  # of full state; None where it has to be made
 

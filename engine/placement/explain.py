@@ -1,9 +1,9 @@
 """Why a pod set does or does not fit, domain by domain. Written to be read by people; not a hot path."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import chain
 
+import msgspec
 import numpy as np
 
 from engine.arrays import Ints
@@ -20,8 +20,7 @@ from engine.placement.slices import SlicedCounts, Unfit, layers_of
 from engine.reasons import Reason
 
 
-@dataclass(frozen=True)
-class DomainFit:
+class DomainFit(msgspec.Struct, frozen=True):
     """How many pods of a pod set fit one domain, and what limits it.
 
     Of a pod set with slices, pods in whole slices count; where only single pods would fit, ``limit`` says so.
@@ -37,8 +36,8 @@ class DomainFit:
     fits: int
     nodes: int
     limit: str = ""
-    missing: Amounts = field(default_factory=dict)
-    excluded: dict[Reason, int] = field(default_factory=dict)
+    missing: Amounts = msgspec.field(default_factory=dict)
+    excluded: dict[Reason, int] = msgspec.field(default_factory=dict)
     misaligned: int = 0
     refusal: str = ""
     devices: str = ""
@@ -109,8 +108,7 @@ def _whole(tree: Tree, pod_set: PodSet, counts: Counts) -> Counts:
     return SlicedCounts(tree, counts.leaf, layers) if layers else counts
 
 
-@dataclass(frozen=True)
-class _Why:
+class _Why(msgspec.Struct, frozen=True):
     """(reason, which of some leaves it excludes), each leaf under its first reason only; and what the leaves take.
 
     ``amounts``: pods that fit by amounts; ``taken``: pods that their kubelets would admit of those.
@@ -149,8 +147,7 @@ _OF_AMOUNTS = (Reason.INSUFFICIENT_RESOURCE, Reason.INSUFFICIENT_DEVICES, Reason
 DEVICES = "devices of its claims"
 
 
-@dataclass(frozen=True)
-class _View:
+class _View(msgspec.Struct, frozen=True):
     state: ClusterState
     tree: Tree
     pod_set: PodSet

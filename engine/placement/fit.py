@@ -1,11 +1,12 @@
 """One pod set on one flavor: its counts, what inter-pod constraints leave of them, and the best pick."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from engine.arrays import Ints
 from engine.cluster.affinity import ConstrainedCounts, Unsupported, room
@@ -45,8 +46,7 @@ def budget(tree: Tree) -> Work:
     return Work(max(A_LEAF * tree.size - AT_ONCE, 0))
 
 
-@dataclass(slots=True)
-class Fit:
+class Fit(msgspec.Struct):
     """``rank`` is that of the requested level; the leaf rank for unconstrained. ``layers``: its slices.
 
     ``apart``: leaves that are not in a clique of another ComputeDomain, where there are others.

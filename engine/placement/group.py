@@ -6,9 +6,9 @@ the domain.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from engine.cluster.assignment import Assignment
@@ -25,8 +25,7 @@ FIRST_NODES: Final = 12  # nodes tried as the common first node in each domain
 _TRIAL: Final = "\0group"
 
 
-@dataclass(frozen=True)
-class Together:
+class Together(msgspec.Struct, frozen=True):
     """The assignments of a group, and how good they are (less is better): domains used, then whether side by side."""
 
     assignments: dict[str, Assignment]
@@ -51,8 +50,7 @@ def place_group(state: ClusterState, tree: Tree, unit: Sequence[PodSet]) -> tupl
     return refusals.does_not_fit(state, known[0])
 
 
-@dataclass(frozen=True)
-class _Site:
+class _Site(msgspec.Struct, frozen=True):
     """One domain (of rank ANYWHERE: the whole flavor) that is to hold the group; ``fits``: the large set first."""
 
     state: ClusterState

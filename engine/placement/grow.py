@@ -1,9 +1,10 @@
 """Where more pods of a pod set go beside those that are there: used nodes, used domains, then the same container."""
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from engine.arrays import Ints
 from engine.cluster.assignment import Assignment, Slice
@@ -33,8 +34,7 @@ def leaves_of(tree: Tree, state: ClusterState, slices: Collection[Slice], names:
     return np.unique(tree.leaves_among(np.array(index, np.int64)))
 
 
-@dataclass(frozen=True)
-class Growth:
+class Growth(msgspec.Struct, frozen=True):
     """``by`` more pods beside those on the ``used`` leaves, none of them on ``lost`` ones."""
 
     fit: Fit

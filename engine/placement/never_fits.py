@@ -7,10 +7,11 @@ all pods together. Nodes that are only out of order for now count as if they wer
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from engine.arrays import Ints
 from engine.cluster.affinity import ONE_A_VALUE
@@ -44,8 +45,7 @@ _MUST: Final = {
 _ATTACHED: Final = (Reason.VOLUME_NODE_AFFINITY, Reason.CLAIM_NODE_AFFINITY)  # such nodes have other limits too
 
 
-@dataclass(frozen=True)
-class Never:
+class Never(msgspec.Struct, frozen=True):
     """``most``: how many pods the best domain takes with nothing else running; ``text`` ends with what to do."""
 
     reason: Reason

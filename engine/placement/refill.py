@@ -8,10 +8,10 @@ Rules
 """
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 
 from engine.arrays import Ints
@@ -31,8 +31,7 @@ class Refill(StrEnum):
     NO_ROOM = ""
 
 
-@dataclass(frozen=True)
-class _Gap:
+class _Gap(msgspec.Struct, frozen=True):
     """So many pods must go into the domain of ``rank`` with these values, in slices of ``layers``."""
 
     rank: int
@@ -41,8 +40,7 @@ class _Gap:
     layers: tuple[Layer, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Plan:
+class _Plan(msgspec.Struct, frozen=True):
     """Gaps, the narrowest first, and pods in whole slices of the first layer."""
 
     gaps: tuple[_Gap, ...]

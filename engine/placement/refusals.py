@@ -1,11 +1,11 @@
 """Refusals, in words for a person: which level, how many pods, how close the best domain came, and what ran out."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
 from msgspec import structs
+from msgspec.structs import replace
 
 from engine.cluster.affinity import ONE_A_VALUE, ConstrainedCounts, device_caps, room
 from engine.cluster.assignment import Assignment

@@ -7,9 +7,9 @@ vector is kept as one integer with a digit a step. Amounts are counted in slices
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from engine.arrays import Ints
@@ -23,8 +23,7 @@ _BITS: Final = 60
 _NEVER: Final = np.int64(1 << _BITS)
 
 
-@dataclass(slots=True)
-class Split:
+class Split(msgspec.Struct):
     """``need`` pods below ``domain`` of ``rank`` (-1: the whole tree); ``steps`` are the ranks that count.
 
     ``units[r]``: domains of rank r hold multiples of so many pods; each divides the one before. ``counts`` are floored
@@ -40,9 +39,9 @@ class Split:
     steps: Sequence[int]
     work: Work
     prefer: Preference | None = None
-    _weights: list[int] = field(default_factory=list)
-    _tables: dict[tuple[int, int], Ints] = field(default_factory=dict)
-    _alike: dict[bytes, Ints] = field(default_factory=dict)
+    _weights: list[int] = msgspec.field(default_factory=list)
+    _tables: dict[tuple[int, int], Ints] = msgspec.field(default_factory=dict)
+    _alike: dict[bytes, Ints] = msgspec.field(default_factory=dict)
 
     def bound(self, step: int) -> int:
         """No choice uses fewer domains of this step."""

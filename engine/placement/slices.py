@@ -11,9 +11,9 @@ Rules
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from engine.arrays import Ints
@@ -28,8 +28,7 @@ from engine.placement.slice_split import Split
 _FEWEST: Final = 5_000_000  # cells of work that a pod set with slices may take at least
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
+class Layer(msgspec.Struct, frozen=True):
     """Domains of ``rank`` hold multiples of ``size`` pods; where they are to be ``alone``, no more than one."""
 
     rank: int
@@ -99,8 +98,7 @@ class SlicedCounts(Counts):
         return found
 
 
-@dataclass(slots=True)
-class Slicer:
+class Slicer(msgspec.Struct):
     """One question: ``need`` pods in whole slices on a tree with these counts. Asked like a ``Chooser``."""
 
     tree: Tree

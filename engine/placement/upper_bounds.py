@@ -5,9 +5,9 @@ that is asked for. ``place`` has the last word. Where the narrowest level is not
 other nodes than they were packed on, so the bound is then that of the domain's sum.
 """
 
-from dataclasses import dataclass
 from functools import cached_property
 
+import msgspec
 import numpy as np
 
 from engine.arrays import Ints
@@ -18,8 +18,7 @@ from engine.model import HOSTNAME_LABEL, PodSet, Policy
 from engine.reasons import Reason
 
 
-@dataclass(frozen=True)
-class UpperBounds:
+class UpperBounds(msgspec.Struct, frozen=True, dict=True):
     """One pod set on one flavor. ``needs``: (resource, amount a pod); arrays are by leaf of ``tree``.
 
     ``rank``: of the domain that must hold all pods; -1: the whole flavor. ``claimed``: for how many pods there are

@@ -7,7 +7,6 @@ suffices is for `engine.kubelet.admit` to say.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -95,8 +94,7 @@ def offers(room: NodeRoom, victim: Victim, rows: tuple[Row, ...], blocks: tuple[
     return found
 
 
-@dataclass(frozen=True)
-class MachineNeeds:
+class MachineNeeds(msgspec.Struct, frozen=True):
     """What a preemptor needs of a kind of machine.
 
     ``needs``: (row, amount > 0). ``blocks``: those that a landing may be promised in. ``asked``: the shape that the

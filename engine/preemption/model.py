@@ -44,8 +44,7 @@ class Landing(IntEnum):
     UNKNOWN = 3  # the inside of the node is not known
 
 
-@dataclass(frozen=True)
-class Scoring:
+class Scoring(msgspec.Struct, frozen=True):
     """Equation 1 of the paper: ``S = alpha / sum(priority) + (1 - alpha) * T``, T by where the preemptor lands.
 
     docs/preemption.md argues for the defaults.
@@ -106,8 +105,7 @@ class NodeRoom(msgspec.Struct, frozen=True, gc=False):
     device_ids: dict[str, tuple[str, ...]] = {}
 
 
-@dataclass(frozen=True)
-class Preemptor:
+class Preemptor(msgspec.Struct, frozen=True):
     """Who wants in: one pod. ``above``: only victims of lower priority than this may be taken.
 
     ``shape`` None: the pod asks for nothing that a kubelet aligns.
@@ -127,8 +125,7 @@ class Cost(NamedTuple):
     size: int = 0
 
 
-@dataclass(frozen=True)
-class Rules:
+class Rules(msgspec.Struct, frozen=True):
     """What is least, and how it is scored.
 
     ``every_subset``: one pod's victims are those of the highest S of all sets of all nodes, to be compared with; no
@@ -136,7 +133,7 @@ class Rules:
     """
 
     strategy: Strategy = Strategy.LEAST_PRIORITY
-    scoring: Scoring = field(default_factory=Scoring)
+    scoring: Scoring = msgspec.field(default_factory=Scoring)
     every_subset: bool = False
 
     @property

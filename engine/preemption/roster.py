@@ -8,10 +8,10 @@ number of victims by the largest offer.
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from heapq import heapify, heappop
 from typing import Final, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -57,8 +57,7 @@ class Bound(NamedTuple):
     place: Place
 
 
-@dataclass(frozen=True)
-class _Arrays:
+class _Arrays(msgspec.Struct, frozen=True):
     """By level: what is free with all up to it gone; the least weight of a unit; the most that one victim gives.
 
     ``own`` is the least weight of a unit among the victims of that very level, ``each`` among all up to it.
@@ -77,8 +76,7 @@ class _Arrays:
         most[:] = np.maximum.accumulate(most, axis=0)
 
 
-@dataclass
-class RosterTable:
+class RosterTable(msgspec.Struct):
     """See the module. Arrays: level (0: nobody gone, then by priority) x row x column.
 
     Columns of nodes that left stay empty until the table is built anew, as it is for a new priority or a new node.
@@ -86,15 +84,15 @@ class RosterTable:
 
     rows: tuple[Row, ...]
     landing: Landing
-    at: dict[str, list[Place]] = field(default_factory=dict)
-    places: list[Place] = field(default_factory=list)
-    levels: list[int] = field(default_factory=list)
-    _columns: dict[str, range] = field(default_factory=dict)
+    at: dict[str, list[Place]] = msgspec.field(default_factory=dict)
+    places: list[Place] = msgspec.field(default_factory=list)
+    levels: list[int] = msgspec.field(default_factory=list)
+    _columns: dict[str, range] = msgspec.field(default_factory=dict)
     _arrays: "_Arrays | None" = None
-    _low: list[int] = field(default_factory=list)  # by row: no column has less free
-    _high: list[list[int]] = field(default_factory=list)  # by level and row: no column has more
-    _looks: "dict[tuple[tuple[Row, int], ...], _ScarceRows | None]" = field(default_factory=dict)
-    _chosen: dict[tuple[Row, ...], list[int] | None] = field(default_factory=dict)
+    _low: list[int] = msgspec.field(default_factory=list)  # by row: no column has less free
+    _high: list[list[int]] = msgspec.field(default_factory=list)  # by level and row: no column has more
+    _looks: "dict[tuple[tuple[Row, int], ...], _ScarceRows | None]" = msgspec.field(default_factory=dict)
+    _chosen: dict[tuple[Row, ...], list[int] | None] = msgspec.field(default_factory=dict)
 
     def put(self, node: str, places: list[Place]) -> None:
         """A node has exactly these blocks now."""

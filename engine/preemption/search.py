@@ -17,10 +17,11 @@ first two the same, number of victims, S, devices freed. Ties go to the node tha
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import count
 from operator import itemgetter
 from typing import Final, NamedTuple
+
+import msgspec
 
 from engine.kubelet.admission import Admission
 from engine.kubelet.charge import charge
@@ -61,13 +62,12 @@ def sourced(roster: Roster, preemptor: Preemptor, rules: Rules | None = None) ->
     return _Search(roster, preemptor, rules or Rules()).sourced()
 
 
-@dataclass
-class _Search:
+class _Search(msgspec.Struct):
     roster: Roster | OneRoom
     preemptor: Preemptor
     rules: Rules
     asked: int = 0
-    _walked: dict[str, "_Landed | None"] = field(default_factory=dict)
+    _walked: dict[str, "_Landed | None"] = msgspec.field(default_factory=dict)
 
     # -- sourcing ---------------------------------------------------------------------------------------------
 
@@ -212,8 +212,7 @@ class _Stream:
         return found
 
 
-@dataclass(frozen=True)
-class _Landed:
+class _Landed(msgspec.Struct, frozen=True):
     """What the kubelet was seen to do."""
 
     key: Key
@@ -223,8 +222,7 @@ class _Landed:
     admission: Admission | None = None
 
 
-@dataclass
-class _Walk:
+class _Walk(msgspec.Struct):
     """One node, set by set. Fails fast where the kubelet refuses with all gone (Algorithm 2)."""
 
     search: _Search

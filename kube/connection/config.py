@@ -14,9 +14,10 @@ import contextlib
 import json
 import os
 import ssl
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import msgspec
 
 from clock import SYSTEM, Clock
 from kube.connection import kubeconfig as files
@@ -126,13 +127,12 @@ class Plugin:
         return self._clock.now() + TOKEN_SECONDS if self._loader.provider else float("inf")
 
 
-@dataclass
-class Connection:
+class Connection(msgspec.Struct):
     """What a Client needs. ``tls`` is None for plain http; ``credentials`` give the Authorization header."""
 
     url: str
     tls: ssl.SSLContext | None = None
-    credentials: Credentials = field(default_factory=Static)
+    credentials: Credentials = msgspec.field(default_factory=Static)
     server_name: str | None = None
     proxy: str | None = None
     namespace: str = "default"

@@ -6,9 +6,10 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from kube.errors import ConfigError
 
@@ -41,8 +42,7 @@ def body(merged: dict[str, Any], section: str, name: object, key: str) -> dict[s
     return found if isinstance(found, dict) else {}
 
 
-@dataclass(frozen=True)
-class Chosen:
+class Chosen(msgspec.Struct, frozen=True):
     """One context. ``cluster`` and ``user`` are as the file has them, but for absolute paths."""
 
     cluster: dict[str, Any]

@@ -15,10 +15,10 @@ Rules
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from hashlib import sha1
 
 import msgspec
+from msgspec.structs import replace
 
 from engine.model import PodTerm, Requirement, Toleration
 
@@ -32,14 +32,13 @@ GROUP_KEY = "leaderworkerset.sigs.k8s.io/group-key"
 SUBGROUP_KEY = "leaderworkerset.sigs.k8s.io/subgroup-key"
 
 
-@dataclass(frozen=True)
-class Additions:
+class Additions(msgspec.Struct, frozen=True):
     """What others add to the pods of a template, as far as placement looks at it."""
 
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
     affinity: tuple[PodTerm, ...] = ()
     anti_affinity: tuple[PodTerm, ...] = ()
-    node_selector: Mapping[str, str] = field(default_factory=dict)
+    node_selector: Mapping[str, str] = msgspec.field(default_factory=dict)
     tolerations: tuple[Toleration, ...] = ()
 
     def at(self, priority: int) -> "Additions":

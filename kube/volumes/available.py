@@ -7,8 +7,10 @@ so what it selects volumes by is bounded (`too_selective`), and so are the ways 
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from engine.cluster.filters import selects
 from engine.model import HOSTNAME_LABEL, NodeTerm, Requirement
@@ -46,18 +48,17 @@ class _Wish(NamedTuple):
     left: int = 0
 
 
-@dataclass(frozen=True)
-class _Class:
+class _Class(msgspec.Struct, frozen=True):
     """The available volumes of a class: those that are kept for a claim, by its key, and those for anybody.
 
     ``sizes`` has the different ones, ascending; ``found`` the nodes of what was wished for; None: all nodes. ``left``:
     where its driver has storage left; None where that is not told, or its class makes no volumes.
     """
 
-    kept: dict[str, list[tuple[str, Terms | None]]] = field(default_factory=dict)
-    free: dict[_Kind, list[tuple[int, Terms | None]]] = field(default_factory=dict)
-    sizes: list[int] = field(default_factory=list)
-    found: dict[_Wish, Terms | None] = field(default_factory=dict)
+    kept: dict[str, list[tuple[str, Terms | None]]] = msgspec.field(default_factory=dict)
+    free: dict[_Kind, list[tuple[int, Terms | None]]] = msgspec.field(default_factory=dict)
+    sizes: list[int] = msgspec.field(default_factory=list)
+    found: dict[_Wish, Terms | None] = msgspec.field(default_factory=dict)
     left: StorageLeft | None = None
 
     @property

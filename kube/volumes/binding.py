@@ -16,8 +16,9 @@ Source: the plugins VolumeBinding, VolumeZone and NodeVolumeLimits of Kubernetes
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from engine.model import HOSTNAME_LABEL, NodeTerm, Requirement, local_volumes_of, volumes_of
 from kube import objects
@@ -55,8 +56,7 @@ _MIGRATED: Final = {
 }
 
 
-@dataclass(frozen=True)
-class Storage:
+class Storage(msgspec.Struct, frozen=True):
     """Look-ups in what there is.
 
     ``claim`` by ``namespace/name``; ``available``: by class, volumes that a claim may be bound to; ``local``: by host
@@ -92,8 +92,7 @@ class Storage:
         return newest.metadata.name if newest is not None else ""
 
 
-@dataclass(frozen=True)
-class Reach:
+class Reach(msgspec.Struct, frozen=True):
     """Where a claim lets pods go: for each entry of ``nodes``, where one of its terms holds.
 
     ``limit``: what limits such volumes on a node (`engine.model.volumes_of`), "" where nothing does. ``alone``: one pod
@@ -105,8 +104,7 @@ class Reach:
     alone: bool = False
 
 
-@dataclass(frozen=True)
-class NotReady:
+class NotReady(msgspec.Struct, frozen=True):
     """No pod with the claim can be scheduled as things are, and why."""
 
     message: str

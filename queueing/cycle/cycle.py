@@ -5,9 +5,10 @@ The caller stores what was admitted and what preempts, and carries out the evict
 """
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
+
+import msgspec
 
 from engine.cluster.state import ClusterState
 from engine.reasons import Reason
@@ -29,8 +30,7 @@ DEALLOCATED: Final = 10.0  # seconds in which claims are to be, before anybody i
 DETAILS: Final = 10.0  # seconds for which the text of a refusal is good enough, while its reason stays the same
 
 
-@dataclass(frozen=True)
-class Admitted:
+class Admitted(msgspec.Struct, frozen=True):
     """Store the grant (``status.admission``), then let the workload run. ``partly``: with fewer pods than it wants."""
 
     key: str
@@ -40,8 +40,7 @@ class Admitted:
     preempted: bool = False  # its victims are gone now
 
 
-@dataclass(frozen=True)
-class Preempting:
+class Preempting(msgspec.Struct, frozen=True):
     """Store the nomination (grant, victims), then evict the victims; `Queues.release` each once its pods are gone.
 
     ``grows``: it is admitted, and ``grant`` is what it gets beside what it has.
@@ -59,8 +58,7 @@ class Preempting:
         return messages.preempted(self.title or self.key, self.grant.queue, victim.reason)
 
 
-@dataclass(frozen=True)
-class Waiting:
+class Waiting(msgspec.Struct, frozen=True):
     """Say why it waits (``QuotaReserved=False``).
 
     ``grows``: it is admitted, and waits for more pods; ``victims`` were to go for those, and stay.
@@ -73,8 +71,7 @@ class Waiting:
     victims: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Drained:
+class Drained(msgspec.Struct, frozen=True):
     """Evict it: its queue is drained."""
 
     key: str
@@ -82,8 +79,7 @@ class Drained:
     message: str
 
 
-@dataclass
-class Decisions:
+class Decisions(msgspec.Struct):
     """What one cycle decided.
 
     ``given_up``: nominations to remove from the API server, before anything else. ``refused_growth``: who is admitted,
@@ -92,15 +88,15 @@ class Decisions:
     to look at now; ``next_time``: when time alone helps next.
     """
 
-    admitted: list[Admitted] = field(default_factory=list)
-    preempting: list[Preempting] = field(default_factory=list)
-    waiting: list[Waiting] = field(default_factory=list)
-    evict: list[Drained] = field(default_factory=list)
-    resized: list[elastic.Resized] = field(default_factory=list)
-    failed: list[Failed] = field(default_factory=list)
-    given_up: list[Waiting] = field(default_factory=list)
-    refused_growth: set[str] = field(default_factory=set)
-    untold: dict[str, float] = field(default_factory=dict)
+    admitted: list[Admitted] = msgspec.field(default_factory=list)
+    preempting: list[Preempting] = msgspec.field(default_factory=list)
+    waiting: list[Waiting] = msgspec.field(default_factory=list)
+    evict: list[Drained] = msgspec.field(default_factory=list)
+    resized: list[elastic.Resized] = msgspec.field(default_factory=list)
+    failed: list[Failed] = msgspec.field(default_factory=list)
+    given_up: list[Waiting] = msgspec.field(default_factory=list)
+    refused_growth: set[str] = msgspec.field(default_factory=set)
+    untold: dict[str, float] = msgspec.field(default_factory=dict)
     more: bool = False
     next_time: float | None = None
 

@@ -14,9 +14,7 @@ Rules
 - The new grant replaces the stored one; nothing else of the workload changes.
 """
 
-import dataclasses
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -36,8 +34,7 @@ from queueing.queues.flavor_assigner import FlavorAssignment
 from queueing.queues.queues import Queues
 
 
-@dataclass(frozen=True)
-class Resized:
+class Resized(msgspec.Struct, frozen=True):
     """Store the grant; ``counts`` are the pods by pod set now. ``refusal``: why it did not get all it wanted more."""
 
     key: str
@@ -115,7 +112,7 @@ def move(
         return None
     grant = _grant(entry)
     parts = tuple(found if part.pod_set == pod_set else part for part in grant.assignments)
-    _apply(state, queues, entry, dataclasses.replace(grant, assignments=parts))
+    _apply(state, queues, entry, msgspec.structs.replace(grant, assignments=parts))
     return Resized(key, _grant(entry))
 
 

@@ -8,9 +8,7 @@ Rules
 - Pods that ask for more than was granted to each evict nobody: they get that when others end.
 """
 
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -40,8 +38,7 @@ HELPED: Final = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class Grows:
+class Grows(msgspec.Struct, frozen=True):
     """Once the victims are gone it gets ``grant`` beside what it has."""
 
     grant: AssumedAdmission
@@ -172,7 +169,7 @@ def _whole(
     amounts = dict(grant.amounts)
     for name, amount in grown.amounts.items():
         amounts[name] = amounts.get(name, 0) + amount
-    return dataclasses.replace(
+    return msgspec.structs.replace(
         grant,
         counts={**grant.counts, **_sum(grant, grown)},
         flavors={**grant.flavors, **grown.flavors},

@@ -7,9 +7,10 @@ Flavors are tried in order; whether borrowing, or preempting, in a flavor comes 
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
+
+import msgspec
 
 from engine.cluster.assignment import Assignment
 from engine.cluster.state import ClusterState
@@ -51,8 +52,7 @@ NEVER: Final = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class Fits:
+class Fits(msgspec.Struct, frozen=True):
     """It can be admitted: ``counts`` pods by pod set; ``over``: soft claims, of whose room it takes."""
 
     option: FlavorAssignment
@@ -61,8 +61,7 @@ class Fits:
     over: tuple[BackfillReservation, ...] = ()
 
 
-@dataclass(frozen=True)
-class Preempts:
+class Preempts(msgspec.Struct, frozen=True):
     """It can be admitted once these victims are gone."""
 
     option: FlavorAssignment
@@ -70,8 +69,7 @@ class Preempts:
     counts: dict[str, int]
 
 
-@dataclass(frozen=True)
-class Follows:
+class Follows(msgspec.Struct, frozen=True):
     """Where it goes once those are gone that leave by themselves."""
 
     option: FlavorAssignment
@@ -86,15 +84,14 @@ class Noted(NamedTuple):
     near: int = 0
 
 
-@dataclass
-class Waits:
+class Waits(msgspec.Struct):
     """It cannot: why, the events that could change that, and whether it waits for nobody of ours (``aside``).
 
     ``follows``: it is the successor of those that leave.
     """
 
-    refusals: list[Noted] = field(default_factory=list)
-    events: dict[Event, None] = field(default_factory=dict)
+    refusals: list[Noted] = msgspec.field(default_factory=list)
+    events: dict[Event, None] = msgspec.field(default_factory=dict)
     aside: bool = False
     follows: Follows | None = None
 
@@ -124,15 +121,18 @@ def _gravity(one: Noted) -> tuple[int, int]:
 Outcome = Fits | Preempts | Waits
 
 
-@dataclass
-class _QueueNominator:
+class _QueueNominator(msgspec.Struct):
     state: ClusterState
     queues: Queues
     entry: Entry
-    waits: Waits = field(default_factory=Waits)
+    waits: Waits = msgspec.field(default_factory=Waits)
     over: tuple[BackfillReservation, ...] = ()  # soft claims that the last placement took of
-    free: set[bytes] = field(default_factory=set)  # options that would fit but for successors of those that leave
-    possible: list[FlavorAssignment] = field(default_factory=list)  # in which it may preempt, after all were tried
+    free: set[bytes] = msgspec.field(
+        default_factory=set
+    )  # options that would fit but for successors of those that leave
+    possible: list[FlavorAssignment] = msgspec.field(
+        default_factory=list
+    )  # in which it may preempt, after all were tried
 
     def run(self, found: tuple[FlavorAssignment, ...], wrong: Refusal | None) -> Outcome:
         """See ``nominate``."""

@@ -7,9 +7,10 @@ Rules
 - Nothing is swallowed: the shell logs every error with its trace, counts it, and tells people (`Failed`).
 """
 
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Final
+
+import msgspec
 
 from engine.cluster.state import ClusterState
 from engine.reasons import Reason
@@ -21,8 +22,7 @@ FIRST: Final = 30.0  # seconds until it is tried again, doubled each time
 LONGEST: Final = 3600.0
 
 
-@dataclass(frozen=True)
-class Failed:
+class Failed(msgspec.Struct, frozen=True):
     """Nobody expected what a workload led to: it was put off until ``until`` (seconds, as `cycle`'s ``now``)."""
 
     key: str
@@ -30,8 +30,7 @@ class Failed:
     until: float
 
 
-@dataclass(frozen=True)
-class Shield:
+class Shield(msgspec.Struct, frozen=True):
     """Keeps errors with the workloads that led to them; ``failed`` gets them."""
 
     state: ClusterState

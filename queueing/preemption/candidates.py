@@ -13,9 +13,9 @@ Rules
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from functools import cached_property
 
+import msgspec
 import numpy as np
 
 from engine.cluster.state import ClusterState
@@ -29,8 +29,7 @@ from queueing.queues.usage import OUTSIDE as OUTSIDE_NUMBER
 from queueing.queues.usage import FlavorUsage, Mask
 
 
-@dataclass(frozen=True)
-class Mode:
+class Mode(msgspec.Struct, frozen=True):
     """Whose workloads may be taken: of other queues up to ``others`` (None: of no other queue).
 
     ``borrowing``: whether the preemptor may end up above its nominal quota. ``overriding``: budgets of other queues'
@@ -71,8 +70,7 @@ def _policy(queues: Queues, entry: Entry) -> Preemption:
     return queues.quotas.queues[entry.queue].preemption
 
 
-@dataclass
-class Candidates:
+class Candidates(msgspec.Struct, dict=True):
     """Who may be taken for ``entry`` to be put where ``option`` says, in one mode."""
 
     state: ClusterState
@@ -80,8 +78,8 @@ class Candidates:
     entry: Entry
     option: FlavorAssignment
     mode: Mode
-    _share: dict[str, float] = field(default_factory=dict)
-    _importance: dict[str, tuple[float, int, float, str]] = field(default_factory=dict)
+    _share: dict[str, float] = msgspec.field(default_factory=dict)
+    _importance: dict[str, tuple[float, int, float, str]] = msgspec.field(default_factory=dict)
     _borrowers: list[str] | None = None
 
     def anyone(self) -> bool:

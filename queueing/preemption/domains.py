@@ -5,10 +5,10 @@ whether a plan holds is for the engine to say.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,8 +27,7 @@ _OLDER: Final = 1e-6  # and then the newer ones
 SAME: Final = 1.002  # what costs so many times as much at most may differ in these two alone
 
 
-@dataclass(frozen=True)
-class CandidateDomain:
+class CandidateDomain(msgspec.Struct, frozen=True):
     """Owners by number whose slots are in one domain; ``narrow``: on as many nodes as it takes, ``wide``: on all.
 
     ``cost``: what freeing just enough costs, 1 to 2 for each whole victim. ``leaves``: its nodes, those that cost least
@@ -55,8 +54,7 @@ class NodeBound(NamedTuple):
     leaf: int
 
 
-@dataclass(frozen=True)
-class CandidateDomains:
+class CandidateDomains(msgspec.Struct, frozen=True, dict=True):
     """One pod set on one flavor, and the owners of slots there that may be taken (by number).
 
     ``relief``: where their going frees devices of claims.
@@ -293,8 +291,7 @@ def _up_to_here(amounts: NDArray[Number], starts: Ints) -> NDArray[Number]:
     return summed - (summed - amounts)[starts]
 
 
-@dataclass(frozen=True)
-class SlotHoldings:
+class SlotHoldings(msgspec.Struct, frozen=True):
     """Workload ``owner[i]`` (by ``numbers``) holds ``amounts[r][i]`` of resource r on ``leaf[i]``; each pair once."""
 
     numbers: dict[str, int]

@@ -9,7 +9,6 @@ the engine's own placement has the last word.
 
 import heapq
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
 from typing import Final, NamedTuple
@@ -75,19 +74,18 @@ class Proposed(NamedTuple):
     settled: bool
 
 
-@dataclass
-class NodesInside:
+class NodesInside(msgspec.Struct, dict=True):
     """Nodes of one pod set with those on them that may be taken."""
 
     state: ClusterState
     pod_set: PodSet
     shape: PodShape
     rules: Rules
-    _chosen: "dict[tuple[object, ...], Pick | None]" = field(default_factory=dict)
-    _bounds: "dict[tuple[object, ...], _Least | None]" = field(default_factory=dict)
-    _ideals: dict[Layout | None, Landing] = field(default_factory=dict)
-    _outlines: dict[tuple[str, str], tuple[object, ...]] = field(default_factory=dict)  # by node and victim
-    _most: dict[tuple[Layout, State, int], int] = field(default_factory=dict)
+    _chosen: "dict[tuple[object, ...], Pick | None]" = msgspec.field(default_factory=dict)
+    _bounds: "dict[tuple[object, ...], _Least | None]" = msgspec.field(default_factory=dict)
+    _ideals: dict[Layout | None, Landing] = msgspec.field(default_factory=dict)
+    _outlines: dict[tuple[str, str], tuple[object, ...]] = msgspec.field(default_factory=dict)  # by node and victim
+    _most: dict[tuple[Layout, State, int], int] = msgspec.field(default_factory=dict)
 
     @classmethod
     def of(cls, state: ClusterState, pod_set: PodSet, rules: Rules) -> "NodesInside | None":

@@ -1,8 +1,8 @@
 """Whom a plan surely needs, shown by numbers: so that a plan of many victims need not be tried without each of them."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from engine.arrays import Ints
@@ -12,13 +12,12 @@ from queueing.preemption.domains import CandidateDomains, SlotHoldings
 from queueing.queues.usage import Mask
 
 
-@dataclass
-class NecessityProof:
+class NecessityProof(msgspec.Struct):
     """Proof by numbers that victims are needed: with one left alone no domain could take the pod set. Nodes only."""
 
     site: CandidateDomains
-    _free: list[Ints] = field(default_factory=list)
-    _fits: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    _free: list[Ints] = msgspec.field(default_factory=list)
+    _fits: Ints = msgspec.field(default_factory=lambda: np.zeros(0, np.int64))
     _held: SlotHoldings | None = None
     _sure: Mask | None = None
 

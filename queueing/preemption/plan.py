@@ -1,6 +1,5 @@
 """Plans: whom to evict, and where the workload goes then."""
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import msgspec
@@ -37,8 +36,7 @@ class Victim(msgspec.Struct, frozen=True, gc=False):
         return len(self.domains) or 1
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True, dict=True):
     """Evict these; then the workload goes there. ``landings``: of its pods inside their nodes, where that counts."""
 
     victims: tuple[Victim, ...]

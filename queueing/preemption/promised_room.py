@@ -18,7 +18,6 @@ Rules
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -43,15 +42,14 @@ Amounts = dict[str, int]
 Slots = dict[str, list[Assignment]]  # by workload
 
 
-@dataclass(frozen=True)
-class PromisedRoom:
+class PromisedRoom(msgspec.Struct, frozen=True):
     """What one who waits could have on nodes where room is promised."""
 
     state: ClusterState
     queues: Queues
     entry: Entry
     option: FlavorAssignment
-    _left: dict[frozenset[str], Slots] = field(default_factory=dict)
+    _left: dict[frozenset[str], Slots] = msgspec.field(default_factory=dict)
 
     def cheaper(self, made: Plan) -> Plan:
         """The plan with fewer, or less important, victims where there is one beside the victims of others."""
@@ -176,12 +174,11 @@ def _nodes(parts: Iterable[Assignment]) -> list[str]:
     return sorted({name for part in parts for piece in part.slices for name, _ in piece.nodes})
 
 
-@dataclass
-class _Room:
+class _Room(msgspec.Struct):
     """What is free on a node, and in each of its zones (by resource) where they are known; or the difference of two."""
 
     amounts: Amounts
-    zones: dict[int, Amounts] = field(default_factory=dict)
+    zones: dict[int, Amounts] = msgspec.field(default_factory=dict)
 
     @classmethod
     def of(cls, state: ClusterState, name: str) -> "_Room":

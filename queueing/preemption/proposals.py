@@ -13,9 +13,10 @@ sums alone. Else they are looked into, and what the pods' landings are worth cou
 import heapq
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import groupby, islice
 from typing import Final, NamedTuple
+
+import msgspec
 
 from engine.cluster.state import ClusterState
 from engine.preemption.every_subset import every_subset
@@ -32,8 +33,7 @@ AS_GOOD: Final = 128  # nodes that are looked into after a domain was found, for
 FIRST: Final = 8  # proposals for one pod, before domains are gone through as for several
 
 
-@dataclass(frozen=True)
-class Proposal:
+class Proposal(msgspec.Struct, frozen=True):
     """Sets of units to try, each with those before it. ``most``, ``cost``: as of a `CandidateDomain`.
 
     ``price``: what is compared of a plan that takes the first set, but for what it leaves fragmented, less first; ()
@@ -46,15 +46,14 @@ class Proposal:
     price: Key = ()
 
 
-@dataclass
-class Proposals:
+class Proposals(msgspec.Struct):
     """Proposals for one pod set on one flavor."""
 
     state: ClusterState
     queues: Queues
     site: CandidateDomains
     rules: Rules
-    _holders: dict[str, Holder] = field(default_factory=dict)  # while all are as they were when it was asked
+    _holders: dict[str, Holder] = msgspec.field(default_factory=dict)  # while all are as they were when it was asked
 
     def __iter__(self) -> Iterator[Proposal]:
         site, inner = self.site, NodesInside.of(self.state, self.site.outlook.pod_set, self.rules)

@@ -6,9 +6,9 @@ gate, and kube-scheduler evicts nobody for devices, so they would take what was 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from engine.arrays import Ints
@@ -33,15 +33,14 @@ class DeviceHolder(NamedTuple):
     devices: int
 
 
-@dataclass(frozen=True)
-class DeviceRelief:
+class DeviceRelief(msgspec.Struct, frozen=True):
     """For one pod set on one flavor; ``holders``: the candidates that have devices, or slots that keep some."""
 
     state: ClusterState
     outlook: UpperBounds
     ask: DeviceAsk
     holders: tuple[DeviceHolder, ...]
-    _counts: dict[int, Ints] = field(default_factory=dict)  # while all are as they were when it was asked
+    _counts: dict[int, Ints] = msgspec.field(default_factory=dict)  # while all are as they were when it was asked
 
     @classmethod
     def of(

@@ -1,15 +1,15 @@
 """What is kept for one workload that has waited long. The rules are those of `queueing.cycle.backfill`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from queueing.model import FlavorResource, Order
 from queueing.queues.entry import Entry
 from queueing.queues.flavor_assigner import FlavorAssignment
 
 
-@dataclass(eq=False)
-class BackfillReservation:
+class BackfillReservation(msgspec.Struct, eq=False):
     """What is kept for one workload.
 
     ``domains``: by flavor the path that is claimed (() the whole flavor); ``nodes``: as many of its nodes as would do,
@@ -20,16 +20,16 @@ class BackfillReservation:
 
     entry: Entry
     option: FlavorAssignment
-    domains: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    nodes: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    whole: set[str] = field(default_factory=set)
-    failed: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)
-    bars: set[FlavorResource] = field(default_factory=set)
+    domains: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    nodes: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    whole: set[str] = msgspec.field(default_factory=set)
+    failed: set[tuple[str, tuple[str, ...]]] = msgspec.field(default_factory=set)
+    bars: set[FlavorResource] = msgspec.field(default_factory=set)
     seen: tuple[int, ...] = ()
     soft: bool = True
     lacks: bool = False  # quota, so that room is of no use to it
     hopeless: bool = False  # no domain would take it, whatever ends
-    proved: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    proved: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     proved_at: float = 0.0
     waited: float = 0.0
 

@@ -6,7 +6,7 @@ Rules
 - A workload has to go where its LocalQueue is drained, or the ClusterQueue whose quota it holds.
 """
 
-from dataclasses import dataclass, field
+import msgspec
 
 from engine.reasons import Reason
 from engine.results import Refusal
@@ -14,14 +14,13 @@ from queueing.model import LocalQueue, PlainFlavor, Stop, Workload, serves
 from queueing.queues.quota import Quotas
 
 
-@dataclass
-class QueueConfig:
+class QueueConfig(msgspec.Struct):
     """See the module's rules. ``local``: LocalQueues by namespace and name; ``namespaces``: labels by name."""
 
     quotas: Quotas
-    local: dict[tuple[str, str], LocalQueue] = field(default_factory=dict)
-    namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
-    plain: dict[str, PlainFlavor] = field(default_factory=dict)
+    local: dict[tuple[str, str], LocalQueue] = msgspec.field(default_factory=dict)
+    namespaces: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
+    plain: dict[str, PlainFlavor] = msgspec.field(default_factory=dict)
 
     def cluster_queue(self, workload: Workload) -> str:
         """The name of the ClusterQueue of a workload; "" where its LocalQueue is missing."""

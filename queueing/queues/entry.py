@@ -1,9 +1,10 @@
 """One workload in the queues: where it stands, and what it was given. What one step means for others is theirs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
+
+import msgspec
 
 from engine.cluster.assignment import Assignment
 from engine.model import Amounts
@@ -27,8 +28,7 @@ OUTSIDE: Final = ""  # as a queue: that of the pods that no queue admitted
 HOLDING = (Phase.NOMINATED, Phase.ADMITTED)
 
 
-@dataclass(frozen=True)
-class AssumedAdmission:
+class AssumedAdmission(msgspec.Struct, frozen=True):
     """What a workload is given: ``counts`` of pods by pod set, a flavor for each resource, and where the pods go.
 
     ``asks``: by pod set, what one of its pods may take; () of one of which that is not known.
@@ -41,11 +41,10 @@ class AssumedAdmission:
     flavors: Mapping[str, Mapping[str, str]]
     amounts: Quantities
     assignments: tuple[Assignment, ...]
-    asks: Mapping[str, Amounts] = field(default_factory=dict)
+    asks: Mapping[str, Amounts] = msgspec.field(default_factory=dict)
 
 
-@dataclass(eq=False)
-class Entry:
+class Entry(msgspec.Struct, eq=False):
     """One workload. ``since``: when it began to wait; ``until``: put off to that time."""
 
     workload: Workload
@@ -58,9 +57,9 @@ class Entry:
     group: EquivalenceClass | None = None
     grant: AssumedAdmission | None = None
     held_at: int = 0  # the priority it was listed with when it got its grant
-    victims: set[str] = field(default_factory=set)
+    victims: set[str] = msgspec.field(default_factory=set)
     refusal: Refusal | None = None
-    pods: set[str] = field(default_factory=set)
+    pods: set[str] = msgspec.field(default_factory=set)
     drained: bool = False
     outside: OutsidePod | None = None  # it is no workload but this pod
     held_up: float | None = None  # since when it waits for claims that its victims had

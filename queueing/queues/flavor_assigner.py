@@ -6,12 +6,12 @@ one has a topology; the others count quota, and their node labels become part of
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice, product
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from engine.cluster.assignment import Assignment
 from engine.cluster.filters import tolerates
@@ -29,8 +29,7 @@ KEEPS_OUT: Final = ("NoSchedule", "NoExecute")
 Chosen = tuple[tuple[str, str], ...]  # (resource, flavor)
 
 
-@dataclass
-class FlavorAssignment:
+class FlavorAssignment(msgspec.Struct, dict=True):
     """A flavor for every resource of every pod set.
 
     ``flavors``: by pod set, resource -> flavor. ``amounts``: what quota that takes. ``parts``: (flavor with a topology,
@@ -41,7 +40,7 @@ class FlavorAssignment:
     flavors: Mapping[str, Mapping[str, str]]
     amounts: Quantities
     parts: tuple[tuple[str, tuple[PodSet, ...]], ...]
-    beyond: Quantities = field(default_factory=dict)
+    beyond: Quantities = msgspec.field(default_factory=dict)
 
     @property
     def asked(self) -> Quantities:
@@ -59,28 +58,25 @@ class FlavorAssignment:
         return digest([(room, [plain(p) for p in pod_sets]) for room, pod_sets in self.parts])
 
 
-@dataclass(frozen=True)
-class FlavorAssignments:
+class FlavorAssignments(msgspec.Struct, frozen=True):
     """The options of one workload in one queue, and why other flavors are none."""
 
     found: tuple[FlavorAssignment, ...]
     refusal: Refusal | None = None
 
 
-@dataclass
-class _Choice:
+class _Choice(msgspec.Struct):
     flavors: Chosen
     room: str  # the flavor with a topology, or ""
     pod_set: PodSet  # with the level that was resolved
 
 
-@dataclass
-class _Finder:
+class _Finder(msgspec.Struct):
     state: ClusterState
     queue: ClusterQueue
     plain: Mapping[str, PlainFlavor]
     asks: Mapping[str, Amounts]  # by pod set, what one of its pods takes of quota
-    wrong: list[str] = field(default_factory=list)
+    wrong: list[str] = msgspec.field(default_factory=list)
     reason: Reason = Reason.NO_FLAVOR
 
     def choices(self, pod_set: PodSet) -> Iterator[_Choice]:

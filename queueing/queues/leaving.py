@@ -14,10 +14,11 @@ Rules
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
 from typing import Final
+
+import msgspec
 
 from engine.cluster.state import ClusterState
 from queueing.model import FlavorResource, Quantities
@@ -29,8 +30,7 @@ QUIET: Final = 10.0  # seconds
 MOST: Final = 2048  # pods that are taken out to see what there is without them
 
 
-@dataclass
-class _Departure:
+class _Departure(msgspec.Struct):
     """Since when it leaves, and when it was last seen to; None until a cycle looks."""
 
     first: float | None = None
@@ -44,8 +44,7 @@ class _Departure:
         self.last = None
 
 
-@dataclass
-class Leaving:
+class Leaving(msgspec.Struct):
     """See the module's rules. ``refresh`` says who is believed from then on: ``pods``, ``workloads``, ``amounts``.
 
     ``amounts``: by cluster queue, the quota that comes back; ``promised``: how much of that is somebody's already;
@@ -59,20 +58,22 @@ class Leaving:
     entries: Mapping[str, Entry]
     evicting: Mapping[str, None]
     growing: Mapping[str, object]
-    pods: list[str] = field(default_factory=list)
-    workloads: list[str] = field(default_factory=list)
-    begun: list[str] = field(default_factory=list)  # those of both that were not among them before
-    amounts: dict[str, Quantities] = field(default_factory=dict)
-    promised: dict[str, Quantities] = field(default_factory=dict)
-    unasked: dict[str, Quantities] = field(default_factory=dict)
-    spent: set[str] = field(default_factory=set)  # who was a successor of these, and was given up: not another time
+    pods: list[str] = msgspec.field(default_factory=list)
+    workloads: list[str] = msgspec.field(default_factory=list)
+    begun: list[str] = msgspec.field(default_factory=list)  # those of both that were not among them before
+    amounts: dict[str, Quantities] = msgspec.field(default_factory=dict)
+    promised: dict[str, Quantities] = msgspec.field(default_factory=dict)
+    unasked: dict[str, Quantities] = msgspec.field(default_factory=dict)
+    spent: set[str] = msgspec.field(
+        default_factory=set
+    )  # who was a successor of these, and was given up: not another time
     next_time: float = inf  # when somebody is not believed any more, or waits no more
-    waited: list[str] = field(default_factory=list)  # who waits for them no more from now on
+    waited: list[str] = msgspec.field(default_factory=list)  # who waits for them no more from now on
     _now: float = -inf
-    _followers: dict[str, float] = field(default_factory=dict)  # who waits for them, or did, and since when
-    _pods: dict[str, _Departure] = field(default_factory=dict)
-    _ending: dict[str, _Departure] = field(default_factory=dict)
-    _evicted: dict[str, _Departure] = field(default_factory=dict)
+    _followers: dict[str, float] = msgspec.field(default_factory=dict)  # who waits for them, or did, and since when
+    _pods: dict[str, _Departure] = msgspec.field(default_factory=dict)
+    _ending: dict[str, _Departure] = msgspec.field(default_factory=dict)
+    _evicted: dict[str, _Departure] = msgspec.field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.pods or self.workloads)

@@ -1,13 +1,12 @@
 """What one workload may take of the quotas of a cluster queue, as one who may borrow or not."""
 
-from dataclasses import dataclass
+import msgspec
 
 from queueing.model import FlavorResource, Quantities
 from queueing.queues.quota import Missing, Quotas
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """See the module. ``spared``: it is nobody's victim, and so may not borrow."""
 
     quotas: Quotas

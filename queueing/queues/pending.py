@@ -12,8 +12,9 @@ Rules
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from operator import itemgetter
+
+import msgspec
 
 from engine.results import Refusal
 from queueing.model import Order
@@ -23,8 +24,7 @@ from queueing.queues.rotation import Rotation, of_namespace
 GroupKey = tuple[int, bytes]  # (priority, shape)
 
 
-@dataclass(eq=False)
-class EquivalenceClass:
+class EquivalenceClass(msgspec.Struct, eq=False):
     """Workloads of one queue with equal priority and shape. ``heap`` may hold orders of workloads that left.
 
     ``parked``, ``aside``, ``refusal``: what the last look at its first left behind; an event unparks it.
@@ -32,8 +32,8 @@ class EquivalenceClass:
 
     key: GroupKey
     line: "PendingQueue"
-    heap: list[Order] = field(default_factory=list)
-    members: dict[str, Order] = field(default_factory=dict)
+    heap: list[Order] = msgspec.field(default_factory=list)
+    members: dict[str, Order] = msgspec.field(default_factory=dict)
     inadmissible: bool = False
     aside: bool = False
     waits: tuple[tuple[str, ...], ...] = ()  # the events that could help it

@@ -16,8 +16,9 @@ Rules
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
+
+import msgspec
 
 from queueing.model import ClusterQueue, FlavorResource, Quantities, Quota, Workload
 from queueing.queues.held import Held, summed
@@ -25,8 +26,7 @@ from queueing.queues.held import Held, summed
 _NONE = Quota(nominal=0)
 
 
-@dataclass(frozen=True)
-class Missing:
+class Missing(msgspec.Struct, frozen=True):
     """How much of one quota is lacking. ``limit``: how much the queue could use at most if nobody else used any."""
 
     flavor: str

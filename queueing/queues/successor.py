@@ -2,7 +2,8 @@
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+
+import msgspec
 
 from engine.cluster.assignment import Assignment
 from engine.cluster.state import ClusterState
@@ -14,8 +15,7 @@ from queueing.queues.leaving import Leaving
 from queueing.queues.quota import Quotas
 
 
-@dataclass(eq=False)
-class Successor:
+class Successor(msgspec.Struct, eq=False):
     """One who waits, and where it goes once they are gone.
 
     ``rank``: its place in the order, with nothing held for it. ``covered``: by cluster queue, what of its quota those
@@ -26,7 +26,7 @@ class Successor:
     option: FlavorAssignment
     assignments: tuple[Assignment, ...]
     rank: Rank
-    covered: dict[str, Quantities] = field(default_factory=dict)
+    covered: dict[str, Quantities] = msgspec.field(default_factory=dict)
 
     def aim(self, assignments: tuple[Assignment, ...]) -> None:
         """It goes there, as things are now."""

@@ -5,10 +5,10 @@ many. Rows name leaves of one tree; when nodes come, go or move the flavor has a
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,8 +26,7 @@ Mask = NDArray[np.bool_]
 _Number = TypeVar("_Number", np.bool_, np.int64, np.float64)
 
 
-@dataclass(frozen=True)
-class Rows:
+class Rows(msgspec.Struct, frozen=True):
     """``owner[i]`` (a number) holds ``units[i]`` pods of ``kinds[kind[i]]`` requests on leaf ``leaf[i]``."""
 
     owner: Ints
@@ -40,8 +39,7 @@ class Rows:
         return Rows(self.owner[mask], self.leaf[mask], self.units[mask], self.kind[mask])
 
 
-@dataclass(frozen=True)
-class SlotOwner:
+class SlotOwner(msgspec.Struct, frozen=True):
     """A workload that holds slots; ``queue`` is the number of its cluster queue.
 
     ``level``: the slices that it has in one domain of this level may be taken alone; "" all or nothing.
@@ -183,7 +181,7 @@ class FlavorUsage:
 def _joined(parts: Iterable[Rows]) -> Rows:
     found = list(parts)
     none = np.zeros(0, np.int64)
-    return Rows(*(np.concatenate([none, *(getattr(p, name) for p in found)]) for name in Rows.__dataclass_fields__))
+    return Rows(*(np.concatenate([none, *(getattr(p, name) for p in found)]) for name in Rows.__struct_fields__))
 
 
 def _doubled(column: NDArray[_Number]) -> NDArray[_Number]:

@@ -10,7 +10,6 @@ come back when it is gone, or its kubelet refuses it. That is so with every poli
 import random
 from collections import Counter
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -28,8 +27,7 @@ from simulator.world.kubelets import Kubelets
 from simulator.world.scatter import scattered
 
 
-@dataclass(eq=False)
-class Where:
+class Where(msgspec.Struct, eq=False):
     """The pods of a job that was admitted. ``pods``: (key, pod set, node); ``taken``: those that kubelets took.
 
     ``going``: those that were told to go, and are there yet. ``made``: how many there were in all.
@@ -37,8 +35,8 @@ class Where:
 
     job: Job
     pods: list[tuple[str, PodSet, str]]
-    taken: set[str] = field(default_factory=set)
-    going: set[str] = field(default_factory=set)
+    taken: set[str] = msgspec.field(default_factory=set)
+    going: set[str] = msgspec.field(default_factory=set)
     made: int = 0
 
     @property

@@ -4,10 +4,10 @@ import asyncio
 import base64
 import copy
 import itertools
-from dataclasses import replace
 
 import pytest
 import yaml
+from msgspec.structs import replace
 from support import jobsets
 from support.accounts import (
     GATE,

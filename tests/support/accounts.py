@@ -8,11 +8,11 @@ import json
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from crds.constants import DEFAULT_DOMAIN, Keys
 from crds.settings import Settings

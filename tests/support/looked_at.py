@@ -1,7 +1,5 @@
 """A `World` in which looks are carried out as the controller does, one after the other, until nothing changes."""
 
-import dataclasses
-
 import msgspec
 from support.owned import KEYS
 from support.world import World
@@ -128,7 +126,7 @@ class LookedAt(World):
         meta = body["metadata"] | {"uid": "wl", "creationTimestamp": "2026-11-21T00:00:00Z"}
         stored = self.stores["workload"].get(record.key)
         meta["resourceVersion"] = str(int(stored.metadata.resource_version) + 1 if stored is not None else 1)
-        empty = dataclasses.replace(record.observed, unhealthy={}) if record.observed else None
+        empty = msgspec.structs.replace(record.observed, unhealthy={}) if record.observed else None
         status = {}
         if admission is not None and empty is not None:
             status = workload_object.status_patch(empty, conditions, admission=admission)["status"]

@@ -488,13 +488,21 @@ def sizes(root):
             todo += [(name, each) for each in thing if type(each) not in LEAVES]
         elif isinstance(thing, np.ndarray):
             found[name] += thing.size
-        elif kind.__module__.partition(".")[0] in OURS and not isinstance(thing, msgspec.Struct | type):
-            slots = (slot for base in kind.__mro__ for slot in getattr(base, "__slots__", ()))
+        elif kind.__module__.partition(".")[0] in OURS and not isinstance(thing, type) and not _is_plain(kind):
+            slots = {slot for base in kind.__mro__ for slot in getattr(base, "__slots__", ())} - {
+                "__dict__",
+                "__weakref__",
+            }
             todo += [
                 (f"{kind.__name__}.{each}", getattr(thing, each, None))
                 for each in (*getattr(thing, "__dict__", ()), *slots)
             ]
     return found
+
+
+def _is_plain(kind):
+    """Whether its objects are data alone, and no table: so it says itself, for nothing in them is looked through."""
+    return issubclass(kind, msgspec.Struct) and not kind.__struct_config__.gc
 
 
 def memory():

@@ -4,10 +4,10 @@ import asyncio
 import base64
 import ssl
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import replace
 
 import pytest
 import yaml
+from msgspec.structs import replace
 from support.ports import free_port
 from support.reviews import BLOCK, HOST, POD_SET, PREFER, QUEUE, RACK, make_job
 

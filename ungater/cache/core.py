@@ -1,7 +1,8 @@
 """What all parts of the cache share: what they know and charge, and whom they tell."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from crds.constants import Keys
 from crds.levels import LevelNames
@@ -19,8 +20,7 @@ from ungater.numa.mismatches import PlacementMismatches
 from ungater.numa.node_topologies import NodeTopologies
 
 
-@dataclass(frozen=True)
-class NodeInsides:
+class NodeInsides(msgspec.Struct, frozen=True):
     """What is known of nodes' insides, of pods that are on their way into them, and of what went otherwise."""
 
     topologies: NodeTopologies

@@ -1,9 +1,9 @@
 """What the pods of a job will be, or are: its templates with all that the API server adds, or as pods were made."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 from msgspec import structs
+from msgspec.structs import replace
 
 from kube import objects
 from kube.informer import Event

@@ -13,8 +13,9 @@ Rules
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Self
+
+import msgspec
 
 from kube.budgets import PodDisruptionBudget
 from kube.informer import Event
@@ -34,8 +35,7 @@ _ALL = LabelSelector()
 Counted = tuple[Mapping[str, str], set[str]]  # the labels of a pod, and the budgets that select it
 
 
-@dataclass(frozen=True)
-class _Matcher:
+class _Matcher(msgspec.Struct, frozen=True):
     """A label selector, made ready to be compared with many pods: the cost is that of the keys both have."""
 
     needs: frozenset[str]  # keys that have to be there
@@ -77,14 +77,13 @@ class _Matcher:
         return barred is not None and value not in barred and value in self.allowed.get(key, (value,))
 
 
-@dataclass
-class _Namespace:
+class _Namespace(msgspec.Struct):
     """The budgets of a namespace. ``changed``: whose selector is to be compared with its pods anew."""
 
-    selectors: dict[str, Selector] = field(default_factory=dict)
-    matchers: dict[str, _Matcher] = field(default_factory=dict)  # of those that are compared
-    waiting: dict[str, LabelSelector | None] = field(default_factory=dict)  # too many, or (None) kept in part
-    changed: dict[str, None] = field(default_factory=dict)
+    selectors: dict[str, Selector] = msgspec.field(default_factory=dict)
+    matchers: dict[str, _Matcher] = msgspec.field(default_factory=dict)  # of those that are compared
+    waiting: dict[str, LabelSelector | None] = msgspec.field(default_factory=dict)  # too many, or (None) kept in part
+    changed: dict[str, None] = msgspec.field(default_factory=dict)
     terms: int = 0  # of those that are compared
 
     def set(self, budget: str, selector: Selector, *, cut: bool) -> None:

@@ -1,7 +1,8 @@
 """Owners that are known by their pods alone: what a pod, a LeaderWorkerSet or an owner of several kinds changes."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kube import objects
 from kube.informer import Event

@@ -1,7 +1,8 @@
 """Look-ups in what is there: what informers keep, or what was read from files. Nobody writes through them."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from kube.objects import LimitRange, Pod, PodGroup, RuntimeClass
 from kube.parents import JobSet, LeaderWorkerSet
@@ -11,8 +12,7 @@ from ungater.model.workload_object import Workload
 from ungater.numa.node_topologies import Sources
 
 
-@dataclass(frozen=True)
-class Stores:
+class Stores(msgspec.Struct, frozen=True):
     """Functions from a key to what is there under it.
 
     ``pods_of``: by the id of who owns them (`ungater.jobs.pod_group.owner_key`); ``pods_on``: by the name of their

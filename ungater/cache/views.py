@@ -1,8 +1,9 @@
 """The view of a job comes in, whatever its kind: an entry is made, changed or dropped."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, replace
 from operator import attrgetter
+
+from msgspec.structs import replace
 
 from crds.names import longer_name
 from engine.model import Node
@@ -23,8 +24,8 @@ from ungater.model.workload_spec import belongs
 
 # Of a job: what alone changes no decision, or is compared by itself.
 _UNDECIDED = frozenset({"ready", "pod_sets", "version", "outcome", "written", "suspended_at", "resumed_at"})
-_OF_JOB = attrgetter(*(one.name for one in fields(JobView) if one.name not in _UNDECIDED))
-_OF_POD_SET = attrgetter(*(one.name for one in fields(PodSetView) if one.name != "done"))
+_OF_JOB = attrgetter(*(name for name in JobView.__struct_fields__ if name not in _UNDECIDED))
+_OF_POD_SET = attrgetter(*(name for name in PodSetView.__struct_fields__ if name != "done"))
 
 View = Callable[[JobView, WorkloadEntry | None, Mapping[str, Node]], JobView]  # how a job is to be looked at
 

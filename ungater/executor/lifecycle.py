@@ -6,9 +6,9 @@ then somebody else gets what it held.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import structlog
 
 from clock import Clock
@@ -57,8 +57,7 @@ class _Stored(Object, frozen=True):
     spec: _Templates = _Templates()
 
 
-@dataclass(frozen=True)
-class Reclaim:
+class Reclaim(msgspec.Struct, frozen=True):
     """How nominal quota is taken back: whether against budgets at last, and how long pods have to stop at most."""
 
     overrides: bool = True

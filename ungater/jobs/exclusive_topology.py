@@ -5,7 +5,9 @@ is a slice that is alone in its domain. What cannot be said so is refused: it wa
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from crds.request import ParsedRequest, RequestError
 from engine.model import SliceLayer
@@ -26,8 +28,7 @@ LONGEST = 317  # characters of a label key: 253 of a prefix, and 63
 NO_LABEL = "no node can have such a label"
 
 
-@dataclass(frozen=True)
-class Alone:
+class Alone(msgspec.Struct, frozen=True):
     """Each Job of a replicated job has a domain of ``level`` alone; ``labelled``: by labels of nodes that users set."""
 
     level: str
@@ -91,8 +92,7 @@ def to_jobs(jobset: JobSet, role: str, alone: Alone | None, jobs: int) -> Additi
     return exclusive.of_jobs(namespace, name, role, level=alone.known if alone else "", several=jobs > 1)
 
 
-@dataclass(frozen=True)
-class Groups:
+class Groups(msgspec.Struct, frozen=True):
     """What holds for the groups of a LeaderWorkerSet; "" where nothing does. ``subgroups``: how many are in a group."""
 
     level: str

@@ -5,9 +5,9 @@ same view. Nothing outside of this module reads a Job.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 
 import msgspec
+from msgspec.structs import replace
 
 from crds.constants import JOB_INDEX_LABEL, Keys
 from crds.names import workload_name
@@ -74,12 +74,11 @@ def owner_of(job: Job, keys: Keys, before: JobView | None = None) -> JobView:
     )
 
 
-@dataclass(frozen=True)
-class _Asked:
+class _Asked(msgspec.Struct, frozen=True):
     """What annotations and labels of a Job ask for, and what is wrong with them."""
 
     request: ParsedRequest | None = None
-    wishes: Mapping[str, str] = field(default_factory=dict)
+    wishes: Mapping[str, str] = msgspec.field(default_factory=dict)
     least: int = 0
     most_execution: int | None = None
     wrong: RequestError | None = None
@@ -112,8 +111,7 @@ def _pod_set(job: Job, template: PodTemplate, request: ParsedRequest | None) -> 
     return made, kept
 
 
-@dataclass(frozen=True)
-class Progress:
+class Progress(msgspec.Struct, frozen=True):
     """How far a Job is: slots that it needs now and in all, ranks that are done and how many there are, ready pods."""
 
     count: int

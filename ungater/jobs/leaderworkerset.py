@@ -12,10 +12,10 @@ Rules
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 
 import msgspec
+from msgspec.structs import replace
 
 from crds.constants import WORKER_INDEX, Keys
 from crds.names import longer_name, owner_digest, workload_name

@@ -13,7 +13,9 @@ Rules
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from crds.constants import EVICT_BY, SLICE, Keys
 from crds.native_groups import JOB_SCHEDULING, agreed
@@ -50,8 +52,7 @@ def with_groups(job: JobView, find: Find | None, keys: Keys, priority_of: Priori
     return replace(job, held_off=held_off)
 
 
-@dataclass(frozen=True)
-class _Said:
+class _Said(msgspec.Struct, frozen=True):
     """The ``terms`` that hold for some pod sets, and where they stand; None: the group is not there."""
 
     path: str

@@ -18,10 +18,10 @@ Rules
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 import msgspec
+from msgspec.structs import replace
 
 from crds.constants import ADMITTED_QUOTA, Keys
 from crds.names import kind_prefix, workload_name

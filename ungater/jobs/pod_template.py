@@ -20,7 +20,6 @@ What a check adds may not contradict the template, a flavor, or another check (`
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -45,15 +44,14 @@ class ClashError(ValueError):
     """What an admission check adds cannot be added; the text says which check, field and values."""
 
 
-@dataclass
-class Added:
+class Added(msgspec.Struct):
     """What goes into a pod template. ``said``: who added a key to a map, by (map, key)."""
 
-    labels: dict[str, str] = field(default_factory=dict)
-    annotations: dict[str, str] = field(default_factory=dict)
-    node_selector: dict[str, str] = field(default_factory=dict)
-    tolerations: list[Toleration] = field(default_factory=list)
-    said: dict[tuple[str, str], str] = field(default_factory=dict)
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
+    node_selector: dict[str, str] = msgspec.field(default_factory=dict)
+    tolerations: list[Toleration] = msgspec.field(default_factory=list)
+    said: dict[tuple[str, str], str] = msgspec.field(default_factory=dict)
 
 
 def updates_of(known: ObservedWorkload, checks: Iterable[str]) -> list[tuple[str, PodSetUpdate]]:

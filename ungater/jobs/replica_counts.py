@@ -16,9 +16,9 @@ Rules of services, whose pods are all alike
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 import msgspec
+from msgspec.structs import replace
 
 from crds.constants import Keys
 from crds.names import longer_name, owner_digest, workload_name
@@ -47,8 +47,7 @@ from ungater.model.pod_slots import finished, is_gated
 _decode = msgspec.json.Decoder(PodTemplate).decode
 
 
-@dataclass(frozen=True)
-class ReplicaCounts:
+class ReplicaCounts(msgspec.Struct, frozen=True):
     """What one of them tells. ``launcher``: the pod set that a Job of its own makes.
 
     ``goal``: what a ReplicaSet is to have in the end if it is the newest of its Deployment. ``follows``: the keys of
@@ -161,8 +160,7 @@ class ReplicaCounts:
         return made, RequestError(Reason.PENDING, "spec", str(total), text)
 
 
-@dataclass
-class ReplicatedOwners:
+class ReplicatedOwners(msgspec.Struct):
     """Which owners tell how many pods they have, and whose pods are one workload for that.
 
     ``told``: by id; ``ids``: of those that are one; ``parts``: the keys of their pods, where that is not the id;
@@ -170,12 +168,12 @@ class ReplicatedOwners:
     by the id of a Deployment, the ids of its ReplicaSets with their numbers; ``deployments``: the other way round.
     """
 
-    told: dict[str, ReplicaCounts] = field(default_factory=dict)
-    ids: set[str] = field(default_factory=set)
-    parts: dict[str, set[str]] = field(default_factory=dict)
-    unseen: dict[str, tuple[float, set[str]]] = field(default_factory=dict)
-    revisions: dict[str, dict[str, int]] = field(default_factory=dict)
-    deployments: dict[str, str] = field(default_factory=dict)
+    told: dict[str, ReplicaCounts] = msgspec.field(default_factory=dict)
+    ids: set[str] = msgspec.field(default_factory=set)
+    parts: dict[str, set[str]] = msgspec.field(default_factory=dict)
+    unseen: dict[str, tuple[float, set[str]]] = msgspec.field(default_factory=dict)
+    revisions: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
+    deployments: dict[str, str] = msgspec.field(default_factory=dict)
 
     def of(self, uid: str) -> ReplicaCounts | None:
         """What an owner tells that all its pods are one workload of, as of now."""

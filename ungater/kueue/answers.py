@@ -9,7 +9,6 @@ Rules
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -30,8 +29,7 @@ NOTHING_KEPT = "Kueue took its quota back: no place is kept"
 DETAILS_AFTER = 10.0  # seconds: the same reason in other words
 
 
-@dataclass(frozen=True)
-class Side:
+class Side(msgspec.Struct, frozen=True):
     """Our side of a job. ``asks``: its pods want a topology. ``placed``: all have a slot that is stored; ``where``."""
 
     asks: bool
@@ -39,7 +37,7 @@ class Side:
     where: str = ""
     reason: Reason | None = None
     message: str = ""
-    selector: StrMap = field(default_factory=dict)  # of our flavor, for the pods
+    selector: StrMap = msgspec.field(default_factory=dict)  # of our flavor, for the pods
     tolerations: tuple[Toleration, ...] = ()
 
 

@@ -8,9 +8,9 @@ Rules
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 import msgspec
+from msgspec.structs import replace
 
 from crds.constants import DEFAULT_DOMAIN, GROUP
 from engine.cluster.levels import domain_labels
@@ -51,18 +51,16 @@ def activity(check: AdmissionCheck, domain: str, flavors: Collection[str]) -> Wa
 # --- what Kueue holds ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Restriction:
+class Restriction(msgspec.Struct, frozen=True):
     """Where the pods of a job may go by what Kueue assigned, and how many there are (None: as the job says)."""
 
     count: int | None = None
-    selector: Mapping[str, str] = field(default_factory=dict)
+    selector: Mapping[str, str] = msgspec.field(default_factory=dict)
     labels: tuple[str, ...] = ()  # that nodes must have, whatever their value
     tolerations: tuple[Toleration, ...] = ()
 
 
-@dataclass(frozen=True)
-class Standing:
+class Standing(msgspec.Struct, frozen=True):
     """How Kueue stands to a job: ``restriction`` where it reserved quota and waits for us, or has been answered.
 
     ``evicted``: it is taking the quota back. ``missing``: what must be seen before anything can be placed; ``never``:
@@ -77,8 +75,7 @@ class Standing:
     never: Reason | None = None
 
 
-@dataclass(frozen=True)
-class KueueObjects:
+class KueueObjects(msgspec.Struct, frozen=True):
     """Kueue's other kinds: our checks by name, flavors and topologies by name."""
 
     checks: Collection[str]

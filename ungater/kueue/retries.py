@@ -13,8 +13,10 @@ Kueues know no ``requeueAfterSeconds``; they are told by ``requeueState`` at onc
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 from enum import StrEnum
+
+import msgspec
+from msgspec.structs import replace
 
 from engine.reasons import Reason
 from kube.objects import condition, is_true
@@ -59,8 +61,7 @@ class NeverFits(StrEnum):
     WAIT = "Wait"  # it stays Pending, and keeps its quota
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """In seconds. ``never_fits``: hopeless for so long; ``reject``: and then for so long; ``wait``: 0 is for ever."""
 
     policy: NeverFits = NeverFits.REJECT
@@ -69,16 +70,14 @@ class Limits:
     wait: float = 3600.0
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """What is said of a workload that has quota and no place, for how many seconds: ``requeue_after``."""
 
     state: str
     requeue_after: float | None = None
 
 
-@dataclass(frozen=True)
-class RetryAnswer:
+class RetryAnswer(msgspec.Struct, frozen=True):
     """What was said with a Retry, and how many seconds the workload is to stay away. Known until Kueue has noted that.
 
     ``tries``: how often it may be said again at once, where Kueue gave the quota back before it was told the delay.
@@ -170,8 +169,7 @@ def next_step(workload: KueueWorkload, check: KueueCheckState, told: RetryAnswer
     return KueueCheckState(name=check.name, state=RETRY, message=told.message, requeue_after_seconds=told.seconds)
 
 
-@dataclass(frozen=True)
-class ContestedQueues:
+class ContestedQueues(msgspec.Struct, frozen=True):
     """The ClusterQueues whose quota somebody waits for. ``unknown``: somebody waits, and nobody knows for whose."""
 
     queues: frozenset[str] = frozenset()

@@ -1,7 +1,6 @@
 """What `decide` may ask for, and the rules that hold for all jobs. Plain data."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -308,24 +307,21 @@ class Losing(_Instruction, frozen=True):
     message: str
 
 
-@dataclass(frozen=True)
-class PodChoice:
+class PodChoice(msgspec.Struct, frozen=True):
     """The slots that a gated pod may go to, by where its volumes reach; ``why`` it may not go at all, if so."""
 
     slots: frozenset[int]
     why: str = ""
 
 
-@dataclass(frozen=True)
-class MissingPods:
+class MissingPods(msgspec.Struct, frozen=True):
     """So many seconds have pods to come for which something is held: those that never were there, and others."""
 
     never: float = 60.0
     again: float = 900.0
 
 
-@dataclass(frozen=True)
-class ReconcileContext:
+class ReconcileContext(msgspec.Struct, frozen=True):
     """What holds for all jobs: our keys, each flavor's levels by its name, and which places are lost.
 
     ``lost``: those of some slices where no pod of the pod set can start now. ``dead``: whether nobody ends pods on a

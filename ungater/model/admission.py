@@ -1,9 +1,10 @@
 """What a workload was given, and what it gets once others are gone: as both are stored in its Workload."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Final
+
+import msgspec
 
 from engine.cluster.levels import domain_in_words, word_of
 from engine.model import PODS, Amounts
@@ -15,8 +16,7 @@ MOST_NAMED: Final = 3  # domains of a place, and
 LONGEST_NAMED: Final = 40  # characters of their names; else they are counted
 
 
-@dataclass(frozen=True)
-class PodSetAssignment:
+class PodSetAssignment(msgspec.Struct, frozen=True):
     """One pod set of an admission. ``flavors``: by resource; ``usage``: what all its pods take; ``slots``: where."""
 
     name: str
@@ -33,8 +33,7 @@ class PodSetAssignment:
         return {name: amount // self.count for name, amount in self.usage.items() if name != PODS}
 
 
-@dataclass(frozen=True)
-class Admission:
+class Admission(msgspec.Struct, frozen=True):
     """What a workload was given, as it is stored. ``queue``: the cluster queue, "" for a workload without a queue."""
 
     queue: str
@@ -94,8 +93,7 @@ def _alike(mine: PodSetAssignment, theirs: PodSetAssignment) -> bool:
     )
 
 
-@dataclass(frozen=True)
-class Nomination:
+class Nomination(msgspec.Struct, frozen=True):
     """A preemption under way, as it is stored. ``victims``: uid of each by its key, as queueing names it.
 
     ``domains``: by victim those in which it loses its slices, where it does not go whole.
@@ -103,6 +101,6 @@ class Nomination:
 
     admission: Admission
     victims: Mapping[str, str]
-    priorities: Mapping[str, int] = field(default_factory=dict)
-    domains: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
+    priorities: Mapping[str, int] = msgspec.field(default_factory=dict)
+    domains: Mapping[str, tuple[tuple[str, ...], ...]] = msgspec.field(default_factory=dict)
     strategy: str = Strategy.LEAST_PRIORITY

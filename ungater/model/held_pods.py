@@ -1,7 +1,8 @@
 """Pods that have a slot and stay gated until others are there."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from engine.kubelet.machine import PodShape
 
@@ -17,8 +18,7 @@ class HoldReason(StrEnum):
     REFUSED = "refused"  # it would be refused as things stand
 
 
-@dataclass(frozen=True)
-class HeldPod:
+class HeldPod(msgspec.Struct, frozen=True):
     """A pod that stays gated though it has a slot (`ungater.numa.in_flight`); ``since``: in seconds of the clock.
 
     ``claims``: the devices of its claims are to be where its kubelet gives it CPUs; ``words``: why they would not

@@ -3,11 +3,11 @@
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 
 import msgspec
+from msgspec.structs import replace
 
 from crds.constants import EVICT_BY, SLICE
 from crds.levels import LevelNames, named
@@ -48,8 +48,7 @@ _ordered = msgspec.json.Encoder(order="deterministic").encode
 _decode = msgspec.json.Decoder(_Parts).decode
 
 
-@dataclass(frozen=True)
-class Ranks:
+class Ranks(msgspec.Struct, frozen=True):
     """How pods tell their rank: the number in ``label``, counted from ``first``.
 
     Where the pod set is several jobs alike, ``job_label`` tells which of ``jobs``, each with ``size`` ranks.
@@ -73,8 +72,7 @@ class Ranks:
         return None if job is None or rank >= self.size else job * self.size + rank
 
 
-@dataclass(frozen=True)
-class PodSetView:
+class PodSetView(msgspec.Struct, frozen=True, dict=True):
     """One pod set of an owner: how many slots it needs now, and the template as sent (``raw``) and as read."""
 
     name: str
@@ -86,10 +84,12 @@ class PodSetView:
     ranks: int | None = None  # ranks run from 0 to this, None where pods have no rank
     least: int = 0  # how few pods are still of use; 0: all or nothing
     request: ParsedRequest | None = None
-    wishes: Mapping[str, str] = field(default_factory=dict)  # numa-policy and its like, as annotations
+    wishes: Mapping[str, str] = msgspec.field(default_factory=dict)  # numa-policy and its like, as annotations
     told_by: Ranks | None = None  # where ranks are told; None: by whichever label is known (`RANK_LABELS`)
     idle: int = 0  # of ``count``: slots that no pod needs any more, of slices that others of their pods are still in
-    added: Additions = field(default_factory=Additions)  # what others add to its pods that is not in the template
+    added: Additions = msgspec.field(
+        default_factory=Additions
+    )  # what others add to its pods that is not in the template
     shared: str = ""  # of what level all pods of the workload share one domain, whatever was asked for
     as_made: bool = False  # its template is what its pods turned out to be, and not what its owner says
 
@@ -189,8 +189,7 @@ def identity(namespace: str, uid: str) -> str:
     return f"{namespace}/{uid}"
 
 
-@dataclass(frozen=True)
-class JobView:
+class JobView(msgspec.Struct, frozen=True, dict=True):
     """A job of any kind that asks for a topology, as one moment saw it."""
 
     kind: str
@@ -207,7 +206,7 @@ class JobView:
     queue: str = ""
     priority_class: str = ""
     ready: int = 0
-    workload: str = field(default="")
+    workload: str = msgspec.field(default="")
     workload_class: str = ""  # the WorkloadPriorityClass
     most_execution: int | None = None  # seconds
     suspended_at: float | None = (

@@ -9,8 +9,9 @@ Rules
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+
+import msgspec
 
 from engine.model import SliceLayer
 
@@ -18,8 +19,7 @@ Interval = tuple[int, int]
 Values = tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Layer:
+class Layer(msgspec.Struct, frozen=True):
     """Slices of ``size`` ranks in domains named by the first ``depth`` level values."""
 
     depth: int

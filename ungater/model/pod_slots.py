@@ -17,7 +17,6 @@ Rules
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import accumulate
 
 import msgspec
@@ -113,21 +112,22 @@ class Expectation(msgspec.Struct, frozen=True, gc=False):
     placement: NumaPlacement | None = None
 
 
-@dataclass
-class Tally:
+class Tally(msgspec.Struct):
     """What the pods of a pod set hold: by slice, slots in use, and pods that finished there with success."""
 
     used: list[int]
     succeeded: list[int]
     bound: list[int]  # of those in use: by pods on their node, not being deleted
     unbound: list[int]  # by pods that were let go and are on no node yet
-    waiting: list[Pod] = field(default_factory=list)  # gated, without a slot, not being deleted
-    resend: list[tuple[Pod, int]] = field(default_factory=list)  # a patch that was never seen to arrive
-    moved: list[Pod] = field(default_factory=list)  # ungated by us to what is no slot (any more)
-    ending: list[Pod] = field(default_factory=list)  # the same, on a node where they are still about to end
-    strangers: list[Pod] = field(default_factory=list)  # of this owner, never gated by us, in no slot
-    ends: dict[int, int] = field(default_factory=dict)  # of those in use: by pods that are being deleted, where any is
-    ranks: dict[int, int] = field(default_factory=dict)  # of the pods that hold the slots in use: rank -> slice
+    waiting: list[Pod] = msgspec.field(default_factory=list)  # gated, without a slot, not being deleted
+    resend: list[tuple[Pod, int]] = msgspec.field(default_factory=list)  # a patch that was never seen to arrive
+    moved: list[Pod] = msgspec.field(default_factory=list)  # ungated by us to what is no slot (any more)
+    ending: list[Pod] = msgspec.field(default_factory=list)  # the same, on a node where they are still about to end
+    strangers: list[Pod] = msgspec.field(default_factory=list)  # of this owner, never gated by us, in no slot
+    ends: dict[int, int] = msgspec.field(
+        default_factory=dict
+    )  # of those in use: by pods that are being deleted, where any is
+    ranks: dict[int, int] = msgspec.field(default_factory=dict)  # of the pods that hold the slots in use: rank -> slice
 
     @property
     def held(self) -> int:

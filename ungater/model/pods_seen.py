@@ -9,14 +9,15 @@ Rules
 - It ends where as many are there as were to be there at any time since then, or where the job lacked none for an hour.
 """
 
-from dataclasses import dataclass, replace
 from typing import Self
+
+import msgspec
+from msgspec.structs import replace
 
 CALM = 3600.0  # seconds without a missing pod after which those that were missing before are forgotten
 
 
-@dataclass(frozen=True)
-class PodsSeen:
+class PodsSeen(msgspec.Struct, frozen=True):
     """See the module's rules; times in seconds of the clock (`ungater.reconcile.missing_pods`).
 
     ``most``: how many there were at once since the admission; ``need``: how many are to be there. ``seen_at``: when

@@ -1,10 +1,10 @@
 """What the controller remembers of one job. All of it can be rebuilt from the API server; none of it is the truth."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
+import msgspec
 from msgspec import structs
 
 from engine.kubelet.machine import NumaPlacement, PodShape
@@ -35,8 +35,7 @@ Alike = tuple[PodSpec, PodSpec, str]  # a template, a pod that is like it, with 
 Exchange = tuple[NumaPlacement, NumaPlacement]  # (what was promised, what the pod will get instead)
 
 
-@dataclass(frozen=True)
-class ObservedWorkload:
+class ObservedWorkload(msgspec.Struct, frozen=True):
     """The Workload as it was last read or written. Times are seconds since the epoch."""
 
     name: str
@@ -56,9 +55,13 @@ class ObservedWorkload:
     executed: int = 0
     requeues: int = 0
     requeue_at: float | None = None
-    unhealthy: Mapping[str, str | None] = field(default_factory=dict)  # lost nodes: since when, as it is written
+    unhealthy: Mapping[str, str | None] = msgspec.field(
+        default_factory=dict
+    )  # lost nodes: since when, as it is written
     checks: tuple[lifecycle.Check, ...] = ()
-    updates: Mapping[str, tuple[PodSetUpdate, ...]] = field(default_factory=dict)  # what checks that are ready add
+    updates: Mapping[str, tuple[PodSetUpdate, ...]] = msgspec.field(
+        default_factory=dict
+    )  # what checks that are ready add
     copy_of: str = ""  # `ungater.model.workload_spec.fingerprint` of the job that its pod sets were copied from
     created: float = 0.0
     move_to: str = ""  # what an administrator asks (`ungater.model.move_request`), as it is written
@@ -75,16 +78,14 @@ class ObservedWorkload:
         return version_of(self.resource_version)
 
 
-@dataclass(frozen=True)
-class Refused:
+class Refused(msgspec.Struct, frozen=True):
     """Why the last attempt to place (or to place more of it) failed."""
 
     reason: Reason
     message: str
 
 
-@dataclass(frozen=True)
-class LastEvent:
+class LastEvent(msgspec.Struct, frozen=True):
     """The last event about waiting, so that people are told news and nothing else."""
 
     reason: str
@@ -92,8 +93,7 @@ class LastEvent:
     at: float
 
 
-@dataclass(frozen=True)
-class PlacementMismatch:
+class PlacementMismatch(msgspec.Struct, frozen=True):
     """A kubelet did otherwise than was predicted for a pod: refused it (``reason``), or gave it other zones ("").
 
     ``unreported``: the resources that it may have refused the pod for, and of which its node tells no zones.
@@ -112,8 +112,7 @@ class PlacementMismatch:
         return bool(self.reason)
 
 
-@dataclass(frozen=True)
-class PodsAsMade:
+class PodsAsMade(msgspec.Struct, frozen=True):
     """What the pods of a pod set turned out to be, and what they were made of (``made_of``: without its gates).
 
     ``changes``: how often they turned out otherwise than the time before.
@@ -124,8 +123,7 @@ class PodsAsMade:
     changes: int = 0
 
 
-@dataclass(frozen=True)
-class Differing:
+class Differing(msgspec.Struct, frozen=True):
     """Gated pods that differ from others, since when these do, and how often in a row such were made again."""
 
     uids: frozenset[str] = frozenset()
@@ -143,8 +141,7 @@ class FilledTemplate(NamedTuple):
     template: PodTemplate
 
 
-@dataclass
-class WorkloadEntry:
+class WorkloadEntry(msgspec.Struct):
     """One job: what was seen, what is held for it, and what was started for it.
 
     Its fields are read by everybody, and changed by its methods alone; only what is in its tables changes in place.
@@ -155,48 +152,68 @@ class WorkloadEntry:
     queue_before: str = ""  # that the last Workload named which was deleted
     gone: str = ""  # uid of the Workload that was deleted last: what is still heard of it is old
     admission: Admission | None = None  # held, and written in the API server
-    slots_in: dict[str, PodSetSlots] = field(default_factory=dict)  # of the admission, with their nodes, by pod set
+    slots_in: dict[str, PodSetSlots] = msgspec.field(
+        default_factory=dict
+    )  # of the admission, with their nodes, by pod set
     grant: AssumedAdmission | None = None  # the admission, as queueing takes it
-    pods: dict[str, Pod] = field(default_factory=dict)  # by uid
-    left: dict[str, tuple[str, Pod]] = field(default_factory=dict)  # by uid: pod sets and pods that left it and run on
-    expectations: dict[str, Expectation] = field(default_factory=dict)  # by pod uid
-    held: dict[str, HeldPod] = field(default_factory=dict)  # by pod uid
-    deleting: dict[str, float] = field(default_factory=dict)  # by pod uid: when the deletion is asked for again
+    pods: dict[str, Pod] = msgspec.field(default_factory=dict)  # by uid
+    left: dict[str, tuple[str, Pod]] = msgspec.field(
+        default_factory=dict
+    )  # by uid: pod sets and pods that left it and run on
+    expectations: dict[str, Expectation] = msgspec.field(default_factory=dict)  # by pod uid
+    held: dict[str, HeldPod] = msgspec.field(default_factory=dict)  # by pod uid
+    deleting: dict[str, float] = msgspec.field(default_factory=dict)  # by pod uid: when the deletion is asked for again
     refused: Refused | None = None
-    lost: Moves = field(default_factory=dict)  # slots that need another place
-    asked: Mapping[str, Amounts] = field(default_factory=dict)  # by pod set: what pods ask for that get no place for it
-    made: dict[str, PodsAsMade] = field(default_factory=dict)  # by pod set, where pods are not what their owner says
-    alike: dict[str, Alike] = field(default_factory=dict)  # by pod set: found to be so last
-    filled: dict[int, FilledTemplate] = field(default_factory=dict)  # by place of the pod set
+    lost: Moves = msgspec.field(default_factory=dict)  # slots that need another place
+    asked: Mapping[str, Amounts] = msgspec.field(
+        default_factory=dict
+    )  # by pod set: what pods ask for that get no place for it
+    made: dict[str, PodsAsMade] = msgspec.field(
+        default_factory=dict
+    )  # by pod set, where pods are not what their owner says
+    alike: dict[str, Alike] = msgspec.field(default_factory=dict)  # by pod set: found to be so last
+    filled: dict[int, FilledTemplate] = msgspec.field(default_factory=dict)  # by place of the pod set
     differing: Differing = Differing()  # of its gated pods
     undecided: bool = False  # its pods turned out to be others than those that what it holds was decided for
     came: dict[str, PodsSeen] | None = None  # by pod set; None where they were not counted since the start
-    late: dict[str, int] = field(default_factory=dict)  # pod sets whose pods did not come in time: as many as it gets
-    barred: Mapping[str, int] = field(default_factory=dict)  # by pod set: pods behind the gate that name another queue
-    nominated: dict[str, NominatedNode] = field(default_factory=dict)  # by pod uid: what was sent for gated pods
-    mismatches: dict[str, PlacementMismatch] = field(default_factory=dict)  # by pod uid
-    unscheduled: dict[str, Unscheduled] = field(default_factory=dict)  # by uid: pods that were let go, without a node
-    unstarted: dict[str, Unstarted] = field(default_factory=dict)  # by uid: those that have one, and do not run yet
+    late: dict[str, int] = msgspec.field(
+        default_factory=dict
+    )  # pod sets whose pods did not come in time: as many as it gets
+    barred: Mapping[str, int] = msgspec.field(
+        default_factory=dict
+    )  # by pod set: pods behind the gate that name another queue
+    nominated: dict[str, NominatedNode] = msgspec.field(
+        default_factory=dict
+    )  # by pod uid: what was sent for gated pods
+    mismatches: dict[str, PlacementMismatch] = msgspec.field(default_factory=dict)  # by pod uid
+    unscheduled: dict[str, Unscheduled] = msgspec.field(
+        default_factory=dict
+    )  # by uid: pods that were let go, without a node
+    unstarted: dict[str, Unstarted] = msgspec.field(
+        default_factory=dict
+    )  # by uid: those that have one, and do not run yet
     refusals: int = 0  # by kube-scheduler, of some of its pods, in a row
     refusal_at: float = 0.0  # when the last one was counted, on the monotonic clock
-    swaps: dict[str, NumaPlacement] = field(default_factory=dict)  # by pod uid: what came to it by an exchange
-    exchanges: dict[tuple[str, str], list[Exchange]] = field(default_factory=dict)  # by pod set and node: on their way
+    swaps: dict[str, NumaPlacement] = msgspec.field(default_factory=dict)  # by pod uid: what came to it by an exchange
+    exchanges: dict[tuple[str, str], list[Exchange]] = msgspec.field(
+        default_factory=dict
+    )  # by pod set and node: on their way
     last_event: LastEvent | None = None
     shrink_at: float | None = None
-    writes: WriteState = field(default_factory=WriteState)
+    writes: WriteState = msgspec.field(default_factory=WriteState)
     closing: bool = False  # what it holds is being given back: no more pods go
     evict: lifecycle.Evict | None = None  # the cycle has it evicted
     started: bool = False  # its job was unsuspended since it was admitted
     lost_at: float | None = None  # since when pods of lost nodes have no other place, in seconds since the epoch
     leaving: frozenset[tuple[str, tuple[str, ...]]] = frozenset()  # slots of pod sets that are being given up
-    patches: dict[str, UngatePatches] = field(default_factory=dict)  # by pod set
+    patches: dict[str, UngatePatches] = msgspec.field(default_factory=dict)  # by pod set
     refused_at: float = 0.0
     removing: bool = False  # the removal of its Workload was begun: it may be gone though nobody heard of it
     held_up_since: float | None = None  # since when pods wait for others of their PodGroup, on the monotonic clock
     ending_until: float = 0.0  # until when some of those were pods that end, since the epoch; inf while there are any
     bare_since: float | None = None  # since when an owner that is known by its pods has none, on the monotonic clock
     failures: int = 0  # in a row, for the backoff
-    noted: set[str] = field(default_factory=set)  # events that are worth saying once
+    noted: set[str] = msgspec.field(default_factory=set)  # events that are worth saying once
     own: JobView | None = None  # the job as it is, without that view
 
     # --- what was seen -------------------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ Rules
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from engine.claims.asks import DeviceAsk
 from engine.cluster.state import ClusterState
@@ -24,8 +25,7 @@ from ungater.model.held_pods import HeldPod, HoldReason
 from ungater.model.workload_entry import WorkloadEntry
 
 
-@dataclass(slots=True)
-class Seen:
+class Seen(msgspec.Struct):
     """A pod that was let go to a node, or is on it. ``since``: when that was, in seconds of the clock."""
 
     shape: PodShape

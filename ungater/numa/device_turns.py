@@ -20,8 +20,9 @@ Rules
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from clock import Clock
 from engine.claims.asks import DeviceAsk
@@ -44,8 +45,7 @@ GONE: Final = "its ResourceSlices are gone"
 NONE: Final = "the devices of their claims are not free there now"
 
 
-@dataclass(frozen=True, slots=True)
-class _Coming:
+class _Coming(msgspec.Struct, frozen=True):
     uid: str
     ask: DeviceAsk
     entry: WorkloadEntry

@@ -10,8 +10,9 @@ Rules
 """
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+import msgspec
 
 Shape = TypeVar("Shape", bound=Hashable)
 
@@ -21,8 +22,7 @@ FORGET = 3600.0
 MOST = 20_000
 
 
-@dataclass
-class _Entry:
+class _Entry(msgspec.Struct):
     reason: str
     at: float
     refusals: int = 1
@@ -38,8 +38,7 @@ class _Entry:
         return self.at + min(most, first * 2.0 ** min(self.refusals - 1, 16))
 
 
-@dataclass(frozen=True)
-class Avoided:
+class Avoided(msgspec.Struct, frozen=True):
     """One node that is left out now: what its kubelet said, how often in a row, and when it may be tried again."""
 
     node: str

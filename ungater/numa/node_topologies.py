@@ -5,9 +5,10 @@ changed.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from crds import constants
 from crds.device_annotations import DEFAULT as DEVICE_ANNOTATIONS
@@ -34,8 +35,7 @@ NOTHING = Described()
 NO_CLAIMS: Final[Mapping[int, tuple[str, ...]]] = MappingProxyType({})
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(msgspec.Struct, frozen=True):
     """Settings of how nodes and their inside count (`crds.settings`)."""
 
     numa_ignored_resources: tuple[str, ...] = ()
@@ -62,8 +62,7 @@ class Options:
         )
 
 
-@dataclass(frozen=True)
-class Sources:
+class Sources(msgspec.Struct, frozen=True):
     """Where a node's objects are found by name."""
 
     node: Callable[[str], objects.Node | None]
@@ -71,8 +70,7 @@ class Sources:
     flex: Callable[[str], FlexTopo | None]
 
 
-@dataclass(frozen=True)
-class Changed:
+class Changed(msgspec.Struct, frozen=True):
     """What another look at a node changed: anything, its zones, and whether it may take more than before."""
 
     anything: bool = False

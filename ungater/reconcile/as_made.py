@@ -19,9 +19,9 @@ Rules
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from engine.reasons import Reason
@@ -38,8 +38,7 @@ LONGEST_PATIENCE: Final = 600.0
 FEW = 8  # kinds of pods that are told apart; whoever makes pods could make each otherwise
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(msgspec.Struct, frozen=True):
     """``taken``: what pod sets' pods turned out to be; ``mixed``: uids of pods that others of their pod set are not.
 
     ``kinds``: by uid, a number that pods of one pod set share which are equal in all that is read of their specs.
@@ -47,7 +46,7 @@ class Comparison:
 
     taken: TakePods | None = None
     mixed: frozenset[str] = frozenset()
-    kinds: Mapping[str, int] = field(default_factory=dict)
+    kinds: Mapping[str, int] = msgspec.field(default_factory=dict)
 
 
 NOTHING = Comparison()
@@ -100,8 +99,7 @@ def _gated(entry: WorkloadEntry, pod_set: PodSetView, gate: str) -> Iterator[Pod
             yield pod
 
 
-@dataclass(frozen=True)
-class _Kind:
+class _Kind(msgspec.Struct, frozen=True):
     """Pods that are equal in all that is read of them."""
 
     spec: PodSpec

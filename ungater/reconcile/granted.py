@@ -23,7 +23,9 @@ Rules
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from crds.constants import Keys
 from engine.claims.asks import DeviceAsk
@@ -53,8 +55,7 @@ _LACKS = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class Barred:
+class Barred(msgspec.Struct, frozen=True):
     """A pod that is not let go, though there is a place for it: it is not what was admitted.
 
     ``asks``: what it asks for, where that is more, or pods of ``pod_set`` that are to come after it; {} where it names

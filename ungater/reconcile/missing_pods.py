@@ -19,8 +19,9 @@ Rules
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from engine.reasons import Reason
 from kube.objects import condition
@@ -126,8 +127,7 @@ def _most(entry: WorkloadEntry, pod_set: PodSetView) -> int:
     return max(entry.count_of(pod_set) - pod_set.idle, _needed(entry, pod_set))
 
 
-@dataclass(frozen=True)
-class _Lack:
+class _Lack(msgspec.Struct, frozen=True):
     """A pod set that lacks pods. ``due``: when what is held for them goes back; ``never``: some were never there."""
 
     name: str

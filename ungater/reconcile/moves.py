@@ -19,7 +19,8 @@ Rules
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from engine.reasons import Reason
 from kube.objects import Pod, condition, controller_of, is_true

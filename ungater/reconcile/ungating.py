@@ -4,7 +4,8 @@ Plain functions of what was seen, like `ungater.reconcile.reconcile`.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from crds.constants import Keys
 from engine.reasons import Reason
@@ -273,8 +274,7 @@ def _let_go(
     return done, barred
 
 
-@dataclass(frozen=True)
-class _PodSetUngating:
+class _PodSetUngating(msgspec.Struct, frozen=True):
     """One pod set with slots: what its pods hold, who goes where now, and which slots need another place."""
 
     name: str
@@ -288,7 +288,7 @@ class _PodSetUngating:
     moves: tuple[tuple[int, int], ...]
     unplaced: int
     barred: tuple[Barred, ...] = ()
-    volumes: VolumeSlots = field(default_factory=VolumeSlots)
+    volumes: VolumeSlots = msgspec.field(default_factory=VolumeSlots)
 
     def crowded(self, index: int) -> bool:
         """Whether more pods are in a slice than it has slots now: a patch that failed is not tried until one went."""

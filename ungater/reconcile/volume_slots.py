@@ -6,7 +6,8 @@ Plain functions of what was seen, like `ungater.reconcile.reconcile`.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from engine.reasons import Reason
 from kube.objects import Pod
@@ -15,8 +16,7 @@ from ungater.model.pod_slots import PodSetSlots, Tally
 from ungater.model.workload_entry import WorkloadEntry
 
 
-@dataclass(frozen=True)
-class VolumeSlots:
+class VolumeSlots(msgspec.Struct, frozen=True):
     """Those of one pod set. ``unready``: pods with a claim that is not ready, and why.
 
     ``astray``: pods whose volumes reach none of the slots that are free or will be; ``moves``: free slots that are to
@@ -25,7 +25,7 @@ class VolumeSlots:
 
     unready: tuple[tuple[Pod, str], ...] = ()
     astray: tuple[Pod, ...] = ()
-    moves: Mapping[int, int] = field(default_factory=dict)
+    moves: Mapping[int, int] = msgspec.field(default_factory=dict)
 
     @classmethod
     def of(

@@ -8,9 +8,9 @@ then whose successors are not ready, or whose pods take long to end: nobody hold
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 
+import msgspec
 import structlog
 
 from clock import Clock
@@ -40,8 +40,7 @@ FORBIDDEN = 60.0  # seconds until one is looked at again whose pods might not go
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True)
-class News:
+class News(msgspec.Struct, frozen=True):
     """What is stored with other slots, and what is done once it is."""
 
     conditions: tuple[WantedCondition, ...] = ()
@@ -51,8 +50,7 @@ class News:
 NO_NEWS = News()
 
 
-@dataclass(frozen=True)
-class Move:
+class Move(msgspec.Struct, frozen=True):
     """What is to be done for one workload, and why, for a person."""
 
     grant: AssumedAdmission

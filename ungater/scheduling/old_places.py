@@ -1,7 +1,8 @@
 """The old places of pods that do not go after all, when their workload is moved (`ungater.scheduling.moves`). Pure."""
 
-import dataclasses
 from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
 
 from engine.cluster.assignment import Assignment
 from engine.cluster.natural_order import NaturalKey, natural
@@ -57,7 +58,7 @@ def restored(cache: Cache, entry: WorkloadEntry, pods: Iterable[Pod]) -> Assumed
         if exchanged is None:
             return None
         parts.append(cache.reservations.assignment(entry, part, exchanged))
-    return dataclasses.replace(grant, assignments=tuple(parts))
+    return msgspec.structs.replace(grant, assignments=tuple(parts))
 
 
 def _in_order(item: tuple[tuple[str, ...], int]) -> list[NaturalKey]:

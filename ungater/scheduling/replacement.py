@@ -1,6 +1,5 @@
 """Questions to the engine beside the cycle's own: other slots for lost ones, and why somebody waits in words. Pure."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -71,7 +70,7 @@ def elsewhere(cache: Cache, entry: WorkloadEntry) -> AssumedAdmission | Refusal:
                 continue
             found = _moved(cache, entry, owned)
             if isinstance(found, Refusal):  # a node that was lost may come back
-                return dataclasses.replace(found, reason=Reason.DOES_NOT_FIT) if found.reason in NEVER else found
+                return msgspec.structs.replace(found, reason=Reason.DOES_NOT_FIT) if found.reason in NEVER else found
             others = [part for part in state.assignments(entry.key).values() if part.pod_set != owned.name]
             state.reserve(entry.key, [*others, found])
             counts[owned.name] = found.count
@@ -79,7 +78,7 @@ def elsewhere(cache: Cache, entry: WorkloadEntry) -> AssumedAdmission | Refusal:
         parts = tuple([held[name] for name in counts if name in held])
     finally:
         state.rollback(checkpoint)
-    return dataclasses.replace(grant, counts=counts, assignments=parts)
+    return msgspec.structs.replace(grant, counts=counts, assignments=parts)
 
 
 def fits(cache: Cache, entry: WorkloadEntry, pod_set: str, selector: Mapping[str, str]) -> bool:
@@ -99,7 +98,8 @@ def anew(cache: Cache, entry: WorkloadEntry, templates: Mapping[str, PodTemplate
     if grant is None:
         raise AssertionError(f"{entry.key}: nothing to place anew")
     owned = {
-        one.name: dataclasses.replace(one, template=templates.get(one.name, one.template)) for one in entry.job.pod_sets
+        one.name: msgspec.structs.replace(one, template=templates.get(one.name, one.template))
+        for one in entry.job.pod_sets
     }
     checkpoint = state.begin()
     try:
@@ -120,7 +120,7 @@ def anew(cache: Cache, entry: WorkloadEntry, templates: Mapping[str, PodTemplate
             state.reserve(entry.key, parts)
     finally:
         state.rollback(checkpoint)
-    return dataclasses.replace(grant, assignments=tuple(parts))
+    return msgspec.structs.replace(grant, assignments=tuple(parts))
 
 
 def _moved(cache: Cache, entry: WorkloadEntry, owned: PodSetView) -> Assignment | Refusal:

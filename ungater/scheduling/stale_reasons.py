@@ -10,8 +10,9 @@ Rules
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from engine.results import Refusal
 from queueing.queues.queues import Queues
@@ -21,16 +22,19 @@ BEHIND: Final = 300.0  # seconds
 EXPLAINED: Final = 16  # each takes up to some milliseconds
 
 
-@dataclass
-class StaleReasons:
+class StaleReasons(msgspec.Struct):
     """Times are seconds since the epoch."""
 
     queues: Queues
-    _heads: dict[str, float] = field(default_factory=dict)  # workloads that are to be looked at, and when
-    _refusals: dict[str, tuple[float, Refusal]] = field(default_factory=dict)  # by workload: to be explained, and when
-    _turns: Rotation[str] = field(default_factory=Rotation)  # of those that may be explained
-    _lines: dict[str, float] = field(default_factory=dict)  # ClusterQueues whose others are to be told, and when
-    _told: dict[str, float] = field(default_factory=dict)  # by ClusterQueue: when they were told last
+    _heads: dict[str, float] = msgspec.field(default_factory=dict)  # workloads that are to be looked at, and when
+    _refusals: dict[str, tuple[float, Refusal]] = msgspec.field(
+        default_factory=dict
+    )  # by workload: to be explained, and when
+    _turns: Rotation[str] = msgspec.field(default_factory=Rotation)  # of those that may be explained
+    _lines: dict[str, float] = msgspec.field(
+        default_factory=dict
+    )  # ClusterQueues whose others are to be told, and when
+    _told: dict[str, float] = msgspec.field(default_factory=dict)  # by ClusterQueue: when they were told last
 
     def look_again(self, key: str, at: float) -> None:
         """One was refused, and its text left as it was."""

@@ -12,7 +12,6 @@ Rules
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -42,8 +41,7 @@ log = structlog.get_logger(__name__)
 _conditions = tuple[Condition, ...]
 
 
-@dataclass(frozen=True)
-class FlavorSource:
+class FlavorSource(msgspec.Struct, frozen=True):
     """What is looked at. ``version`` grows when nodes or flavors change; the others are as the API server has them."""
 
     state: ClusterState
@@ -52,19 +50,22 @@ class FlavorSource:
     node: Callable[[str], Node | None]
 
 
-@dataclass
-class FlavorStatus:
+class FlavorStatus(msgspec.Struct):
     """Call `run` as a task of the term of leadership that ``source`` belongs to."""
 
     client: Client
     source: FlavorSource
     recorder: EventRecorder
     clock: Clock
-    _told: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)  # (flavor, node) -> what it lacks
-    _odd: dict[str, dict[Reason, str]] = field(default_factory=dict)  # by flavor: what is odd about its labels
+    _told: dict[tuple[str, str], tuple[str, ...]] = msgspec.field(
+        default_factory=dict
+    )  # (flavor, node) -> what it lacks
+    _odd: dict[str, dict[Reason, str]] = msgspec.field(default_factory=dict)  # by flavor: what is odd about its labels
     _seen: int = -1
-    _made: dict[str, ResourceFlavor] = field(default_factory=dict)  # by name: what the last write was answered with
-    _unsure: set[str] = field(default_factory=set)  # whose last write failed, perhaps after it took effect
+    _made: dict[str, ResourceFlavor] = msgspec.field(
+        default_factory=dict
+    )  # by name: what the last write was answered with
+    _unsure: set[str] = msgspec.field(default_factory=set)  # whose last write failed, perhaps after it took effect
 
     async def run(self) -> None:
         """Look and write for ever; ends only by cancellation."""

@@ -10,7 +10,6 @@ Rules
 import asyncio
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -38,8 +37,7 @@ log = structlog.get_logger(__name__)
 _conditions = tuple[Condition, ...]
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(msgspec.Struct, frozen=True):
     """What is looked at: ``queues`` decides; the others are the objects as the API server has them.
 
     ``flavors``: names of those with a topology. ``unchecked``: keys of workloads that hold quota and wait for a check.
@@ -52,8 +50,7 @@ class Source:
     unchecked: Callable[[], Collection[str]]
 
 
-@dataclass(frozen=True)
-class StatusPatch:
+class StatusPatch(msgspec.Struct, frozen=True):
     """One merge patch of a status; ``urgent`` where it changes the condition."""
 
     resource: Resource
@@ -67,8 +64,7 @@ class StatusPatch:
         return self.queue.metadata.uid
 
 
-@dataclass
-class QueueStatus:
+class QueueStatus(msgspec.Struct):
     """Call `run` as a task of the term of leadership that ``source`` belongs to.
 
     ``idle``: whether nothing better is to be done.
@@ -78,7 +74,7 @@ class QueueStatus:
     source: Source
     idle: Callable[[], bool]
     clock: Clock
-    _written: dict[str, float] = field(default_factory=dict)  # by uid: when, on the monotonic clock
+    _written: dict[str, float] = msgspec.field(default_factory=dict)  # by uid: when, on the monotonic clock
 
     async def run(self) -> None:
         """Look and write for ever; ends only by cancellation."""

@@ -18,9 +18,9 @@ Rules
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
 import structlog
 
 from clock import Clock
@@ -52,16 +52,14 @@ SPARE: Final = 5.0  # seconds that clocks may differ, and a deletion takes until
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True)
-class Blocked:
+class Blocked(msgspec.Struct, frozen=True):
     """A budget refuses. ``since``: monotonic; ``message`` names the pod and the budget."""
 
     since: float
     message: str
 
 
-@dataclass
-class _Try:
+class _Try(msgspec.Struct):
     """What is known of one pod's eviction."""
 
     uid: str  # of the workload's owner, as given to `evict`
@@ -71,7 +69,7 @@ class _Try:
     most_grace: int | None = None
     failures: int = 0
     not_before: float = 0.0
-    blocked: Blocked | None = field(default=None)
+    blocked: Blocked | None = msgspec.field(default=None)
 
     def override(self) -> None:
         """No budget counts any more."""

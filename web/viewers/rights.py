@@ -15,9 +15,9 @@ import hashlib
 import hmac
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
+import msgspec
 import structlog
 
 from clock.token_bucket import TokenBucket
@@ -88,16 +88,15 @@ class KeyRights:
         return ""
 
 
-@dataclass
-class _CachedSight:
+class _CachedSight(msgspec.Struct):
     """What was found of one token. Times are monotonic."""
 
     seen: Seen
     at: float
     tried: float = float("-inf")  # when it could not be asked last
-    user: User = field(default_factory=dict)
-    namespaces: dict[str, tuple[bool, float]] = field(default_factory=dict)
-    events: dict[str, tuple[bool, float]] = field(default_factory=dict)
+    user: User = msgspec.field(default_factory=dict)
+    namespaces: dict[str, tuple[bool, float]] = msgspec.field(default_factory=dict)
+    events: dict[str, tuple[bool, float]] = msgspec.field(default_factory=dict)
 
     def counts(self, now: float) -> bool:
         """Whether nobody needs to be asked."""

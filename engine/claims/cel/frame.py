@@ -1,8 +1,9 @@
 """What one evaluation works with: the values of its variables, and what it has cost."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from engine.claims.cel.errors import CostError
 from engine.claims.cel.types import Type
@@ -13,8 +14,7 @@ PATTERN: Final = 5_000  # steps that the making of a regular expression counts f
 MOST: Final = 1_000_000  # cost of one evaluation (resource.k8s.io, CELSelectorExpressionMaxCost)
 
 
-@dataclass(slots=True)
-class Frame:
+class Frame(msgspec.Struct):
     """One evaluation; ``granted`` is what it may cost here, which may be less than Kubernetes grants.
 
     ``toil``: steps that are taken here and that Kubernetes does not count.
@@ -22,9 +22,9 @@ class Frame:
 
     variables: dict[str, Value]
     granted: int = MOST
-    spent: int = field(default=0)
-    toil: int = field(default=0)
-    _patterns: set[str] = field(default_factory=set)
+    spent: int = msgspec.field(default=0)
+    toil: int = msgspec.field(default=0)
+    _patterns: set[str] = msgspec.field(default_factory=set)
 
     def spend(self, cost: int) -> None:
         """Count what was done.
@@ -56,8 +56,7 @@ Run = Callable[[Frame], Value]
 Scope = dict[str, Type]
 
 
-@dataclass(frozen=True, slots=True)
-class Compiled:
+class Compiled(msgspec.Struct, frozen=True):
     """Code of an expression: the type of its value, and how to get it; a literal is known before (``constant``)."""
 
     type: Type

@@ -5,8 +5,9 @@ Costs are those of cel-go's ``interpreter/runtimecost.go`` and of Kubernetes' ``
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from engine.claims.cel.errors import CostError, EvaluationError
 from engine.claims.cel.types import (
@@ -29,8 +30,7 @@ Cost = Callable[..., int]  # of the arguments
 Spend = Callable[[int], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Overload:
+class Overload(msgspec.Struct, frozen=True):
     """One function for arguments of these types; a method's target is its first argument.
 
     ``run`` takes the arguments; where it looks into lists and maps of any size (``deep``), first a function that is

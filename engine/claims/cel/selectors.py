@@ -1,8 +1,9 @@
 """Selectors: expressions that are asked of devices, each once for devices that look the same to it."""
 
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Final, Protocol
+
+import msgspec
 
 from engine.claims.budget import Budget
 from engine.claims.cel.compiler import compiled
@@ -77,8 +78,7 @@ class Answers:
         own.clear()
 
 
-@dataclass(slots=True)
-class Program:
+class Program(msgspec.Struct):
     """One expression, with the answers of all so far; ``error`` says why it is none.
 
     Its code weighs a hundred times what it does, and is in ``_codes`` for a while: made anew for the next device that
@@ -223,13 +223,12 @@ def _path(node: Term) -> Path | None:
     return None
 
 
-@dataclass(slots=True)
-class Selectors:
+class Selectors(msgspec.Struct):
     """Programs by their expression."""
 
-    _programs: dict[str, Program] = field(default_factory=dict)
-    _codes: Latest[str, Compiled] = field(default_factory=_latest_codes)
-    _answers: Answers = field(default_factory=Answers)
+    _programs: dict[str, Program] = msgspec.field(default_factory=dict)
+    _codes: Latest[str, Compiled] = msgspec.field(default_factory=_latest_codes)
+    _answers: Answers = msgspec.field(default_factory=Answers)
 
     def program(self, expression: str) -> Program:
         """The program of an expression, compiled once."""

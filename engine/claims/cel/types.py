@@ -3,16 +3,16 @@
 ``DYN`` fits everything: what a device's attribute is shows itself only at run time.
 """
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from engine.claims.cel.values import Address, Optional, Prefix, UInt, Value
 from engine.claims.cel.versions import Version
 from engine.claims.quantities import Quantity
 
 
-@dataclass(frozen=True, slots=True)
-class Type:
+class Type(msgspec.Struct, frozen=True):
     """A type by its name, and those of its elements."""
 
     name: str

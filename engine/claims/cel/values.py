@@ -5,9 +5,10 @@ for, or Kubernetes adds, is here.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
 from typing import Any, Final, TypeAlias
+
+import msgspec
 
 from engine.claims.cel.errors import EvaluationError
 from engine.claims.cel.versions import Version
@@ -25,8 +26,7 @@ class UInt(int):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Optional:
+class Optional(msgspec.Struct, frozen=True):
     """A value that may not be there."""
 
     value: Value = None

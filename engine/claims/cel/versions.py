@@ -1,8 +1,9 @@
 """Semantic versions, as Kubernetes' expressions compare them (github.com/blang/semver/v4; semver.org 2.0.0)."""
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]*")
 _IDENTIFIER: Final = re.compile(r"[0-9A-Za-z-]+")
@@ -11,8 +12,7 @@ _LARGEST: Final = (1 << 64) - 1
 Part = tuple[int, int, str]  # of a prerelease: 0 and the number, or 1 and the text; as they are ordered
 
 
-@dataclass(frozen=True, slots=True, order=False)
-class Version:
+class Version(msgspec.Struct, frozen=True):
     """A version; what stands behind ``+`` does not count."""
 
     major: int

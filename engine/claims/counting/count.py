@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from operator import is_not
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from engine.arrays import Ints
@@ -25,8 +26,7 @@ _SETS_WEIGH: Final = 2  # the devices that a kind may have on a node, beside one
 _COMMON: Final = "the next devices could also go to pods on other nodes"
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
+class Counted(msgspec.Struct, frozen=True):
     """The allocation of every pod that fits, and the one that failed; None where all that were asked about fit."""
 
     pods: tuple[Allocation, ...]

@@ -1,8 +1,9 @@
 """What pods may be given of the devices that several nodes reach (`engine.claims.hardware.Hardware.common`)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from engine.claims.allocate import Prepared
 from engine.claims.budget import Budget
@@ -14,8 +15,7 @@ from engine.claims.model import EXACT_COUNT, MOST_DEVICES, Ask, Claim, DeviceId
 DeviceSet = frozenset[DeviceId]
 
 
-@dataclass(frozen=True, slots=True)
-class Draws:
+class Draws(msgspec.Struct, frozen=True):
     """On one node. ``sets``: each pod takes so many of these, any of them.
 
     ``loose``: what it may be given otherwise, as many as ``most`` of it. ``whole``: it takes devices of ``sets`` alone,
@@ -37,8 +37,7 @@ class Draws:
 NOTHING: Final = Draws()
 
 
-@dataclass(frozen=True, slots=True)
-class DrawsByIndex:
+class DrawsByIndex(msgspec.Struct, frozen=True):
     """The same of all nodes whose devices look alike, by the indexes of devices; ``loose``: None for all of them."""
 
     sets: tuple[tuple[frozenset[int], int], ...] = ()

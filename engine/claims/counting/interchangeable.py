@@ -5,8 +5,9 @@ of devices that several nodes reach (`engine.claims.hardware.Hardware.common`), 
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from engine.claims.allocate import Prepared
 from engine.claims.budget import Budget
@@ -18,8 +19,7 @@ from engine.claims.searching.requests import Ready
 MOST_DEEP: Final = 128  # devices, requests and claims of a pod: a search goes deeper than that before it is given up
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceSets:
+class DeviceSets(msgspec.Struct, frozen=True):
     """What each pod takes on some hardware: (indexes of devices, how many of them). No device is in two sets."""
 
     sets: tuple[tuple[frozenset[int], int], ...]
@@ -63,8 +63,7 @@ def uncounted(prepared: Prepared, budget: Budget) -> frozenset[DeviceId]:
     return common if common and DeviceSets.of(prepared, budget) is None else frozenset()
 
 
-@dataclass(slots=True)
-class Takers:
+class Takers(msgspec.Struct):
     """Pods that are alike, one after another. What they are not counted on is looked for once, when it matters."""
 
     prepared: Prepared

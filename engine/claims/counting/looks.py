@@ -6,7 +6,6 @@ what devices are is one for all that read the same of them.
 """
 
 from collections.abc import Collection, Hashable, Iterable, Iterator
-from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count as numbers
 from typing import Final
@@ -42,8 +41,7 @@ class DeviceState(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     counters: tuple[Hashable, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class NodeDevices:
+class NodeDevices(msgspec.Struct, frozen=True, eq=False, dict=True):
     """A node's devices and which of them are in use; made anew when either changes."""
 
     hardware: Hardware
@@ -74,8 +72,7 @@ class NodeDevices:
         return looks
 
 
-@dataclass(eq=False, slots=True, weakref_slot=True)
-class DeviceView:
+class DeviceView(msgspec.Struct, eq=False, weakref=True):
     """Hardware as those see it who read these paths and attributes of devices.
 
     ``own``: devices that are not the node's alone (`Hardware.common`) are told from others. ``base``: the view of those
@@ -86,8 +83,8 @@ class DeviceView:
     attributes: tuple[str, ...]
     own: bool
     base: "DeviceView | None" = None
-    _of: "WeakKeyDictionary[Hardware, int]" = field(default_factory=WeakKeyDictionary)
-    _ids: dict[Hashable, int] = field(default_factory=dict)
+    _of: "WeakKeyDictionary[Hardware, int]" = msgspec.field(default_factory=WeakKeyDictionary)
+    _ids: dict[Hashable, int] = msgspec.field(default_factory=dict)
     _reads: int = 0  # in all of ``_ids``
 
     @property
@@ -152,11 +149,10 @@ class DeviceView:
         )
 
 
-@dataclass(slots=True)
-class DeviceViews:
+class DeviceViews(msgspec.Struct):
     """Views that pods of several kinds have in common."""
 
-    _views: dict[tuple[tuple[Path, ...], tuple[str, ...], bool], DeviceView] = field(default_factory=dict)
+    _views: dict[tuple[tuple[Path, ...], tuple[str, ...], bool], DeviceView] = msgspec.field(default_factory=dict)
 
     def of(self, paths: Iterable[Path], attributes: Collection[str], *, own: bool) -> DeviceView:
         """The view of those who read this."""

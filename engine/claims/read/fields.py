@@ -4,8 +4,9 @@ Objects are what JSON gives. A field that is null is not there; unknown fields a
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from engine.claims import quantities
 from engine.claims.errors import ObjectError
@@ -15,8 +16,7 @@ LARGEST: Final = (1 << 63) - 1
 _SHOWN: Final = 40  # characters of a wrong value
 
 
-@dataclass(frozen=True, slots=True)
-class Fields:
+class Fields(msgspec.Struct, frozen=True):
     """Some fields of an object: ``what`` names the object, ``path`` where in it they are."""
 
     what: str

@@ -4,8 +4,9 @@ Requests below the least amount are raised to it, others up to the next step or 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from engine.claims import quantities
 from engine.claims.model import Amounts, CapacityPolicy, Device, DeviceCapacity, Range
@@ -18,8 +19,7 @@ class CapacityError(ValueError):
     """An amount that cannot be represented, or is negative: it stops the pod instead of one device."""
 
 
-@dataclass(frozen=True, slots=True)
-class Consumption:
+class Consumption(msgspec.Struct, frozen=True):
     """What a request takes of each capacity of a device; None where the device cannot give it at all."""
 
     amounts: Mapping[str, Quantity] | None

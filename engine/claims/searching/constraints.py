@@ -6,8 +6,9 @@ in Kubernetes.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final, Protocol
+
+import msgspec
 
 from engine.claims.model import Attribute, Constraint
 
@@ -61,13 +62,12 @@ def _applies(constraint: Constraint, name: str, full_name: str) -> bool:
     return not wanted or name in wanted or full_name in wanted
 
 
-@dataclass(slots=True)
-class Match:
+class Match(msgspec.Struct):
     """All devices have a value in common; what is left of it after each is kept for the way back."""
 
     constraint: Constraint
     lists: bool
-    common: list[Values] = field(default_factory=list)
+    common: list[Values] = msgspec.field(default_factory=list)
 
     def add(self, name: str, full_name: str, lookup: Lookup) -> bool:
         """Add a device."""
@@ -89,13 +89,12 @@ class Match:
             self.common.pop()
 
 
-@dataclass(slots=True)
-class Distinct:
+class Distinct(msgspec.Struct):
     """No two devices have a value in common."""
 
     constraint: Constraint
     lists: bool
-    taken: list[Values] = field(default_factory=list)
+    taken: list[Values] = msgspec.field(default_factory=list)
 
     def add(self, name: str, full_name: str, lookup: Lookup) -> bool:
         """Add a device."""

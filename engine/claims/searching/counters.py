@@ -3,7 +3,7 @@
 Devices of one piece of hardware take counters from the pool's counter sets; those in use count, on whatever node.
 """
 
-from dataclasses import dataclass, field
+import msgspec
 
 from engine.claims.in_use import InUse
 from engine.claims.model import CounterUse, Device, PoolId
@@ -12,8 +12,7 @@ from engine.claims.pools import Pool
 Groups = frozenset[str] | None  # in common to all devices of a counter set so far; None: there is none yet
 
 
-@dataclass(slots=True)
-class PoolCounters:
+class PoolCounters(msgspec.Struct):
     """What is left of a pool's counters, in billionths. Nothing can be taken where one is overdrawn."""
 
     left: dict[tuple[str, str], int]
@@ -47,13 +46,12 @@ def _in_common(before: Groups, groups: frozenset[str]) -> frozenset[str]:
     return before & groups if before and groups else before
 
 
-@dataclass(slots=True)
-class Counters:
+class Counters(msgspec.Struct):
     """The counters of all pools that the search has come to."""
 
     in_use: InUse
     with_groups: bool
-    _pools: dict[PoolId, PoolCounters] = field(default_factory=dict)
+    _pools: dict[PoolId, PoolCounters] = msgspec.field(default_factory=dict)
 
     def consume_counters(self, pool: Pool, device: Device) -> dict[str, Groups] | None:
         """Take a device's counters; returns what `give_back` needs, None where there are not enough."""

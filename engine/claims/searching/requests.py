@@ -1,7 +1,8 @@
 """Requests made ready for the search: their classes, their selectors, and for ``All`` the devices that are meant."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from engine.claims.budget import Budget
 from engine.claims.cel.errors import CelError, CompileError
@@ -14,8 +15,7 @@ from engine.claims.pools import reaches
 from engine.claims.searching.capacities import CapacityError, Consumption, consumption
 
 
-@dataclass(slots=True)
-class Ready:
+class Ready(msgspec.Struct):
     """One request, or alternative, ready for the search. Answers are kept by the device's index on the node.
 
     ``unfit`` has the devices that were asked about and are not selected, whoever uses them.
@@ -28,11 +28,11 @@ class Ready:
     selectors: tuple[tuple[str, Program], ...]  # who asks, and what
     derived: Mapping[str, Program]
     count: int = 0
-    all_devices: list[int] = field(default_factory=list)
-    unfit: set[int] = field(default_factory=set)
-    _matches: dict[int, bool] = field(default_factory=dict)
-    _takes: dict[int, Consumption] = field(default_factory=dict)
-    _tolerated: dict[int, bool] = field(default_factory=dict)
+    all_devices: list[int] = msgspec.field(default_factory=list)
+    unfit: set[int] = msgspec.field(default_factory=set)
+    _matches: dict[int, bool] = msgspec.field(default_factory=dict)
+    _takes: dict[int, Consumption] = msgspec.field(default_factory=dict)
+    _tolerated: dict[int, bool] = msgspec.field(default_factory=dict)
 
     @property
     def base(self) -> str:
@@ -133,8 +133,7 @@ def _derived(value: object) -> Attribute:
     raise CelError(f"unsupported CEL return type: {type(value).__name__}")
 
 
-@dataclass(frozen=True, slots=True)
-class RequestContext:
+class RequestContext(msgspec.Struct, frozen=True):
     """What requests refer to: classes by name, and expressions that were compiled before; and what it may cost."""
 
     classes: Mapping[str, DeviceClass]

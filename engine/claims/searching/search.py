@@ -10,6 +10,8 @@ from enum import Enum, auto
 from functools import partial
 from typing import Final, NamedTuple
 
+import msgspec
+
 from engine.claims.budget import Budget
 from engine.claims.errors import SearchLimitError
 from engine.claims.hardware import Hardware, Reachable
@@ -35,13 +37,12 @@ class Found(Enum):
     TOO_MANY = auto()  # devices for one claim: there is no use in looking at other devices for what came before
 
 
-@dataclass(slots=True)
-class ClaimSearch:
+class ClaimSearch(msgspec.Struct):
     """One claim: its requests, its constraints, and the devices chosen so far."""
 
     requests: tuple[Alternatives, ...]
     rules: tuple[Rule, ...]
-    given: list[tuple[Reachable, Given]] = field(default_factory=list)
+    given: list[tuple[Reachable, Given]] = msgspec.field(default_factory=list)
 
 
 class RequestPlace(NamedTuple):
@@ -51,8 +52,7 @@ class RequestPlace(NamedTuple):
     request: int
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(msgspec.Struct, frozen=True):
     """What choosing one device changed, for the way back."""
 
     index: int

@@ -1,9 +1,9 @@
 """For how many pods devices that several nodes reach will do: a cap on the sum over these nodes."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,16 +21,14 @@ Codes = NDArray[np.int32]
 KEPT: Final = 64
 
 
-@dataclass(frozen=True)
-class CommonCap:
+class CommonCap(msgspec.Struct, frozen=True):
     """At most ``most[code]`` more pods on all nodes (by table index) with that code together; code 0 is not capped."""
 
     codes: Codes
     most: Ints
 
 
-@dataclass(slots=True)
-class _MeetingSets:
+class _MeetingSets(msgspec.Struct):
     """Sets that have devices in common, however far apart: how many pods take of them is one question.
 
     ``sets``: and whether such pods count on getting theirs of it. ``each``: what a pod takes of them, at most. ``odd``:
@@ -55,8 +53,7 @@ class _MeetingSets:
             self.add(devices, kept=kept)
 
 
-@dataclass(slots=True)
-class _Kin:
+class _Kin(msgspec.Struct):
     """Of one kind of pods: what nodes draw on. ``together``: the same for nodes that all reach the same devices.
 
     ``layers``: of nodes the parts that they draw on, by `CommonCap.codes`.

@@ -13,10 +13,10 @@ Rules
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -35,8 +35,7 @@ AlignmentRequest = Callable[[Ints], Pick | None]  # the best pick, where these a
 Bools = NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
-class _Level:
+class _Level(msgspec.Struct, frozen=True):
     """What a pick may use: leaves up to a rank, and of each what comes out in one zone, where that is given.
 
     ``split``: leaves up to that rank with all that fits them, beside the others with their ``whole`` pods.
@@ -61,8 +60,7 @@ def _up_to(worst: int, ranks: Ints) -> list[int]:
     return found
 
 
-@dataclass
-class Alignment:
+class Alignment(msgspec.Struct, dict=True):
     """How the picks of one pod set on one tree are bettered; ``requests``: of one pod."""
 
     tree: Tree

@@ -1,8 +1,8 @@
 """Which leaves of a tree are the better places inside, where equally many pods would fit."""
 
-from dataclasses import dataclass
 from functools import cached_property
 
+import msgspec
 import numpy as np
 
 from engine.arrays import Ints
@@ -14,8 +14,7 @@ from engine.numa.alignment import AT_ZONES, NOT_KNOWN, TIES, UNKNOWN_NODE, half_
 from engine.numa.score import FULL, Trait, ZoneScore
 
 
-@dataclass
-class Inner:
+class Inner(msgspec.Struct, dict=True):
     """The preference among the leaves of one tree for pods of one shape."""
 
     nodes: Nodes

@@ -1,8 +1,8 @@
 """The greedy way down: at each step the fewest domains below those chosen before, and at the end the fewest nodes."""
 
-from dataclasses import dataclass
 from typing import Final, Protocol
 
+import msgspec
 import numpy as np
 
 from engine.arrays import Ints, highest, ranges
@@ -25,8 +25,7 @@ class Preference(Protocol):
         """A number for each domain of ``rank``: less is better."""
 
 
-@dataclass(slots=True)
-class Pick:
+class Pick(msgspec.Struct):
     """``amounts[i]`` > 0 pods on leaf ``leaves[i]`` (ascending).
 
     ``cost``: domains used at each step; then, where picks are gathered, at each rank between container and first step.
@@ -37,8 +36,7 @@ class Pick:
     cost: tuple[int, ...]
 
 
-@dataclass(slots=True)
-class Descent:
+class Descent(msgspec.Struct):
     """``need`` pods on a tree with these counts."""
 
     tree: Tree

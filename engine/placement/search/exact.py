@@ -6,8 +6,8 @@ step i. Tables of children combine by (max, +) convolution. Least cost is found 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
@@ -28,8 +28,7 @@ class OutOfWork(Exception):  # noqa: N818  (not an error: the search gives up, t
     """The budget is spent."""
 
 
-@dataclass(slots=True)
-class Work:
+class Work(msgspec.Struct):
     """A budget in cells (about a nanosecond each)."""
 
     left: int
@@ -54,8 +53,7 @@ class Work:
             raise OutOfWork
 
 
-@dataclass(slots=True)
-class Search:
+class Search(msgspec.Struct):
     """Searches below ``domain`` of ``rank`` (-1: the whole tree); ``steps`` are the ranks that count."""
 
     tree: Tree
@@ -64,7 +62,7 @@ class Search:
     rank: int
     domain: int
     steps: tuple[int, ...]
-    _least: dict[int, int] = field(default_factory=dict)
+    _least: dict[int, int] = msgspec.field(default_factory=dict)
     _settled: int = 1  # steps before this one are known to be least
 
     @property

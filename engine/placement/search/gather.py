@@ -10,9 +10,9 @@ Rules
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from engine.arrays import Ints, distinct, highest, ranges
@@ -24,8 +24,7 @@ TRIES: Final = 1  # routes followed to the nodes on large trees, for each wider 
 Pool = slice | Ints  # domains of one rank to choose from, each once
 
 
-@dataclass(slots=True)
-class Route:
+class Route(msgspec.Struct):
     """Leaves to choose from, what the fewest of them cost at each step, and what the last of these could take."""
 
     pool: Pool
@@ -41,8 +40,7 @@ def spread(tree: Tree, leaves: Ints, ranks: range) -> tuple[int, ...]:
     return tuple(len(distinct(tree.owners[rank][leaves])) for rank in ranks)
 
 
-@dataclass(slots=True)
-class Gathering:
+class Gathering(msgspec.Struct):
     """``need`` pods over domains of rank ``step``; ``wider``: the ranks between that one and the container."""
 
     tree: Tree

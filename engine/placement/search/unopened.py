@@ -9,8 +9,7 @@ Rules
   ones, where these are at most ``spare`` more than in the idle rack: in other words, opening a rack costs ``spare``.
 """
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -55,8 +54,7 @@ def _held_by(table: Table, requests: Amounts) -> tuple[list[int], int]:
     return [rows[name] for name in (CPU, MEMORY) if requests.get(name) and name in rows], 10
 
 
-@dataclass(slots=True)
-class Unopened:
+class Unopened(msgspec.Struct):
     """The racks of a tree in which nothing runs, for pods with such ``requests``."""
 
     tree: Tree

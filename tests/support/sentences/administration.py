@@ -1,7 +1,6 @@
 """What administrators are told: of moves, of nodes and flavors, of settings, and of what could not be done."""
 
 import asyncio
-import dataclasses
 import os
 import tempfile
 from pathlib import Path
@@ -70,7 +69,7 @@ def a_pod_that_is_moved():
 
 @case
 def a_move_that_is_over():
-    owner = dataclasses.replace(make_owner(), ready=4)
+    owner = msgspec.structs.replace(make_owner(), ready=4)
     pods = [at(name, node) for name, node in zip("abcd", ("n1", "n1", "n2", "n2"), strict=True)]
     return told_of(looked_at(moving(*pods, owner=owner)), MOVING)
 
@@ -83,7 +82,7 @@ def a_move_of_one_that_holds_nothing_any_more():
 
 @case
 def a_move_whose_successors_are_not_ready():
-    owner = dataclasses.replace(service(), ready=1)
+    owner = msgspec.structs.replace(service(), ready=1)
     pods = [at("a", owner=owner), make_pod("b", owner=owner, at=("b", "r2", "n3"), node="n3", phase="Running")]
     return of(i.GiveUpMove, looked_at(moving(*pods, owner=owner)))[0].why
 
@@ -135,7 +134,7 @@ def one_that_is_evicted_meanwhile():
 
 @case
 def one_of_an_owner_that_replaces_pods_in_unknown_ways():
-    return hindered(owner=dataclasses.replace(make_owner(), open_ended=True))
+    return hindered(owner=msgspec.structs.replace(make_owner(), open_ended=True))
 
 
 @case

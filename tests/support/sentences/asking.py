@@ -1,7 +1,5 @@
 """What is wrong with what an owner asks for, or is not there yet: nothing is placed before that changes."""
 
-import dataclasses
-
 import msgspec
 from msgspec.structs import replace
 from support.claims_world import ONE, a_class, a_pod
@@ -111,7 +109,7 @@ def a_number_that_is_none():
 @case
 def more_pods_than_a_workload_can_say():
     (pod_set,) = make_owner().pod_sets
-    return too_many(dataclasses.replace(pod_set, full=MOST_PODS + 1), "spec.parallelism")
+    return too_many(msgspec.structs.replace(pod_set, full=MOST_PODS + 1), "spec.parallelism")
 
 
 @case
@@ -123,7 +121,7 @@ def too_many_kinds_of_pods():
 def a_template_that_is_kept_in_part():
     (pod_set,) = make_owner().pod_sets
     meta = replace(pod_set.template.metadata, cut=True)
-    return dataclasses.replace(pod_set, template=replace(pod_set.template, metadata=meta)).excess
+    return msgspec.structs.replace(pod_set, template=replace(pod_set.template, metadata=meta)).excess
 
 
 GOLDEN.section("JobSets and LeaderWorkerSets")
@@ -309,7 +307,7 @@ def a_group_that_goes_as_a_whole_and_a_job_that_does_not():
 def a_group_of_which_not_all_pods_are_there():
     view = of_pods(pod("a", labels={"x": "y"}, **IN_GROUP))
     group = read({"metadata": {"name": "ring", "namespace": "ns"}, "spec": gang(4)}, PodGroup)
-    found = with_groups(dataclasses.replace(view, open_ended=True), {"ns/ring": group}.get, KEYS, None)
+    found = with_groups(msgspec.structs.replace(view, open_ended=True), {"ns/ring": group}.get, KEYS, None)
     return found.held_off or found.wrong
 
 
@@ -318,9 +316,9 @@ def a_group_whose_pods_name_several_schedulers():
     view = owner_of(make_job(request={KEYS.unconstrained: "true"}, spec=IN_GROUP), KEYS)
     (one,) = view.pod_sets
     template = replace(one.template, spec=replace(one.template.spec, scheduler_name="mine"))
-    other = dataclasses.replace(one, name="other", template=template)
+    other = msgspec.structs.replace(one, name="other", template=template)
     group = read({"metadata": {"name": "ring", "namespace": "ns"}, "spec": {}}, PodGroup)
-    found = with_groups(dataclasses.replace(view, pod_sets=(one, other)), {"ns/ring": group}.get, KEYS, None)
+    found = with_groups(msgspec.structs.replace(view, pod_sets=(one, other)), {"ns/ring": group}.get, KEYS, None)
     return found.held_off or found.wrong
 
 

@@ -1,6 +1,5 @@
 """What becomes of one that holds a place: it grows, others leave for it, and it moves."""
 
-import dataclasses
 from types import SimpleNamespace
 
 import msgspec
@@ -93,7 +92,7 @@ def one_whose_flavor_changes_before_it_grows():
 def a_pod_set_that_had_no_pods():
     state, queues = running()
     entry = queues.entries["ns/service"]
-    entry.grant = dataclasses.replace(entry.grant, flavors={"main": {}})
+    entry.grant = msgspec.structs.replace(entry.grant, flavors={"main": {}})
     more = (*entry.workload.pod_sets, pod_set_of(0, name="eval"))
     submit(queues, msgspec.structs.replace(entry.workload, pod_sets=more))
     return elastic.resize(state, queues, "ns/service", {"eval": 1})
@@ -125,7 +124,7 @@ def a_flavor_with_other_levels_than_before():
 def pods_that_ask_for_what_has_no_flavor():
     state, queues = running()
     entry = queues.entries["ns/service"]
-    entry.grant = dataclasses.replace(entry.grant, flavors={"main": {"cpu": "tas"}}, asks={"main": {"cpu": 1000}})
+    entry.grant = msgspec.structs.replace(entry.grant, flavors={"main": {"cpu": "tas"}}, asks={"main": {"cpu": 1000}})
     return elastic.resize(state, queues, "ns/service", {"main": 3})
 
 

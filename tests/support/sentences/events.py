@@ -1,7 +1,5 @@
 """What happens to a workload, its pods and its nodes, as conditions and events say it."""
 
-import dataclasses
-
 import msgspec
 from support.engine_factories import make_pod_set
 from support.numa_factories import make_shape
@@ -79,7 +77,7 @@ def admitted(*pods, owner=None, slots=SLOTS, conditions=HELD, queue="", **more):
 def service(name="db", pods=4):
     """A StatefulSet."""
     owner = make_owner(name, parallelism=pods)
-    return dataclasses.replace(owner, kind="StatefulSet", api_version="apps/v1")
+    return msgspec.structs.replace(owner, kind="StatefulSet", api_version="apps/v1")
 
 
 def at(name, node="n1", **more):
@@ -238,7 +236,7 @@ def returned(reason, **more):
     """A workload whose pods are all gone after an eviction; nothing is held any more."""
     owner = make_owner(labels={KEYS.queue_name: "team"}, suspend=True)
     record = admitted(owner=owner, queue="cq", conditions=(*HELD, said(EVICTED, "it was evicted", reason=reason)))
-    record.observed = dataclasses.replace(record.observed, **more)
+    record.observed = msgspec.structs.replace(record.observed, **more)
     found = looked_at(record, life=lifecycle.LifeRules(backoff=60.0))
     return next(one for step in of(i.ClearAdmission, found) for one in step.wanted if one.type == REQUEUED)
 
@@ -285,7 +283,7 @@ GOLDEN.section("pods that are not what was admitted")
 
 def barred(pod, *, claims="", asks=None, pod_set="main", refused=None, more=()):
     record = admitted(pod, *more, owner=service(), queue="cq", refused=refused)
-    record.observed = dataclasses.replace(record.observed, queue="team")
+    record.observed = msgspec.structs.replace(record.observed, queue="team")
     record.grant = AssumedAdmission("cq", {}, {}, {}, (), {"main": {"cpu": 1000}, "workers": {"cpu": 1000}})
     return record, [Barred(one, pod_set, asks or {}, claims) for one in (pod, *more)]
 
@@ -325,7 +323,7 @@ def a_workload_whose_pods_ask_for_more():
 @case
 def a_workload_whose_pods_name_another_queue():
     record, bars = barred(make_pod("db-1"))
-    record.observed = dataclasses.replace(record.observed, queue="other")
+    record.observed = msgspec.structs.replace(record.observed, queue="other")
     return granted.elsewhere(record, bars, KEYS.gate)[0]
 
 
@@ -375,7 +373,7 @@ def a_pod_of_a_workload_that_lost_its_place():
 
 @case
 def a_pod_of_a_leader_worker_set_that_was_replaced():
-    owner = dataclasses.replace(make_owner("lws"), kind="LeaderWorkerSet")
+    owner = msgspec.structs.replace(make_owner("lws"), kind="LeaderWorkerSet")
     pod = make_pod("lws-0", at=("b", "r", "n1"))
     return next(one for one in of(i.Delete, looked_at(admitted(pod, owner=owner))) if "earlier" in one.message)
 
@@ -555,7 +553,7 @@ def pods_that_wait_for_devices_of_others():
 
 
 def is_ready(owner, ready, **more):
-    owner = dataclasses.replace(owner, ready=ready)
+    owner = msgspec.structs.replace(owner, ready=ready)
     return told(pods_ready.ready(admitted(owner=owner, **more)))
 
 

@@ -1,11 +1,12 @@
 """Merging what could be read of the kubelet."""
 
+import msgspec
 import pytest
 from support.kubelet import GIB, Kubelet
 from support.tree import machine
 
 from agent import observed, status
-from agent.kubelet.held import Owner, Pod, Reading, memory_by_zone, merge, uids, with_last
+from agent.kubelet.held import Owner, Pod, memory_by_zone, merge, uids, with_last
 from agent.kubelet.reader import Reader, usable
 from agent.machine import cpuset, sysfs
 from agent.machine.gpus import Gpus
@@ -173,7 +174,7 @@ def test_an_unhealthy_device_keeps_its_zone(kubelet, read, hardware):
     before = merge(read(), hardware, [])
     kubelet.sick.add("gpu-1")
     kubelet.write()
-    reading = Reading(**{**vars(read()), "capacity": {GPU: 2, "x.y/two": 1, "x.y/none": 1}})
+    reading = msgspec.structs.replace(read(), capacity={GPU: 2, "x.y/two": 1, "x.y/none": 1})
     held = merge(reading, hardware, [], remembered=before.remembered)
     assert [(name, device.healthy, device.zones) for name, device in held.devices[GPU].items()] == [
         ("gpu-0", True, (0,)),
@@ -190,7 +191,7 @@ def test_a_device_that_the_node_no_longer_counts_is_gone(kubelet, read, hardware
     before = merge(read(), hardware, [])
     kubelet.devices = {GPU: {"gpu-0": (0,)}}
     kubelet.write()
-    reading = Reading(**{**vars(read()), "capacity": {GPU: 1}})
+    reading = msgspec.structs.replace(read(), capacity={GPU: 1})
     held = merge(reading, hardware, [], remembered=before.remembered)
     assert {resource: list(devices) for resource, devices in held.devices.items()} == {GPU: ["gpu-0"]}
 

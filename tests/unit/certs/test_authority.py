@@ -1,13 +1,13 @@
 import base64
 import os
 import re
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from msgspec.structs import replace
 
 from certs import store
 from certs.authority import Bundle, BundleError, Lifetimes, check, create, service_hosts

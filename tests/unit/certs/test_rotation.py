@@ -1,12 +1,12 @@
 """The steps of a rotation: single ones, and any number of replicas, clients and accidents in any order."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec.structs import replace
 
 from certs import rotation
 from certs.authority import Lifetimes, check, create, fingerprint, service_hosts

@@ -5,9 +5,9 @@
 
 import os
 import random
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from engine.kubelet.machine import TopologyPolicy
 from engine.preemption.model import Landing, Rules, Scoring, Strategy, TopologyQos

@@ -1,7 +1,6 @@
 """However much one namespace has to be looked at and written, another one waits for one thing of it."""
 
 import asyncio
-import dataclasses
 
 import msgspec
 import pytest
@@ -27,7 +26,7 @@ MANY = 4000
 
 
 def owner(name, namespace):
-    return dataclasses.replace(make_owner(name), namespace=namespace)
+    return msgspec.structs.replace(make_owner(name), namespace=namespace)
 
 
 def evil(number):

@@ -1,6 +1,5 @@
 """A decision that is kept is the decision that would be made."""
 
-import dataclasses
 import json
 import string
 
@@ -31,7 +30,7 @@ from webhook.mutate import Rules, mutate_job, mutate_pod
 from webhook.objects import Job, Pod
 
 RULES = Rules(Keys(), FLAVORS, {("a", "q"): Route("cq", ("tas",)), ("b", "q"): Route("cq", (), "it is on hold")})
-STRICT = dataclasses.replace(RULES, require_queue=True)
+STRICT = msgspec.structs.replace(RULES, require_queue=True)
 KEPT = [
     Decisions(rules, lambda decision: decision) for rules in (RULES, STRICT)
 ]  # shared: examples find what others left

@@ -4,7 +4,8 @@ A question is about pods by the thousand, which may all name one claim, or have 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from crds.constants import Keys
 from kube import objects
@@ -15,8 +16,7 @@ from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
 
 
-@dataclass(frozen=True)
-class PodReach:
+class PodReach(msgspec.Struct, frozen=True):
     """Where all claims of a pod let it go, and by which limits they count. ``alone``: keys of those for one pod."""
 
     nodes: tuple[Terms, ...] = ()
@@ -24,8 +24,7 @@ class PodReach:
     alone: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class ClaimLookUps:
+class ClaimLookUps(msgspec.Struct, frozen=True):
     """What is known of claims, whoever asks.
 
     ``pods_with``: the pods that name a claim, by its key; ``expected``: claims that are taken for some that are made

@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from crds.admitted_quota import AdmittedQuota
 from engine.cluster.assignment import Assignment, Slice
@@ -15,8 +16,7 @@ from ungater.model.pod_slots import PodSetSlots, finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
 
 
-@dataclass(frozen=True)
-class KeptPods:
+class KeptPods(msgspec.Struct, frozen=True):
     """Pods, by which quota they run and what none of them takes more than. ``flavor``: None where they have none.
 
     ``asks``: of its node, ``charged``: of quota.

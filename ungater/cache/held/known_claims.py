@@ -1,9 +1,10 @@
 """ResourceClaims as they are now: what they ask for, whether they have devices, and who may have those too."""
 
-from dataclasses import dataclass
 from functools import lru_cache
 from sys import intern
 from typing import Final
+
+import msgspec
 
 from engine.claims.read.asks import text_of
 from engine.model import NodeTerm
@@ -14,8 +15,7 @@ from kube.pods.devices import ResourceClaim
 MOST_USERS: Final = 256  # pods that a claim is for at one time (resource.k8s.io, ResourceClaimReservedForMaxSize)
 
 
-@dataclass(frozen=True, slots=True)
-class KnownClaim:
+class KnownClaim(msgspec.Struct, frozen=True):
     """A claim: ``text`` is what it asks for (`text_of`).
 
     ``nodes``: where its devices are reached from, None for everywhere; ``users``: uids of those that it is reserved

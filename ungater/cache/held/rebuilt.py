@@ -20,9 +20,9 @@ Rules
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 
 from crds.admitted_quota import AdmittedQuota, decode
 from crds.constants import ADMITTED_QUOTA

@@ -6,7 +6,6 @@ Rules
   storing fails, `undo` goes back to what is stored.
 """
 
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
@@ -248,7 +247,7 @@ class Reservations:
 
     def _keep(self, entry: WorkloadEntry, admission: Admission, grant: AssumedAdmission) -> None:
         held = self.state.assignments(entry.key)
-        packed = dataclasses.replace(grant, assignments=tuple(held.values()))
+        packed = msgspec.structs.replace(grant, assignments=tuple(held.values()))
         entry.hold_admission(admission, packed, {name: self.slots_of(assignment) for name, assignment in held.items()})
         queued = self.queues.entries.get(entry.key)
         if queued is not None and queued.grant is not None:

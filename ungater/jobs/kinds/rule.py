@@ -1,14 +1,13 @@
 """A rule on the labels of pods."""
 
-from dataclasses import dataclass
+import msgspec
 
 from kube.objects import Pod
 from kube.replicas import plain
 from ungater.model.job_view import MAIN
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True):
     """``group``: the API group of the controllers; ``pod_set``: the label that tells a pod's pod set, "" for one alone.
 
     ``else_by``: the label that tells it where the owner itself is read, of pods without the first. Ranks are read where

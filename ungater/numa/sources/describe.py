@@ -11,9 +11,9 @@ of the machine. The node then counts as one that publishes nothing.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 import msgspec
+from msgspec.structs import replace
 
 from engine.kubelet.devices.links import LinkGraph
 from engine.kubelet.devices.xpu import XpuBoard
@@ -32,8 +32,7 @@ _STRICTNESS = (TopologyPolicy.NONE, TopologyPolicy.BEST_EFFORT, TopologyPolicy.R
 _MEMORY_SLACK = 64  # one part in so many: exporters round, and a reboot moves a little
 
 
-@dataclass(frozen=True)
-class SourceRules:
+class SourceRules(msgspec.Struct, frozen=True):
     """What holds for all nodes.
 
     ``ignored``: resources that are not aligned, whatever the zones report. ``xpus``: those given out by XPU rules.
@@ -43,8 +42,7 @@ class SourceRules:
     xpus: tuple[str, ...] = (XPU_RESOURCE,)
 
 
-@dataclass(frozen=True)
-class Described:
+class Described(msgspec.Struct, frozen=True):
     """A machine, or None where nothing usable is published, and what was wrong with what is.
 
     ``source`` names what the picture is from. ``zones_known``: its zone ids are the kubelet's. ``disagreements`` are

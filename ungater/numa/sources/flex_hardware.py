@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from crds import graph
 from engine.kubelet.devices.links import bits
@@ -11,15 +12,14 @@ from kube.topologies import Component, FlexTopoSpec
 from ungater.numa.sources.checked import Problems
 
 
-@dataclass
-class Hardware:
+class Hardware(msgspec.Struct):
     """Zones by kubelet id; all maps are by that."""
 
     zones: tuple[int, ...]
-    cpus: dict[int, int] = field(default_factory=dict)  # masks
-    sockets: dict[int, int] = field(default_factory=dict)
-    cores: dict[int, list[tuple[tuple[int, ...], int]]] = field(default_factory=dict)  # (threads, L3)
-    distances: dict[int, dict[int, int]] = field(default_factory=dict)
+    cpus: dict[int, int] = msgspec.field(default_factory=dict)  # masks
+    sockets: dict[int, int] = msgspec.field(default_factory=dict)
+    cores: dict[int, list[tuple[tuple[int, ...], int]]] = msgspec.field(default_factory=dict)  # (threads, L3)
+    distances: dict[int, dict[int, int]] = msgspec.field(default_factory=dict)
 
     def mask(self, ids: Iterable[int] | None) -> int:
         """Zone ids as a mask of their places; ids that are none of the machine's are left out."""

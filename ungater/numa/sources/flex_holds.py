@@ -3,7 +3,8 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from engine.kubelet.machine import CPU, NumaPlacement, ZoneUse
 from engine.quantity import bounded
@@ -14,13 +15,12 @@ from ungater.numa.sources.flex_hardware import Hardware
 _DIGITS = re.compile(r"(\d+)")
 
 
-@dataclass
-class Columns:
+class Columns(msgspec.Struct):
     """Amounts by resource, then zone."""
 
-    capacity: dict[str, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
-    allocatable: dict[str, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
-    free: dict[str, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
+    capacity: dict[str, dict[int, int]] = msgspec.field(default_factory=lambda: defaultdict(dict))
+    allocatable: dict[str, dict[int, int]] = msgspec.field(default_factory=lambda: defaultdict(dict))
+    free: dict[str, dict[int, int]] = msgspec.field(default_factory=lambda: defaultdict(dict))
 
     def put(self, resource: str, zone: int, amounts: tuple[int, int, int]) -> None:
         """Capacity, allocatable and free of a resource in a zone."""

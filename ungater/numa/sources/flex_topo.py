@@ -9,7 +9,8 @@ Devices are numbered by the index that the driver gives them where the graph has
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from crds import graph
 from engine.kubelet.devices.links import LinkGraph
@@ -32,8 +33,7 @@ UNKNOWN_THREADS = 2  # of a core, where nothing says: what most servers have
 _VERSION = re.compile(r"v?(\d{1,3})\.(\d{1,3})")
 
 
-@dataclass
-class _Reading:
+class _Reading(msgspec.Struct):
     """One object, as far as it is read."""
 
     topo: FlexTopo
@@ -41,7 +41,7 @@ class _Reading:
     kubelet: Kubelet
     reserved: int  # CPU mask
     problems: Problems
-    columns: Columns = field(default_factory=Columns)
+    columns: Columns = msgspec.field(default_factory=Columns)
 
     @property
     def status(self) -> FlexTopoStatus:

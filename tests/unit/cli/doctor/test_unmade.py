@@ -1,8 +1,8 @@
 """`topogate doctor` finds jobs that never got a Workload: made before Topogate, or refused to the controller."""
 
-from dataclasses import replace
 from datetime import UTC, datetime
 
+from msgspec.structs import replace
 from support.owned import KEYS, make_known, make_owner, make_record
 
 from cli.doctor.hanging import Held

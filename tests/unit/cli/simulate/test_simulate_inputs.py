@@ -3,11 +3,11 @@
 import gzip
 import io
 import json
-from dataclasses import replace
 
 import msgspec
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from cli.cluster import cluster_snapshot
 from cli.cluster import dump as dumps
@@ -38,7 +38,7 @@ GOOD = "0,60,1,cpu=1,\n"
 
 
 def cluster(**fields):
-    return generated(Made(**({"machine": "", "kubelet": ""} | vars(small()) | fields)))
+    return generated(Made(**({"machine": "", "kubelet": ""} | msgspec.structs.asdict(small()) | fields)))
 
 
 def small():

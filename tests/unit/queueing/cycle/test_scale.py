@@ -1,7 +1,5 @@
 """Workloads that change while they hold something: elastic, reclaimable, moved."""
 
-import dataclasses
-
 import msgspec
 import pytest
 from support.queue_factories import (
@@ -152,7 +150,7 @@ def test_a_pod_set_whose_flavor_nobody_knows_waits_until_it_is_admitted_anew():
     submit(queues, one)
     run(state, queues)
     grant = queues.entries["w"].grant
-    queues.entries["w"].grant = dataclasses.replace(grant, flavors={"main": {}})
+    queues.entries["w"].grant = msgspec.structs.replace(grant, flavors={"main": {}})
     submit(queues, msgspec.structs.replace(one, pod_sets=(*one.pod_sets, make_pod_set(0, name="done"))))
     found = resize(state, queues, "w", {"done": 1})
     assert isinstance(found, Refusal)

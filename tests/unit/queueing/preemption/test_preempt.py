@@ -1,6 +1,5 @@
 """Victims: who may be taken, that a plan holds, that nobody is taken in vain, and what it costs at least."""
 
-import dataclasses
 import random
 from itertools import combinations
 
@@ -243,7 +242,7 @@ def stored(grant, node):
         requests=part.requests,
         slices=[Slice((*part.slices[0].values[:-1], node), 1)],
     )
-    return dataclasses.replace(grant, assignments=(there,))
+    return msgspec.structs.replace(grant, assignments=(there,))
 
 
 @pytest.mark.parametrize("quota", [8, 16])

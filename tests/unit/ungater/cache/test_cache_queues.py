@@ -1,7 +1,5 @@
 """Queues in what the controller knows: by events, and the same again after a restart."""
 
-import dataclasses
-
 import msgspec
 import pytest
 from support.owned import KEYS, make_job, make_known, make_pod
@@ -66,8 +64,8 @@ def test_what_a_pod_set_holds_that_its_job_has_no_more_is_given_back_when_the_ne
     job = queued(world, "train")
     world.admit(job)
     record, memory = entry_of(world, job), world.memory
-    other = dataclasses.replace(record.job.pod_sets[0], name="other", count=1, full=1)
-    record.view(record.job, dataclasses.replace(record.job, pod_sets=(other,)))
+    other = msgspec.structs.replace(record.job.pod_sets[0], name="other", count=1, full=1)
+    record.view(record.job, msgspec.structs.replace(record.job, pod_sets=(other,)))
     before = record.grant
     found = Assignment(
         pod_set="other",
@@ -79,7 +77,7 @@ def test_what_a_pod_set_holds_that_its_job_has_no_more_is_given_back_when_the_ne
     counts = {**before.counts, "other": 1}
     flavors = {**before.flavors, "other": before.flavors["main"]}
     amounts = {key: amount * 3 // 2 for key, amount in before.amounts.items()}
-    grown = dataclasses.replace(
+    grown = msgspec.structs.replace(
         before, counts=counts, flavors=flavors, amounts=amounts, assignments=(*before.assignments, found)
     )
     memory.queues.grant(memory.state, record.key, grown)
@@ -213,7 +211,7 @@ def test_a_write_that_failed_leaves_what_was_held_before(world):
     world.memory.queues.due(4_000_000_000.0)
     world.admit(job)
     before = held(world.memory)
-    grant = dataclasses.replace(record.grant, counts={"main": 3})
+    grant = msgspec.structs.replace(record.grant, counts={"main": 3})
     world.memory.reservations.replace(record, grant)
     world.memory.admissions.forget_assumed(record)
     world.memory.admissions.replaced(record)
@@ -238,7 +236,7 @@ def test_what_one_leaves_that_moves_is_nobodys_until_the_move_is_stored(world, s
         requests=part.requests,
         slices=(Slice(path, here.count),),
     )
-    world.memory.reservations.replace(record, dataclasses.replace(record.grant, assignments=(moved,)))
+    world.memory.reservations.replace(record, msgspec.structs.replace(record.grant, assignments=(moved,)))
     left = {name: world.memory.state.free(name)["cpu"] for name in world.memory.state.nodes}
     assert (left[here.values[-1]], left[there.name]) == (free[here.values[-1]], free[there.name] - 2000)
     if stored:
@@ -264,7 +262,7 @@ def test_an_admission_that_is_stored_after_its_job_went_is_not_held(world):
     world.drop("job", job)
     stored = workload_object.observed_of(stored_workload(record.job, admission))
     world.memory.workloads.written(record, stored)
-    world.memory.workloads.saw_workload(record, dataclasses.replace(stored, resource_version="8"))
+    world.memory.workloads.saw_workload(record, msgspec.structs.replace(stored, resource_version="8"))
     assert held(world.memory) == {}
     assert world.memory.queues.entries == {}
     assert world.memory.queues.quotas.used("cq", ("gpu", "cpu")) == 0
@@ -516,7 +514,7 @@ def test_a_workload_that_went_with_its_pods_was_not_deleted_by_anybody(world):
     job = queued(world, "train")
     world.admit(job)
     record = entry_of(world, job)
-    record.observed = dataclasses.replace(record.observed, owners=frozenset({"uid-of-a-pod"}))
+    record.observed = msgspec.structs.replace(record.observed, owners=frozenset({"uid-of-a-pod"}))
     for _ in range(9):
         world.memory.workloads._note_deleted(record)
     record.forget_workload()

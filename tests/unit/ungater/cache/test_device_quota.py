@@ -1,7 +1,5 @@
 """Devices of claims, and extended resources that DeviceClasses stand for, as amounts of quota."""
 
-import dataclasses
-
 import msgspec
 import pytest
 from support.claims_world import ONE, a_class, a_pod, publishing, read, spec
@@ -71,7 +69,7 @@ class Charged(Equipped):
         """Of an admitted job whose conditions are stored by then."""
         self.memory = self.restarted()
         record = self.of(job)
-        record.observed = dataclasses.replace(record.observed, conditions=HELD)
+        record.observed = msgspec.structs.replace(record.observed, conditions=HELD)
 
     def event(self, job):
         return "; ".join(one.message for one in self.look(self.of(job)) if isinstance(one, EmitEvent))
@@ -383,7 +381,7 @@ def test_more_important_jobs_evict_for_device_quota(world):
     world.admit(low)
     high = world.queued("high", 2)
     record = world.of(high)
-    record.observed = dataclasses.replace(make_known(record.job), priority=5)
+    record.observed = msgspec.structs.replace(make_known(record.job), priority=5)
     world.memory.admissions.enqueue_entry(record)
     (plan,) = cycle(world.memory.state, world.memory.queues, 1.0).preempting
     assert [victim.key for victim in plan.victims] == [world.of(low).key]

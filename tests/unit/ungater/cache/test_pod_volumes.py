@@ -1,9 +1,8 @@
 """Workloads whose pods have volumes: where they go, what they wait for, and who is looked at when volumes change."""
 
-from dataclasses import replace
-
 import msgspec
 import pytest
+from msgspec.structs import replace
 from support.owned import KEYS, LEVELS, make_job, make_known
 from support.owned import make_pod as job_pod
 from support.world import FLAVOR, World, make_node

@@ -4,7 +4,6 @@ The order of events is played by hand, with a stand-in for the client that decid
 """
 
 import asyncio
-import dataclasses
 import unittest.mock
 from functools import partial
 
@@ -336,13 +335,13 @@ async def test_an_admission_that_is_written_again_waits_for_its_checks_again(con
 
     async def admission(_namespace, observed, admission, wanted, **more):
         found.append(({one.type: one.status for one in wanted}, more["more"]))
-        return dataclasses.replace(observed, admission=admission, resource_version="10")
+        return msgspec.structs.replace(observed, admission=admission, resource_version="10")
 
     controller.writer.admission = admission
     record.observed = make_known(record.job)
     await controller.reconcile(record.id)
     record.observed = make_known(record.job)
-    record.job = dataclasses.replace(record.job, suspended=False)
+    record.job = msgspec.structs.replace(record.job, suspended=False)
     await controller.reconcile(record.id)
     (waits, more), (runs, nothing) = found
     assert (waits[conditions.ADMITTED], more["admissionChecks"][0]["state"]) == (False, "Pending")
@@ -354,7 +353,7 @@ async def test_a_plan_that_is_none_any_more_is_removed_however_often_that_fails(
     job = queued(world, "train")
     record = told(controller, world, job)
     nomination = Nomination(None, {"ns/low": "u-low"})
-    record.observed = dataclasses.replace(make_known(record.job), nomination=nomination)
+    record.observed = msgspec.structs.replace(make_known(record.job), nomination=nomination)
     answers, writes = [Conflict(409, "Conflict", "m"), make_known(record.job)], []
 
     async def conditions_(_namespace, observed, _wanted, more):
@@ -420,7 +419,7 @@ async def test_a_victim_whose_workload_is_deleted_while_it_goes_goes_on(world, c
     world.admit(job)
     high = told(controller, world, queued(world, "high", 4))
     nomination = Nomination(None, {"ns/low": "u-low"}) if awaited else None
-    high.observed = dataclasses.replace(make_known(high.job), nomination=nomination)
+    high.observed = msgspec.structs.replace(make_known(high.job), nomination=nomination)
     record = told(controller, world, job)
     memory = controller.cache
     memory.queues.evict(record.key)
@@ -428,7 +427,7 @@ async def test_a_victim_whose_workload_is_deleted_while_it_goes_goes_on(world, c
     memory.reservations.eviction_message = lambda by, _: lifecycle.preempted(Reason.IN_CLUSTER_QUEUE, by)
 
     async def admission(_namespace, observed, admission, _wanted, **_):
-        return dataclasses.replace(observed, admission=admission, resource_version="10")
+        return msgspec.structs.replace(observed, admission=admission, resource_version="10")
 
     controller.writer.admission = admission
     record.observed = make_known(record.job)
@@ -451,7 +450,7 @@ async def test_a_victim_that_is_planned_again_while_it_is_told_to_stay_goes(worl
 
     async def conditions_(_namespace, observed, _wanted, _more=None):
         preemptor.extend(["ns/high"] if planned else [])
-        return dataclasses.replace(observed, resource_version="10")
+        return msgspec.structs.replace(observed, resource_version="10")
 
     controller.writer.conditions = conditions_
     await controller.lifecycle._spare(record, Reason.QUOTA_RESERVED, "nobody waits for its room any more")
@@ -560,7 +559,7 @@ async def test_nothing_is_stored_that_was_decided_for_a_workload_as_it_was_befor
     memory, record.observed = controller.cache, make_known(record.job)
     memory.admissions.enqueue_entry(record)
     (made,) = cycle(memory.state, memory.queues, 0.0).admitted
-    record.observe(dataclasses.replace(record.observed, **changed))
+    record.observe(msgspec.structs.replace(record.observed, **changed))
 
     async def write():
         return record.observed

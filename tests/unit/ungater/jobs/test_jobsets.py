@@ -1,10 +1,10 @@
 """JobSets: several pod sets in one workload, placed by one decision, rebuilt from lists."""
 
 import json
-from dataclasses import replace
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from support import jobsets
 from support.owned import KEYS, context, make_job, make_known, make_record
 from support.world import FLAVOR, NODES, World, stored_workload

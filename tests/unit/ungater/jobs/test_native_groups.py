@@ -1,7 +1,5 @@
 """What PodGroups of Kubernetes itself and spec.scheduling say of a job, beside its own annotations."""
 
-import dataclasses
-
 import msgspec
 import pytest
 from msgspec.structs import replace
@@ -264,7 +262,7 @@ def test_pods_of_a_group_that_name_several_schedulers_wait():
     view = grouped(UNCONSTRAINED)
     (main,) = view.pod_sets
     spec = replace(main.template.spec, scheduler_name="other")
-    other = dataclasses.replace(main, name="workers", template=replace(main.template, spec=spec))
-    held = with_groups(dataclasses.replace(view, pod_sets=(main, other)), found(), KEYS).held_off
+    other = msgspec.structs.replace(main, name="workers", template=replace(main.template, spec=spec))
+    held = with_groups(msgspec.structs.replace(view, pod_sets=(main, other)), found(), KEYS).held_off
     assert (held.reason, held.field) == (Reason.CONTRADICTING_REQUESTS, "spec.schedulerName")
     assert "default-scheduler and other" in str(held)

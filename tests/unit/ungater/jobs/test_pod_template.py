@@ -1,11 +1,10 @@
 """The patches that unsuspend a job and give it back what it was."""
 
-import dataclasses
 import json
-from dataclasses import replace
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from support.owned import KEYS, make_admission, make_owner, make_record, slot_map
 
 from crds.constants import GPU_LINK
@@ -170,8 +169,8 @@ def test_what_checks_add_goes_into_the_template_and_is_taken_away_again():
     running = make_owner(suspend=True, request=request, spec=after["spec"])
     labelled = msgspec.json.decode(running.pod_sets[0].raw)
     labelled["metadata"]["labels"] = after["metadata"]["labels"]
-    running = dataclasses.replace(
-        running, pod_sets=(dataclasses.replace(running.pod_sets[0], raw=json.dumps(labelled).encode()),)
+    running = msgspec.structs.replace(
+        running, pod_sets=(msgspec.structs.replace(running.pod_sets[0], raw=json.dumps(labelled).encode()),)
     )
     back = pod_template.restore(running, [{"name": "main", "count": 4, "template": template}])
     again = merged(labelled, back["spec"]["template"])
@@ -195,7 +194,7 @@ def test_what_contradicts_is_refused_with_check_field_and_values(update, text):
     template = owner.pod_sets[0].template
     meta = msgspec.structs.replace(template.metadata, labels={"app": "a"})
     template = msgspec.structs.replace(template, metadata=meta)
-    owner = dataclasses.replace(owner, pod_sets=(dataclasses.replace(owner.pod_sets[0], template=template),))
+    owner = msgspec.structs.replace(owner, pod_sets=(msgspec.structs.replace(owner.pod_sets[0], template=template),))
     wanted = PodSetUpdate(**{"name": "main", **update})
     first = PodSetUpdate(name="main", labels={"app": "a"}, node_selector={"zone": "z1"})
     with pytest.raises(pod_template.ClashError) as refused:

@@ -5,7 +5,6 @@ before it is ready. In a rollout the Deployment's newest ReplicaSet has as many 
 ``maxUnavailable`` let it have now, and ``deployment.kubernetes.io/desired-replicas`` as it is to have in the end.
 """
 
-import dataclasses
 from collections import Counter
 
 import msgspec
@@ -109,7 +108,7 @@ def test_pods_that_come_once_others_are_ready_are_not_waited_for_to_be_ready():
     world = Served()
     ordered(world)
     (record,) = world.memory.entries.values()
-    record.view(record.own, dataclasses.replace(record.job, queue="q"))
+    record.view(record.own, msgspec.structs.replace(record.job, queue="q"))
     assert life_of(record, world.memory.rules).wanted == 1
 
 

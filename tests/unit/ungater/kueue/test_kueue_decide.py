@@ -1,12 +1,12 @@
 """What follows from Kueue's Workloads: objects in, the job's view and the check out."""
 
 import json
-from dataclasses import replace
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from support.owned import KEYS, context, make_owner, make_record, slot_map
 
 from crds.constants import GPU_LINK, Keys

@@ -1,7 +1,5 @@
 """What is let go is what was admitted, and what runs is paid for until it ends."""
 
-import dataclasses
-
 import msgspec
 import pytest
 from support.owned import KEYS, context, make_admission, make_known, make_owner, make_pod, make_record
@@ -132,7 +130,7 @@ class Queued(World):
         """The admission is stored, and its Workload seen."""
         record = self.record
         observed = workload_object.observed_of(stored_workload(record.job, admission))
-        record.observed = dataclasses.replace(
+        record.observed = msgspec.structs.replace(
             observed,
             queue=record.job.queue,
             conditions=HELD,
@@ -343,7 +341,7 @@ def test_a_group_that_gave_back_what_was_too_little_waits_for_as_much_as_its_pod
     gave_back = merge(
         (), [WantedCondition(type_, False, Reason.ASKS_FOR_MORE, "") for type_ in HOLDING], generation=1, now=0
     )
-    record.observed = dataclasses.replace(record.observed, conditions=gave_back)
+    record.observed = msgspec.structs.replace(record.observed, conditions=gave_back)
     assert [pod_set.requests["cpu"] for pod_set in world.memory.pod_sets.wish(record)] == [2000]
 
 
@@ -374,7 +372,7 @@ def test_once_none_runs_the_workload_waits_in_the_queue_that_its_pods_name(world
     assert {one.reason for one in release.wanted} == {Reason.OTHER_QUEUE}
     world.memory.admissions.free(world.record)
     record = world.record
-    record.observed = dataclasses.replace(record.observed, admission=None, conditions=())
+    record.observed = msgspec.structs.replace(record.observed, admission=None, conditions=())
     assert world.used() == 0
     assert [type(one) for one in world.told()] == [Dequeue, UpdateSpec]
 
@@ -395,7 +393,7 @@ def given_back(world):
     smaller = world.memory.reservations.smaller(world.record, shrink.pod_set, shrink.slots, shrink.count, shrink.asks)
     queue = world.record.observed.queue
     world.stored(smaller)
-    world.record.observe(dataclasses.replace(world.record.observed, queue=queue))
+    world.record.observe(msgspec.structs.replace(world.record.observed, queue=queue))
     world.memory.admissions.hold_admission(world.record, smaller)
     return shrink
 
@@ -428,7 +426,7 @@ def test_once_the_last_one_ends_it_waits_in_the_other_queue_for_all_of_its_pods(
     renamed(world, "db-0", queue="team")
     assert wishes(world.told()) == [Dequeue, Release]
     world.memory.admissions.free(world.record)
-    world.record.observe(dataclasses.replace(world.record.observed, admission=None, conditions=()))
+    world.record.observe(msgspec.structs.replace(world.record.observed, admission=None, conditions=()))
     assert [type(one) for one in world.told()] == [Dequeue, UpdateSpec]
     world.record.observe(None)
     world.admitted()
@@ -460,7 +458,7 @@ def test_after_a_restart_nothing_is_asked_for_and_no_pod_is_taken_to_be_missing(
     given_back(world)
     world.put("workload", stored_workload_of(world))
     world.memory = world.restarted()
-    world.record.observe(dataclasses.replace(world.record.observed, conditions=HELD))
+    world.record.observe(msgspec.structs.replace(world.record.observed, conditions=HELD))
     assert world.record.admission.count == 1
     assert wishes(world.told()) == [Dequeue]
     assert world.record.late == {}
@@ -500,14 +498,14 @@ def test_what_is_held_for_pods_that_nobody_makes_goes_back_beside_one_that_is_ba
 
 
 def test_quota_without_slots_is_given_back_too():
-    job = dataclasses.replace(make_owner(parallelism=3), kind="StatefulSet", api_version="apps/v1", open_ended=True)
+    job = msgspec.structs.replace(make_owner(parallelism=3), kind="StatefulSet", api_version="apps/v1", open_ended=True)
     admission = make_admission(None, queue="cq", count=3)
     labels = {KEYS.queue_name: "other"}
     pods = [make_pod("a", owner=job, at=("b", "r", "n"), node="n"), *(make_pod(owner=job) for _ in range(2))]
     pods[1:] = [
         msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, labels=labels)) for pod in pods[1:]
     ]
-    job = dataclasses.replace(job, queue="team")
+    job = msgspec.structs.replace(job, queue="team")
     entry = make_record(job, admission=admission, observed=make_known(job, admission=admission), pods=pods)
     entry.shrink(99.0)
     entry.bar_pods({"main": len(granted.of_other_queues(entry, KEYS, 100.0))})
@@ -606,7 +604,7 @@ def test_a_workload_whose_owner_somebody_removed_is_still_seen_to_be_deleted(wor
     stored = stored_workload(record.job, record.admission)
     world.put("workload", stored)
     assert record.observed is not None
-    record.observed = dataclasses.replace(record.observed, uid=stored.metadata.uid)
+    record.observed = msgspec.structs.replace(record.observed, uid=stored.metadata.uid)
     meta = msgspec.structs.replace(stored.metadata, owner_references=(), resource_version="99")
     world.put("workload", msgspec.structs.replace(stored, metadata=meta))
     world.drop("workload", world.stores["workload"][f"ns/{stored.metadata.name}"])
@@ -638,7 +636,9 @@ def test_a_workload_that_is_deleted_and_made_anew_names_the_queue_it_was_admitte
     record.forget_workload()  # somebody deleted its Workload
     assert record.job.queue == "other"
     assert as_admitted(record).queue == "team"
-    record.observed = dataclasses.replace(make_known(as_admitted(record)), admission=record.admission, conditions=HELD)
+    record.observed = msgspec.structs.replace(
+        make_known(as_admitted(record)), admission=record.admission, conditions=HELD
+    )
     instructions = world.told()
     assert gone(instructions) == []
     assert any(isinstance(one, Release) for one in instructions), "it waits anew in the queue that its pods name"

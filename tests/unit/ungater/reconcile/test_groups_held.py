@@ -1,7 +1,6 @@
 """Pods of one PodGroup of Kubernetes itself are let go together, and wait for others of it no longer than a while."""
 
-import dataclasses
-
+import msgspec
 import pytest
 from support.owned import KEYS, context, make_admission, make_known, make_owner, make_pod, make_record, slot_map
 
@@ -154,7 +153,7 @@ def test_pods_of_one_that_is_moved_wait_for_those_that_end():
     """However long these take to stop: evicted, all of it would lose the places that it is moved to."""
     old = make_pod("old", at=("b", "r", "n9"), node="n9", phase="Running", spec=IN_GROUP, terminating=True)
     record = world(*(gated(name) for name in "abcd"), old, parallelism=4)
-    record.observe(dataclasses.replace(record.observed, conditions=(*record.observed.conditions, said(MOVING))))
+    record.observe(msgspec.structs.replace(record.observed, conditions=(*record.observed.conditions, said(MOVING))))
     assert goes(look(record, 100.0)) == [], "the old one has one of the four places yet"
     late = look(record, 101.0 + HELD)
     assert (evicted(late), goes(late)) == ([], [])

@@ -1,6 +1,5 @@
 """Pods that stay gated until others on their way to their node are there: who waits, for whom, and for how long."""
 
-import dataclasses
 import json
 
 import msgspec
@@ -309,7 +308,7 @@ def admitted(one, at, priority=0):
     record, _ = one
     stamp = f"2026-11-21T00:00:{at:02}Z"
     found = Condition(type=QUOTA_RESERVED, status="True", last_transition_time=stamp)
-    record.observed = dataclasses.replace(record.observed, conditions=(found,), priority=priority)
+    record.observed = msgspec.structs.replace(record.observed, conditions=(found,), priority=priority)
 
 
 ZONE = {"containers": [container(cpu="8", gpus=4)]}  # all of a zone

@@ -1,7 +1,5 @@
 """Pods that were let go and that kube-scheduler does not take: what is done about them, and what people are told."""
 
-import dataclasses
-
 import msgspec
 import pytest
 from support.owned import context, make_known, make_owner, make_pod, make_record, slot_map
@@ -151,7 +149,7 @@ def test_one_that_moved_on_several_times_in_a_row_is_placed_anew():
 def test_one_whose_pods_ran_all_is_not_put_back_for_a_single_pod_but_waits_like_for_a_lost_node():
     owner = make_owner()
     ran = Condition(type=PODS_READY, status="True", reason="PodsReady", last_transition_time="2026-11-21T00:01:00Z")
-    observed = dataclasses.replace(never_ready(owner), conditions=(never_ready(owner).conditions[0], ran))
+    observed = msgspec.structs.replace(never_ready(owner), conditions=(never_ready(owner).conditions[0], ran))
     record = refused_record(refused_pod("a", owner), owner=owner, observed=observed)
     record.lost, record.refused = {"main": ((0, 2),)}, Refused(Reason.DOES_NOT_FIT, "r could take 2 of 4")
     assert evict_of(record) is None

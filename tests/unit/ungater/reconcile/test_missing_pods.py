@@ -1,10 +1,8 @@
 """What is held for pods that nobody makes goes back."""
 
-import dataclasses
-from dataclasses import replace
-
 import msgspec
 import pytest
+from msgspec.structs import replace
 from support.owned import (
     KEYS,
     context,
@@ -91,7 +89,7 @@ def test_it_waits_longer_each_time():
     record = held([], condition(EVICTED, reason=Reason.PODS_MISSING))
     (back,) = look(record, 100.0)
     assert (back.until, back.requeues) == (WALL, 1)
-    record.observed = dataclasses.replace(record.observed, requeues=3)
+    record.observed = msgspec.structs.replace(record.observed, requeues=3)
     (back,) = look(record, 100.0)
     assert (back.until, back.requeues) == (WALL - 10 + 80.0, 4)
 
@@ -140,7 +138,7 @@ def test_so_goes_what_is_held_for_more_pods_than_there_are_of_those_that_contrad
     wrong = RequestError(Reason.INVALID_REQUEST, "spec", "b", "pods a and b differ")
     one = make_owner(parallelism=1).pod_sets[0]
     record = held(running("a", "b", "c"), slots=slots)
-    record.own = record.job = dataclasses.replace(record.job, wrong=wrong, pod_sets=(one,))
+    record.own = record.job = msgspec.structs.replace(record.job, wrong=wrong, pod_sets=(one,))
     look(record, 100.0)
     del record.pods["uid-c"]
     assert not kinds(look(record, 159.0)) & {i.Shorten, i.ShrinkLater}
@@ -210,7 +208,7 @@ def test_pods_that_wait_for_more_room_wait_for_it_after_a_restart_too():
 
 
 def test_pods_that_come_in_order_have_more_time():
-    record = held(running("a"), owner=dataclasses.replace(make_owner(), in_order=True))
+    record = held(running("a"), owner=msgspec.structs.replace(make_owner(), in_order=True))
     assert i.RequeueAfter(900.0) in look(record, 100.0)
     assert i.Shorten({"main": 1}) in look(record, 1000.0)
 

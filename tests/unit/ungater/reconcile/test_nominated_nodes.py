@@ -3,7 +3,6 @@
 Versions and behaviour of kube-scheduler are those of `ungater.reconcile.nominated_nodes`.
 """
 
-import dataclasses
 from types import SimpleNamespace
 
 import msgspec
@@ -183,7 +182,7 @@ def test_room_is_kept_while_the_claims_of_a_pod_are_made():
 @pytest.mark.parametrize("nominates", [True, False])
 def test_room_is_kept_while_admission_checks_are_pending(nominates):
     entry = world(gated("a"), gated("b"), conditions=(QUOTA_RESERVED,), queue="team")
-    job = dataclasses.replace(entry.job, kind="StatefulSet", api_version="apps/v1", suspended=False)
+    job = msgspec.structs.replace(entry.job, kind="StatefulSet", api_version="apps/v1", suspended=False)
     entry.view(job, job)
     found = look(entry, checks=lambda _entry: ("budget",), nominates=nominates)
     assert going(found) == []

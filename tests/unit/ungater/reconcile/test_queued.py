@@ -1,7 +1,5 @@
 """What is decided about a job with a queue: state in, instructions out."""
 
-import dataclasses
-
 import msgspec
 import pytest
 from support.owned import KEYS, context, make_admission, make_known, make_owner, make_pod, make_record, slot_map
@@ -44,7 +42,7 @@ def held(*conditions, suspend=False, pods=(), observed=(), **more):
 def since(observed, at):
     """The same, admitted at another time."""
     others = [one for one in observed.conditions if one.type != ADMITTED]
-    return dataclasses.replace(observed, conditions=(*others, condition(ADMITTED, at=at)))
+    return msgspec.structs.replace(observed, conditions=(*others, condition(ADMITTED, at=at)))
 
 
 def run(record, wall=WALL, **more):
@@ -169,7 +167,7 @@ def test_conditions_follow_the_generation_of_a_workload_whose_state_an_edit_does
     """Else `kubectl wait --for=condition=Admitted workload/x` (1.37) never ends once spec.priority was changed."""
     record = made()
     usual = run(record)
-    record.observed = dataclasses.replace(record.observed, generation=2)
+    record.observed = msgspec.structs.replace(record.observed, generation=2)
     *others, again = run(record)
     assert others == usual
     assert {one.type: (one.status, one.reason, one.message) for one in again.wanted} == {
@@ -177,7 +175,7 @@ def test_conditions_follow_the_generation_of_a_workload_whose_state_an_edit_does
         ADMITTED: (True, "x", "m"),
     }
     said = tuple(msgspec.structs.replace(one, observed_generation=2) for one in record.observed.conditions)
-    record.observed = dataclasses.replace(record.observed, conditions=said)
+    record.observed = msgspec.structs.replace(record.observed, conditions=said)
     assert run(record) == usual, "once"
 
 
@@ -464,7 +462,7 @@ def test_pods_that_wait_for_room_to_grow_do_not_count_as_not_ready():
     pods = [*(bound(name, node) for node in ("n1", "n2") for name in (f"{node}-a", f"{node}-b")), make_pod("c")]
     for ready, evicted in ((4, False), (3, True)):
         grown = held(partly, pods=pods, parallelism=5)
-        grown.job = dataclasses.replace(grown.job, ready=ready)
+        grown.job = msgspec.structs.replace(grown.job, ready=ready)
         grown.observed = since(grown.observed, WALL - 300)
         assert bool([one for one in reconcile(grown, limits, NOW, WALL) if isinstance(one, i.Evict)]) is evicted
 
@@ -474,7 +472,7 @@ def test_pods_that_were_never_ready_are_not_said_to_be_not_ready_again(since_whe
     """Else they would have the time to recover, and not that to start; a restart told the two apart by chance."""
     stuck = condition(PODS_READY, "False", Reason.WAITS_FOR_ARRIVALS, at=WALL - since_when)
     record = held(stuck, pods=[bound("a"), bound("b")], parallelism=2)
-    record.job = dataclasses.replace(record.job, ready=1)
+    record.job = msgspec.structs.replace(record.job, ready=1)
     record.observed = since(record.observed, WALL - 30)
     assert wanted(run(record))[PODS_READY].reason == reason
 

@@ -1,7 +1,6 @@
 """What is said of a Workload that is admitted."""
 
-from dataclasses import replace
-
+from msgspec.structs import replace
 from support.owned import make_owner, slot_map
 from support.world import stored_workload
 

@@ -1,7 +1,5 @@
 """Who is moved, who is not, and what a budget that refuses after all brings back. Attacks included."""
 
-import dataclasses
-
 import msgspec
 import pytest
 from support.owned import KEYS, make_job, make_known, make_owner, make_pod
@@ -147,7 +145,7 @@ class Moving:
 
 
 def _with(observed, conditions):
-    return dataclasses.replace(observed, conditions=tuple(conditions))
+    return msgspec.structs.replace(observed, conditions=tuple(conditions))
 
 
 def racks(entry):
@@ -264,7 +262,7 @@ def test_only_controllers_that_are_known_make_pods_anew_whatever_others_are_call
 
 def test_owners_stay_that_make_more_pods_meanwhile(cluster):
     entry, _ = cluster.spread()
-    entry.view(entry.job, dataclasses.replace(entry.job, open_ended=True))
+    entry.view(entry.job, msgspec.structs.replace(entry.job, open_ended=True))
     assert "in a way that allows no move" in relocation.unmovable(cluster.world.memory, entry)
     cluster.look()
     assert cluster.begun == []
@@ -635,7 +633,7 @@ class Service:
 
     def __init__(self, cluster, request=None, kind="ReplicaSet"):
         self.cluster, self.world = cluster, cluster.world
-        owner = dataclasses.replace(make_owner("web"), kind=kind, api_version="apps/v1", workload="")
+        owner = msgspec.structs.replace(make_owner("web"), kind=kind, api_version="apps/v1", workload="")
         self.owner, self.request = owner, request or {KEYS.required[0]: "rack"}
         for name in ("a", "b"):
             self.put(name)
@@ -659,7 +657,7 @@ class Service:
         if slot is None:
             pod = make_pod(name, owner=self.owner, spec=CONTAINERS, **more)
         else:
-            owner = dataclasses.replace(self.owner, workload=self.entry.job.workload)
+            owner = msgspec.structs.replace(self.owner, workload=self.entry.job.workload)
             pod = make_pod(name, owner=owner, at=slot.values, node=slot.node, phase="Running", spec=CONTAINERS, **more)
         meta = msgspec.structs.replace(pod.metadata, annotations={**pod.metadata.annotations, **self.request})
         ready = () if slot is None else (Condition(type="Ready", status="True"),)
@@ -775,7 +773,7 @@ def test_a_budget_and_the_limit_an_hour_count_for_a_replica_set(cluster):
 
 def made_by(entry, kind):
     """The same as pods of a service that does not tell how many it has."""
-    entry.view(entry.job, dataclasses.replace(entry.job, kind=kind, api_version="apps/v1", open_ended=True))
+    entry.view(entry.job, msgspec.structs.replace(entry.job, kind=kind, api_version="apps/v1", open_ended=True))
     for pod in list(entry.pods.values()):
         refs = tuple(
             msgspec.structs.replace(one, kind=kind, api_version="apps/v1") for one in pod.metadata.owner_references
@@ -810,7 +808,7 @@ def test_a_service_goes_where_an_administrator_says(cluster, kind):
 
 def ask(cluster, entry, nodes, *, name="r-1", until=NOW + 100.0):
     text = encode(MoveRequest(name, until, {"main": frozenset(nodes)}))
-    entry.observe(dataclasses.replace(entry.observed, move_to=text))
+    entry.observe(msgspec.structs.replace(entry.observed, move_to=text))
 
 
 def said(entry, type_=MOVING):
@@ -937,7 +935,7 @@ def test_a_request_that_is_old_or_no_request_is_passed_over(cluster):
         '{"id":"x"}',
         '{"id":"","until":"2999-01-01T00:00:00Z","nodes":{"main":["r2-h1"]}}',
     ):
-        entry.observe(dataclasses.replace(entry.observed, move_to=text))
+        entry.observe(msgspec.structs.replace(entry.observed, move_to=text))
         cluster.look()
     assert cluster.begun == []
     assert said(entry) is None
@@ -971,8 +969,8 @@ class Entered:
 
 
 def copy_of(entry, namespace, name):
-    job = dataclasses.replace(entry.job, namespace=namespace, name=name, uid=name, workload=name)
-    return dataclasses.replace(entry, job=job)
+    job = msgspec.structs.replace(entry.job, namespace=namespace, name=name, uid=name, workload=name)
+    return msgspec.structs.replace(entry, job=job)
 
 
 # --- those that go as a whole --------------------------------------------------------------------------------------
@@ -1031,7 +1029,7 @@ def test_one_that_goes_as_a_whole_comes_back_as_a_whole_or_not(cluster):
 
 def test_a_group_of_a_leader_worker_set_goes_at_once_where_an_administrator_says(cluster):
     entry = apart(cluster, kind="StatefulSet", api="apps/v1")
-    entry.view(entry.job, dataclasses.replace(entry.job, kind="LeaderWorkerSet"))
+    entry.view(entry.job, msgspec.structs.replace(entry.job, kind="LeaderWorkerSet"))
     ask(cluster, entry, ["r3-h1", "r3-h2"])
     cluster.look()
     assert cluster.begun == [entry.key]
@@ -1042,7 +1040,7 @@ def test_a_group_of_a_leader_worker_set_goes_at_once_where_an_administrator_says
 
 def test_pods_of_a_group_that_are_disrupted_together_go_all_at_once(cluster):
     entry = apart(cluster)
-    entry.view(entry.job, dataclasses.replace(entry.job, whole=True))
+    entry.view(entry.job, msgspec.structs.replace(entry.job, whole=True))
     assert relocation.unmovable(cluster.world.memory, entry) == ""
     cluster.look()
     assert cluster.begun == [entry.key]
@@ -1053,7 +1051,7 @@ def test_pods_of_a_group_that_are_disrupted_together_go_all_at_once(cluster):
 
 def test_such_a_group_stays_where_not_all_of_it_has_another_place(cluster):
     entry = apart(cluster, room=("r3-h1", "r1-h1"))
-    entry.view(entry.job, dataclasses.replace(entry.job, whole=True))
+    entry.view(entry.job, msgspec.structs.replace(entry.job, whole=True))
     cluster.look()
     assert cluster.begun == [], "two of its pods could go to the rack of the others, and would go alone"
 
@@ -1063,7 +1061,7 @@ def test_such_a_group_stays_where_pods_of_others_are_in_it(cluster):
     entry = apart(cluster, pod=group)
     other = make_pod("other", owner=make_owner("other"), node="r3-h1", phase="Running", spec=group)
     cluster.world.put("pod", other)
-    entry.view(entry.job, dataclasses.replace(entry.job, whole=True))
+    entry.view(entry.job, msgspec.structs.replace(entry.job, whole=True))
     assert "has pods of others" in relocation.unmovable(cluster.world.memory, entry)
     cluster.look()
     assert cluster.begun == []
@@ -1074,7 +1072,7 @@ def test_such_a_group_stays_where_pods_of_others_are_in_it(cluster):
 def test_a_service_that_does_not_tell_how_many_pods_it_has_does_not_go_as_a_whole(cluster):
     entry = apart(cluster, request=IN_SLICES)
     change = {"kind": "ReplicaSet", "api_version": "apps/v1", "open_ended": True}
-    entry.view(entry.job, dataclasses.replace(entry.job, **change))
+    entry.view(entry.job, msgspec.structs.replace(entry.job, **change))
     assert "allows no move" in relocation.unmovable(cluster.world.memory, entry)
     cluster.look()
     assert cluster.begun == []

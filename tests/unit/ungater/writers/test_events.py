@@ -1,7 +1,6 @@
 """What happens to a workload is said once: on the job; of a group, whose first pod may go, on its Workload too."""
 
-import dataclasses
-
+import msgspec
 import pytest
 from support.owned import make_record
 
@@ -33,16 +32,16 @@ def test_a_happening_is_one_event_on_the_job(entry):
 
 def test_of_a_group_its_workload_is_told_too_as_its_first_pod_may_go(entry):
     recorder = Recorder()
-    job = dataclasses.replace(entry.job, members=(("first", "uid-1"), ("second", "uid-2")))
+    job = msgspec.structs.replace(entry.job, members=(("first", "uid-1"), ("second", "uid-2")))
     emit(recorder, WorkloadEntry(job, entry.observed), "Warning", Reason.DOES_NOT_FIT, "Admit", message="no")
     assert [told[:2] for told in recorder.told] == [("Pod", "first"), ("Workload", job.workload)]
 
 
 def test_an_owner_hears_that_it_was_admitted_and_pods_alone_where_they_heard_that_they_wait(entry):
     assert is_news(entry)
-    pods = WorkloadEntry(dataclasses.replace(entry.job, members=(("first", "uid-1"),)), entry.observed)
+    pods = WorkloadEntry(msgspec.structs.replace(entry.job, members=(("first", "uid-1"),)), entry.observed)
     assert not is_news(pods)
     said = [WantedCondition(QUOTA_RESERVED, False, Reason.DOES_NOT_FIT, "no rack takes it")]
     conditions = merge((), said, generation=1, now=1.0) or ()
-    observed = dataclasses.replace(entry.observed, conditions=conditions)
+    observed = msgspec.structs.replace(entry.observed, conditions=conditions)
     assert is_news(WorkloadEntry(pods.job, observed))
