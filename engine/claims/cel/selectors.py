@@ -9,7 +9,7 @@ from engine.claims.budget import Budget
 from engine.claims.cel.compiler import compiled
 from engine.claims.cel.errors import CelError, CompileError, EvaluationError
 from engine.claims.cel.frame import MOST, Compiled, Frame
-from engine.claims.cel.syntax import Call, Const, Entries, Index, Items, Name, Select, Term, parse
+from engine.claims.cel.syntax import Call, Const, Entries, Index, Items, Name, Select, Term
 from engine.claims.cel.types import BOOL, DEVICE, DYN, Type
 from engine.claims.cel.values import Value
 from engine.latest import Latest
@@ -100,7 +100,7 @@ class Program(msgspec.Struct):
         codes = _latest_codes() if codes is None else codes
         answers = Answers() if answers is None else answers
         try:
-            tree = _limited(parse(expression))
+            tree = _limited(_parsed(expression))
             code = codes.get_or_make(expression, lambda: compiled(tree, {"device": DEVICE}))
         except CompileError as error:
             return cls(expression, error, codes, answers)
@@ -146,7 +146,7 @@ class Program(msgspec.Struct):
     def _code(self, budget: Budget) -> Compiled:
         def made() -> Compiled:
             budget.compile(len(self.expression))
-            return compiled(parse(self.expression), {"device": DEVICE})
+            return compiled(_parsed(self.expression), {"device": DEVICE})
 
         return self._codes.get_or_make(self.expression, made)
 
@@ -170,6 +170,12 @@ def _evaluated(code: Compiled, device: Subject, budget: Budget) -> Value | CelEr
         return error
     finally:
         budget.charge(frame.spent + frame.toil)
+
+
+def _parsed(expression: str) -> Term:
+    from engine.claims.cel.parser import parse  # Lark is imported for who has a selector
+
+    return parse(expression)
 
 
 def _limited(tree: Term) -> Term:

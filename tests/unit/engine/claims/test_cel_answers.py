@@ -13,8 +13,8 @@ import pytest
 import re2
 
 from engine.claims.budget import Budget
+from engine.claims.cel import parser, strings
 from engine.claims.cel import selectors as cel_selectors
-from engine.claims.cel import strings, syntax
 from engine.claims.cel.compiler import compiled
 from engine.claims.cel.errors import CompileError, CostError, EvaluationError
 from engine.claims.cel.frame import MOST, PATTERN
@@ -235,7 +235,7 @@ def test_equal_looks_are_of_equal_types():
 def test_programs_are_compiled_once():
     selectors = Selectors()
     assert selectors.program("true") is selectors.program("true")
-    assert syntax.parse("a.?b") == syntax.parse("a . ? b")
+    assert parser.parse("a.?b") == parser.parse("a . ? b")
 
 
 def test_code_is_kept_by_the_length_of_its_expression_as_anybody_may_write_long_ones():
