@@ -489,13 +489,11 @@ def sizes(root):
         elif isinstance(thing, np.ndarray):
             found[name] += thing.size
         elif kind.__module__.partition(".")[0] in OURS and not isinstance(thing, type) and not _is_plain(kind):
-            slots = {slot for base in kind.__mro__ for slot in getattr(base, "__slots__", ())} - {
-                "__dict__",
-                "__weakref__",
-            }
-            todo += [
+            slots = (slot for base in kind.__mro__ for slot in getattr(base, "__slots__", ()))
+            todo += [  # in this order: an array that has two names counts under the same one each time
                 (f"{kind.__name__}.{each}", getattr(thing, each, None))
                 for each in (*getattr(thing, "__dict__", ()), *slots)
+                if each not in {"__dict__", "__weakref__"}
             ]
     return found
 
