@@ -48,9 +48,8 @@ class Comparison(msgspec.Struct):
     only_ours_fits: int = 0
     only_theirs_fits: int = 0
     theirs_overfull: int = 0
-    narrower: list[Outcomes] = msgspec.field(
-        default_factory=list
-    )  # 0: the requested level, 1: the next narrower one, ...
+    # 0: the requested level, 1: the next narrower one, ...
+    narrower: list[Outcomes] = msgspec.field(default_factory=list)
     nodes: Outcomes = msgspec.field(default_factory=Outcomes)
     overall: Outcomes = msgspec.field(default_factory=Outcomes)
     unconstrained_nodes: Outcomes = msgspec.field(default_factory=Outcomes)

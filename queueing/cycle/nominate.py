@@ -127,12 +127,10 @@ class _QueueNominator(msgspec.Struct):
     entry: Entry
     waits: Waits = msgspec.field(default_factory=Waits)
     over: tuple[BackfillReservation, ...] = ()  # soft claims that the last placement took of
-    free: set[bytes] = msgspec.field(
-        default_factory=set
-    )  # options that would fit but for successors of those that leave
-    possible: list[FlavorAssignment] = msgspec.field(
-        default_factory=list
-    )  # in which it may preempt, after all were tried
+    # Options that would fit without the successors of workloads that leave.
+    free: set[bytes] = msgspec.field(default_factory=set)
+    # Options in which it may preempt, after all were tried.
+    possible: list[FlavorAssignment] = msgspec.field(default_factory=list)
 
     def run(self, found: tuple[FlavorAssignment, ...], wrong: Refusal | None) -> Outcome:
         """See ``nominate``."""

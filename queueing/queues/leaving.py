@@ -64,9 +64,8 @@ class Leaving(msgspec.Struct):
     amounts: dict[str, Quantities] = msgspec.field(default_factory=dict)
     promised: dict[str, Quantities] = msgspec.field(default_factory=dict)
     unasked: dict[str, Quantities] = msgspec.field(default_factory=dict)
-    spent: set[str] = msgspec.field(
-        default_factory=set
-    )  # who was a successor of these, and was given up: not another time
+    # Workloads that were a successor of these and were given up: they do not become one again.
+    spent: set[str] = msgspec.field(default_factory=set)
     next_time: float = inf  # when somebody is not believed any more, or waits no more
     waited: list[str] = msgspec.field(default_factory=list)  # who waits for them no more from now on
     _now: float = -inf

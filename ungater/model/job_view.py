@@ -87,9 +87,8 @@ class PodSetView(msgspec.Struct, frozen=True, dict=True):
     wishes: Mapping[str, str] = msgspec.field(default_factory=dict)  # numa-policy and its like, as annotations
     told_by: Ranks | None = None  # where ranks are told; None: by whichever label is known (`RANK_LABELS`)
     idle: int = 0  # of ``count``: slots that no pod needs any more, of slices that others of their pods are still in
-    added: Additions = msgspec.field(
-        default_factory=Additions
-    )  # what others add to its pods that is not in the template
+    # What other controllers add to its pods and the template does not have.
+    added: Additions = msgspec.field(default_factory=Additions)
     shared: str = ""  # of what level all pods of the workload share one domain, whatever was asked for
     as_made: bool = False  # its template is what its pods turned out to be, and not what its owner says
 

@@ -124,9 +124,8 @@ class Tally(msgspec.Struct):
     moved: list[Pod] = msgspec.field(default_factory=list)  # ungated by us to what is no slot (any more)
     ending: list[Pod] = msgspec.field(default_factory=list)  # the same, on a node where they are still about to end
     strangers: list[Pod] = msgspec.field(default_factory=list)  # of this owner, never gated by us, in no slot
-    ends: dict[int, int] = msgspec.field(
-        default_factory=dict
-    )  # of those in use: by pods that are being deleted, where any is
+    # Of the slots in use: how many are held by pods that are being deleted.
+    ends: dict[int, int] = msgspec.field(default_factory=dict)
     ranks: dict[int, int] = msgspec.field(default_factory=dict)  # of the pods that hold the slots in use: rank -> slice
 
     @property

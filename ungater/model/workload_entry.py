@@ -55,13 +55,11 @@ class ObservedWorkload(msgspec.Struct, frozen=True):
     executed: int = 0
     requeues: int = 0
     requeue_at: float | None = None
-    unhealthy: Mapping[str, str | None] = msgspec.field(
-        default_factory=dict
-    )  # lost nodes: since when, as it is written
+    # Lost nodes, and since when, as the status says it.
+    unhealthy: Mapping[str, str | None] = msgspec.field(default_factory=dict)
     checks: tuple[lifecycle.Check, ...] = ()
-    updates: Mapping[str, tuple[PodSetUpdate, ...]] = msgspec.field(
-        default_factory=dict
-    )  # what checks that are ready add
+    # What ready admission checks add to its pods.
+    updates: Mapping[str, tuple[PodSetUpdate, ...]] = msgspec.field(default_factory=dict)
     copy_of: str = ""  # `ungater.model.workload_spec.fingerprint` of the job that its pod sets were copied from
     created: float = 0.0
     move_to: str = ""  # what an administrator asks (`ungater.model.move_request`), as it is written
@@ -152,52 +150,42 @@ class WorkloadEntry(msgspec.Struct):
     queue_before: str = ""  # that the last Workload named which was deleted
     gone: str = ""  # uid of the Workload that was deleted last: what is still heard of it is old
     admission: Admission | None = None  # held, and written in the API server
-    slots_in: dict[str, PodSetSlots] = msgspec.field(
-        default_factory=dict
-    )  # of the admission, with their nodes, by pod set
+    # The slots of the admission with their nodes, by pod set.
+    slots_in: dict[str, PodSetSlots] = msgspec.field(default_factory=dict)
     grant: AssumedAdmission | None = None  # the admission, as queueing takes it
     pods: dict[str, Pod] = msgspec.field(default_factory=dict)  # by uid
-    left: dict[str, tuple[str, Pod]] = msgspec.field(
-        default_factory=dict
-    )  # by uid: pod sets and pods that left it and run on
+    # By uid: pods that left the workload and run on, with their pod sets.
+    left: dict[str, tuple[str, Pod]] = msgspec.field(default_factory=dict)
     expectations: dict[str, Expectation] = msgspec.field(default_factory=dict)  # by pod uid
     held: dict[str, HeldPod] = msgspec.field(default_factory=dict)  # by pod uid
     deleting: dict[str, float] = msgspec.field(default_factory=dict)  # by pod uid: when the deletion is asked for again
     refused: Refused | None = None
     lost: Moves = msgspec.field(default_factory=dict)  # slots that need another place
-    asked: Mapping[str, Amounts] = msgspec.field(
-        default_factory=dict
-    )  # by pod set: what pods ask for that get no place for it
-    made: dict[str, PodsAsMade] = msgspec.field(
-        default_factory=dict
-    )  # by pod set, where pods are not what their owner says
+    # By pod set: what its pods ask for, while it waits for a place for that.
+    asked: Mapping[str, Amounts] = msgspec.field(default_factory=dict)
+    # By pod set: what its pods turned out to be, where that is not what their owner says.
+    made: dict[str, PodsAsMade] = msgspec.field(default_factory=dict)
     alike: dict[str, Alike] = msgspec.field(default_factory=dict)  # by pod set: found to be so last
     filled: dict[int, FilledTemplate] = msgspec.field(default_factory=dict)  # by place of the pod set
     differing: Differing = Differing()  # of its gated pods
     undecided: bool = False  # its pods turned out to be others than those that what it holds was decided for
     came: dict[str, PodsSeen] | None = None  # by pod set; None where they were not counted since the start
-    late: dict[str, int] = msgspec.field(
-        default_factory=dict
-    )  # pod sets whose pods did not come in time: as many as it gets
-    barred: Mapping[str, int] = msgspec.field(
-        default_factory=dict
-    )  # by pod set: pods behind the gate that name another queue
-    nominated: dict[str, NominatedNode] = msgspec.field(
-        default_factory=dict
-    )  # by pod uid: what was sent for gated pods
+    # Pod sets whose pods did not come in time, and how many pods each gets instead.
+    late: dict[str, int] = msgspec.field(default_factory=dict)
+    # By pod set: how many gated pods name another queue.
+    barred: Mapping[str, int] = msgspec.field(default_factory=dict)
+    # By pod uid: the nominated node that was sent last for a gated pod.
+    nominated: dict[str, NominatedNode] = msgspec.field(default_factory=dict)
     mismatches: dict[str, PlacementMismatch] = msgspec.field(default_factory=dict)  # by pod uid
-    unscheduled: dict[str, Unscheduled] = msgspec.field(
-        default_factory=dict
-    )  # by uid: pods that were let go, without a node
-    unstarted: dict[str, Unstarted] = msgspec.field(
-        default_factory=dict
-    )  # by uid: those that have one, and do not run yet
+    # By uid: pods that were let go and have no node yet.
+    unscheduled: dict[str, Unscheduled] = msgspec.field(default_factory=dict)
+    # By uid: pods that have a node and do not run yet.
+    unstarted: dict[str, Unstarted] = msgspec.field(default_factory=dict)
     refusals: int = 0  # by kube-scheduler, of some of its pods, in a row
     refusal_at: float = 0.0  # when the last one was counted, on the monotonic clock
     swaps: dict[str, NumaPlacement] = msgspec.field(default_factory=dict)  # by pod uid: what came to it by an exchange
-    exchanges: dict[tuple[str, str], list[Exchange]] = msgspec.field(
-        default_factory=dict
-    )  # by pod set and node: on their way
+    # By pod set and node: exchanges that are under way.
+    exchanges: dict[tuple[str, str], list[Exchange]] = msgspec.field(default_factory=dict)
     last_event: LastEvent | None = None
     shrink_at: float | None = None
     writes: WriteState = msgspec.field(default_factory=WriteState)

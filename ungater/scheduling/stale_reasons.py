@@ -27,13 +27,11 @@ class StaleReasons(msgspec.Struct):
 
     queues: Queues
     _heads: dict[str, float] = msgspec.field(default_factory=dict)  # workloads that are to be looked at, and when
-    _refusals: dict[str, tuple[float, Refusal]] = msgspec.field(
-        default_factory=dict
-    )  # by workload: to be explained, and when
+    # By workload: the refusal to explain, and when to do so.
+    _refusals: dict[str, tuple[float, Refusal]] = msgspec.field(default_factory=dict)
     _turns: Rotation[str] = msgspec.field(default_factory=Rotation)  # of those that may be explained
-    _lines: dict[str, float] = msgspec.field(
-        default_factory=dict
-    )  # ClusterQueues whose others are to be told, and when
+    # By ClusterQueue: when to update the reasons of the workloads behind its first.
+    _lines: dict[str, float] = msgspec.field(default_factory=dict)
     _told: dict[str, float] = msgspec.field(default_factory=dict)  # by ClusterQueue: when they were told last
 
     def look_again(self, key: str, at: float) -> None:

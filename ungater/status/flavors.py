@@ -57,14 +57,12 @@ class FlavorStatus(msgspec.Struct):
     source: FlavorSource
     recorder: EventRecorder
     clock: Clock
-    _told: dict[tuple[str, str], tuple[str, ...]] = msgspec.field(
-        default_factory=dict
-    )  # (flavor, node) -> what it lacks
+    # (flavor, node) -> what the node lacks.
+    _told: dict[tuple[str, str], tuple[str, ...]] = msgspec.field(default_factory=dict)
     _odd: dict[str, dict[Reason, str]] = msgspec.field(default_factory=dict)  # by flavor: what is odd about its labels
     _seen: int = -1
-    _made: dict[str, ResourceFlavor] = msgspec.field(
-        default_factory=dict
-    )  # by name: what the last write was answered with
+    # By name: the answer to the last write.
+    _made: dict[str, ResourceFlavor] = msgspec.field(default_factory=dict)
     _unsure: set[str] = msgspec.field(default_factory=set)  # whose last write failed, perhaps after it took effect
 
     async def run(self) -> None:

@@ -1,5 +1,6 @@
 """What the processes of the controller and the webhook bring along: each does without what it does not need."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,12 +17,13 @@ from crds.settings import Settings, from_mapping
 # Topogate is no part of these two.
 NEITHER = {
     *("typer", "click", "rich", "pygments", "pydantic", "pydantic_core", "kubernetes_asyncio", "matplotlib", "pynvml"),
+    "lark",  # needed from the first selector of devices on
     *("google", "crds.settings", "crds.kinds", "crds.device_settings", "cli.output", "cli.main", "manifests"),
     *("localcluster", "simulator", "agent", "web"),
 }
 NOT_THERE = {
     "ungater": {*NEITHER, "webhook", "certs", "cryptography"},
-    "webhook": {*NEITHER, "ungater", "queueing", "numpy", "lark", "re2", "engine.cluster", "engine.placement"},
+    "webhook": {*NEITHER, "ungater", "queueing", "numpy", "re2", "engine.cluster", "engine.placement"},
 }
 NEEDED = {
     "ungater": {"ungater.controller", "kube.client", "kube.connection.tls_buffers"},
@@ -43,6 +45,16 @@ def test_a_process_has_nothing_that_it_does_not_need(component, tmp_path):
     there = modules(program(f"cli.run.{component}_process"), task(kubeconfig(tmp_path)))
     assert there >= NEEDED[component]
     assert NOT_THERE[component] & there == set()
+
+
+def test_no_command_starts_threads_of_numpy():
+    """OpenBLAS starts one a core, whose start was a fifth of a command's CPU."""
+    env = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    code = "import os, cli.main, numpy; print(len(os.listdir('/proc/self/task')))"
+    assert (
+        subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout
+        == "1\n"
+    )
 
 
 @pytest.mark.parametrize("component", ["ungater", "webhook"])
