@@ -10,7 +10,7 @@ from support.cluster_checker import snapshot, violations
 from support.jobs import Running, Watched, install_crds, job, make_flavor, nodes_of, racks_of, until
 
 from crds.constants import MOVE_TO
-from kube.resources import POD_DISRUPTION_BUDGETS, RESOURCE_FLAVORS, WORKLOADS
+from kube.resources import JOBS, POD_DISRUPTION_BUDGETS, RESOURCE_FLAVORS, WORKLOADS
 
 pytestmark = pytest.mark.cluster
 
@@ -31,12 +31,18 @@ class Scattered(Watched):
             return not await self.pods("first")
 
         await until(gone, "the first job to be gone")
-        both = [pod for name in ("stays", "moves") for pod in await self.running(name, 1)]
+        both = await self.both()
         assert len(racks_of(both)) == 2
+        # The Job controller counts ready pods up to a second later than they are, and without that no plan moves a job.
+        await until(self.counted, "the Jobs' status to say that their pods are ready")
         return both
 
     async def both(self):
         return [pod for name in ("stays", "moves") for pod in await self.running(name, 1)]
+
+    async def counted(self):
+        found = [await self.client.get(JOBS, name, self.namespace) for name in ("stays", "moves")]
+        return all(one["status"].get("ready") == 1 for one in found)
 
     async def requests(self):
         found = await self.client.list(WORKLOADS, self.namespace)
