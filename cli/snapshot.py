@@ -8,7 +8,6 @@ be secret.
 import asyncio
 import gzip
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -16,61 +15,15 @@ import msgspec
 import typer
 import yaml
 
-from cli.cluster.cluster_snapshot import listed, revisions, workload_classes
+from cli.cluster.cluster_snapshot import listed
 from cli.output import Context, Failure, Kubeconfig, progress, stderr
 from cli.reaching import failure
 from kube.client import Client
-from kube.errors import Forbidden, KubeError
-from kube.replicas import REPLICATED, SERVICES
-from kube.resources import (
-    CLAIM_TEMPLATES,
-    CLUSTER_QUEUES,
-    CSI_DRIVERS,
-    CSI_NODES,
-    CSI_STORAGE_CAPACITIES,
-    DEVICE_CLASSES,
-    DEVICE_TAINT_RULES,
-    FLEX_TOPOS,
-    JOB_SETS,
-    JOBS,
-    LEADER_WORKER_SETS,
-    LIMIT_RANGES,
-    LOCAL_QUEUES,
-    NAMESPACES,
-    NODE_RESOURCE_TOPOLOGIES,
-    NODES,
-    PERSISTENT_VOLUME_CLAIMS,
-    PERSISTENT_VOLUMES,
-    POD_DISRUPTION_BUDGETS,
-    POD_GROUPS,
-    POD_GROUPS_ALPHA,
-    PODS,
-    PRIORITY_CLASSES,
-    RESOURCE_CLAIMS,
-    RESOURCE_FLAVORS,
-    RESOURCE_SLICES,
-    RUNTIME_CLASSES,
-    STORAGE_CLASSES,
-    WORKLOADS,
-    Resource,
-)
+from kube.errors import KubeError
+from kube.resources import Resource
+from ungater import kinds
+from ungater.kinds import AnyKind
 
-KINDS: Final = (
-    *(
-        NODES,
-        NAMESPACES,
-        PRIORITY_CLASSES,
-        RUNTIME_CLASSES,
-        LIMIT_RANGES,
-        RESOURCE_FLAVORS,
-        CLUSTER_QUEUES,
-        LOCAL_QUEUES,
-    ),
-    *(FLEX_TOPOS, NODE_RESOURCE_TOPOLOGIES, POD_DISRUPTION_BUDGETS, JOB_SETS, LEADER_WORKER_SETS),
-    *(STORAGE_CLASSES, CSI_NODES, CSI_DRIVERS, CSI_STORAGE_CAPACITIES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS),
-    *(DEVICE_CLASSES, DEVICE_TAINT_RULES, RESOURCE_SLICES, CLAIM_TEMPLATES, RESOURCE_CLAIMS),
-    *(JOBS, WORKLOADS, PODS),
-)
 PRIVATE: Final = frozenset({"env", "envFrom", "command", "args"})
 APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 Json = dict[str, Any]
@@ -114,25 +67,13 @@ def objects_of(kubeconfig: str | None, context: str | None) -> list[Json]:
 
 async def _items(kubeconfig: str | None, context: str | None) -> list[Json]:
     async with await Client.connect(kubeconfig, context) as client:
-        found = await asyncio.gather(
-            *(listed(client, dict, resource) for resource in KINDS),
-            *(listed(client, dict, newest, *older) for newest, older in REPLICATED),
-            _groups(client),
-            revisions(client, dict),
-            workload_classes(client, dict),
-        )
-    return [_typed(resource, item) for resource, items in found for item in items]
+        lists = [listed(client, kind, dict[str, Any]) for kind in kinds.KINDS]
+        found = zip(kinds.KINDS, await asyncio.gather(*lists), strict=True)
+    return [_typed(kind, resource, item) for kind, (resource, items) in found for item in items or ()]
 
 
-async def _groups(client: Client) -> tuple[Resource, list[Json]]:
-    """PodGroups, where there are any and they may be read."""
-    with suppress(Forbidden):
-        return await listed(client, dict, POD_GROUPS, POD_GROUPS_ALPHA)
-    return POD_GROUPS, []
-
-
-def _typed(resource: Resource, item: Json) -> Json:
-    if resource in SERVICES:  # their pods tell what the templates do
+def _typed(kind: AnyKind[Any], resource: Resource, item: Json) -> Json:
+    if kind in kinds.WITHOUT_TEMPLATE:
         item = {**item, "spec": {key: value for key, value in item.get("spec", {}).items() if key != "template"}}
     return {"apiVersion": resource.api_version, "kind": resource.kind, **stripped(item)}
 

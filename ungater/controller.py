@@ -23,6 +23,7 @@ from kube.events import EventRecorder
 from kube.objects import ResourceFlavor, key
 from kube.versions import NEWEST, SchedulerRules
 from queueing.cycle.shield import in_words
+from ungater import kinds
 from ungater.cache import rules
 from ungater.cache.cache import Cache
 from ungater.cache.pdb import BudgetWatch
@@ -36,6 +37,7 @@ from ungater.jobs.pod_template import Added, to_pods
 from ungater.kueue.bridge import AdmissionCheckController
 from ungater.kueue.retries import Limits, NeverFits
 from ungater.kueue.standings import Standings
+from ungater.look_ups import stores_of
 from ungater.metrics import Metrics
 from ungater.model import conditions
 from ungater.model.actions import (
@@ -133,7 +135,9 @@ class Controller:
         self.pod_writer = _pod_writer(settings, client, informers, self.cache, shared)
         self._signal = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
-        self.evictor = Evictor(client, concurrency=EVICTIONS, guard=self.guard, job=informers.jobs.store.get, **shared)
+        self.evictor = Evictor(
+            client, concurrency=EVICTIONS, guard=self.guard, job=informers.look_up(kinds.JOBS), **shared
+        )
         self._budgets = BudgetWatch(self.cache)
         self.scheduler = Scheduler(self.cache, self.writer, rules.move_rules(settings), spawn=self._spawn, **shared)
         self.lifecycle = Lifecycle(
@@ -171,9 +175,9 @@ class Controller:
         self._all_seen = asyncio.Event()
         self._looks = 0  # the id of a look in logs
         self._outcomes = {name: metrics.reconciles.labels(name) for name in ("done", "conflict", "error", "bug")}
-        flavors, asked = informers.flavors.store, informers.discovery
+        flavors, asked = informers.of(kinds.FLAVORS).store, informers.discovery
         self.bridge = AdmissionCheckController(client, self.cache, standings, _limits(settings), flavors, asked, clock)
-        informers.subscribe(self.cache, self._budgets, self.bridge, self.evictor)
+        _subscribe(informers, self.cache, self.evictor, self._budgets, self.bridge)
         self._flavor_status = _flavor_status(client, self.cache, informers, recorder, clock)
         self._queue_status = QueueStatus(client, _queues(self.cache, informers), self._idle, clock)
         self.ready = False
@@ -190,7 +194,7 @@ class Controller:
                     group.create_task(task)
                 await informers.synced()
                 await informers.load(self.cache)
-                leftover = self.sweeper.leftover(informers.workloads.store.values(), informers.pods.store.values())
+                leftover = self.sweeper.leftover(informers.stored_workloads(), informers.stored_pods())
                 self._unseen |= {*self.cache.entries, *map(key, leftover)}
                 self._saw("")
                 group.create_task(self.sweeper.clear(leftover))
@@ -215,7 +219,7 @@ class Controller:
             self.queue.close()
 
     def _tell_leading(self) -> None:
-        nodes, pods = len(self.informers.nodes.store), len(self.informers.pods.store)
+        nodes, pods = len(self.informers.objects(kinds.NODES)), len(self.informers.objects(kinds.PODS))
         log.info("leading", nodes=nodes, pods=pods, jobs=len(self.cache.entries))
 
     # --- one job -------------------------------------------------------------------------------------------------
@@ -356,7 +360,7 @@ def _cache(
 ) -> Cache:
     return Cache(
         settings.keys,
-        informers.stores,
+        stores_of(informers),
         requeue,
         wake,
         notices=notices,
@@ -376,10 +380,27 @@ def _cache(
     )
 
 
+def _subscribe(
+    informers: Informers, cache: Cache, evictor: Evictor, budgets: BudgetWatch, bridge: AdmissionCheckController
+) -> None:
+    informers.subscribe(
+        cache,
+        # The evictor ends its wait for an eviction before anybody asks for the next one.
+        first={kinds.PODS: (evictor.on_pod,)},
+        # These ask the cache about what changed.
+        last={
+            kinds.PODS: (budgets.on_pod,),
+            kinds.BUDGETS: (budgets.on_budget,),
+            kinds.FLAVORS: (lambda _: bridge.flavors_changed(),),
+        },
+        foreign=bridge,
+    )
+
+
 def _pod_writer(settings: "Settings", client: Client, informers: Informers, cache: Cache, shared: _Shared) -> PodWriter:
     def added(entry: WorkloadEntry, pod_set: str) -> Added:
         checks = cache.admissions.checks_of(entry)
-        return to_pods(entry, pod_set, informers.flavors.store, settings.keys, checks)
+        return to_pods(entry, pod_set, informers.of(kinds.FLAVORS).store, settings.keys, checks)
 
     return PodWriter(
         client,
@@ -395,7 +416,7 @@ def _pod_writer(settings: "Settings", client: Client, informers: Informers, cach
 
 def _of_life(settings: "Settings", informers: Informers) -> _OfLife:
     return {
-        "flavors": informers.flavors.store,
+        "flavors": informers.of(kinds.FLAVORS).store,
         "keys": settings.keys,
         "patience": settings.eviction_patience_seconds,
         "reclaim": Reclaim(settings.reclaim_overrides_budgets, int(settings.reclaim_grace_seconds)),
@@ -415,7 +436,7 @@ def _limits(settings: "Settings") -> Limits:
 def _flavor_status(
     client: Client, cache: Cache, informers: Informers, recorder: EventRecorder, clock: Clock
 ) -> FlavorStatus:
-    source = FlavorSource(cache.state, lambda: cache.layout, informers.flavors.store.values, informers.node)
+    source = FlavorSource(cache.state, lambda: cache.layout, informers.of(kinds.FLAVORS).store.values, informers.node)
     return FlavorStatus(client, source, recorder, clock)
 
 
@@ -423,7 +444,7 @@ def _queues(cache: Cache, informers: Informers) -> Source:
     return Source(
         cache.queues,
         lambda: cache.flavors,
-        informers.cluster_queues.store.values,
-        informers.local_queues.store.values,
+        informers.of(kinds.CLUSTER_QUEUES).store.values,
+        informers.of(kinds.LOCAL_QUEUES).store.values,
         cache.unchecked,
     )

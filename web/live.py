@@ -22,7 +22,9 @@ from kube.queues import LocalQueue
 from kube.resources import WORKLOADS
 from kube.topologies import FlexTopo
 from kube.workloads import Workload as WholeWorkload
+from ungater import kinds
 from ungater.informers import Informers
+from ungater.kinds import AnyKind
 from ungater.model.workload_object import Workload
 from ungater.numa.sources import Described, describe
 from web import facts
@@ -31,6 +33,7 @@ from web.hub import Hub
 
 TICK: Final = 0.25  # seconds between two looks for changes
 VERSION_SECONDS: Final = 300.0  # between two looks at the version of the API server
+LEFT_OUT: Final = frozenset({kinds.BUDGETS, kinds.WORKLOAD_CLASSES})  # neither a picture nor a question needs them
 log = structlog.get_logger()
 
 
@@ -41,16 +44,16 @@ class Feed:
         self.board = board
         self._keys = keys
         self._whole = whole  # a Workload with its templates, by its key
-        self.handlers: dict[str, Callable[[Any, str], None]] = {
-            "flavor": self.flavor,
-            "queue": self.queue,
-            "node": self.node,
-            "flex": self.flex,
-            "workload": self.workload,
-            "pod": self.pod,
-            "slice": self.resource_slice,
-            "taint rule": self.taint_rule,
-            "claim": self.claim,
+        self.handlers: dict[AnyKind[Any], Callable[[Any, str], None]] = {
+            kinds.FLAVORS: self.flavor,
+            kinds.LOCAL_QUEUES: self.queue,
+            kinds.NODES: self.node,
+            kinds.FLEX_TOPOS: self.flex,
+            kinds.WORKLOADS: self.workload,
+            kinds.PODS: self.pod,
+            kinds.RESOURCE_SLICES: self.resource_slice,
+            kinds.TAINT_RULES: self.taint_rule,
+            kinds.RESOURCE_CLAIMS: self.claim,
         }
 
     def node(self, node: objects.Node | None, key: str) -> None:
@@ -114,18 +117,18 @@ class Feed:
         finally:
             self.board.set_claim(key, uses or (), claim.pods if claim is not None else frozenset())
 
-    def take_all(self, objects: Mapping[str, Mapping[str, Any]]) -> None:
-        """All objects that there are, by kind and key."""
+    def take_all(self, objects_of: Callable[[AnyKind[Any]], Mapping[str, Any]]) -> None:
+        """All objects that there are. ``objects_of``: those of a kind, by key."""
         for kind in self.handlers:
-            for key, one in tuple(objects.get(kind, {}).items()):
+            for key, one in tuple(objects_of(kind).items()):
                 self.show_object(kind, key, one)
 
-    def show_object(self, kind: str, key: str, one: Any) -> None:
+    def show_object(self, kind: AnyKind[Any], key: str, one: Any) -> None:
         """One object as it is now; None where it is gone."""
         try:
             self.handlers[kind](one, key)
         except Exception:
-            log.exception("an object cannot be shown", kind=kind, key=key)
+            log.exception("an object cannot be shown", kind=kind.word, key=key)
 
 
 class Live:
@@ -139,52 +142,35 @@ class Live:
         self.informers = informers = Informers(client, keys, clock)
         self.templates: Informer[WholeWorkload] = Informer(client, WORKLOADS, WholeWorkload, clock=clock)
         self._feed: Feed | None = None
-        for kind, informer in self._shown().items():
-            informer.subscribe(partial(self._changed, kind))
+        for kind in kinds.KINDS:
+            informers.of(kind).subscribe(partial(self._changed, kind))
         self.templates.subscribe(
-            lambda event: self._tell("workload", event.key, informers.workloads.store.get(event.key))
+            lambda event: self._tell(kinds.WORKLOADS, event.key, informers.look_up(kinds.WORKLOADS)(event.key))
         )
 
-    def _shown(self) -> Mapping[str, Any]:
-        informers = self.informers
-        return {
-            "flavor": informers.flavors,
-            "queue": informers.local_queues,
-            "node": informers.nodes,
-            "flex": informers.flexes,
-            "workload": informers.workloads,
-            "pod": informers.pods,
-            "slice": informers.resource_slices,
-            "taint rule": informers.taint_rules,
-            "claim": informers.resource_claims,
-        }
-
-    def _changed(self, kind: str, event: Event[Any]) -> None:
+    def _changed(self, kind: AnyKind[Any], event: Event[Any]) -> None:
         self._tell(kind, event.key, event.new)
 
-    def _tell(self, kind: str, key: str, one: Any) -> None:
-        if self._feed is not None:  # before, all is still being listed
+    def _tell(self, kind: AnyKind[Any], key: str, one: Any) -> None:
+        if self._feed is not None and kind in self._feed.handlers:  # before there is one, all is still being listed
             self._feed.show_object(kind, key, one)
 
     def inside(self, name: str) -> tuple[Described | None, FlexTopo | None]:
         """What is known of the inside of a host."""
-        node, flex = self.informers.node(name), self.informers.flexes.get(name)
+        node, flex = self.informers.node(name), self.informers.of(kinds.FLEX_TOPOS).get(name)
         if node is None:
             return None, None
-        topology = self.informers.topologies.get(name)
+        topology = self.informers.of(kinds.NODE_TOPOLOGIES).get(name)
         return describe(node, topology=topology, flex=flex), flex
 
     def heard(self) -> float:
         """Seconds since the API server said anything of nodes, pods or workloads."""
-        informers = self.informers
-        heard = min(one.heard for one in (informers.nodes, informers.pods, informers.workloads))
+        heard = min(self.informers.of(kind).heard for kind in (kinds.NODES, kinds.PODS, kinds.WORKLOADS))
         return max(0.0, self._clock.now() - heard)
 
     def _optional(self) -> Iterator[Any]:
         """Those of kinds that need not be there, without two that neither a picture nor a question needs."""
-        informers = self.informers
-        left_out = (informers.budgets, informers.workload_classes)
-        return (one for one in informers.optional if one not in left_out)
+        return (self.informers.of(kind) for kind in kinds.OPTIONAL if kind not in LEFT_OUT)
 
     async def run(self, ready: Callable[[Board], Awaitable[Hub]]) -> None:
         """List, then follow, until cancelled. ``ready`` opens the page once all is listed."""
@@ -195,7 +181,7 @@ class Live:
             for one in (*self.informers.every, self.templates):
                 await one.wait_synced()
             await asyncio.gather(*(one.first() for one in self._optional()))
-            board = Board(facts.main_resource(self.informers.nodes.store.values()))
+            board = Board(facts.main_resource(self.informers.objects(kinds.NODES)))
             self.fill(board)
             hub = await ready(board)
             log.info("watching", hosts=len(board.hosts), pods=len(board.pods), workloads=len(board.holders))
@@ -213,4 +199,4 @@ class Live:
     def fill(self, board: Board) -> None:
         """Take in all that was listed, and follow it from here on."""
         self._feed = Feed(board, self._keys, self.templates.store.get)
-        self._feed.take_all({kind: one.store for kind, one in self._shown().items()})
+        self._feed.take_all(lambda kind: self.informers.of(kind).store)

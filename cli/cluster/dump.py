@@ -6,7 +6,7 @@ counted and left out. What is wrong is told with file, line, object and field.
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -16,127 +16,55 @@ import yaml
 
 from cli.output import Failure, progress
 from cli.whatif.cases import opened
-from crds.constants import GROUP
 from kube import objects
-from kube.budgets import PodDisruptionBudget
-from kube.parents import ControllerRevision, JobSet, LeaderWorkerSet
-from kube.pods.device_claims import DeviceClass
-from kube.pods.devices import DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
-from kube.queues import ClusterQueue, LocalQueue
-from kube.replicas import REPLICATED, Counted, read_as
-from kube.resources import Resource
-from kube.topologies import FlexTopo, NodeResourceTopology
+from kube.objects import Object
 from kube.type_words import in_words
-from kube.volumes.objects import (
-    CsiDriver,
-    CsiNode,
-    CsiStorageCapacity,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    StorageClass,
-)
-from ungater.model import kueue_objects
-from ungater.model.workload_object import Workload
+from ungater import kinds
+from ungater.kinds import AnyKind
 
 LARGE: Final = 1 << 22  # bytes: from here on reading takes seconds
-One = TypeVar("One", bound=objects.Object)
+One = TypeVar("One", bound=Object)
 
 
-KINDS: Final[dict[tuple[str, str], tuple[str, type[objects.Object]]]] = {  # (group, kind) -> field of `Dump`, type
-    ("", "Node"): ("nodes", objects.Node),
-    ("", "Pod"): ("pods", objects.Pod),
-    ("", "Namespace"): ("namespaces", objects.Namespace),
-    ("", "LimitRange"): ("limit_ranges", objects.LimitRange),
-    ("node.k8s.io", "RuntimeClass"): ("runtime_classes", objects.RuntimeClass),
-    ("", "PersistentVolumeClaim"): ("claims", PersistentVolumeClaim),
-    ("", "PersistentVolume"): ("volumes", PersistentVolume),
-    ("storage.k8s.io", "StorageClass"): ("storage_classes", StorageClass),
-    ("storage.k8s.io", "CSINode"): ("csi_nodes", CsiNode),
-    ("storage.k8s.io", "CSIDriver"): ("csi_drivers", CsiDriver),
-    ("storage.k8s.io", "CSIStorageCapacity"): ("capacities", CsiStorageCapacity),
-    ("resource.k8s.io", "DeviceClass"): ("device_classes", DeviceClass),
-    ("resource.k8s.io", "DeviceTaintRule"): ("taint_rules", DeviceTaintRule),
-    ("resource.k8s.io", "ResourceSlice"): ("resource_slices", ResourceSlice),
-    ("resource.k8s.io", "ResourceClaimTemplate"): ("claim_templates", ResourceClaimTemplate),
-    ("resource.k8s.io", "ResourceClaim"): ("resource_claims", ResourceClaim),
-    ("batch", "Job"): ("jobs", objects.Job),
-    ("jobset.x-k8s.io", "JobSet"): ("job_sets", JobSet),
-    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): ("leaders", LeaderWorkerSet),
-    ("apps", "ControllerRevision"): ("revisions", ControllerRevision),
-    ("scheduling.k8s.io", "PodGroup"): ("native_groups", objects.PodGroup),
-    ("scheduling.k8s.io", "PriorityClass"): ("priority_classes", objects.PriorityClass),
-    (kueue_objects.GROUP, "WorkloadPriorityClass"): ("workload_classes", objects.PriorityClass),
-    ("policy", "PodDisruptionBudget"): ("budgets", PodDisruptionBudget),
-    (GROUP, "ResourceFlavor"): ("flavors", objects.ResourceFlavor),
-    (GROUP, "ClusterQueue"): ("cluster_queues", ClusterQueue),
-    (GROUP, "LocalQueue"): ("local_queues", LocalQueue),
-    (GROUP, "Workload"): ("workloads", Workload),
-    (GROUP, "FlexTopo"): ("flexes", FlexTopo),
-    ("topology.node.k8s.io", "NodeResourceTopology"): ("topologies", NodeResourceTopology),
-}
-COUNTED: Final = {  # (API version, kind) of those that tell how many pods of each kind they make
-    (one.api_version, one.kind): one for newest, older in REPLICATED for one in (newest, *older)
+KINDS: Final[Mapping[tuple[str, str], AnyKind[Any]]] = {  # by API group and kind
+    (kind.resource.group, kind.resource.kind): kind for kind in kinds.KINDS
 }
 
 
-class Dump(msgspec.Struct):
+class Dump:
     """The objects of a cluster, from files or from its API server.
 
-    ``topologies`` and ``flexes``: what nodes publish of their inside, by node name. ``replicated``: with the version
-    that each was read in. ``version``: of the API server; "" for files. ``ignored``: kinds that are not read, and how
-    many there were.
+    ``version``: of the API server; "" for files. ``ignored``: kinds that are not read, and how many objects there were.
+    ``unread``: kinds that the cluster does not serve, or that may not be read; of files nobody knows.
     """
 
-    flavors: list[objects.ResourceFlavor] = msgspec.field(default_factory=list)
-    jobs: list[objects.Job] = msgspec.field(default_factory=list)
-    nodes: list[objects.Node] = msgspec.field(default_factory=list)
-    pods: list[objects.Pod] = msgspec.field(default_factory=list)
-    workloads: list[Workload] = msgspec.field(default_factory=list)
-    topologies: dict[str, NodeResourceTopology] = msgspec.field(default_factory=dict)
-    flexes: dict[str, FlexTopo] = msgspec.field(default_factory=dict)
-    cluster_queues: list[ClusterQueue] = msgspec.field(default_factory=list)
-    local_queues: list[LocalQueue] = msgspec.field(default_factory=list)
-    namespaces: list[objects.Namespace] = msgspec.field(default_factory=list)
-    job_sets: list[JobSet] = msgspec.field(default_factory=list)
-    leaders: list[LeaderWorkerSet] = msgspec.field(default_factory=list)
-    revisions: list[ControllerRevision] = msgspec.field(default_factory=list)
-    replicated: list[tuple[Resource, Counted]] = msgspec.field(default_factory=list)
-    priority_classes: list[objects.PriorityClass] = msgspec.field(default_factory=list)
-    limit_ranges: list[objects.LimitRange] = msgspec.field(default_factory=list)
-    runtime_classes: list[objects.RuntimeClass] = msgspec.field(default_factory=list)
-    workload_classes: list[objects.PriorityClass] = msgspec.field(default_factory=list)
-    budgets: list[PodDisruptionBudget] = msgspec.field(default_factory=list)
-    claims: list[PersistentVolumeClaim] = msgspec.field(default_factory=list)
-    volumes: list[PersistentVolume] = msgspec.field(default_factory=list)
-    storage_classes: list[StorageClass] = msgspec.field(default_factory=list)
-    csi_nodes: list[CsiNode] = msgspec.field(default_factory=list)
-    csi_drivers: list[CsiDriver] = msgspec.field(default_factory=list)
-    capacities: list[CsiStorageCapacity] = msgspec.field(default_factory=list)
-    device_classes: list[DeviceClass] = msgspec.field(default_factory=list)
-    taint_rules: list[DeviceTaintRule] = msgspec.field(default_factory=list)
-    reads_devices: bool = True  # whether all is read that tells of devices, where there are any
-    resource_slices: list[ResourceSlice] = msgspec.field(default_factory=list)
-    claim_templates: list[ResourceClaimTemplate] = msgspec.field(default_factory=list)
-    resource_claims: list[ResourceClaim] = msgspec.field(default_factory=list)
-    native_groups: list[objects.PodGroup] = msgspec.field(default_factory=list)
-    reads_groups: bool = True  # whether there are any, and they may be read
-    version: str = ""
-    ignored: Counter[str] = msgspec.field(default_factory=Counter)
+    def __init__(
+        self,
+        found: Mapping[AnyKind[Any], Iterable[Object]] | None = None,
+        *,
+        version: str = "",
+        unread: Collection[AnyKind[Any]] = (),
+    ) -> None:
+        self._objects: dict[AnyKind[Any], list[Any]] = {kind: [*each] for kind, each in (found or {}).items()}
+        self.version = version
+        self.unread = frozenset(unread)
+        self.ignored: Counter[str] = Counter()
+
+    def of(self, kind: AnyKind[One]) -> list[One]:
+        """All objects of a kind, in the order in which they were read."""
+        return self._objects.setdefault(kind, [])
+
+    def by_key(self, kind: AnyKind[One]) -> dict[str, One]:
+        """The same by ``namespace/name``, or ``name`` where the kind is cluster-scoped; the last of a key holds."""
+        return {objects.key(one): one for one in self.of(kind)}
 
     def add(self, one: "Found") -> None:
         """Take in one object. Failure where it is malformed."""
-        if (resource := COUNTED.get((str(one.body.get("apiVersion", "")), one.kind))) is not None:
-            self.replicated.append((resource, one.read(read_as(resource))))
-            return
-        known = KINDS.get((one.group, one.kind))
-        if known is None:
+        kind = KINDS.get((one.group, one.kind))
+        if kind is None or (kind in kinds.REPLICATED and one.version not in {each.version for each in kind.versions}):
             self.ignored[one.kind] += 1
             return
-        place, kind = getattr(self, known[0]), known[1]
-        if isinstance(place, dict):
-            place[one.name] = one.read(kind)
-        else:
-            place.append(one.read(kind))
+        self.of(kind).append(one.read(kind.type))
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -153,6 +81,11 @@ class Found(msgspec.Struct, frozen=True):
     def group(self) -> str:
         """The API group; "" for the core."""
         return str(self.body.get("apiVersion", "")).rpartition("/")[0]
+
+    @property
+    def version(self) -> str:
+        """The version of the API group."""
+        return str(self.body.get("apiVersion", "")).rpartition("/")[2]
 
     @property
     def name(self) -> str:

@@ -32,6 +32,7 @@ from kube.pods import convert
 from simulator.defrag import Movable, Plan, defrag
 from simulator.tally import measured
 from simulator.world.site import main_flavor
+from ungater import kinds
 from ungater.cache.cache import Cache
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.reconcile.moves import as_one
@@ -190,7 +191,7 @@ def tenants(dump: Dump, cache: Cache, max_priority: int | None, *, run: bool = F
     movable: dict[str, Movable] = {}
     left: dict[str, str] = {}
     jobs: dict[str, str] = {}
-    wires = {objects.key(pod): pod for pod in dump.pods}
+    wires = {objects.key(pod): pod for pod in dump.of(kinds.PODS)}
     claimed: dict[str, list[str]] = {}
     for pod in state.pods.values():
         if pod.claim is not None and pod.claim[0] in state.workloads:
@@ -236,7 +237,7 @@ def _must_stay(dump: Dump, pods: Sequence[objects.Pod], priority: int, max_prior
     """Why a workload must not be moved; "" where it may."""
     if max_priority is not None and priority > max_priority:
         return f"its priority is {priority}, above --max-priority {max_priority}"
-    for budget in dump.budgets:
+    for budget in dump.of(kinds.BUDGETS):
         selector = convert.label_selector(budget.spec.selector)
         own = [
             pod

@@ -25,6 +25,7 @@ from kube.errors import Forbidden, KubeError
 from kube.resources import EVENTS
 from kube.told_events import ToldEvent
 from manifests.render import UNGATER
+from ungater import kinds
 from ungater.cache.cache import Cache
 from ungater.jobs.pod_group import mark_of
 from ungater.model.pod_slots import finished
@@ -73,15 +74,21 @@ async def _examine(kubeconfig: str | None, context: str | None, namespace: str, 
         ]
         placed = [
             (_whose(cache, f"{pod.metadata.namespace}/{workload}"), pod)
-            for pod in dump.pods
+            for pod in dump.of(kinds.PODS)
             if pod.spec.node_name and not finished(pod) and (workload := mark_of(pod, Keys(seen.settings.domain)))
         ]
         about = Seen(
-            *(dump.nodes, dump.flavors, dump.topologies, dump.flexes, asked),
-            *(seen.agent, seen.install_command, placed),
-            SourceRules(seen.settings.numa_ignored_resources, seen.settings.xpu_resources),
+            nodes=dump.of(kinds.NODES),
+            flavors=dump.of(kinds.FLAVORS),
+            topologies=dump.by_key(kinds.NODE_TOPOLOGIES),
+            flexes=dump.by_key(kinds.FLEX_TOPOS),
+            asked=asked,
+            agent=seen.agent,
+            install=seen.install_command,
+            placed=placed,
+            rules=SourceRules(seen.settings.numa_ignored_resources, seen.settings.xpu_resources),
         )
-        held = Held(tuple(cache.entries.values()), dump.workloads, await _events(client), clock.now())
+        held = Held(tuple(cache.entries.values()), dump.of(kinds.WORKLOADS), await _events(client), clock.now())
         given = devices.given_twice(cache.state)
         account = f"system:serviceaccount:{namespace}:{UNGATER}"
         led = not absence(seen.lease, clock.utc())

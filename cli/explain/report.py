@@ -32,6 +32,7 @@ from kube.errors import NotFound
 from kube.pods import convert
 from kube.resources import JOBS
 from kube.told_events import ToldEvent
+from ungater import kinds
 from ungater.cache.cache import Cache
 from ungater.cache.rules import queue_rules
 from ungater.jobs.job import owner_of
@@ -192,9 +193,9 @@ def _report(
 ) -> Report:
     """All that is known of one workload. ``told``: the controller's last warning of one that is not stored."""
     found = cache.entries.get(owner.id)
-    workload = next((one for one in read.workloads if belongs(one, owner) and _in(one, owner)), None)
+    workload = next((one for one in read.of(kinds.WORKLOADS) if belongs(one, owner) and _in(one, owner)), None)
     slots = observed_of(workload).slots if workload else None
-    pods = list(found.pods.values()) if found is not None else _pods_of(read.pods, owner)
+    pods = list(found.pods.values()) if found is not None else _pods_of(read.of(kinds.PODS), owner)
     domains, others = _domains(workload, owner, pods, keys, HeldDevices(cache.state))
     state, reason, message = _condition(owner, workload, slots) or _unsaid(owner, workload, found, told, keys)
     held, place = None, None

@@ -23,6 +23,7 @@ from localcluster.kubelets.specs import build, parse_kubelet, parse_machine
 from localcluster.nodes import BLOCK_LABEL, GROUP_LABEL, RACK_LABEL
 from queueing.model import ClusterQueue, FlavorQuotas, Quota, ResourceGroup
 from simulator.model import Cluster
+from ungater import kinds
 from ungater.numa.sources import describe
 
 FLAVOR = "default"
@@ -91,11 +92,11 @@ def recorded(known: SimulationInput, levels: Sequence[str], *, empty: bool = Fal
     """
     dump, files, found = known.dump, ", ".join(known.files), known.cache.state
     dumps.say_ignored(dump)
-    if not dump.nodes:
+    if not dump.of(kinds.NODES):
         raise Failure(f"{files}: there is no Node; expected the output of kubectl get nodes,pods -o yaml")
     try:
-        queues = tuple(map(cluster_queue, dump.cluster_queues))
-        local = tuple(map(local_queue, dump.local_queues))
+        queues = tuple(map(cluster_queue, dump.of(kinds.CLUSTER_QUEUES)))
+        local = tuple(map(local_queue, dump.of(kinds.LOCAL_QUEUES)))
     except ValueError as error:
         raise Failure(f"{files}: {error}") from None
     flavors = tuple(found.flavors[name] for name in sorted(found.flavors))
@@ -108,12 +109,14 @@ def recorded(known: SimulationInput, levels: Sequence[str], *, empty: bool = Fal
         nodes=tuple(found.nodes[name] for name in sorted(found.nodes)),
         machines=tuple(found.machines[name] for name in sorted(found.machines)),
         pods=() if empty else (*_unclaimed(found.pods.values()), *_slots(found)),
-        plain=tuple(filter(None, map(plain_flavor, dump.flavors))),
+        plain=tuple(filter(None, map(plain_flavor, dump.of(kinds.FLAVORS)))),
         queues=queues,
         local=local,
-        namespaces={one.metadata.name: one.metadata.labels or {} for one in dump.namespaces},
+        namespaces={one.metadata.name: one.metadata.labels or {} for one in dump.of(kinds.NAMESPACES)},
         names={
-            one.metadata.name: one.spec.topology.names or {} for one in dump.flavors if one.spec.topology is not None
+            one.metadata.name: one.spec.topology.names or {}
+            for one in dump.of(kinds.FLAVORS)
+            if one.spec.topology is not None
         },
     )
     return equipped(cluster, known, empty=empty)

@@ -19,6 +19,7 @@ from crds.constants import Keys
 from crds.settings import Settings
 from kube import objects
 from simulator.model import NAMESPACE
+from ungater import kinds
 from ungater.cache.cache import Cache
 
 BESIDE_JOBS: Final = frozenset(
@@ -50,7 +51,7 @@ def known(
         Failure: a file cannot be read, or an object in it.
     """
     dump = dumps.read(files)
-    dump.nodes.extend(nodes)
+    dump.of(kinds.NODES).extend(nodes)
     manifests = {file.name: list(objects_in_text(file.name, file.content)) for file in jobs}
     for one in (one for found in manifests.values() for one in found):
         if (one.group, one.kind) in BESIDE_JOBS:

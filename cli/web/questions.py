@@ -24,6 +24,7 @@ from crds.request import ParsedRequest
 from crds.settings import Settings
 from engine.model import Policy, TopologyRequest
 from kube.workloads import Workload as WholeWorkload
+from ungater import kinds
 from ungater.cache.cache import Cache
 from ungater.cache.rules import queue_rules
 from ungater.model.workload_entry import WorkloadEntry
@@ -129,10 +130,10 @@ class ClusterQuestions:
 
     def _queues(self, dump: Dump, workloads: Iterable[WholeWorkload]) -> live_queues.Reading:
         return live_queues.build(
-            dump.flavors,
-            dump.namespaces,
-            dump.cluster_queues,
-            dump.local_queues,
+            dump.of(kinds.FLAVORS),
+            dump.of(kinds.NAMESPACES),
+            dump.of(kinds.CLUSTER_QUEUES),
+            dump.of(kinds.LOCAL_QUEUES),
             workloads,
             rules=queue_rules(self._settings),
             now=self._clock.now(),

@@ -27,6 +27,7 @@ from kube.connection.config import described
 from kube.errors import Forbidden, NotFound
 from kube.workloads import Workload as WholeWorkload
 from serving.server import own_tls, serving
+from ungater import kinds
 from web import export
 from web.board import Board
 from web.events import Events
@@ -179,38 +180,9 @@ def reading(live: Live) -> tuple[Dump, Sequence[WholeWorkload]]:
     """All that is known of the cluster now."""
     found = live.informers
     dump = Dump(
-        flavors=list(found.flavors.store.values()),
-        jobs=list(found.jobs.store.values()),
-        job_sets=list(found.jobsets.store.values()),
-        leaders=list(found.leader_sets.store.values()),
-        revisions=list(found.revisions.store.values()),
-        replicated=[(kind, one) for kind, informer in found.replicated for one in list(informer.store.values())],
-        nodes=list(found.nodes.store.values()),
-        pods=list(found.pods.store.values()),
-        workloads=list(found.workloads.store.values()),
-        topologies=dict(found.topologies.store),
-        flexes=dict(found.flexes.store),
-        cluster_queues=list(found.cluster_queues.store.values()),
-        local_queues=list(found.local_queues.store.values()),
-        namespaces=list(found.namespaces.store.values()),
-        priority_classes=list(found.classes.store.values()),
-        limit_ranges=list(found.limit_ranges.store.values()),
-        runtime_classes=list(found.runtime_classes.store.values()),
+        {kind: found.objects(kind) for kind in kinds.KINDS},
         version=live.version,
-        claims=list(found.claims.store.values()),
-        volumes=list(found.volumes.store.values()),
-        storage_classes=list(found.storage_classes.store.values()),
-        csi_nodes=list(found.csi_nodes.store.values()),
-        csi_drivers=list(found.csi_drivers.store.values()),
-        capacities=list(found.capacities.store.values()),
-        device_classes=list(found.device_classes.store.values()),
-        taint_rules=list(found.taint_rules.store.values()),
-        reads_devices=found.reads_devices,
-        native_groups=list(found.native_groups.store.values()),
-        reads_groups=found.native_groups.resource is not None,
-        resource_slices=list(found.resource_slices.store.values()),
-        claim_templates=list(found.claim_templates.store.values()),
-        resource_claims=list(found.resource_claims.store.values()),
+        unread=[kind for kind in kinds.OPTIONAL if not found.serves(kind)],
     )
     return dump, list(live.templates.store.values())
 

@@ -12,6 +12,7 @@ from crds.settings import Settings
 from kube import objects
 from kube.topologies import FlexTopo
 from kube.workloads import Workload as WholeWorkload
+from ungater import kinds
 from ungater.numa.sources import Described, describe
 from web import facts
 from web.board import Board
@@ -41,26 +42,12 @@ class Snapshot:
             self.dump.add(one)
             if (one.group, one.kind) == (GROUP, "Workload"):
                 self.workloads.append(one.read(WholeWorkload))
-        if not self.dump.nodes:
+        if not self.dump.of(kinds.NODES):
             raise Failure(f"{source}: there is no Node, so there is nothing to show")
-        self._nodes = {one.metadata.name: one for one in self.dump.nodes}
-        self.board = Board(facts.main_resource(self.dump.nodes))
+        self._nodes = self.dump.by_key(kinds.NODES)
+        self.board = Board(facts.main_resource(self.dump.of(kinds.NODES)))
         templates = {objects.key(one): one for one in self.workloads}
-
-        read = self.dump
-        Feed(self.board, settings.keys, templates.get).take_all(
-            {
-                "flavor": {one.metadata.name: one for one in read.flavors},
-                "queue": {objects.key(one): one for one in read.local_queues},
-                "node": self._nodes,
-                "flex": read.flexes,
-                "workload": {objects.key(one): one for one in read.workloads},
-                "pod": {objects.key(one): one for one in read.pods},
-                "slice": {one.metadata.name: one for one in read.resource_slices},
-                "taint rule": {one.metadata.name: one for one in read.taint_rules},
-                "claim": {objects.key(one): one for one in read.resource_claims},
-            }
-        )
+        Feed(self.board, settings.keys, templates.get).take_all(self.dump.by_key)
 
     @property
     def taken(self) -> float:
@@ -80,8 +67,9 @@ class Snapshot:
         """What is known of the inside of a host."""
         if name not in self._nodes:
             return None, None
-        flex = self.dump.flexes.get(name)
-        return describe(self._nodes[name], topology=self.dump.topologies.get(name), flex=flex), flex
+        flex = self.dump.by_key(kinds.FLEX_TOPOS).get(name)
+        topology = self.dump.by_key(kinds.NODE_TOPOLOGIES).get(name)
+        return describe(self._nodes[name], topology=topology, flex=flex), flex
 
     def reading(self) -> tuple[Dump, Sequence[WholeWorkload]]:
         """What questions are answered from."""

@@ -30,6 +30,7 @@ from queueing.queues.held import Held
 from queueing.queues.pending import EquivalenceClass
 from queueing.queues.pending_workloads import PendingWorkloads
 from queueing.queues.queues import Queues
+from ungater import kinds
 from ungater.cache.cache import Cache
 from ungater.controller import Controller
 
@@ -72,7 +73,7 @@ def judged_plans(
 def stopping(controller: Controller) -> Iterator[str]:
     """The pods that a controller has seen to be told to stop, on nodes that end them."""
     nodes = controller.cache.state.nodes
-    for key, pod in controller.informers.pods.store.items():
+    for key, pod in controller.informers.of(kinds.PODS).store.items():
         node = nodes.get(pod.spec.node_name)
         if pod.metadata.deletion_timestamp is not None and node is not None and node.ready:
             yield key

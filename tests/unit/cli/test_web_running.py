@@ -4,18 +4,15 @@ import json
 
 from support.snapshots import node
 
-from cli.cluster.dump import Dump
 from cli.web.running import name_of, of_files, reading
 from clock import SYSTEM
 from crds.constants import Keys
 from crds.settings import Settings
 from kube.client import Client
 from kube.connection.config import Connection
+from ungater import kinds
 from ungater.optional import OptionalInformer
 from web.live import Live
-
-# Not of a cluster that is watched; budgets, and Kueue's classes of workloads, which no picture and no question needs.
-LEFT_OUT = {"ignored", "budgets", "workload_classes"}
 
 
 async def test_every_kind_that_the_controller_reads_is_read_for_questions_too(monkeypatch):
@@ -27,8 +24,8 @@ async def test_every_kind_that_the_controller_reads_is_read_for_questions_too(mo
             one.store["a/b"] = one
         monkeypatch.setattr(OptionalInformer, "store", {"a/b": live})
         found, _ = reading(live)
-    missing = {name for name in Dump.__struct_fields__ if not getattr(found, name)} - LEFT_OUT
-    assert missing - {"reads_devices", "reads_groups"} == set()
+    assert {kind for kind in kinds.KINDS if not found.of(kind)} == set()
+    assert found.version == "v1.37.1"
 
 
 def test_a_cluster_is_called_by_its_context_and_a_snapshot_by_its_file(tmp_path):

@@ -15,6 +15,7 @@ from kube.objects import key
 from kube.parents import JobSet
 from kube.resources import JOB_SETS, WORKLOADS
 from kube.watch import Changed
+from ungater import kinds
 from ungater.cache.cache import SLICE
 from ungater.controller import Controller
 from ungater.jobs.job import owner_of
@@ -65,10 +66,10 @@ def controller():
     """One whose informers have listed nodes and many pods."""
     made = Controller(Settings(), None, Metrics(), None, SYSTEM)
     informers = made.informers
-    informers.nodes._store.update({key(node): node for node in NODES})
-    informers.flavors._store.update({key(FLAVOR): FLAVOR})
+    informers.of(kinds.NODES)._store.update({key(node): node for node in NODES})
+    informers.of(kinds.FLAVORS)._store.update({key(FLAVOR): FLAVOR})
     pods = [on_node(f"p{number}", NODES[0].metadata.name) for number in range(MANY)]
-    informers.pods._store.update({key(pod): pod for pod in pods})
+    informers.of(kinds.PODS)._store.update({key(pod): pod for pod in pods})
     return made
 
 
@@ -106,19 +107,19 @@ def test_a_job_counts_as_its_pods_in_a_slice():
 
 async def test_what_happens_while_a_start_takes_in_is_told_of_afterwards(controller):
     informers, first, second = controller.informers, *(node.metadata.name for node in NODES[:2])
-    told = informers.pods._feed = Told()
-    last = tuple(informers.pods.store)[-1]
-    with running(informers.pods.run()):
+    told = informers.of(kinds.PODS)._feed = Told()
+    last = tuple(informers.of(kinds.PODS).store)[-1]
+    with running(informers.of(kinds.PODS).run()):
         loading = asyncio.create_task(informers.load(controller.cache))
         await asyncio.sleep(0)
         told.say(on_node("new", second), on_node("p0", second, "2"))
-        told.gone(informers.pods.store[last])
+        told.gone(informers.of(kinds.PODS).store[last])
         while not controller.cache.live:
-            assert "ns/new" not in informers.pods.store
-            assert last in informers.pods.store
+            assert "ns/new" not in informers.of(kinds.PODS).store
+            assert last in informers.of(kinds.PODS).store
             await asyncio.sleep(0)
         await loading
-        while last in informers.pods.store:
+        while last in informers.of(kinds.PODS).store:
             await asyncio.sleep(0)
     pods = controller.cache.state.pods
     assert pods["ns/new"].node == second
@@ -160,7 +161,7 @@ async def test_a_start_that_ends_in_the_middle_leaves_nobody_paused(controller):
         loading.cancel()
         await asyncio.gather(loading, return_exceptions=True)
     assert not controller.cache.live
-    assert informers.pods._going.is_set()
+    assert informers.of(kinds.PODS)._going.is_set()
 
 
 def test_of_all_kinds_that_tenants_write_only_so_much_is_kept():
@@ -170,5 +171,5 @@ def test_of_all_kinds_that_tenants_write_only_so_much_is_kept():
     assert whole == {str(WORKLOADS)}
     ours = {one._versions[0].group for one in informers.optional if one._read is None}
     assert ours == {"kueue.x-k8s.io"}
-    pods = informers.pods._feed._kept
+    pods = informers.of(kinds.PODS)._feed._kept
     assert {KEYS.workload, KEYS.queue_name, ADMITTED_QUOTA} <= pods._read

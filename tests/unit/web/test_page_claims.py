@@ -13,6 +13,7 @@ from crds.graph import zone_number
 from crds.settings import Settings
 from engine.claims.model import PCIE_ROOT
 from kube.pods.devices import ResourceClaim, ResourceSlice
+from ungater import kinds
 from web import inside
 from web.live import Feed
 from web.sight import EVERYTHING, Sight
@@ -188,7 +189,9 @@ def test_a_claim_that_comes_changes_or_goes_changes_the_host_alone():
     states = []
     for body in (claim("c", "gpu-0", pods=["a"]), claim("c", "gpu-3", pods=["a"]), claim("c", 7), None):
         board.taken()
-        feed.show_object("claim", "team/c", msgspec.convert(body, ResourceClaim) if body is not None else None)
+        feed.show_object(
+            kinds.RESOURCE_CLAIMS, "team/c", msgspec.convert(body, ResourceClaim) if body is not None else None
+        )
         assert board.taken()[0] == ({"n"} if len(states) < 3 else set())
         states.append([str(one.state) for one in board.devices_on("n", {})[0]])
     assert states == [["held", *["free"] * 3], [*["free"] * 3, "held"], ["free"] * 4, ["free"] * 4]
@@ -199,10 +202,10 @@ def test_a_slice_that_goes_takes_its_devices_along():
     board = Snapshot((Found("made", b"", 0, None, one, one["kind"]) for one in found), Settings(), "made").board
     board.taken()
     feed = Feed(board, Keys(), lambda _: None)
-    feed.show_object("slice", "n-gpus", None)
+    feed.show_object(kinds.RESOURCE_SLICES, "n-gpus", None)
     assert board.taken()[0] == {"n"}
     assert board.devices_on("n", {}) == ([], [])
-    feed.show_object("slice", "n-gpus", msgspec.convert(gpus(2), ResourceSlice))
+    feed.show_object(kinds.RESOURCE_SLICES, "n-gpus", msgspec.convert(gpus(2), ResourceSlice))
     assert len(board.devices_on("n", {})[0]) == 2
 
 

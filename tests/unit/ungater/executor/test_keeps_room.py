@@ -8,6 +8,7 @@ from support.world import World
 
 from clock import SYSTEM
 from crds.settings import Settings
+from ungater import kinds
 from ungater.controller import Controller
 from ungater.metrics import Metrics
 from ungater.model.actions import Ungate
@@ -64,7 +65,7 @@ def test_no_room_is_kept_for_a_gated_pod_of_nobody(node, owned, removed):
     pod = replace(turn.pod, status=replace(turn.pod.status, nominated_node_name=node))
     if not owned:
         pod = replace(pod, metadata=replace(pod.metadata, owner_references=()))
-    turn.controller.informers.pods._store.update({"ns/a": pod})
+    turn.controller.informers.of(kinds.PODS)._store.update({"ns/a": pod})
     sweep = turn.controller.sweeper._remove_nominations
     sweep()
     assert turn.controller.pod_writer.quiet(0.0) == (not removed)

@@ -22,6 +22,7 @@ from queueing import lifecycle
 from queueing.cycle.cycle import Preempting, cycle
 from queueing.queues.entry import Phase
 from ungater import controller as loops
+from ungater import kinds
 from ungater.controller import Controller
 from ungater.executor.lifecycle import Lifecycle, Reclaim
 from ungater.metrics import Metrics
@@ -168,7 +169,10 @@ def told(controller, world, job):
     stores = (world.stores[kind].values() for kind in ("node", "flavor", "class", "job", "pod"))
     queues = {f"{kind}s": world.stores[kind].values() for kind in ("namespace", "cluster_queue", "local_queue")}
     informers = controller.informers
-    for kind, informer in (("workload", informers.workloads), ("cluster_queue", informers.cluster_queues)):
+    for kind, informer in (
+        ("workload", informers.of(kinds.WORKLOADS)),
+        ("cluster_queue", informers.of(kinds.CLUSTER_QUEUES)),
+    ):
         informer._store.update(world.stores[kind])
         world.stores[kind] = informer._store
     for _ in controller.cache.load(*stores, **queues):
