@@ -65,6 +65,7 @@ def why_never(state: ClusterState, fit: Fit) -> Never:
     index = fit.tree.where(np.flatnonzero(passing))
     if too_large := _too_large(state, fit, index):
         return Never(Reason.NEVER_FITS, too_large)
+    # A copy, because the answer lies in memory of the tree, which the look for a reason below uses again.
     counts = fit.known.shape.fit_emptied(state.cluster.columns, fit.tree).copy()
     if not counts.any():
         return _inside(state, fit, passing)
