@@ -141,6 +141,7 @@ def _largest(layout: Layout, row: int) -> int:
     name = layout.resources[row]
     if is_memory(name):
         return max(zone[row] for zone in layout.allocatable)
+    # Restricted goes by what is installed: a pod that one empty zone would hold is refused on two.
     return max(installed(layout, row).units) * (1000 if name == CPU else 1)
 
 
@@ -188,6 +189,8 @@ def _widest(kind: MachineKind, shape: PodShape, inside: dict[str, int]) -> Landi
     kubelet = kind.kubelet
     asks = asks_of(kind.resources, kind.ignored, kubelet, shape)
     asking = [ask for _, _, ask in asks.containers if ask.cpus or ask.memory or any(n for _, n in ask.devices)]
+    # Several containers may get different zones, older kubelets make masks of all zones for devices, and a wish about
+    # some resources lets others lie elsewhere: then only the kubelet tells.
     sure = len(asking) == 1 and kubelet.version >= DEVICES_WHERE_THEY_ARE and not shape.wish_resources
     if not sure or not inside:
         return Landing.ACROSS

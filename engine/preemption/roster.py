@@ -102,6 +102,7 @@ class RosterTable(msgspec.Struct):
         self.at[node] = places
         columns = self._columns.get(node, range(0))
         known = all(offer.priority in self.levels for place in places for offer in place.offers)
+        # Columns are corrected in place only where as many blocks have victims of known priorities.
         if self._arrays is None or not places or len(columns) != len(places) or not known:
             self._arrays = None
             return
@@ -174,6 +175,7 @@ class RosterTable(msgspec.Struct):
         for level in range(upto):
             now = look.enough(level)
             if now is not None:
+                # A place that suffices at a lower level came at that level already.
                 columns = (now if before is None else now & ~before).nonzero()[0]
                 before = now
                 if len(columns):
@@ -251,6 +253,8 @@ class _ScarceRows:
         rest = missing - below
         cheap = np.where(below, each[level - 1].take(columns, axis=1), 0.0)
         dear = np.where(rest, own[level].take(columns, axis=1), 0.0)
+        # Where the units of this level are the cheaper ones nothing says that those below are used: the other bound
+        # stands.
         found: Floats = np.where(cheap <= dear, below * cheap + rest * dear, 0.0)
         return found
 
@@ -300,6 +304,7 @@ class Roster:
     def set(self, room: NodeRoom) -> None:
         """A node came or changed."""
         old = self.rooms.get(room.node)
+        # Before the new room is noted: `remove` finds the table by the layout of the old one.
         if old is not None and kind_of(old.layout) != kind_of(room.layout):
             self.remove(room.node)
         if room.node not in self.rooms:
@@ -308,6 +313,7 @@ class Roster:
         self.rooms[room.node] = room
         named = {*room.free, *(name for victim in room.victims for name in victim.requests)}
         if not named <= self._resources.keys():
+            # A resource is a row of every table, so a new one has all tables made again. Sorted, as a set has no order.
             self._resources |= dict.fromkeys(sorted(named))
             self._tables = {}
             for each in self.rooms.values():
