@@ -215,6 +215,7 @@ class _View(msgspec.Struct, frozen=True):
         if short <= 0:
             return "", {}
         if not passing.any():
+            # No node passes the filters, so amounts tell nothing: the filter that keeps out most nodes is the limit.
             return max(excluded, key=lambda reason: excluded[reason]), {}
         index = self.tree.where(np.arange(leaves.start, leaves.stop)[passing])
         by_resource = self._by_resource(index)

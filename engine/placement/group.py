@@ -87,6 +87,7 @@ class _Site(msgspec.Struct, frozen=True):
     def _first_nodes(self, alone: Pick) -> Iterator[int]:
         """Leaves to try as the place of the small sets: those the large set would use, then those with most room."""
         leaves = self.leaves
+        # The least that any small set finds: the node is to be the first one of all of them.
         room = np.minimum.reduce([fit.room.counts.leaf[leaves.start : leaves.stop] for fit in self.fits[1:]])
         used = alone.leaves.tolist()[: FIRST_NODES // 2]
         yield from used

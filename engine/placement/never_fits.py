@@ -260,6 +260,7 @@ def _why_fewer(state: ClusterState, fit: Fit, usable: Ints, leaf: Ints) -> tuple
         return ": their anti-affinity keeps them apart", "ask for fewer pods"
     shape = fit.known.shape
     if shape.inside is not None:
+        # The same pods as if no kubelet looked inside: where more of them fit, the zones are what is short.
         amounts = replace(shape, inside=None, seen_only=False).fit_emptied(state.cluster.columns, fit.tree)
         fewer = usable[amounts[usable] > leaf[usable]]
         if len(fewer):

@@ -250,6 +250,7 @@ def _short(fit: Fit, found: DomainFit, verb: str = "lacks") -> str:
 def _caps_decide(fit: Fit) -> bool:
     """Whether it would fit but for caps that are stricter than the constraint they stand for."""
     caps = [cap for cap in fit.room.caps if cap.reason is not Reason.INSUFFICIENT_DEVICES]
+    # One pod a value is the constraint itself, and no bound that is stricter, as long as no other cap comes on top.
     exact = len(caps) == 1 and caps[0].reason in ONE_A_VALUE
     devices = tuple([cap for cap in fit.room.caps if cap.reason is Reason.INSUFFICIENT_DEVICES])
     left = ConstrainedCounts(fit.tree, fit.room.counts, devices, fit.room.ceiling, one=fit.room.one)

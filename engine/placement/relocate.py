@@ -168,6 +168,7 @@ def _gathered(
         # The selector keeps the pods that go inside the domain; `relocate` gives the new slots to the pod set as it is.
         narrowed = msgspec.structs.replace(pod_set, node_selector=pod_set.node_selector | inside)
         yield relocate(state, workload, narrowed, gone)
+    # Required for this search alone: what is stored afterwards are the new slots, not this request.
     topology = msgspec.structs.replace(pod_set.topology, policy=Policy.REQUIRED, level=held.levels[depth - 1])
     required = msgspec.structs.replace(pod_set, topology=topology)
     found = relocate(state, workload, required, {part.values: part.count for part in held.slices})

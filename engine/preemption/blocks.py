@@ -131,6 +131,7 @@ def kind_of(layout: Layout | None) -> MachineKind | None:
     nowhere = [
         name
         for row, (name, listed) in enumerate(zip(layout.resources, devices, strict=True))
+        # A device without a zone may serve the pod wherever it lands, so the zones bound nothing for this resource.
         if any(not device.zones for device in listed) or all(zone[row] < 0 for zone in layout.capacity)
     ]
     largest = [_largest(layout, row) for row in range(len(layout.resources))]
@@ -152,6 +153,7 @@ def wanted(kind: MachineKind | None, preemptor: Preemptor) -> MachineNeeds | Non
     shape = preemptor.shape
     if shape is None or preemptor.qos is TopologyQos.BLIND:
         return MachineNeeds(tuple(needs), _WHOLE, None)
+    # A wish that only ranks must not refuse: the kubelet is asked about the pod as if it had none.
     if preemptor.qos is TopologyQos.BEST_EFFORT and shape.wish not in LENIENT:
         shape = _without_wish(shape)
     if kind is None:

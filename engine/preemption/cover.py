@@ -44,10 +44,12 @@ def cheapest(missing: Amount, items: Sequence[Item]) -> tuple[int, ...] | None:
         gains = tuple(map(min, item.gains, missing))
         if any(gains):
             classes.setdefault(Item(gains, item.price), []).append(position)
+    # The usual case of equal victims and one scarce resource needs no search.
     if len(missing) == 1 and len(classes) == 1:
         ((item, members),) = classes.items()
         need = -(-missing[0] // item.gains[0])
         return tuple(members[:need]) if need <= len(members) else None
+    # Cheap classes first: a way that is complete early cuts off the dearer ones by its price.
     order = sorted(classes, key=lambda item: (item.price, tuple(-gain for gain in item.gains)))
     rest = _suffixes(missing, [(item.gains, len(classes[item])) for item in order])
     if any(have < need for have, need in zip(rest[0], missing, strict=True)):

@@ -186,9 +186,11 @@ def _bound(place: Place, needs: MachineNeeds, above: int, *, by_count: bool) -> 
         return None
     at = len(levels) - 1
     if not by_count:
+        # The least level at which all rows suffice is no bound but exact: victims up to it do, and those below do not.
         at = next(number for number, level in enumerate(levels) if all(one.upto(level) >= one.missing for one in lacks))
     highest, least = levels[at], levels[0]
     below = least - 1 if by_count or not at else levels[at - 1]
+    # The dearest row and not the sum of rows: one victim may give back several resources at once.
     total = math.ceil(max([lack.price(least, below, highest) for lack in lacks]) * SAFE)
     freed: dict[str, int] = {}
     for (_, name), missing, _ in lacks:

@@ -146,6 +146,7 @@ class RosterTable(msgspec.Struct):
             have[level] += gains
             np.maximum(most[level], gains, out=most[level])
             some = gains > 0
+            # A victim of weight 0 gives units for nothing; the bound is 0 then, which is too low and so safe.
             own[level, some] = np.minimum(own[level, some], offer.weight / gains[some])
 
     def rows_of(self, wanted: MachineNeeds) -> list[int] | None:
@@ -196,6 +197,7 @@ class RosterTable(msgspec.Struct):
         need: list[int] = []
         devices: dict[str, list[int]] = {}
         for row, (_, amount) in zip(rows, wanted.needs, strict=True):
+            # The last level has every victim gone: where no column has as much then, no node ever will.
             if amount > self._high[-1][row]:
                 return None
             if amount > self._low[row]:
@@ -243,6 +245,7 @@ class _ScarceRows:
         parts = missing * np.where(missing, self.arrays.each[level].take(columns, axis=1), 0.0)
         if strict:
             parts = np.maximum(parts, self._above(missing, columns, level))
+        # The dearest row and not the sum of rows: one victim may give back several resources at once.
         found: Ints = np.ceil(np.maximum.reduce(parts) * SAFE).astype(np.int64)
         return found
 
@@ -272,10 +275,12 @@ class _ScarceRows:
     def _in_order(
         self, highest: int, totals: Ints, missing: Ints, most: Ints, columns: Ints, *, by_count: bool = False
     ) -> Iterator[Bound]:
+        # The row that takes most victims, for the same reason: the victims of one row may serve the others too.
         sizes = np.maximum.reduce(-(-missing // np.maximum(most, 1)))
         freed = np.zeros(len(columns), np.int64)
         for one, *more in self.devices:
             part = missing[one]
+            # A resource has a row of the node and one of its zones, and both are about the same devices.
             for other in more:
                 part = np.maximum(part, missing[other])
             freed += part
@@ -353,6 +358,7 @@ class Roster:
         """The cheapest cover; equal places are evaluated once."""
         key = missing, items
         if key not in self._covers:
+            # What victims give back changes with the pods that run, so old covers are of no more use.
             if len(self._covers) >= COVERS_KEPT:
                 self._covers.clear()
             self._covers[key] = cheapest(missing, items)

@@ -106,6 +106,7 @@ class _Search(msgspec.Struct):
         """The cheapest set that covers what a place lacks."""
         (highest, _, least, _, place), needs = stream.bound, stream.wanted
         landing = self._promised(place, needs)
+        # The place has room without victims, so no set is looked for.
         if not least:
             return Candidate(self.rules.key(Cost(), landing, 0), rank, place, (), needs)
         short: list[int] = []
@@ -165,6 +166,7 @@ class _Search(msgspec.Struct):
 
     def _landed(self, room: NodeRoom, picked: Picked, needs: MachineNeeds, promised: Landing) -> "_Landed | None":
         """What the kubelet says with these victims gone; None where it refuses."""
+        # Nothing inside can refuse this pod, so what the block promises is what happens.
         if needs.asked is None or room.layout is None or room.state is None:
             return _Landed(self._key(room, picked, promised), room, picked, promised)
         self.asked += 1

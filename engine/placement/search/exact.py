@@ -216,6 +216,7 @@ class _Stage:
             own = self._children(rank, domain)
             ranked = np.sort(self.values[own.start : own.stop])[::-1][: self.most[-1]]
             return np.concatenate([[0], np.cumsum(ranked)])
+        # Shorter tables make each convolution above them cheaper.
         return _trimmed(self._combined(rank, domain)[0])
 
     def _joined(self, have: Ints, table: Ints, useful: Ints, counted: bool) -> Ints:
