@@ -25,6 +25,7 @@ class Kubelets:
         for machine, state in machines:
             self._machines[machine.node] = machine
             self._states[machine.node] = state
+            # A copy: what the scheduler was told must not change with the world.
             self._holds[machine.node] = dict(machine.holds or {})
 
     def __contains__(self, node: object) -> bool:
