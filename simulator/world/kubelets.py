@@ -87,6 +87,7 @@ class Kubelets:
         machine = self._machines.get(node)
         if machine is None or not machine.layout.exact:
             return None
+        # A copy for the same reason as in the constructor: the world goes on, and the report stays as it was.
         return msgspec.structs.replace(machine, state=self._states[node], holds=dict(self._holds[node]))
 
 

@@ -58,6 +58,8 @@ class Where(msgspec.Struct, eq=False):
         left = Counter(node for part in kept if part.pod_set == pod_set for node in _nodes(part))
         mine = [pod for pod in self.pods if pod[1].name == pod_set]
         spare = Counter(node for _, _, node in mine) - left
+        # The last one on a node that holds more pods than the kept slots, as the queue core gives back the last ranks
+        # first.
         one = next((pod for pod in reversed(mine) if spare[pod[2]]), mine[-1])
         self.pods = [pod for pod in self.pods if pod is not one]
         self.taken.discard(one[0])
