@@ -86,8 +86,8 @@ class Access:
             if not self._turns.take_token(now):
                 return known.verdict if known is not None and known.usable(now) else TOO_MANY
             task = self._asking[key] = asyncio.create_task(self._ask_server(key, token))
-            # The callback outlives the request: a client that leaves must not leave the token marked as being asked
-            # about.
+            # The callback outlives the request: a client that leaves
+            # must not leave the token marked as being asked about.
             task.add_done_callback(lambda _: self._asking.pop(key, None))
         return await asyncio.shield(task)  # a client that leaves takes nobody's answer
 

@@ -108,8 +108,8 @@ class Mover:
                 if found:
                     lift(self._state, claim)
                 for key in found:
-                    # Counted before it is handed out: the next question asks the log how many moves are left in this
-                    # hour.
+                    # Counted before it is handed out: the next question
+                    # asks the log how many moves are left in this hour.
                     self._log.begin(key, now)
                     self._turns.forget(key)
                 yield from found.items()

@@ -136,8 +136,8 @@ def _reprieved(room: NodeRoom, preemptor: Preemptor) -> tuple[Victim, ...] | Non
     }
     if any(free[name] < amount for name, amount in preemptor.requests.items()):
         return None
-    # The sort is stable and victims come in the order of their starts: of equal ones the first to start is spared
-    # first.
+    # The sort is stable and victims come in the order of their
+    # starts: of equal ones the first to start is spared first.
     for victim in sorted(taken, key=lambda one: -one.priority):
         left = {name: have - victim.requests.get(name, 0) for name, have in free.items()}
         if all(left[name] >= amount for name, amount in preemptor.requests.items()):

@@ -122,8 +122,8 @@ class Simulation:
         handle, track = handlers.get(kind), self.tracks.get(key)
         if handle is None or track is None:
             return
-        # An event of an earlier start, or an end foreseen at an earlier pace, is void: the job was evicted or changed
-        # since.
+        # An event of an earlier start, or an end foreseen at an
+        # earlier pace, is void: the job was evicted or changed since.
         if kind is Kind.ARRIVE or number == (track.turn if kind is Kind.END else track.starts):
             handle(track)
 
@@ -212,8 +212,8 @@ class Simulation:
         anybody = False
         for key, grant in self.mover.next_moves(self.now, self._is_steady) if self.mover is not None else ():
             anybody = True
-            # The next move is sought only after this one is held: `next_moves` is a generator and reads the state as it
-            # goes.
+            # The next move is sought only after this one is held:
+            # `next_moves` is a generator and reads the state as it goes.
             track, left = self.tracks[key], elastic.hold_elsewhere(self.site.state, self.queues, key, grant)
             if track.where is not None:
                 self.site.send_off(track.where, left, self.queues)

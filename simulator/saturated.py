@@ -73,8 +73,8 @@ class SaturatedCluster:
         for name, on in instances.items():
             self.state.set_node(Node(name=name, labels={HOSTNAME_LABEL: name}, allocatable=server.amounts))
             held, left = seated(server, name, on)
-            # The report names the pods by their keys, so the state does not charge them a second time when they are
-            # bound.
+            # The report names the pods by their keys, so the state
+            # does not charge them a second time when they are bound.
             holds = {_key(one): placement for one, placement in held.items()}
             machines.append((Machine(name, server.layout, left, server.ids, holds), left))
             self.state.set_machine(machines[-1][0])

@@ -127,8 +127,8 @@ def seated(server: Server, name: str, instances: Iterable[Instance]) -> tuple[di
         each, over = divmod(one.of.cpu, max(len(one.gpus), 1))
         uses: dict[int, tuple[int, list[str]]] = {}
         for number, gpu in enumerate(one.gpus):
-            # A described scenario may name any GPU: unchecked, the mask would hide that two instances hold the same
-            # one.
+            # A described scenario may name any GPU: unchecked, the
+            # mask would hide that two instances hold the same one.
             if not 0 <= gpu < server.gpus or not free_gpus >> gpu & 1:
                 raise ValueError(f"instance {one.id}: GPU {gpu} of node {name} is not there, or held by another one")
             free_gpus &= ~(1 << gpu)

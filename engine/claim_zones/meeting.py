@@ -98,8 +98,8 @@ class ClaimZones:
             return ZoneForecast(alone.end, sure=False, none=fits.of(0).none)
         pods, without = coming
         first = fits.of(0)
-        # Pods on their way without devices may be served before this one, so each of the first fits has to lie in the
-        # same zones.
+        # Pods on their way without devices may be served before this
+        # one, so each of the first fits has to lie in the same zones.
         same = not any(fits.of(at).unknown or fits.of(at).zones != first.zones for at in range(1, without + 1))
         return ZoneForecast(sure=same and _all_alike(layout, free, _with(shape, first.zones), pods + 1))
 

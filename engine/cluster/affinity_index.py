@@ -75,8 +75,8 @@ class AffinityIndex:
     def note_held(self, slots: Slots, by: int) -> None:
         """A reservation of a pod set with anti-affinity came or went."""
         if by > 0:
-            # By identity: two reservations may have equal slots. The table keeps the object alive, so its id is nobody
-            # else's.
+            # By identity: two reservations may have equal slots. The
+            # table keeps the object alive, so its id is nobody else's.
             self._held[id(slots)] = slots
         else:
             self._held.pop(id(slots), None)

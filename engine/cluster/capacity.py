@@ -86,8 +86,8 @@ class Capacity:
         sizes, counts = np.unique(have[have > 0], return_counts=True)
         if not sizes.size:
             return self._sums(np.zeros(self.tree.size, np.int64), rank)
-        # The counts are reversed because argmax takes the first: of equally common sizes of nodes the largest is the
-        # pod.
+        # The counts are reversed because argmax takes the first:
+        # of equally common sizes of nodes the largest is the pod.
         pod = min(devices, int(sizes[len(sizes) - 1 - int(np.argmax(counts[::-1]))]))
         found: Ints = self._sums(self._free(resource) // pod, rank) // -(-devices // pod)
         return found

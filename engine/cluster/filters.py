@@ -184,8 +184,8 @@ class NodeColumns(msgspec.Struct, frozen=True):
         """Which nodes belong to no other ComputeDomain, or will not when those are gone who are thought away."""
         values, codes = self.labels(LABEL)
         found = _among(codes[selection], [0, *({values[domain]} if domain in values else ())], len(values) + 1)
-        # While the search for victims takes claims as deallocated, a node loses the label with the last claim of that
-        # domain's pods.
+        # While the search for victims takes claims as deallocated, a
+        # node loses the label with the last claim of that domain's pods.
         if self.devices.holders.thinking and (left := left_behind(self.devices.holders)):
             found = found | self.named(Requirement(key=_NAME, operator="In", values=tuple(left)), selection)
         return found

@@ -72,8 +72,8 @@ class Counts:
         """
         rows, columns = self._tree.grids[rank]
         below = self.at(rank + 1)
-        # Only domains above the leaves are copied into a padded grid, as they are few; leaf counts of a regular tree
-        # lie in memory of that size already (`Tree.lend`).
+        # Only domains above the leaves are copied into a padded grid, as they are few;
+        # leaf counts of a regular tree lie in memory of that size already (`Tree.lend`).
         if len(below) != rows * columns and rank + 1 < self._tree.leaf and rows:
             found = np.zeros(rows * columns, np.int64)
             found[: len(below)] = below
@@ -93,8 +93,8 @@ class Counts:
             self._peak = max(self._peak, int(counts[counts.argmax()]))
         for rank, level in enumerate(self.levels[:-1]):
             if level is not None:
-                # `add.at`, because several of the leaves may lie in one domain: plain indexing keeps the change of the
-                # last one alone.
+                # `add.at`, because several of the leaves may lie in one domain:
+                # plain indexing keeps the change of the last one alone.
                 np.add.at(level, self._tree.owners[rank][leaves], change)
 
 
@@ -143,8 +143,8 @@ class Shape(msgspec.Struct):
         given = resources_of(pod_set.devices) if pod_set.devices is not None else _NOTHING
         for name in given:
             table.delegate(name)
-        # A request for zero of a resource bounds nothing, and one without a row is `lacking` or counted by devices
-        # alone.
+        # A request for zero of a resource bounds nothing, and one
+        # without a row is `lacking` or counted by devices alone.
         amounts = table.needs(pod_set)
         needs = [(rows[resource], amount) for resource, amount in amounts.items() if amount > 0 and resource in rows]
         which = NodeFilter.of(pod_set, tree.flavor.tolerations)
@@ -374,8 +374,8 @@ def known_shape(nodes: NodeColumns, tree: Tree, pod_set: PodSet) -> CountedShape
         known = None  # a node has it now
     if known is None:
         shape = Shape.of(nodes.table, tree, pod_set)
-        # The new shape takes the memory of the oldest one: whoever still holds counts of that one sees them
-        # overwritten.
+        # The new shape takes the memory of the oldest one: whoever
+        # still holds counts of that one sees them overwritten.
         out = shapes.pop(next(iter(shapes))).counts.leaf if len(shapes) >= SHAPES_KEPT else tree.lend()
         known = CountedShape(shape, Counts(tree, shape.fit(nodes, tree.span, out, tree.spare), nodes.table.log_end))
     elif known.counts.seen != nodes.table.log_end:

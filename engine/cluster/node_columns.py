@@ -124,8 +124,8 @@ class Table:
     def set_alloc(self, index: int, amounts: Amounts) -> None:
         """Set what a node has; what is charged to it stays charged."""
         self._add_rows(resource for resource in amounts if resource not in self.rows)
-        # A published zero is no plugin's offer: where claims give the resource, the node keeps the column without a
-        # limit.
+        # A published zero is no plugin's offer: where claims give
+        # the resource, the node keeps the column without a limit.
         published = {name: amount for name, amount in amounts.items() if amount or name not in self.delegated}
         # What the node says comes second: it wins over the limit of a node that says nothing.
         vector = self.vector(self.limits | published, pods=0)

@@ -170,8 +170,8 @@ class Nodes:
         before, after = (node.labels.get(HOSTNAME_LABEL, "") if node is not None else "" for node in (old, new))
         for host, names in ((host, self._hosts.setdefault(host, set())) for host in {before, after} - {""}):
             names.discard(name)
-            # One other node gains its first namesake here, or loses its last. Several others have each other, whatever
-            # this node does.
+            # One other node gains its first namesake here, or loses its
+            # last. Several others have each other, whatever this node does.
             changed += names if len(names) == 1 and before != after else ()
             if host == after:
                 names.add(name)
@@ -354,8 +354,8 @@ class Nodes:
 
     def _drop_unused(self, kept: set[NodeRecord]) -> None:
         self._nameless = 0
-        # A pod binds to any name by `spec.nodeName`: without this, records of nodes that never were would stay for
-        # ever.
+        # A pod may name any node in `spec.nodeName`: without this,
+        # records of nodes that never were would stay for ever.
         for record in [r for r in self.at if r.node is None and not r.pods and r not in kept]:
             del self.by_name[record.name]
             self.devices.forget(record.name)

@@ -49,8 +49,8 @@ class Slots(msgspec.Struct, eq=False):
 
     def leave_on(self, position: int, units: int) -> None:
         """So many are unclaimed on one node."""
-        # `held is counts` says that no pod claims anything, which `_give_back` relies on: a copy before the first
-        # change.
+        # `held is counts` says that no pod claims anything, which
+        # `_give_back` relies on: a copy before the first change.
         if self.held is self.counts:
             self.held = self.counts.copy()
         self.held[position] = units
@@ -197,8 +197,8 @@ class Ledger:
             for slots in parts.values():
                 slots.attach(self.nodes, held=sign < 0)
                 taken = slots.taken
-                # The cells serve again where nothing moved in the table and no pod has claimed a slot since they were
-                # charged.
+                # The cells serve again where nothing moved in the table
+                # and no pod has claimed a slot since they were charged.
                 if taken is not None and taken[0] == table.layout and slots.held is slots.counts:
                     cells.append(taken[1])
                     tree, nodes = taken[2]
@@ -213,8 +213,8 @@ class Ledger:
     def _charge_slots(self, slots: Slots) -> None:
         packing = slots.assignment.packing
         table = self.nodes.table
-        # Slots that are packed on the tree in use are charged in one step with one entry in the log; all others node by
-        # node.
+        # Slots that are packed on the tree in use are charged in one
+        # step with one entry in the log; all others node by node.
         if packing is None or len(packing[1]) != len(slots.index) or not self._current(packing[0]):
             for at, units in zip(slots.index.tolist(), slots.held.tolist(), strict=True):
                 table.charge(at, slots.vector * units)

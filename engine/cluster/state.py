@@ -85,13 +85,13 @@ class ClusterState:
 
     def set_node(self, node: Node) -> bool:
         """Take in a node; True where anything changed (a heartbeat changes nothing)."""
-        # Counted before the node is taken in: rows beyond this number are new, and the pods that are there owe their
-        # amounts.
+        # Counted before the node is taken in: rows beyond this number
+        # are new, and the pods that are there owe their amounts.
         old, resources = self.cluster.known.get(node.name), len(self.cluster.table.rows)
         if not self.cluster.set_node(node):
             return False
-        # A pod may ask for a resource, and land on a node by name, before any node publishes it: it is charged from now
-        # on.
+        # A pod may ask for a resource, and land on a node by name,
+        # before any node publishes it: it is charged from now on.
         if len(self.cluster.table.rows) > resources:
             self._charge_new(tuple(self.cluster.table.rows)[resources:])
         return self._changed(partial(self.remove_node, node.name) if old is None else partial(self.set_node, old))
@@ -242,8 +242,8 @@ class ClusterState:
         if not record.pods:
             self.cluster.emptied(record)
         self.affinity_index.note(pod, record, sign)
-        # The zones learn of the pod before its claim does: the claim hands the pod the zones of a slot, for which it
-        # has to be there.
+        # The zones learn of the pod before its claim does: the claim
+        # hands the pod the zones of a slot, for which it has to be there.
         numa = self.cluster.numa
         if sign > 0:
             numa.arrive(pod, before)
@@ -301,8 +301,8 @@ class ClusterState:
 
     def release_all(self, workloads: Iterable[str]) -> None:
         """Give back everything that several workloads hold, in one go."""
-        # One change of the table serves all: a search that takes out 128 small workloads one by one spends most of its
-        # time here.
+        # One change of the table serves all: a search that takes out
+        # 128 small workloads one by one spends most of its time here.
         before = self.ledger.release_all(workloads)
         self._tell_all(before, -1)
         self.version += 1
@@ -369,8 +369,8 @@ class ClusterState:
 
     def rollback(self, checkpoint: Checkpoint) -> None:
         """Undo every change since ``checkpoint`` and close its transaction and those inside it."""
-        # The undo steps go through the same methods as other changes and raise the version, so it is set after them.
-        # The zones come last: the undo steps decide some of them again, and this brings back what they were.
+        # The undo steps go through the same methods as other changes and raise the version, so it is set after
+        # them. The zones come last: the undo steps decide some of them again, and this brings back what they were.
         self._log.rollback(checkpoint)
         self.version = checkpoint.version
         self.cluster.numa.rollback(checkpoint.numa, last=not self._log.open)
@@ -407,8 +407,8 @@ class ClusterState:
 
     def rebuild(self) -> None:
         """Bring nodes into tree order. Called when needed; changes nothing that can be seen from outside."""
-        # While a transaction is open no record is dropped: slots in its log name nodes that only a rollback needs
-        # again.
+        # While a transaction is open no record is dropped: slots
+        # in its log name nodes that only a rollback needs again.
         kept = None if self._log.open else self.ledger.records()
         moves = self.cluster.rebuild(kept)
         self.ledger.moved(moves)
@@ -419,8 +419,8 @@ class ClusterState:
         # A list, because `put` takes the workload out of the table that is walked here.
         for workload in [w for w, parts in self.ledger.held.items() if any(s.homeless for s in parts.values())]:
             parts = self.ledger.held[workload]
-            # Given back before they are packed: the slots that have a home already would count as taken against the
-            # others.
+            # Given back before they are packed: the slots that have
+            # a home already would count as taken against the others.
             self.ledger.put(workload, {})
             homed = {name: self._rehomed(workload, slots) for name, slots in parts.items()}
             self.ledger.put(workload, homed)

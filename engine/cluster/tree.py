@@ -54,8 +54,8 @@ class Tree:
     def lend(self) -> Ints:
         """Memory for one number a leaf; zeros behind it fill the grid up."""
         rows, columns = self.grids[-1] if self.leaf else (0, 0)
-        # The base of this slice has a cell for each cell of the grid: `Counts.grid` reads it as a matrix without a
-        # copy.
+        # The base of this slice has a cell for each cell of the
+        # grid: `Counts.grid` reads it as a matrix without a copy.
         return np.zeros(max(rows * columns, self.size), np.int64)[: self.size]
 
     def rank(self, level: str) -> int | None:

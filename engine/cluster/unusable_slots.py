@@ -37,8 +37,8 @@ def closed(
     look = _SlotCheck(
         state, known, levels, NodeFilter.of(pod_set, known.tolerations if known is not None else ()), pod_set
     )
-    # All hosts of a job are looked at in one go: with 1,250 of them single looks cost more in numpy calls than in
-    # comparisons.
+    # All hosts of a job are looked at in one go: with 1,250 of them
+    # single looks cost more in numpy calls than in comparisons.
     hosts = [look.host(values, name) if name else -1 for values, name in slots]
     index = np.array([at for at in hosts if at >= 0], np.int64)
     free = iter(look.open(index).tolist())

@@ -85,8 +85,8 @@ class LayoutColumns:
             self.layouts += 1
             if place == self.room.shape[2]:
                 self.room, self.reach, self.allocatable = map(_grown, (self.room, self.reach, self.allocatable))
-        # A place serves another layout later, so the number of layouts alone does not tell `ZoneRequest.widths` that it
-        # is stale.
+        # A place serves another layout later, so the number of layouts
+        # alone does not tell `ZoneRequest.widths` that it is stale.
         self.layouts_made += 1
         self.layout_at[place] = layout
         room = room_of(layout)

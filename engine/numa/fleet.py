@@ -143,8 +143,8 @@ class Fleet:
         """Index ``order[i]`` becomes index i. Machines that are not named are dropped."""
         self.grow(int(order.max(initial=-1)) + 1)
         named = order.tolist()
-        # Answers that have seen every change are reordered. Others need entries of the log, whose indices are the old
-        # ones.
+        # Answers that have seen every change are reordered. Others
+        # need entries of the log, whose indices are the old ones.
         current = {key: answer for key, answer in self._answers.items() if answer.seen == self._log_end}
         for index in frozenset(range(len(self._at))).difference(named):
             self.remove(index)

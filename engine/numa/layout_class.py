@@ -90,8 +90,8 @@ def _threads(layout: Layout) -> int:
 
 
 def _is_absent(layout: Layout, row: int) -> bool:
-    # With full state a device is listed even where it belongs to no zone, so a resource that no zone reports may have
-    # devices.
+    # With full state a device is listed even where it belongs to
+    # no zone, so a resource that no zone reports may have devices.
     listed = layout.exact and layout.devices and layout.devices[row]
     return not listed and all(zone[row] < 0 for zone in layout.capacity)
 
@@ -100,8 +100,8 @@ def room_of(layout: Layout) -> Ints:
     """What widths are taken from, (resources, zones): what is installed, but of memory what pods may have."""
     found = np.empty((len(layout.resources), len(layout.zones)), np.int64)
     for row, resource in enumerate(layout.resources):
-        # As the kubelet's managers (1.36.3) take the width: reserved CPUs and unhealthy devices count, reserved memory
-        # does not.
+        # As the kubelet's managers (1.36.3) take the width: reserved
+        # CPUs and unhealthy devices count, reserved memory does not.
         amounts = layout.allocatable if is_memory(resource) else layout.capacity
         found[row] = [zone[row] for zone in amounts]
         if resource == CPU:

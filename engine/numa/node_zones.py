@@ -173,8 +173,8 @@ class NodeZones(msgspec.Struct, eq=False):
             self.unrecorded[pod.key] = unseen
         else:
             self.unrecorded.pop(pod.key, None)
-        # What a pod without a record holds is a difference of sums over all pods: it cannot be corrected by one of
-        # them.
+        # What a pod without a record holds is a difference of sums
+        # over all pods: it cannot be corrected by one of them.
         if self.by_report or before or self.unrecorded:
             self._amounts = None
         elif self._amounts is not None and (placement := self.held_by(pod)) is not None:
@@ -188,8 +188,8 @@ class NodeZones(msgspec.Struct, eq=False):
     def claim_slot(self, pod: Pod, decided: NumaPlacement) -> None:
         """A pod that is counted already claimed a slot for which these zones were decided."""
         self.count(pod, -1)
-        # Out with the pod's own record above, in with the zones of the slot below: `held_by` reads this between the
-        # two.
+        # Out with the pod's own record above, in with the zones
+        # of the slot below: `held_by` reads this between the two.
         self.taken[pod.key] = pod.placement, decided
         self.count(pod, 1)
 
@@ -290,8 +290,8 @@ class NodeZones(msgspec.Struct, eq=False):
             shape, now = shape_of(key), []
             for placement in before:
                 found = None if shape is None else granted(machine, state, shape)
-                # Zones that agree keep the placement as it was decided, with its devices, so that no slot counts as
-                # changed.
+                # Zones that agree keep the placement as it was decided,
+                # with its devices, so that no slot counts as changed.
                 now.append(placement if found is None or agree(placement, found[0]) else found[0])
                 state = stepwise(machine, state, (), (Taker(shape, now[-1]),))
             if tuple(now) != before:

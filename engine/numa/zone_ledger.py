@@ -146,8 +146,8 @@ class NumaLedger:
     def arrive(self, pod: Pod, before: Before = NEVER) -> None:
         """A pod is on its node now; ``before``: what `remove_pod` said when its older version was taken away."""
         inside = self._inside(pod.node)
-        # Zones that an earlier pod put in doubt are decided again before this one counts: it gets those of the first
-        # slot, because its kubelet chooses as the pod arrives.
+        # Zones that an earlier pod put in doubt are decided again before this one counts:
+        # it gets those of the first slot, because its kubelet chooses as the pod arrives.
         if pod.node in self._doubtful:
             del self._doubtful[pod.node]
             self._review(pod.node)
@@ -296,8 +296,8 @@ class NumaLedger:
         if self._new:
             self._new = False
             self._pending |= dict.fromkeys(self._reserved.keys())
-        # Slots that have zones come before those that have none. Nodes do not depend on each other, so any order of
-        # nodes does.
+        # Slots that have zones come before those that have none.
+        # The order of nodes does not matter: they are independent.
         while self._doubtful:
             self._review(self._doubtful.popitem()[0])
         if not self._pending:

@@ -121,8 +121,8 @@ def _is_told(
 def _lends_cpus(traits: Traits, asks: Sequence[resource_requests.ResourceRequest]) -> bool:
     """Whether later containers take the very CPUs that are lent: all are whole cores, picked in the same order."""
     kubelet = traits.kubelet
-    # An init container may keep one thread of a core while the next container gets a whole core: of three CPUs held,
-    # amounts show two.
+    # An init container may keep one thread of a core while the next
+    # container gets a whole core: of three CPUs held, amounts show two.
     if kubelet.full_pcpus_only or any(ask.cpus % traits.siblings for ask in asks):
         return False
     picked = kubelet.prefer_align_cpus_by_uncorecache or kubelet.distribute_cpus_across_cores

@@ -139,8 +139,8 @@ class Chooser:
     def _best(self, rank: int, found: Ints, fits: Ints, steps: tuple[int, ...]) -> Pick:
         """Compare containers, tightest first."""
         keys = fits[found]
-        # Tightness above and the domain below in one number: one sort puts the tightest first, and equal ones in tree
-        # order.
+        # Tightness above and the domain below in one number: one
+        # sort puts the tightest first, and equal ones in tree order.
         keys <<= 32
         keys |= found
         if len(keys) > FIRST_LOOK:
@@ -152,8 +152,8 @@ class Chooser:
         needed = self._needed(rank, domains, steps[0])
         at = needed.argmin()
         fewest, ties = int(needed[at]), domains[at : at + 1]
-        # Just above the nodes the first of equal containers is the answer: there is nothing below by which they could
-        # differ.
+        # Just above the nodes the first of equal containers is the
+        # answer: there is nothing below by which they could differ.
         if self.prefer is not None or rank < self.tree.leaf - 1:
             ties = domains[needed == fewest]
         if len(keys) > FIRST_LOOK and fewest > self._least(steps[0]):
@@ -174,8 +174,8 @@ class Chooser:
         least, at, size = self._least(step), 0, 4 * FIRST_LOOK
         while at < len(keys) and fewest > least:
             domains = keys[at : at + size] & LOW
-            # In growing batches: what is looked at first is often provably the best, and numpy calls cost more than
-            # their cells.
+            # In growing batches: what is looked at first is often provably
+            # the best, and numpy calls cost more than their cells.
             other, more = _fewest(self._needed(rank, domains, step), domains)
             if other < fewest:
                 fewest, ties = other, more
@@ -258,8 +258,8 @@ class Chooser:
         if not settled and self.work.left >= CHOICES * DESCENT:
             pick = self.greedy.taken(route)
             if not best:
-                # The greedy pick stands unless the search finds a cheaper one, so a spent budget never makes an answer
-                # worse.
+                # The greedy pick stands unless the search finds a cheaper
+                # one, so a spent budget never makes an answer worse.
                 pick = self._improved(Search(self.tree, self.counts, self.need, rank, domain, steps), pick)
             return self._gathered(rank, domain, steps, pick) if wider else pick
         if not wider:

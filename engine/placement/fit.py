@@ -155,8 +155,8 @@ class Fit(msgspec.Struct):
         found = self._best_of(leaf, container, ask)
         if self.apart is None or found is None:
             return found
-        # Asked last and only to break a tie: a clique that is shared with another ComputeDomain is a risk, and no
-        # refusal.
+        # Asked last and only to break a tie: a clique that is shared
+        # with another ComputeDomain is a risk, and no refusal.
         apart = self._best_of(np.where(self.apart, leaf, 0), container, ask)
         return apart if apart is not None and apart.cost <= found.cost else found
 

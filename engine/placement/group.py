@@ -78,8 +78,8 @@ class _Site(msgspec.Struct, frozen=True):
             self.state.rollback(checkpoint)
             if together is not None:
                 found.append(together)
-                # Nothing can be better: the large set is as well off as alone, and the small ones are with its first
-                # pods.
+                # Nothing can be better: the large set is as well off
+                # as alone, and the small ones are with its first pods.
                 if together.cost <= alone.cost and not together.apart:
                     break
         return min(found, key=lambda one: (one.cost, one.apart)) if found else None

@@ -39,8 +39,8 @@ def enlarge(state: ClusterState, workload: str, pod_set: PodSet, by: int) -> Ass
     checkpoint = state.begin()
     try:
         larger = _asking(held, pod_set)
-        # Held at the larger size first: where that is too much, the node's free amounts turn negative, which
-        # `_crowding` reads.
+        # Held at the larger size first: where that is too much, the
+        # node's free amounts turn negative, which `_crowding` reads.
         state.reserve(workload, [*others, larger])
         gone = _crowding(state, workload, larger)
         if not gone:

@@ -191,8 +191,8 @@ def _widest(kind: MachineKind, shape: PodShape, inside: dict[str, int]) -> Landi
     kubelet = kind.kubelet
     asks = asks_of(kind.resources, kind.ignored, kubelet, shape)
     asking = [ask for _, _, ask in asks.containers if ask.cpus or ask.memory or any(n for _, n in ask.devices)]
-    # Several containers may get different zones, older kubelets make masks of all zones for devices, and a wish about
-    # some resources lets others lie elsewhere: then only the kubelet tells.
+    # Several containers may get different zones, older kubelets make masks of all zones for devices,
+    # and a wish about some resources lets others lie elsewhere: then only the kubelet tells.
     sure = len(asking) == 1 and kubelet.version >= DEVICES_WHERE_THEY_ARE and not shape.wish_resources
     if not sure or not inside:
         return Landing.ACROSS

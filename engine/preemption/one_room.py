@@ -142,8 +142,8 @@ def least_landing(room: NodeRoom, needs: MachineNeeds, highest: int, size: int) 
             free = sum([max(have[row], 0) for at, have in enumerate(state.free) if zones >> at & 1])
             if free < amount:
                 gains = [sum([amounts.get(name, 0) for at, amounts in use if at & zones]) for use in uses]
-                # The victims that give most of this row alone: more than any one choice gives of all rows, so a bound
-                # that is safe.
+                # The victims that give most of this row alone: more than
+                # any one choice gives of all rows, so a bound that is safe.
                 if free + sum(sorted(gains, reverse=True)[:size]) < amount:
                     break
         else:

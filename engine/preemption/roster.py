@@ -256,8 +256,8 @@ class _ScarceRows:
         rest = missing - below
         cheap = np.where(below, each[level - 1].take(columns, axis=1), 0.0)
         dear = np.where(rest, own[level].take(columns, axis=1), 0.0)
-        # Where the units of this level are the cheaper ones nothing says that those below are used: the other bound
-        # stands.
+        # Where the units of this level are the cheaper ones nothing
+        # says that those below are used: the other bound stands.
         found: Floats = np.where(cheap <= dear, below * cheap + rest * dear, 0.0)
         return found
 

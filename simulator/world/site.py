@@ -58,8 +58,8 @@ class Where(msgspec.Struct, eq=False):
         left = Counter(node for part in kept if part.pod_set == pod_set for node in _nodes(part))
         mine = [pod for pod in self.pods if pod[1].name == pod_set]
         spare = Counter(node for _, _, node in mine) - left
-        # The last one on a node that holds more pods than the kept slots, as the queue core gives back the last ranks
-        # first.
+        # The last one on a node that holds more pods than the kept
+        # slots, as the queue core gives back the last ranks first.
         one = next((pod for pod in reversed(mine) if spare[pod[2]]), mine[-1])
         self.pods = [pod for pod in self.pods if pod is not one]
         self.taken.discard(one[0])
@@ -118,8 +118,8 @@ class Site:
         for key, pod_set, node in where.pods:
             if key in keys:
                 known = self.state.pods.get(key) or self._pod(where.job, key, pod_set, node)
-                # Without its claim the pod fills none of the new slots, which are for the pods that are made in its
-                # place.
+                # Without its claim the pod fills none of the new slots,
+                # which are for the pods that are made in its place.
                 self.state.set_pod(msgspec.structs.replace(known, claim=None))
                 queues.unbind(key)
 

@@ -33,8 +33,8 @@ def count(view: View, plan: Plan, most: int, space: Workspace) -> Ints:
     found = _by_kubelet(view, plan, most, space)
     if plan.bounded:
         sure = in_one_zone(view, plan.whole, most, space)
-        # Beyond the pods that fit one zone each, the kubelet may grant pods that the wish refuses: only the exact
-        # admission tells.
+        # Beyond the pods that fit one zone each, the kubelet may grant
+        # pods that the wish refuses: only the exact admission tells.
         found[(found != sure) & (found != 0)] = UNKNOWN
     return found
 

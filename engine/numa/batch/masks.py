@@ -134,8 +134,8 @@ def _small(have: Sequence[Ints], amounts: Sequence[int], space: Workspace) -> tu
     for row, (part, amount) in enumerate(zip(have, amounts, strict=True)):
         np.minimum(part, amount, out=cut[row])
         if amount >= limit:
-            # Memory comes in bytes and mostly in whole pages: without the zero bits that all amounts share comparisons
-            # stay exact.
+            # Memory comes in bytes and mostly in whole pages: without the
+            # zero bits that all amounts share comparisons stay exact.
             shift = _trailing_zeros(int(np.bitwise_or.reduce(cut[row], axis=None)) | amount)
             if amount >> shift >= limit:
                 return _large(have, amounts, cut)

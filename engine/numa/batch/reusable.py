@@ -40,8 +40,8 @@ class LendingTurns(Turns):
             lent = self.lent[row]
             holds &= self.now.left[row] + lent >= amount
             if row not in self._memory:
-                # As the kubelet's CPU and device managers (1.36.3): every later hint has to contain the zones of what
-                # is still lent. The memory manager reuses, and constrains nothing.
+                # As the kubelet's CPU and device managers (1.36.3): every later hint has to contain
+                # the zones of what is still lent. The memory manager reuses, and constrains nothing.
                 holds &= (lent > 0) | ~(lent > 0).any(axis=0)
         for zones in barred(self.now, ask):
             holds[zones] = False

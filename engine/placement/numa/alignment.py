@@ -102,8 +102,8 @@ class Alignment(msgspec.Struct, dict=True):
     ) -> tuple[Pick, _Level]:
         """The pick of the best level that has one, by halves, the best first."""
         best, level = tightest, levels[-1]
-        # The first question is about the best level alone, which often suffices; only after that the search goes by
-        # halves.
+        # The first question is about the best level alone, which
+        # often suffices; only after that the search goes by halves.
         low, high, at = 0, len(levels) - 1, 0
         while low < high:
             found = self._within(levels[at].counts(leaf), ask, tightest)

@@ -71,8 +71,8 @@ class Gathering(msgspec.Struct):
         price = int(np.partition(values, -count)[-count])
         surplus = np.add.reduceat(np.maximum(values - price, 0), sizes.cumsum() - sizes)
         order = (-surplus).argsort(kind="stable")
-        # By the bound of duality fewer domains than this cannot hold the pods as cheaply, so the search by halves
-        # begins here.
+        # By the bound of duality fewer domains than this cannot hold
+        # the pods as cheaply, so the search by halves begins here.
         low = int((surplus[order].cumsum() + count * price).searchsorted(enough)) + 1
         place = np.empty(len(used), np.int64)
         place[order] = np.arange(len(used))
