@@ -12,6 +12,7 @@ class TokenBucket:
 
     def take_token(self, now: float) -> bool:
         """Whether it may be done once more; if so, that counts."""
+        # Turns that nobody used pile up to one burst at most, however long nothing came.
         self._left = min(self._burst, self._left + (now - self._at) * self._per_second)
         self._at = now
         if self._left < 1.0:

@@ -34,6 +34,7 @@ class InTurn(Generic[T]):
         namespace, line = next(iter(self._lines.items()))
         one = line.popleft()
         self._size -= 1
+        # Taken out and put in again below: a dictionary keeps its order, so the namespace goes behind all others.
         del self._lines[namespace]
         if line:
             self._lines[namespace] = line
@@ -45,6 +46,7 @@ class InTurn(Generic[T]):
         None where no other has two more than this one.
         """
         longest = max(self._lines, key=lambda name: len(self._lines[name]), default="")
+        # A difference of one is let be, or two namespaces would push each other out for ever.
         if len(self._lines.get(longest, ())) <= len(self._lines.get(namespace, ())) + 1:
             return None
         self._size -= 1
@@ -101,6 +103,7 @@ class SharedTable(Generic[Key, Value]):
         rows.move_to_end(key)
         if self._size <= self._most:
             return None
+        # The new row counts already, so a namespace that fills the table loses a row of its own.
         rows = max(self._rows.values(), key=len)
         oldest, _ = next(iter(rows.items()))
         return self.pop(oldest)

@@ -80,10 +80,14 @@ class Access:
         if known is not None and known.fresh(now):
             self._known.move_to_end(key)
             return known.verdict
+        # Requests that come with a token that is being asked about wait for that answer, and take no turn.
         if (task := self._asking.get(key)) is None:
+            # Made-up tokens use up the turns; a token that was allowed lately is then let in by its old verdict.
             if not self._turns.take_token(now):
                 return known.verdict if known is not None and known.usable(now) else TOO_MANY
             task = self._asking[key] = asyncio.create_task(self._ask_server(key, token))
+            # The callback outlives the request: a client that leaves
+            # must not leave the token marked as being asked about.
             task.add_done_callback(lambda _: self._asking.pop(key, None))
         return await asyncio.shield(task)  # a client that leaves takes nobody's answer
 
@@ -98,6 +102,7 @@ class Access:
             return Verdict(503, "the API server cannot be asked whether this token may read metrics")
         self._known[key] = _CachedVerdict(verdict, self._clock())
         self._known.move_to_end(key)
+        # Refusals are remembered too, and a client may send any number of tokens.
         if len(self._known) > REMEMBERED:
             self._known.popitem(last=False)
         return verdict

@@ -84,7 +84,9 @@ class SettingsWatch:
         data, uid = found.get("data") or {}, found["metadata"].get("uid", "")
         text = data.get(KEY, "")
         if text != self._seen:
+            # Remembered before it is checked: a wrong text is told once, not at each look.
             self._seen = text
+            # In a thread: the first change imports the libraries that read settings, which would hold up the loop.
             change = await asyncio.to_thread(changed, self._used, text, self._given, os.environ)
             if isinstance(change, str):
                 self._user.settings_refused(change, uid)
@@ -92,6 +94,7 @@ class SettingsWatch:
                 self._used = text
                 self._user.take_settings(change, uid)
         if self._user.keeps_settings() and data.get(LAST_GOOD) != self._used:
+            # With the version that was read: an edit in between makes this write fail, and the next look sees the edit.
             body = guard({"data": {LAST_GOOD: self._used}}, resource_version=found["metadata"]["resourceVersion"])
             await self._client.patch(CONFIG_MAPS, CONFIG_MAP, self._namespace, body=body)
 
@@ -102,6 +105,7 @@ def changed(before: str, after: str, given: Mapping[str, Any], env: Mapping[str,
 
     def settings(text: str, *, in_use: bool = False) -> "Settings":
         found = parse(text, source=f"ConfigMap {CONFIG_MAP}, key {CONFIG_KEY}", env=env, twice=in_use)
+        # The command line comes last, so it wins over the ConfigMap.
         return from_mapping({**found.model_dump(), **given}, source="command line")
 
     try:

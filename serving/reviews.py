@@ -17,6 +17,7 @@ def bearer_token(header: str | None) -> str | None:
     """The token of an Authorization header; None where there is none, or what cannot be one."""
     scheme, _, token = (header or "").strip().partition(" ")
     token = token.strip()
+    # What cannot be a token costs no call: the API server is not asked about it.
     good = scheme.lower() == "bearer" and token and len(token) <= MOST_TOKEN and token.isascii()
     return token if good else None
 
@@ -35,6 +36,7 @@ async def is_allowed(client: Client, user: User, attributes: Mapping[str, Mappin
     Raises KubeError where the API server gives no answer.
     """
     spec = {"user": str(user.get("username", "")), **attributes}
+    # All that the TokenReview said goes on: roles are often bound to groups, such as those of service accounts.
     spec |= {field: user[field] for field in _FIELDS if user.get(field)}
     made = {"apiVersion": SUBJECT_ACCESS_REVIEWS.api_version, "kind": SUBJECT_ACCESS_REVIEWS.kind, "spec": spec}
     answer = await client.create(SUBJECT_ACCESS_REVIEWS, made, timeout=REVIEW_SECONDS)

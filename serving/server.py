@@ -84,6 +84,7 @@ async def serving(
         async with _listening(address, settings.health_port, {**health, "/metrics": metrics}) as port:
             yield Ports(port, port)
         return
+    # Monotonic, because verdicts age: a jump of the wall clock would end or prolong them.
     guarded = _guarded(Access(by_api_server(client), clock.monotonic), metrics)
     async with (
         _listening(address, settings.health_port, health) as port,

@@ -141,9 +141,11 @@ class _Search:
             for pod in self.movable[workload].pods:
                 state.remove_pod(pod)
             state.release(workload)
+        # After the workloads are out, so that the room that they leave is closed too.
         self._close([*domains, *np.flatnonzero(whole).tolist()])
         largest_first = sorted(workloads, key=lambda name: (-_size(self.movable[name]), name))
         fits = all(self._placed(workload, before[workload]) for workload in largest_first)
+        # Before the verdict: a step that is kept must not keep the closed domains.
         state.release(CLOSED)
         now = self.whole() if fits else whole
         gained = np.flatnonzero(now & ~whole).tolist()
@@ -173,6 +175,7 @@ class _Search:
         leaves, free = leaves[free > 0], free[free > 0]
         if len(leaves):
             topology = TopologyRequest(policy=Policy.UNCONSTRAINED)
+            # Every pod takes one of `pods` on its node, so a node without any left is closed to all.
             pods = PodSet(name=CLOSED, count=int(free.sum()), requests={PODS: 1}, topology=topology)
             self.state.reserve(CLOSED, [Assignment.packed(pods, self.tree, leaves, free, int(free.sum()))])
 
@@ -186,6 +189,7 @@ class _Search:
         for least, again, domain in sorted(self._least(domain, names) for domain, names in tenants.items()):
             if domain in tried:
                 continue
+            # The domains come in the order of what they cost at best, so none behind this one is cheaper.
             if found is not None and least >= found[0]:
                 break
             step = self._tried((domain,), tenants[domain], whole)
@@ -197,6 +201,7 @@ class _Search:
             return None
         domain = found[2]
         self.moved.update(tenants[domain])
+        # Tried above in a transaction that was rolled back; now it is done, and the next step begins from there.
         return self.empty((domain,), tenants[domain], whole)
 
     def _least(self, domain: int, workloads: Collection[str]) -> tuple[float, int, int]:
@@ -274,6 +279,7 @@ def defrag(
         steps = search.greedy()
     finally:
         state.rollback(checkpoint)
+    # From the state as it was, like the greedy plan: the two are compared as wholes.
     better = search.at_once(sum(len(step.freed) for step in steps), sum(step.pods for step in steps))
     steps = [better] if better is not None else steps
     return Plan(level, tree.domains(rank), (before, before + sum(len(step.freed) for step in steps)), tuple(steps))

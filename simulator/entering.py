@@ -20,6 +20,7 @@ def waiting(job: Job, policy: Policy) -> Workload:
     pod_sets = job.pod_sets
     if policy.placing is not Placing.TOPOLOGY:
         blind = msgspec.structs.replace
+        # Without a shape the engine counts amounts alone, as kube-scheduler does.
         pod_sets = tuple(blind(p, topology=_ANYWHERE, shape=None, group="") for p in pod_sets)
     return Workload(
         key=job.key,
@@ -57,6 +58,7 @@ def queues_of(cluster: Cluster, policy: Policy, options: Options, jobs: Iterable
 def _served(cluster: Cluster, jobs: Iterable[Job]) -> Iterator[LocalQueue]:
     """Where nobody says which LocalQueues there are: one for each that jobs name."""
     known = {queue.name for queue in cluster.queues} or {QUEUE}
+    # Sorted, because a set has no order and equal input must give equal results.
     for namespace, name in sorted({(job.namespace, job.queue) for job in jobs}):
         target = name if name in known else next(iter(known)) if len(known) == 1 else name
         yield LocalQueue(namespace=namespace, name=name, cluster_queue=target)

@@ -40,9 +40,11 @@ def figure_3(of: str, rules: Rules, order: int) -> tuple[str, tuple[str, ...], b
     names = dice.sample(list(servers), len(servers))
     machine_of = dict(zip(names, servers, strict=True))
     shown = {name: dice.sample(on, len(on)) for name, on in zip(names, servers.values(), strict=True)}
+    # By name, as ties go to the first name: the shuffle decides which machine has it.
     cluster = SaturatedCluster(RTX_4090, dict(sorted(shown.items())), rules)
     made = _scaled_up(cluster, "new", FIGURE_CLASSES[of])
     assert made is not None  # noqa: S101  (there are victims)
+    # Told by the machines of the figure: their names were shuffled so that ties by name fall on any of them.
     return machine_of[made.node], tuple(sorted(made.victims)), made.hit
 
 
@@ -80,6 +82,7 @@ def figure_8(rules: Rules | None, seed: int = 0) -> Snapshot:
     for number, name in enumerate(SCALED_UP):
         of, key = TABLE_3[name], f"new-{number}"
         wanted = preemptor_of(of, TopologyQos.BEST_EFFORT, TopologyPolicy.NONE)
+        # Before anything is carried out: the best victims are sought on the servers on which the decision is made.
         best = find(Roster(cluster.rooms()), wanted, rules or Rules())
         made = _sent_blindly(cluster, key, of, wanted) if rules is None else _scaled_up(cluster, key, of)
         if made is not None and best is not None:

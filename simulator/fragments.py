@@ -37,6 +37,7 @@ def fragments(tree: Tree, free: Ints, idle: NDArray[np.bool_]) -> list[Fragments
         starts = bounds[:-1]
         whole = np.logical_and.reduceat(idle, starts)
         inside = np.add.reduceat(on_idle, starts)
+        # Over what is free everywhere: room on nodes in use is in no whole domain and counts as stranded.
         stranded = 1 - int(inside[whole].sum()) / total if total else 0.0
         found.append(Fragments(int(whole.sum()), stranded, int(inside.max(initial=0))))
     return found

@@ -138,6 +138,7 @@ def generate(
     ``load``: units times seconds of all jobs, in relation to those of the site. ``queues``: LocalQueues they go to, the
     first ones more often.
     """
+    # The order of the draws below is part of the result: another order gives other jobs for the same seed.
     dice = random.Random(seed)  # noqa: S311  (a simulation, not a secret)
     arrivals = sorted(_arrival(dice, span) for _ in range(count))
     sizes = [_sized(dice, mix, site.nodes * site.units) for _ in range(count)]
@@ -163,6 +164,7 @@ def _arrival(dice: random.Random, span: float) -> float:
     while True:
         at = dice.random() * span
         weight = HOURS[int(at // HOUR) % 24] * (WEEKEND if int(at // DAY) % 7 >= 5 else 1.0)
+        # Draws are thrown away in quiet hours, which gives the rhythm without a table of the whole span.
         if dice.random() * max(HOURS) < weight:
             return at
 
@@ -181,10 +183,12 @@ def _scaled(sizes: Sequence[tuple[int, float]], work: float, *, longest: float) 
         return [min(max(hours * HOUR * factor, SHORTEST), longest) for _, hours in sizes]
 
     low, high = 0.0, 1e6
+    # More halvings of a million than a float has digits, so the factor does not depend on where the search stops.
     for _ in repeat(None, 80):
         middle = (low + high) / 2
         total = sum(units * duration for (units, _), duration in zip(sizes, at(middle), strict=True))
         low, high = (middle, high) if total < work else (low, middle)
+    # The lower end: but for the bounds of single jobs they never offer more than the load.
     return at(low)
 
 
@@ -221,5 +225,6 @@ def _falling(names: Sequence[str]) -> Iterator[tuple[str, float]]:
 def _weighted(dice: random.Random, choices: Iterable[tuple[_Choice, float]]) -> _Choice:
     pairs = list(choices)
     sums = list(accumulate(weight for _, weight in pairs))
+    # `random` is below 1, so some sum is always above.
     at = dice.random() * sums[-1]
     return next(value for (value, _), total in zip(pairs, sums, strict=True) if at < total)

@@ -148,6 +148,7 @@ def guaranteed(requests: Amounts) -> PodShape:
         for name in sorted(requests)
         if name in {CPU, MEMORY} or name.startswith(HUGEPAGES) or "/" in name
     )
+    # As the API server sets QoS: Guaranteed takes limits of both CPU and memory, whatever else is asked for.
     whole = all(requests.get(name, 0) > 0 for name in (CPU, MEMORY))
     container = Container(name="main", requests=aligned, limits=aligned)
     return PodShape(containers=(container,), qos=Qos.GUARANTEED if whole else Qos.BURSTABLE)

@@ -36,6 +36,7 @@ class Mover:
 
     def note(self, job: Job, since: float) -> None:
         """A job's pods lie where they lie now; it was admitted ``since``."""
+        # What was known of where it lay is void, its turn among those that found no room included.
         self.forget(job.key)
         if not job.stays:
             self._running[job.key] = since
@@ -62,6 +63,7 @@ class Mover:
         for key in self._turns.in_order(wanting, now)[:LOOKED_AT]:
             if not self._log.left(now):
                 return
+            # The rest waits for the next look: the controller has the same bound on the searches of a cycle.
             if searches >= SEARCHES:
                 self._more = True
                 return
@@ -86,6 +88,7 @@ class Mover:
                 return None
             entry, held = self._queues.entries[key], self._state.assignments(key)
             pod_sets = tuple([sized(entry, part.levels, name, part.count) for name, part in held.items()])
+            # A claim keeps its devices on the node that they are on, and its pods cannot go elsewhere with it.
             if any(pod_set.devices for pod_set in pod_sets):
                 return None
             return Going(pod_sets, tuple(entry.pods), as_one=_as_one(entry.workload.pod_sets))
@@ -105,6 +108,8 @@ class Mover:
                 if found:
                     lift(self._state, claim)
                 for key in found:
+                    # Counted before it is handed out: the next question
+                    # asks the log how many moves are left in this hour.
                     self._log.begin(key, now)
                     self._turns.forget(key)
                 yield from found.items()

@@ -65,6 +65,7 @@ def filled_servers(
 ) -> dict[str, list[Instance]]:
     """So many instances of each class on so many servers; by node in the order in which they started."""
     while True:
+        # The last instances may find no server with room for them: the cluster is then drawn again.
         instances = _filled(filling, servers, classes, dice)
         if instances is not None:
             break
@@ -135,6 +136,8 @@ def _reprieved(room: NodeRoom, preemptor: Preemptor) -> tuple[Victim, ...] | Non
     }
     if any(free[name] < amount for name, amount in preemptor.requests.items()):
         return None
+    # The sort is stable and victims come in the order of their
+    # starts: of equal ones the first to start is spared first.
     for victim in sorted(taken, key=lambda one: -one.priority):
         left = {name: have - victim.requests.get(name, 0) for name, have in free.items()}
         if all(left[name] >= amount for name, amount in preemptor.requests.items()):

@@ -105,6 +105,7 @@ class Simulation:
                 instances = self.tally.instances(self.site.kubelets)
             while self._events and self._events[0][0] == self.now:
                 self._happen(heapq.heappop(self._events), handlers)
+            # Looks that time asks for could go on for ever; while real events are to come, something may still change.
             self._idle = 0 if self._decide() or self._real else self._idle + 1
             self.tally.row(self.now)
             if watch is not None:
@@ -115,10 +116,14 @@ class Simulation:
 
     def _happen(self, event: Event, handlers: Mapping[Kind, Callable[[Track], None]]) -> None:
         _, kind, key, number = event
+        # Taken off before stale events are passed by: each one was counted when it was pushed.
         self._real -= kind is not Kind.LOOK
+        # A look has no handler: it only makes a moment, and so a cycle.
         handle, track = handlers.get(kind), self.tracks.get(key)
         if handle is None or track is None:
             return
+        # An event of an earlier start, or an end foreseen at an
+        # earlier pace, is void: the job was evicted or changed since.
         if kind is Kind.ARRIVE or number == (track.turn if kind is Kind.END else track.starts):
             handle(track)
 
@@ -134,6 +139,7 @@ class Simulation:
     def _end(self, track: Track) -> None:
         """Its work is done: its pods end, all at once or one after the other."""
         where = track.where
+        # While pods are left the job goes on: the end comes again for the next of them.
         if self.options.apart and where is not None and len(where.pods) > 1 and self._end_one(track, where):
             self._later(self.options.apart, Kind.END, track)
             return
@@ -174,6 +180,7 @@ class Simulation:
             self.mover.forget(track.job.key)
         if track.where is not None:
             self.tally.takes(track.where, -1)
+            # Before `leave_nodes` says that the job does not run: only a running one is taken off the count.
             self.tally.runs(-int(track.running))
             self.site.clear(track.where, self.queues)
         track.leave_nodes()
@@ -194,6 +201,7 @@ class Simulation:
                 break
         moved = self._move()
         for after in (made.next_time, self.mover.next_time(self.now) if self.mover is not None else None):
+            # Each cycle names the same next time again: one event for it is enough.
             if after is not None and self.now < after < inf and after not in self._looks:
                 self._looks.add(after)
                 heapq.heappush(self._events, (after, Kind.LOOK, "", 0))
@@ -204,6 +212,8 @@ class Simulation:
         anybody = False
         for key, grant in self.mover.next_moves(self.now, self._is_steady) if self.mover is not None else ():
             anybody = True
+            # The next move is sought only after this one is held:
+            # `next_moves` is a generator and reads the state as it goes.
             track, left = self.tracks[key], elastic.hold_elsewhere(self.site.state, self.queues, key, grant)
             if track.where is not None:
                 self.site.send_off(track.where, left, self.queues)
@@ -234,6 +244,7 @@ class Simulation:
     def _carry_out(self, made: Decisions) -> None:
         for admitted in made.admitted:
             self._start(self.tracks[admitted.key], admitted.grant)
+        # Growth before victims, as the controller carries it out: a job may grow and lose the same slices in one cycle.
         for resized in made.resized:
             self._grow(self.tracks[resized.key], resized.grant)
         for planned in made.preempting:
@@ -255,6 +266,7 @@ class Simulation:
         self.tally.takes(where, 1)
         got = sum(grant.counts.values())
         longer = job.pods / got if got else 1.0
+        # Where the pods really are: placing by count puts them elsewhere than the grant of the queue core says.
         spread = self.tally.spread(job, where)
         track.start(self.now, where, grant.counts, spread, slowdown=self.options.slowdown, longer=longer)
         if self.mover is not None:
@@ -337,6 +349,7 @@ class Simulation:
             self.done += 1
             self.queues.forget(self.site.state, track.job.key)
         else:
+            # The delay goes by the refusals before this one, so it is worked out before `try_again` counts it.
             self._later(min(FIRST_RETRY * 2**track.tries, LAST_RETRY), Kind.RETRY, track)
             track.try_again()
             if track.running:
@@ -373,6 +386,7 @@ class Simulation:
             started=track.started,
             finished=track.finished,
             wait=None if track.started is None else track.started - job.arrival,
+            # An eviction raises `starts` too, so that events of the start that it ended are void.
             starts=track.starts - track.evictions,
             evictions=track.evictions,
             moves=track.moves,

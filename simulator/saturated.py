@@ -73,6 +73,8 @@ class SaturatedCluster:
         for name, on in instances.items():
             self.state.set_node(Node(name=name, labels={HOSTNAME_LABEL: name}, allocatable=server.amounts))
             held, left = seated(server, name, on)
+            # The report names the pods by their keys, so the state
+            # does not charge them a second time when they are bound.
             holds = {_key(one): placement for one, placement in held.items()}
             machines.append((Machine(name, server.layout, left, server.ids, holds), left))
             self.state.set_machine(machines[-1][0])
@@ -194,10 +196,12 @@ class SaturatedCluster:
             assert decided.key in got  # noqa: S101  (all its victims are gone)
         node = node_of(decided)
         workload = self.queues.entries[decided.key].workload
+        # A service has pods already, so one more needs a name of its own.
         pod = f"{workload.key}-{self._number}" if workload.key in self._pods else workload.key
         refused = self.kubelets.admit(node, pod, workload.pod_sets[0].shape)
         if not refused:
             self._bind(workload, pod, node)
+        # A service stays though its new pod was refused, because its other pods run.
         elif workload.key not in self._pods:
             self._forget(workload.key)
         self._report(node)
@@ -213,6 +217,7 @@ class SaturatedCluster:
         self.queues.wish(key, {MAIN: grant.counts[MAIN] + 1})
         decided = next((one for one in cycle(self.state, self.queues, 0.0).preempting if one.key == key), None)
         if decided is None:
+            # The wish is withdrawn, or the next cycle would go on looking for victims for it.
             self.queues.wish(key, None)
             return None
         return self.carry_out(decided)
@@ -253,6 +258,7 @@ class SaturatedCluster:
 
     def end(self, key: str) -> None:
         """A workload's pods end, and it gives back all it held."""
+        # Noted before the pods are gone: their nodes publish what is left only after all of them have ended.
         pods = {pod: self.state.pods[pod].node for pod in self._pods.pop(key)}
         for pod, node in pods.items():
             del self._classes[pod]

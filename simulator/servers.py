@@ -127,10 +127,13 @@ def seated(server: Server, name: str, instances: Iterable[Instance]) -> tuple[di
         each, over = divmod(one.of.cpu, max(len(one.gpus), 1))
         uses: dict[int, tuple[int, list[str]]] = {}
         for number, gpu in enumerate(one.gpus):
+            # A described scenario may name any GPU: unchecked, the
+            # mask would hide that two instances hold the same one.
             if not 0 <= gpu < server.gpus or not free_gpus >> gpu & 1:
                 raise ValueError(f"instance {one.id}: GPU {gpu} of node {name} is not there, or held by another one")
             free_gpus &= ~(1 << gpu)
             zone = server.zone_of[gpu]
+            # CPUs that do not divide evenly go to the zones of the first GPUs, one each.
             wanted_cpus = each + (number < over)
             own = [cpu for cpu in server.cores[zone] if cpus >> cpu & 1][:wanted_cpus]
             if len(own) < wanted_cpus:

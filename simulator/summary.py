@@ -89,6 +89,7 @@ def summarise(result: Result) -> Summary:
     server = int(result.capacity.max(initial=1)) or 1
     capacity = max(int(result.capacity.sum()), 1)
     used = np.array([float(row.sum()) for row in result.series.used])
+    # One pod is in one domain of any level, so it says nothing about alignment.
     wishing = [one for one in outcomes if one.aligned is not None and one.pods > 1]
     ended = [one.finished for one in outcomes if one.finished is not None]
     done = sum(_within(one, result.window) * one.amount for one in outcomes)
@@ -135,6 +136,7 @@ def waits(outcomes: Iterable[Outcome]) -> Waits:
 def _weights(result: Result) -> Floats:
     """How many seconds of the window each row of the series holds."""
     times = np.minimum(np.array([*result.series.times, result.window], float), result.window)
+    # A row counts for the seconds until the next; rows behind the window are cut to it and count for none.
     found: Floats = np.maximum(np.diff(times), 0.0)
     return found
 

@@ -27,6 +27,7 @@ def measured(state: ClusterState) -> str:
         for name, amount in node.allocatable.items():
             if "/" in name and amount:
                 amounts[name] = amounts.get(name, 0) + amount
+    # GPUs first, however few: other devices, such as network cards, are often there in greater number.
     if GPU in amounts:
         return GPU
     return max(sorted(amounts), key=lambda name: amounts[name]) if amounts else "cpu"
@@ -49,6 +50,7 @@ class Tally:
         left = [max(state.free(name).get(self.resource, 0), 0) for name in tree.names]
         self.used: Ints = np.maximum(self.capacity - np.array(left, np.int64), 0)
         self.pods: Ints = np.zeros(tree.size, np.int64)  # of jobs, by server
+        # DaemonSets take CPUs on every server, so CPUs in use bar none from being idle; devices in use do.
         self._barred = ~np.array(usable) | (self.used > 0 if "/" in self.resource else False)
         self._waiting = self._wanted = self._running = 0
         self.series = Series()
@@ -71,6 +73,7 @@ class Tally:
         """A job's pods take their nodes, or give them back."""
         for _, pod_set, node in where.pods:
             leaf = self._at.get(node)
+            # Pods on nodes of other flavors are not measured.
             if leaf is not None:
                 self.used[leaf] += sign * pod_set.requests.get(self.resource, 0)
                 self.pods[leaf] += sign
@@ -95,6 +98,7 @@ class Tally:
         free = np.maximum(self.capacity - self.used, 0)
         idle = (self.pods == 0) & ~self._barred
         series.times.append(now)
+        # A copy: the array itself goes on changing with the next event.
         series.used.append(self.used.copy())
         series.running.append(self._running)
         series.waiting.append(self._waiting)

@@ -68,11 +68,13 @@ class Track(msgspec.Struct, eq=False):
         """Its pods lie so, from now on; the arguments as in ``start``."""
         self.domains, self.aligned = spread
         self.pace = (slowdown if self.aligned is False else 1.0) * longer
+        # The end that was foreseen at the old pace is void.
         self.turn += 1
 
     def note_work(self, now: float) -> None:
         """Its pace changes: what it did so far is done."""
         if self.running:
+            # Both at once, before the pace changes: work is counted at the pace at which it was done.
             self.done, self.since = self._worked(now), now
 
     def _worked(self, now: float) -> float:
@@ -111,6 +113,7 @@ class Track(msgspec.Struct, eq=False):
     def _stop(self, now: float, checkpoint: float) -> None:
         if self.running:
             worked = self._worked(now)
+            # Checkpoints count from the last start, at which the job went on from its last checkpoint.
             kept = worked // checkpoint * checkpoint if checkpoint else 0.0
             self.left = max(self.left - kept, 0.0)
             self.lost += worked - kept

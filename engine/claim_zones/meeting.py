@@ -98,6 +98,8 @@ class ClaimZones:
             return ZoneForecast(alone.end, sure=False, none=fits.of(0).none)
         pods, without = coming
         first = fits.of(0)
+        # Pods on their way without devices may be served before this
+        # one, so each of the first fits has to lie in the same zones.
         same = not any(fits.of(at).unknown or fits.of(at).zones != first.zones for at in range(1, without + 1))
         return ZoneForecast(sure=same and _all_alike(layout, free, _with(shape, first.zones), pods + 1))
 
@@ -109,6 +111,7 @@ class ClaimZones:
         there = {one.device_id: zones for one, zones in zip(here.devices.hardware.candidates, here.zones, strict=True)}
         found: dict[int, list[str]] = {}
         for one in (*here.held, *(use.device for use in given if not use.admin)):
+            # A device near several zones is named once, under the first of them.
             for zone in there.get(one, ())[:1]:
                 found.setdefault(zone, []).append("/".join(one))
         return {zone: tuple(names) for zone, names in sorted(found.items())}
@@ -123,12 +126,14 @@ class ClaimZones:
             return _Walk(most, most, "")
         if machine is None:
             return _Walk(1, 0, _unseen(shape))
+        # Pods that wait for devices come first, so a new pod gets the first fits after theirs.
         layout, before = machine.layout, 0 if emptied else sum(self._devices.waiting.on(name).values())
         left = empty(layout) if emptied else self._numa.state(name)
         if left is None:
             return _Walk(1, 0, _unseen(shape))
         key = here.search_class, here.own, here.zones, shape, layout, left, before
         known = self._walks.get(key)
+        # A walk that ended answers for any number of pods; one that did not answers for as many as it looked at.
         if known is None or (known.looked < most and not known.end):
             if len(self._walks) >= KEPT:
                 self._walks.clear()
@@ -178,6 +183,7 @@ def _walked(fits: FirstFits, layout: Layout, state: State, shape: PodShape, befo
 def _all_alike(layout: Layout, free: Free, shape: PodShape, count: int) -> bool:
     """Whether so many pods are given the same zones, be anything free meanwhile that may be."""
     zones: set[int] = set()
+    # Least and most free are the two ends: a pod that ends meanwhile leaves something between them.
     for start in dict.fromkeys(free):
         state = start
         for _ in range(count):

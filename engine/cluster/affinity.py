@@ -63,6 +63,7 @@ class OneOfAValue(msgspec.Struct, frozen=True):
         group = owner[first] * (int(self.codes.max(initial=0)) + 1) + self.codes[first]
         if len(np.unique(group)) == len(group):
             return leaf
+        # The sort is stable: of domains that take equally many the first in tree order stays.
         order = np.lexsort((-np.add.reduceat(leaf, first), group))
         best = order[np.diff(group[order], prepend=-1) != 0]
         return np.where(np.isin(tree.owners[self.rank], best), leaf, 0)
@@ -106,6 +107,7 @@ class ConstrainedCounts(msgspec.Struct):
             return self.counts
         leaf = self.counts.leaf
         owner = self.tree.owners[rank] if rank >= 0 else np.zeros(self.tree.size, np.int64)
+        # Caps come first: which domain takes most, and so stays, is known only by what they leave.
         for cap in self.caps:
             leaf = capped(leaf, owner, cap.codes, cap.most)
         for one in self.alone:
@@ -187,6 +189,8 @@ class Constraints(msgspec.Struct, frozen=True):
         groups = list(self.state.pod_groups()) if self.pod_set.anti_affinity or self.pod_set.affinity else []
         for term in self.pod_set.anti_affinity:
             yield term.repels, ~self._near(term.topology_key, self._selected(groups, (term,)))
+        # As kube-scheduler in interpodaffinity/filtering.go: a pod counts where all terms select it. Where no pod
+        # does, pods that match their own terms are the first of their series and go to any node with the key.
         matching = self._selected(groups, self.pod_set.affinity)
         for term in self.pod_set.affinity:
             if matching:
@@ -219,6 +223,7 @@ class Constraints(msgspec.Struct, frozen=True):
         for group in groups:
             index = np.fromiter((record.index for record in group.on), np.int64, len(group.on))
             np.add.at(pods, codes[index], np.fromiter(group.on.values(), np.int64, len(group.on)))
+        # Code 0 stands for nodes without the key: pods on them are in no domain of it.
         pods[0] = 0
         return pods
 
@@ -272,11 +277,15 @@ class Constraints(msgspec.Struct, frozen=True):
         codes = self._codes(key)[self.tree.span]
         counted = self._selected_nodes() & (codes > 0)
         values = np.unique(codes[counted])
+        # As `minMatchNum` in podtopologyspread/filtering.go: with
+        # fewer domains than minDomains the global minimum is 0.
         least: int | Ints = int(pods[values].min()) if len(values) and len(values) >= constraint.min_domains else 0
         if constraint.min_domains > 1:
             least = np.where(self._narrowed(codes, counted, len(pods), constraint.min_domains), 0, least)
         spare = np.maximum(constraint.max_skew + least - pods, 0)
         if not selects(constraint.selector, self.pod_set.labels):
+            # The pods do not match their own constraint (selfMatchNum is 0 in kube-scheduler):
+            # they change no skew, so a value takes any number of them or none.
             spare = np.where(pods - least <= constraint.max_skew, np.iinfo(np.int32).max, 0)
         # Nodes without the key get a code of their own that takes none.
         return Cap(Reason.TOPOLOGY_SPREAD, np.where(codes > 0, codes, len(spare)).astype(np.int32), np.append(spare, 0))
@@ -296,6 +305,8 @@ class Constraints(msgspec.Struct, frozen=True):
     def _selected_nodes(self) -> Mask:
         """Leaves that pass node selector and node affinity."""
         found = np.ones(self.tree.size, np.bool_)
+        # The defaults of a constraint: nodeAffinityPolicy Honor, nodeTaintsPolicy
+        # Ignore. `kube.pods.convert` marks others as unsupported.
         for _, mask in NodeFilter.of(self.pod_set, ()).labels(self.state.cluster.columns, self.tree.span):
             found &= mask
         return found

@@ -64,6 +64,7 @@ class AffinityIndex:
         """A pod came (by = 1) or went (by = -1)."""
         for term in pod.anti_affinity:
             where = _looks_into(term, pod.namespace)
+            # By namespace, so that a question about one namespace walks over no term of the others.
             there = self._repelling.setdefault(where, {})
             _count(there, (pod.namespace, term), (pod.namespace, {}, False), record, by)
             if not there:
@@ -74,6 +75,8 @@ class AffinityIndex:
     def note_held(self, slots: Slots, by: int) -> None:
         """A reservation of a pod set with anti-affinity came or went."""
         if by > 0:
+            # By identity: two reservations may have equal slots. The
+            # table keeps the object alive, so its id is nobody else's.
             self._held[id(slots)] = slots
         else:
             self._held.pop(id(slots), None)

@@ -74,6 +74,7 @@ class Assignment:
     @classmethod
     def packed(cls, pod_set: PodSet, tree: Tree, leaves: Ints, counts: Ints, total: int) -> "Assignment":
         """Made by the engine: ``counts[i]`` > 0 pods on leaf ``leaves[i]`` of ``tree``, leaves ascending and unique."""
+        # Around the constructor, which would build the slices that this way leaves for later.
         made = cls.__new__(cls)
         made.pod_set = pod_set.name
         made.flavor = tree.flavor.name

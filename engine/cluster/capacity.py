@@ -15,6 +15,7 @@ from engine.cluster.state import ClusterState
 from engine.cluster.tree import Tree
 
 GANGS: Final = (8, 64, 512)  # devices of the gangs that are told of
+# Without a bound a node that publishes thousands of resources costs 0.24 s of metrics.
 MOST_DEVICES: Final = 64  # resources that are told of
 WHOLE: Final = -1  # in place of a rank: the flavor as a whole is one domain
 
@@ -85,6 +86,8 @@ class Capacity:
         sizes, counts = np.unique(have[have > 0], return_counts=True)
         if not sizes.size:
             return self._sums(np.zeros(self.tree.size, np.int64), rank)
+        # The counts are reversed because argmax takes the first:
+        # of equally common sizes of nodes the largest is the pod.
         pod = min(devices, int(sizes[len(sizes) - 1 - int(np.argmax(counts[::-1]))]))
         found: Ints = self._sums(self._free(resource) // pod, rank) // -(-devices // pod)
         return found
@@ -93,6 +96,7 @@ class Capacity:
         """For how many pods with such claims there are devices, and for how many some are free, as `free` has it."""
         have, left = (part[self._where] for part in (self._devices.emptied(ask), self._devices.counts(ask)))
         owner = self.tree.owners[rank] if rank != WHOLE else np.zeros(self.tree.size, np.int64)
+        # Before the caps: devices that several nodes share are then given to usable nodes alone.
         left = np.where(self._usable, left, 0)
         for cap in self._devices.common.caps(ask, emptied=True):
             have = capped(have, owner, cap.codes[self._where], cap.most)
@@ -124,7 +128,9 @@ def measured(state: ClusterState) -> tuple[str, ...]:
     Of more than `MOST_DEVICES` those that most nodes have: one node may publish thousands.
     """
     table = state.cluster.table
+    # By the number of nodes and not by amounts: one node may publish any amount of anything.
     nodes = (table.alloc > 0).sum(axis=1).tolist()
+    # A node whose devices of claims stand in for a plugin has NO_LIMIT in its column, which is no device of its own.
     for name in table.delegated & table.rows.keys():
         nodes[table.rows[name]] = int((table.published(table.alloc, name, slice(None)) > 0).sum())
     have = {name: nodes[row] for name, row in table.rows.items() if nodes[row]}

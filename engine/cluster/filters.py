@@ -28,6 +28,7 @@ Selection = slice | Ints
 FEW: Final = 8  # up to here, comparing a column with each code beats looking every node up
 _STATUS_REASONS: Final = (Reason.NODE_NOT_READY, Reason.NODE_UNSCHEDULABLE, Reason.NODE_TAINTED)
 _NAME: Final = "metadata.name"
+# As in kube-scheduler's NodeUnschedulable, a pod that tolerates this taint may go to a cordoned node.
 _UNSCHEDULABLE: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
@@ -43,6 +44,7 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
         return False
     if toleration.operator == "Exists":
         return True
+    # An operator that is not known tolerates nothing: the pod gets too few nodes, and never one that refuses it.
     return toleration.operator in {"", "Equal"} and bool(toleration.key) and toleration.value == taint.value
 
 
@@ -134,6 +136,7 @@ class NodeFilter(msgspec.Struct):
 
     @staticmethod
     def _term(nodes: "NodeColumns", term: NodeTerm, selection: Selection) -> Mask:
+        # A term without any requirement selects no node, as the API says of an empty node selector term.
         parts = [nodes.matches(need, selection) for need in term.labels]
         parts += [nodes.named(need, selection) for need in term.fields]
         return np.logical_and.reduce(parts) if parts else nodes.constant(selection, value=False)
@@ -168,6 +171,7 @@ class NodeColumns(msgspec.Struct, frozen=True):
             return _among(codes[selection], wanted, len(values) + 1)
         wanted = [values[value] for value in need.values if value in values]
         found = _among(codes[selection], wanted, len(values) + 1)
+        # A node without the label is in no set of values, so NotIn lets it pass, as in a label selector.
         return found if need.operator == "In" else ~found
 
     def declare(self, features: Sequence[str], selection: Selection) -> Mask:
@@ -180,6 +184,8 @@ class NodeColumns(msgspec.Struct, frozen=True):
         """Which nodes belong to no other ComputeDomain, or will not when those are gone who are thought away."""
         values, codes = self.labels(LABEL)
         found = _among(codes[selection], [0, *({values[domain]} if domain in values else ())], len(values) + 1)
+        # While the search for victims takes claims as deallocated, a
+        # node loses the label with the last claim of that domain's pods.
         if self.devices.holders.thinking and (left := left_behind(self.devices.holders)):
             found = found | self.named(Requirement(key=_NAME, operator="In", values=tuple(left)), selection)
         return found

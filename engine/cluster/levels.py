@@ -59,6 +59,7 @@ class CarriedLevels:
                 self._nodes += sign
                 self._carriers = [n + sign * bool(value) for n, value in zip(self._carriers, values, strict=True)]
         found = zip(self.flavor.levels, self._carriers, strict=True)
+        # A flavor without nodes has lost nothing: its first node decides which levels there are.
         lost = tuple([level for level, n in found if self._nodes and not n and level != HOSTNAME_LABEL])
         changed, self.lost = lost != self.lost, lost
         return changed

@@ -124,7 +124,10 @@ class Table:
     def set_alloc(self, index: int, amounts: Amounts) -> None:
         """Set what a node has; what is charged to it stays charged."""
         self._add_rows(resource for resource in amounts if resource not in self.rows)
+        # A published zero is no plugin's offer: where claims give
+        # the resource, the node keeps the column without a limit.
         published = {name: amount for name, amount in amounts.items() if amount or name not in self.delegated}
+        # What the node says comes second: it wins over the limit of a node that says nothing.
         vector = self.vector(self.limits | published, pods=0)
         self.free[:, index] += vector - self.alloc[:, index]
         self.alloc[:, index] = vector
@@ -136,11 +139,13 @@ class Table:
         if resource in self.delegated:
             return
         if len(self.delegated) >= _DELEGATED:
+            # Pods name these resources, and over time there may be any number of them.
             self.delegated &= self.rows.keys()  # of what no node publishes there is nothing to keep
         self.delegated.add(resource)
         if (row := self.rows.get(resource)) is None:
             return
         self.limits[resource] = NO_LIMIT
+        # An empty column is a node that is not there: it gets no room without a limit.
         more = np.where(self.alloc.any(axis=0) & (self.alloc[row] == 0), NO_LIMIT, 0)
         self.alloc[row] += more
         self.free[row] += more
@@ -183,12 +188,14 @@ class Table:
         """Node ``order[i]`` becomes node i. Nodes that are not named are dropped."""
         self.alloc, self.free = (_permuted(rows, order) for rows in (self.alloc, self.free))
         self.status = _permuted(self.status, order)
+        # A column that is dropped is made again at the next question, with the values of the nodes that are there.
         self.labels = {key: column for key, column in self.labels.items() if len(column.values) <= self._worth_keeping}
         for column in self.labels.values():
             column.permute(order)
         self.size = len(order)
         self.layout += 1
         self._count_statuses()
+        # One beyond the end: counts that had seen every change are not current either, because their indices moved.
         self.log_start, self.log = self.log_end + 1, []
 
     @property
@@ -224,6 +231,7 @@ class Table:
         """
         key = (*amounts.items(), ("", pods))
         found = self._vectors.get(key)
+        # Rows are only ever added, so a vector of the same length is of the same rows.
         if found is not None and len(found) == len(self.rows):
             return found
         made = np.zeros(len(self.rows), np.int64)
@@ -232,6 +240,7 @@ class Table:
             if (row := self.rows.get(resource)) is not None:
                 made[row] = amount
         if len(key) <= _REMEMBERED:
+            # Each pod may ask for amounts of its own: the cache is cleared, not left to grow with the pods.
             if len(self._vectors) > LOG_KEPT:
                 self._vectors.clear()
             self._vectors[key] = made
@@ -281,6 +290,7 @@ class Table:
 
     def charge(self, index: int, vector: Ints) -> None:
         """Take ``vector`` from one node; a negative vector gives back."""
+        # A vector that is older than the newest rows is shorter: `charge_new` charges what it lacks.
         self.free[: len(vector), index] -= vector
         self.touch(index)
 
@@ -304,6 +314,7 @@ class Table:
 
     def move(self, where: Ints, amounts: Ints, entries: Iterable[Change]) -> None:
         """Give back amounts (negative ones: take them) at places of the flattened table, many at once."""
+        # Slots of several workloads may lie on one node: `add.at` adds all of them, `+=` would keep the last.
         np.add.at(self.free.reshape(-1), where, amounts)
         for entry in entries:
             self.touch(entry)

@@ -134,10 +134,13 @@ class Nodes:
             self.table.set_status(record.index, node)
         if old is None or (old.labels, old.features) != (node.labels, node.features):
             self._count_labels(record, old, node)
+            # Host names before labels: the path of this node depends on whether another node has its host name too.
             others = self._count_hosts(node.name, old, node)
             self._set_labels(record, old, node)
+            # The others gained or lost a namesake by this change, so they enter or leave the trees.
             self._set_paths_of(others)
             self.devices.node_changed(node.name)
+        # Amounts that only grow or shrink leave the answer as it is whether plugins or claims give a resource.
         elif old.allocatable != node.allocatable and _published(old) != _published(node):
             self.devices.node_changed(node.name)
         return True
@@ -167,6 +170,8 @@ class Nodes:
         before, after = (node.labels.get(HOSTNAME_LABEL, "") if node is not None else "" for node in (old, new))
         for host, names in ((host, self._hosts.setdefault(host, set())) for host in {before, after} - {""}):
             names.discard(name)
+            # One other node gains its first namesake here, or loses its
+            # last. Several others have each other, whatever this node does.
             changed += names if len(names) == 1 and before != after else ()
             if host == after:
                 names.add(name)
@@ -213,6 +218,7 @@ class Nodes:
         node = self.known.pop(name, None)
         if node is not None:
             record = self.by_name[name]
+            # Read before `vanish` clears the paths: a node of no flavor leaves every tree as it is.
             self.stale |= bool(record.paths)
             record.vanish()
             self.table.clear(record.index)
@@ -303,6 +309,7 @@ class Nodes:
         """
         column = self.table.labels.get(key)
         if column is None and key not in self._labelled:
+            # The one column of zeros that all unknown keys share; it only has to be as long as the table.
             if len(self._unlabelled.codes) < self.table.size:
                 self._unlabelled = LabelColumn(self.table.capacity)
             return self._unlabelled
@@ -330,6 +337,7 @@ class Nodes:
         order = self._in_order(members.values())
         moves = np.full(self.table.size, -1, np.int64)
         old = np.fromiter((record.index for record in order), np.int64, len(order))
+        # A permutation empties the log, after which every count is made anew, so it is left out where nothing moves.
         if len(order) != self.table.size or not np.array_equal(old, np.arange(len(order))):
             self.table.permute(old)
             self.numa.permute(old)
@@ -346,6 +354,8 @@ class Nodes:
 
     def _drop_unused(self, kept: set[NodeRecord]) -> None:
         self._nameless = 0
+        # A pod may name any node in `spec.nodeName`: without this,
+        # records of nodes that never were would stay for ever.
         for record in [r for r in self.at if r.node is None and not r.pods and r not in kept]:
             del self.by_name[record.name]
             self.devices.forget(record.name)

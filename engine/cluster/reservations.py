@@ -49,6 +49,8 @@ class Slots(msgspec.Struct, eq=False):
 
     def leave_on(self, position: int, units: int) -> None:
         """So many are unclaimed on one node."""
+        # `held is counts` says that no pod claims anything, which
+        # `_give_back` relies on: a copy before the first change.
         if self.held is self.counts:
             self.held = self.counts.copy()
         self.held[position] = units
@@ -150,6 +152,7 @@ class Ledger:
             part.attach(self.nodes, held=False)
         for name, part in slots.items():
             claims = self.claims.get((workload, name))
+            # Claims are taken off before the slots are charged: each pod that claims one is charged for itself.
             part.leave_unclaimed(self._unclaimed(part, claims) if claims else part.counts)
             self._charge_slots(part)
             part.attach(self.nodes)
@@ -194,6 +197,8 @@ class Ledger:
             for slots in parts.values():
                 slots.attach(self.nodes, held=sign < 0)
                 taken = slots.taken
+                # The cells serve again where nothing moved in the table
+                # and no pod has claimed a slot since they were charged.
                 if taken is not None and taken[0] == table.layout and slots.held is slots.counts:
                     cells.append(taken[1])
                     tree, nodes = taken[2]
@@ -208,6 +213,8 @@ class Ledger:
     def _charge_slots(self, slots: Slots) -> None:
         packing = slots.assignment.packing
         table = self.nodes.table
+        # Slots that are packed on the tree in use are charged in one
+        # step with one entry in the log; all others node by node.
         if packing is None or len(packing[1]) != len(slots.index) or not self._current(packing[0]):
             for at, units in zip(slots.index.tolist(), slots.held.tolist(), strict=True):
                 table.charge(at, slots.vector * units)
@@ -233,9 +240,11 @@ class Ledger:
         for workload, parts in self.held.items():
             for name, slots in parts.items():
                 slots.moved(moves)
+                # The tree is replaced: the slices take the names of their nodes from it before it goes.
                 slots.assignment.settle()
                 slots.note_taken(None)
                 claims = self.claims.get((workload, name))
+                # The claims of a slice of one host stay on that host, wherever the table has it.
                 if claims and not slots.assignment.by_host:
                     self._settle((workload, name), slots, self._unclaimed(slots, claims))
 
@@ -380,10 +389,12 @@ class Ledger:
             np.maximum((free // vector[needed][:, None]).min(axis=0), 0) if needed.any() else np.full(len(index), count)
         )
         left = count - int(own.sum())
+        # Stable: other sorts of numpy order equal values by the instructions that the processor has.
         for at in np.argsort(-room, kind="stable").tolist():
             taken = min(int(room[at]), left)
             own[at] += taken
             left -= taken
+        # What finds no room overfills the first node: a stored admission is held whatever the cluster looks like now.
         own[0] += left
         yield from ((at, n) for at, n in zip(index.tolist(), own.tolist(), strict=True) if n)
 

@@ -58,6 +58,7 @@ class SharedVolumes:
         """The slots of a reservation that share these volumes are on these nodes now."""
         was, had = before or (set(), ())
         now = set(on)
+        # With other volumes nothing stays: the old ones are detached everywhere before the new ones are attached.
         stays = was & now if had == volumes else set()
         for record in was - stays:
             self.detach(record, had)
@@ -86,9 +87,11 @@ class SharedVolumes:
         found = np.full(self._table.size, len(volumes), np.int64)
         for volume in volumes:
             on = self._on.get((limit, volume), ())
+            # Each node is listed once for a volume, so plain indexing counts right.
             found[[record.index for record in on]] -= 1
         return found
 
     def _charge(self, record: Located, limit: str, count: int) -> None:
+        # While no node limits the driver there is no row; `charge_new` charges what is attached once one does.
         if limit in self._table.rows:
             self._table.charge(record.index, self._table.vector({limit: 1}, pods=0) * count)

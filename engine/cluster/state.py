@@ -85,9 +85,13 @@ class ClusterState:
 
     def set_node(self, node: Node) -> bool:
         """Take in a node; True where anything changed (a heartbeat changes nothing)."""
+        # Counted before the node is taken in: rows beyond this number
+        # are new, and the pods that are there owe their amounts.
         old, resources = self.cluster.known.get(node.name), len(self.cluster.table.rows)
         if not self.cluster.set_node(node):
             return False
+        # A pod may ask for a resource, and land on a node by name,
+        # before any node publishes it: it is charged from now on.
         if len(self.cluster.table.rows) > resources:
             self._charge_new(tuple(self.cluster.table.rows)[resources:])
         return self._changed(partial(self.remove_node, node.name) if old is None else partial(self.set_node, old))
@@ -99,6 +103,7 @@ class ClusterState:
             takes = pod.takes
             if any(resource in takes for resource in resources):
                 index = self.cluster.record(pod.node).index
+                # No pod beside the amounts: each pod was counted when it came.
                 table.charge(index, table.vector({name: takes.get(name, 0) for name in resources}, pods=0))
         self.ledger.charge_new(resources, self._log.held())
         self.cluster.volumes.charge_new(resources)
@@ -194,8 +199,10 @@ class ClusterState:
         if old == pod:
             return False
         before = self._charge(old, -1) if old is not None else NEVER
+        # Asked before `pod_came` forgets it: when this arrival is undone, the claims of the pod are thought away again.
         self._pods[pod.key], away = pod, self.cluster.devices.holders.is_away(pod.key)
         self.cluster.devices.pod_came(pod.key)
+        # A newer version on the same node keeps what is known of its zones; on another node the pod is a newcomer.
         self._charge(pod, 1, before if old is not None and old.node == pod.node else NEVER)
         undo = partial(self.remove_pod, pod.key, deallocated=away) if old is None else partial(self.set_pod, old)
         return self._changed(undo)
@@ -235,6 +242,8 @@ class ClusterState:
         if not record.pods:
             self.cluster.emptied(record)
         self.affinity_index.note(pod, record, sign)
+        # The zones learn of the pod before its claim does: the claim
+        # hands the pod the zones of a slot, for which it has to be there.
         numa = self.cluster.numa
         if sign > 0:
             numa.arrive(pod, before)
@@ -261,6 +270,7 @@ class ClusterState:
         slots = {}
         for assignment in assignments:
             if assignment.packing is None and any(part.count and not part.nodes for part in assignment.slices):
+                # Packing reads the trees, which are stale after any change of nodes: this brings them into order.
                 self.tree(assignment.flavor)
                 slots[assignment.pod_set] = self.ledger.restored(workload, assignment)
             else:
@@ -275,6 +285,7 @@ class ClusterState:
         """
         if outline(self.assignments(workload).values()) == outline(assignments):
             return
+        # The old slots go first: packing looks for room, and would see that of the workload itself as taken.
         replaced = dict(self.ledger.held.get(workload, {}))
         if replaced:
             self._put(workload, {}, replaced={})  # what was decided inside the nodes is kept for what follows
@@ -290,6 +301,8 @@ class ClusterState:
 
     def release_all(self, workloads: Iterable[str]) -> None:
         """Give back everything that several workloads hold, in one go."""
+        # One change of the table serves all: a search that takes out
+        # 128 small workloads one by one spends most of its time here.
         before = self.ledger.release_all(workloads)
         self._tell_all(before, -1)
         self.version += 1
@@ -356,6 +369,8 @@ class ClusterState:
 
     def rollback(self, checkpoint: Checkpoint) -> None:
         """Undo every change since ``checkpoint`` and close its transaction and those inside it."""
+        # The undo steps go through the same methods as other changes and raise the version, so it is set after
+        # them. The zones come last: the undo steps decide some of them again, and this brings back what they were.
         self._log.rollback(checkpoint)
         self.version = checkpoint.version
         self.cluster.numa.rollback(checkpoint.numa, last=not self._log.open)
@@ -392,14 +407,20 @@ class ClusterState:
 
     def rebuild(self) -> None:
         """Bring nodes into tree order. Called when needed; changes nothing that can be seen from outside."""
+        # While a transaction is open no record is dropped: slots
+        # in its log name nodes that only a rollback needs again.
         kept = None if self._log.open else self.ledger.records()
         moves = self.cluster.rebuild(kept)
         self.ledger.moved(moves)
+        # Slots that a rollback brings back name nodes by their place in the table too.
         for parts in self._log.held():
             for slots in parts.values():
                 slots.moved(moves)
+        # A list, because `put` takes the workload out of the table that is walked here.
         for workload in [w for w, parts in self.ledger.held.items() if any(s.homeless for s in parts.values())]:
             parts = self.ledger.held[workload]
+            # Given back before they are packed: the slots that have
+            # a home already would count as taken against the others.
             self.ledger.put(workload, {})
             homed = {name: self._rehomed(workload, slots) for name, slots in parts.items()}
             self.ledger.put(workload, homed)

@@ -44,6 +44,8 @@ class UndoLog:
         self._close(checkpoint)
         while len(self._undo) > checkpoint.mark:
             undo, _ = self._undo.pop()
+            # An undo step goes through the same methods as other
+            # changes; with nothing open they note nothing in this log.
             outer, self.open = self.open, []
             undo()
             self.open = outer

@@ -58,6 +58,7 @@ def _fitting(state: ClusterState, flavor: str, pod_set: PodSet) -> Iterator[Unla
         mask = which.mask(state.cluster.columns, index)
         if mask is not None and not mask.any():
             continue
+        # Without the label of a level the node is in no tree and has no counts, so its room is looked up in the table.
         room = table.free[asked, index] // needs[asked]
         yield Unlabeled(one.node, one.missing, max(0, min(int(room.min()), pod_set.count)))
 

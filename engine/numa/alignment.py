@@ -37,6 +37,7 @@ WORST_ZONES: Final = 31  # in half zones: the node does not take the pod
 _LOOSE, _APART, _FULL, _BREAKS, _LEFT = (1 << 17) - 1, (1 << 15) - 1, (1 << 10) - 1, (1 << 6) - 1, (1 << 10) - 1
 _AS_BEFORE: Final = 32  # what is added to the pieces, so that fewer of them are a number too
 TIES: Final = 10  # bits that decide among equally tight nodes only
+# There are 58 bits, and 5 above them for the half zones: the number stays a positive int64.
 AT_ZONES: Final = 17 + 15 + 10 + 6 + TIES  # where the half zones begin
 
 
@@ -122,6 +123,7 @@ def alignments(view: View, plan: Plan, shape: PodShape, score: ZoneScore, space:
     rest = _rests(view, plan, shape, zones)
     full = 0 if score is ZoneScore.LEAST_NUMA_NODES else _full(view, plan, zones, score)
     found: Ints = packed(halves, full, rest)
+    # Last: no known zones are packed as no zones at all, which would be the best number of all.
     found[zones == UNKNOWN] = UNKNOWN
     return found
 
@@ -170,6 +172,7 @@ def _rests(view: View, plan: Plan, shape: PodShape, zones: Ints) -> Rest:
 
 def _distances(view: View, zones: Ints, wide: Ints) -> Ints:
     """The mean distances of the zones, (columns,); 0 but for the ``wide`` columns, whose zones are several."""
+    # A mask has `MOST_ZONES` bits at most, so layout and mask share one number without touching.
     keys, where = np.unique(view.layout[wide] << MOST_ZONES | zones[wide], return_inverse=True)
     inside = (1 << MOST_ZONES) - 1
     each = [distance(view.kind.layout_at[key >> MOST_ZONES], key & inside) for key in keys.tolist()]

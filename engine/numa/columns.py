@@ -85,6 +85,8 @@ class LayoutColumns:
             self.layouts += 1
             if place == self.room.shape[2]:
                 self.room, self.reach, self.allocatable = map(_grown, (self.room, self.reach, self.allocatable))
+        # A place serves another layout later, so the number of layouts
+        # alone does not tell `ZoneRequest.widths` that it is stale.
         self.layouts_made += 1
         self.layout_at[place] = layout
         room = room_of(layout)
@@ -110,6 +112,7 @@ class LayoutColumns:
         self.at[slot] = known.layout, state
         self.layout[slot] = known.place
         self._unwritten.append(slot)
+        # It never goes back: to know that no column has such memory any more would take a look at all of them.
         self.grouped = self.grouped or any(cells.assignments for cells in state.memory)
         return slot
 
@@ -137,6 +140,7 @@ class LayoutColumns:
         np.maximum(free, 0, out=free)
         for row, unit in enumerate(self.units):
             if unit > 1:
+                # CPUs are pinned whole: a part of one that is left serves nobody.
                 free[:, :, row] -= free[:, :, row] % unit
         self._free[:, :, slots] = free.T
         if self.grouped:
@@ -149,6 +153,7 @@ class LayoutColumns:
         if not self._uses[slot]:
             del self._slots[self._keys[slot]]
             self.at[slot] = None
+            # The key holds a state, which is large: it must not stay with a column that nobody uses.
             self._keys[slot] = _NOBODY
             self._spare.append(slot)
 

@@ -56,6 +56,7 @@ class Plan:
         (ask,) = self.asks
         if ask.present or (ask.memory and traits.exact):
             return False
+        # A restricted kubelet gives all resources the same zones, so a wish about some of them is a wish about all.
         self.one_zone = shape.wish is SINGLE and (self.policy is RESTRICTED or len(judged) == len(ask.rows))
         self.bounded = not self.one_zone
         return True
@@ -78,6 +79,7 @@ def _unpinned(traits: Traits, shape: PodShape, whole: ZoneRequest) -> bool:
         return False
     pinned = {traits.resources[row] for row in whole.rows}
     if any(name == CPU and amount % 1000 for each in shape.containers for name, amount in each.requests):
+        # The static CPU manager pins whole CPUs alone: a container with a part of one gets no hint and shares the rest.
         pinned.discard(CPU)
     asked = {name for each in shape.containers for name, amount in (*each.requests, *each.limits) if amount}
     return not pinned.issuperset(asked.intersection(shape.wish_resources))
@@ -94,4 +96,5 @@ def _links_are_simple(traits: Traits, shape: PodShape) -> bool:
     for name in traits.cards:
         if any(asked == name and amount for each in shape.containers for asked, amount in each.limits):
             return False
+    # In a clique any devices are linked, and without known links all are refused: both need no look at single devices.
     return not any(name in traits.graphs for name in must_link(shape))

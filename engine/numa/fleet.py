@@ -101,6 +101,7 @@ class Fleet:
             return False
         known = old[0] if old is not None and same else self._layout(layout)
         known.use()
+        # Before the old column is released: a column or a layout that both share would be dropped in between.
         slot = known.kind.acquire_column(known, state)
         if old is not None:
             self._release_column(old[0], int(self._slot[index]))
@@ -131,6 +132,7 @@ class Fleet:
             return
         self._at += [None] * more
         if size > len(self._slot):
+            # At least doubled, so that nodes that come one by one copy the arrays a few times only.
             room = max(size - len(self._slot), len(self._slot))
             self._kind = np.concatenate([self._kind, np.full(room, NO_MACHINE, np.int64)])
             self._slot = np.concatenate([self._slot, np.zeros(room, np.int64)])
@@ -141,6 +143,8 @@ class Fleet:
         """Index ``order[i]`` becomes index i. Machines that are not named are dropped."""
         self.grow(int(order.max(initial=-1)) + 1)
         named = order.tolist()
+        # Answers that have seen every change are reordered. Others
+        # need entries of the log, whose indices are the old ones.
         current = {key: answer for key, answer in self._answers.items() if answer.seen == self._log_end}
         for index in frozenset(range(len(self._at))).difference(named):
             self.remove(index)
@@ -215,6 +219,7 @@ class Fleet:
             kind = self._kinds[number]
             values = self._values(answer, View(kind, slice(0, kind.used)))
             if members is None:
+                # Every slot is in range; numpy buffers `out` in the mode that checks.
                 np.take(values, self._slot[: len(self)], out=answer.values, mode="clip")
             else:
                 answer.values[members] = values[self._slot[members]]
@@ -285,6 +290,7 @@ class Fleet:
             return 0
         found = answer.exact.get(at)
         if found is None:
+            # States come and go with the pods: those that are gone are never asked for again.
             if len(answer.exact) > MEMO_KEPT:
                 answer.exact.clear()
             if answer.question is Question.ALIGNMENT:

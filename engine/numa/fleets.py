@@ -48,6 +48,7 @@ class Fleets:
         self._stalling.moved()
         for fleet in (self._now, self._bare):
             if fleet is not None:
+                # A fleet ends at its last machine, and the new order may name nodes behind that.
                 fleet.grow(int(order.max(initial=-1)) + 1)
                 fleet.permute(order)
 
@@ -59,6 +60,7 @@ class Fleets:
                 _remove(self._now, index)
             elif index is not None:
                 self._now.set(index, machine.layout, state(name))
+        # A machine without a place in the table is left out: `node_came` notes it again once it has one.
         self._changed.clear()
         return self._now
 

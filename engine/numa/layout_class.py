@@ -76,6 +76,7 @@ def _all_in_graphs(layout: Layout) -> bool:
 def _looks_closer(layout: Layout) -> bool:
     """Whether cores or sockets may decide: of whole cores, those of which only a thread is reserved."""
     kubelet = layout.kubelet
+    # The CPUs may then come from any zone of the socket, which sums over zones do not show.
     if kubelet.align_by_socket:
         return True
     if not layout.exact:
@@ -89,6 +90,8 @@ def _threads(layout: Layout) -> int:
 
 
 def _is_absent(layout: Layout, row: int) -> bool:
+    # With full state a device is listed even where it belongs to
+    # no zone, so a resource that no zone reports may have devices.
     listed = layout.exact and layout.devices and layout.devices[row]
     return not listed and all(zone[row] < 0 for zone in layout.capacity)
 
@@ -97,9 +100,12 @@ def room_of(layout: Layout) -> Ints:
     """What widths are taken from, (resources, zones): what is installed, but of memory what pods may have."""
     found = np.empty((len(layout.resources), len(layout.zones)), np.int64)
     for row, resource in enumerate(layout.resources):
+        # As the kubelet's managers (1.36.3) take the width: reserved
+        # CPUs and unhealthy devices count, reserved memory does not.
         amounts = layout.allocatable if is_memory(resource) else layout.capacity
         found[row] = [zone[row] for zone in amounts]
         if resource == CPU:
+            # CPUs are pinned whole, so a part of one makes no zone wide enough.
             found[row] -= found[row] % 1000
     return np.maximum(found, 0)
 

@@ -115,6 +115,7 @@ class NodeZones(msgspec.Struct, eq=False):
     def report(self, machine: Machine | None, *, by_report: bool) -> bool:
         """Take in a report, or that there is none any more; False where it only says what is not read now."""
         old, self.machine, self.by_report = self.machine, machine, by_report
+        # A report stands for all that was noted since the last one, but for pods that it cannot count yet.
         self.since, self.gone = self._late() if self.dated and not by_report else frozenset(), ()
         self.list_unrecorded()
         if old is None or machine is None or by_report or self.unrecorded:
@@ -172,6 +173,8 @@ class NodeZones(msgspec.Struct, eq=False):
             self.unrecorded[pod.key] = unseen
         else:
             self.unrecorded.pop(pod.key, None)
+        # What a pod without a record holds is a difference of sums
+        # over all pods: it cannot be corrected by one of them.
         if self.by_report or before or self.unrecorded:
             self._amounts = None
         elif self._amounts is not None and (placement := self.held_by(pod)) is not None:
@@ -185,6 +188,8 @@ class NodeZones(msgspec.Struct, eq=False):
     def claim_slot(self, pod: Pod, decided: NumaPlacement) -> None:
         """A pod that is counted already claimed a slot for which these zones were decided."""
         self.count(pod, -1)
+        # Out with the pod's own record above, in with the zones
+        # of the slot below: `held_by` reads this between the two.
         self.taken[pod.key] = pod.placement, decided
         self.count(pod, 1)
 
@@ -285,6 +290,8 @@ class NodeZones(msgspec.Struct, eq=False):
             shape, now = shape_of(key), []
             for placement in before:
                 found = None if shape is None else granted(machine, state, shape)
+                # Zones that agree keep the placement as it was decided,
+                # with its devices, so that no slot counts as changed.
                 now.append(placement if found is None or agree(placement, found[0]) else found[0])
                 state = stepwise(machine, state, (), (Taker(shape, now[-1]),))
             if tuple(now) != before:
@@ -343,6 +350,7 @@ class NodeZones(msgspec.Struct, eq=False):
         for pairs in self.unrecorded.values():
             for row, amount in pairs:
                 need[row] = need.get(row, 0) + amount
+        # Pods that came after the report are not in what it says is in use, so they are not taken off it.
         there = [self.held_by(pod) for key, pod in self.pods.items() if key not in self.since]
         counted = [placement for placement in (*there, *[one for _, one in self.gone]) if placement is not None]
         apart = held_apart(layout, machine.state.free, need, counted)
@@ -364,6 +372,7 @@ class NodeZones(msgspec.Struct, eq=False):
         for key in sorted(self.pods):
             if key in without:
                 continue
+            # A report with `holds` names the pods that it counts; for any other the notes in `since` stand in for that.
             counted = self.by_report and (key not in self.since if machine.holds is None else key in machine.holds)
             if not counted:
                 yield Taker(self.pods[key].shape, self.held_by(self.pods[key]))
@@ -383,6 +392,7 @@ def slot_of(claimant: Pod | None, slots: Sequence[NumaPlacement]) -> int | None:
     own = None if claimant is None else claimant.placement
     if claimant is None or own is None or not (claimant.observed or same(own, slots[0])):
         return None
+    # Slot 0 is falsy and goes on to the second search, which finds it again.
     return next((at for at, one in enumerate(slots) if one == own), None) or next(
         (at for at, one in enumerate(slots) if same(one, own)), None
     )

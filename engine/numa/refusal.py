@@ -34,6 +34,7 @@ def kubelet_refusal(
     if combinations:
         minutes = combinations // (60 * A_SECOND)
         return f"{node}: its kubelet would compare {combinations:,} combinations of hints, for about {minutes} minutes"
+    # The first pods may well be granted: the words are about the one with which the node is full.
     for _ in range(most):
         admission = asked(machine.layout, state, shape)
         if not admission.admitted:

@@ -77,6 +77,7 @@ def _at_least(links: LinkGraph, zones: int, count: int) -> int:
     members = [at for at in range(links.size) if not links.zones or links.zones[at] & zones]
     if count >= len(members):
         return closeness(links, mask_of(members))
+    # Which devices the plugin hands out is not known here, so the worst pair is what is sure.
     return min([closeness(links, mask_of(pair)) for pair in combinations(members, 2)])
 
 
@@ -88,6 +89,7 @@ def distance(layout: Layout, zones: int) -> int:
     rows = [layout.zones[zone].distances for zone in members]
     if not rows or not all(rows):
         return 0
+    # Each zone counts with itself too, as in the kubelet's `CalculateAverageFor` (1.36.3).
     return 100 * sum(row[zone] for row in rows for zone in members) // len(members) ** 2
 
 

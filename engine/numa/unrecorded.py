@@ -52,6 +52,7 @@ def held_apart(layout: Layout, available: Rows, need: Mapping[int, int], counted
     for row, amount in need.items():
         zones = [at for at, zone in enumerate(layout.allocatable) if zone[row] >= 0]
         for at in zones:
+            # In use by the report, less what pods with a record hold: the rest belongs to those without one.
             unseen = layout.allocatable[at][row] - told.left[at][row]
             found[at][row] = amount if len(zones) == 1 else min(max(unseen, 0), amount)
     return tuple([tuple(zone) for zone in found])
@@ -72,10 +73,12 @@ def not_in_report(
     for zone, left in zip(layout.allocatable, available, strict=True):
         for row, amount in enumerate(zone):
             used[row] += max(amount - left[row], 0) if amount >= 0 else 0
+    # Taken before pods are counted off: a resource that is all accounted for is still one that the exporter counts.
     telling = {row for row, amount in enumerate(used) if amount}
     for pairs, placement in sure:
         _count(used, told, pairs, placement)
     late = []
+    # By name: which of two pods the report is taken to count must not depend on the order of events.
     for key, (pairs, placement) in sorted(doubtful.items()):
         asked = [(row, amount) for row, amount in pairs if row in telling]
         enough = bool(asked) and all(amount <= used[row] for row, amount in asked)

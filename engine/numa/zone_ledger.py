@@ -26,6 +26,7 @@ from engine.numa.fleets import Fleets
 from engine.numa.node_zones import NEVER, NO_SLOTS, Before, Mark, Names, NodeZones, Reserved, Saved, SlotKey, slot_of
 from engine.numa.score import Trait, ZoneScore, traits
 
+# Without a bound, a stored admission of a million pods on one node takes ten seconds here.
 MOST_SLOTS: Final = 1024  # of a pod set on one node, that are decided: kubelets take fewer pods, and each takes 12 us
 
 
@@ -72,6 +73,7 @@ class NumaLedger:
     def set_machine(self, machine: Machine) -> bool:
         """Take in a report (or a changed one); False where it only says what is not read now."""
         name, inside = machine.node, self._inside(machine.node)
+        # Before the report is taken in, which resets the pods that came and went since: a rollback brings these back.
         self._save(name, inside)
         old, self.machines[name] = inside.machine, machine
         if not inside.report(machine, by_report=machine.layout.exact or not self.reconstruct):
@@ -80,6 +82,7 @@ class NumaLedger:
         if old is not None:
             self.differing.subtract(traits(old.layout))
         self._doubtful[name] = None
+        # Zones of another layout say nothing about this one. With the same layout they are only checked again.
         if old is None or old.layout != machine.layout:
             self._undecide(name, inside)
             self._new = True
@@ -143,6 +146,8 @@ class NumaLedger:
     def arrive(self, pod: Pod, before: Before = NEVER) -> None:
         """A pod is on its node now; ``before``: what `remove_pod` said when its older version was taken away."""
         inside = self._inside(pod.node)
+        # Zones that an earlier pod put in doubt are decided again before this one counts:
+        # it gets those of the first slot, because its kubelet chooses as the pod arrives.
         if pod.node in self._doubtful:
             del self._doubtful[pod.node]
             self._review(pod.node)
@@ -153,6 +158,7 @@ class NumaLedger:
         if new or before.since or before.taken is not None or inside.gone:
             self._save(pod.node, inside)
             inside.came_again(pod, since=new or before.since, taken=before.taken)
+        # After `came_again`: what the pod holds may be the zones of a slot that its older version claimed.
         inside.count(pod, 1)
         self._fleets.changed(pod.node)
         if inside.decided:
@@ -162,6 +168,7 @@ class NumaLedger:
         """A pod is gone; returns what has to be known where only its newer version takes its place."""
         inside = self._by_name[pod.node]
         del inside.pods[pod.key]
+        # Read first: `went` and the removal from `taken` below forget it.
         before = Before(pod.key in inside.since, inside.taken.get(pod.key), here=True)
         if inside.matters(pod):
             if inside.dated or before.taken is not None:
@@ -169,6 +176,7 @@ class NumaLedger:
             inside.count(pod, -1)
             if inside.dated:
                 inside.went(pod)
+            # After the pod is counted out, for it is counted out with the zones that it took.
             inside.taken.pop(pod.key, None)
             self._fleets.changed(pod.node)
             if inside.decided:
@@ -216,8 +224,10 @@ class NumaLedger:
         here = claimant if claimant is not None and claimant.node == name else None
         at = slot_of(here, left)
         taken = left[at or 0]
+        # The last slots stay, because pods claim the first ones.
         left = [one for other, one in enumerate(left) if other != (at or 0)][len(left) - 1 - units :]
         self._decide(name, inside, key, tuple(left))
+        # A report that does not name its pods may not count this one yet: it is charged beside the report.
         if here is not None and inside.trusted:
             inside.came_again(here, since=True)
         if here is not None and at is None and not here.observed:
@@ -282,9 +292,12 @@ class NumaLedger:
 
     def decide(self) -> None:
         """Decide the zones of every slot that has none yet."""
+        # Any pod set may have slots on a machine that came, so all are looked at, in the order of the reservations.
         if self._new:
             self._new = False
             self._pending |= dict.fromkeys(self._reserved.keys())
+        # Slots that have zones come before those that have none.
+        # The order of nodes does not matter: they are independent.
         while self._doubtful:
             self._review(self._doubtful.popitem()[0])
         if not self._pending:
@@ -295,6 +308,7 @@ class NumaLedger:
             if shape is not None:
                 units = self.units(key, names)
                 short = tuple(name for name, held in units if not self._fill(name, key, shape, held))
+                # What the kubelet would not take now waits: a pod that goes may make room before somebody asks again.
                 if short:
                     self._pending[key] = short
 
@@ -368,6 +382,7 @@ class NumaLedger:
         """From now on, note how to undo."""
         if self._undo is None:
             self._undo = []
+        # Copies, because questions inside the transaction decide slots and empty both tables.
         return Mark(len(self._undo), tuple(self._pending.items()), tuple(self._doubtful), self._new)
 
     def rollback(self, mark: Mark, *, last: bool) -> None:
@@ -390,6 +405,7 @@ class NumaLedger:
     def _bring_back(self, name: str, saved: Saved) -> None:
         inside = self._inside(name)
         for key in {*inside.decided, *saved.decided}:
+            # By identity: slots whose zones did not change have the same tuple, and are not charged again.
             if inside.decided.get(key) is not saved.decided.get(key):
                 self._decide(name, inside, key, saved.decided.get(key, NO_SLOTS))
         inside.bring_back(saved)

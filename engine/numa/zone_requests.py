@@ -94,6 +94,7 @@ def steps_of(traits: Traits, shape: PodShape) -> Steps | None:
         whole=steps[0] if len(steps) == 1 else _request_of(traits, whole),
         lent=bool(inits),
         with_memory=sum([bool(ask.memory) for _, ask in containers]),
+        # As full-pcpus-only does, container by container and in both scopes: such a pod ends with SMTAlignmentError.
         cut=traits.threads > 1 and any(ask.cpus % traits.threads for _, ask in containers),
     )
 
@@ -120,6 +121,8 @@ def _is_told(
 def _lends_cpus(traits: Traits, asks: Sequence[resource_requests.ResourceRequest]) -> bool:
     """Whether later containers take the very CPUs that are lent: all are whole cores, picked in the same order."""
     kubelet = traits.kubelet
+    # An init container may keep one thread of a core while the next
+    # container gets a whole core: of three CPUs held, amounts show two.
     if kubelet.full_pcpus_only or any(ask.cpus % traits.siblings for ask in asks):
         return False
     picked = kubelet.prefer_align_cpus_by_uncorecache or kubelet.distribute_cpus_across_cores
@@ -138,7 +141,9 @@ def _without(ask: resource_requests.ResourceRequest, absent: Sequence[int]) -> r
 def _request_of(traits: Traits, step: resource_requests.ResourceRequest, *, lends: bool = False) -> ZoneRequest:
     devices = [pair for pair in step.devices if pair[1]]
     cpus = [(traits.resources.index(CPU), step.cpus * 1000)] if step.cpus else []
+    # A device limit of 0 still gives hints in the kubelet (1.36.3), for zones that have such a device.
     bare = [row for row, amount in step.devices if not amount]
+    # From 1.36 on the device manager makes masks of the zones with such a device alone, before that of all zones.
     where_they_are = traits.kubelet.version >= DEVICES_WHERE_THEY_ARE
     # What has few units comes first: where it is gone, nothing else needs a look.
     return ZoneRequest(

@@ -31,6 +31,7 @@ def beyond_nodes(table: Table, pod_set: PodSet, index: Ints, of: str = "", unpub
         most = int(table.amounts(table.alloc, resource, index).max(initial=0))
         if most >= amount:
             continue
+        # In words the amount is as it was asked for: what is too large to be counted is cut before the engine sees it.
         asks = f"a pod asks for {amount_in_words(resource, pod_set.cut.get(resource, amount))}, and no node{of}"
         if most > 0:
             return f"{asks} has more than {format_quantity(resource, most)}; {SMALLER}"

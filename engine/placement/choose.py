@@ -84,6 +84,7 @@ class Chooser:
         fits = self.counts.at(rack)
         used = self.unopened.in_use((fits >= self.need).nonzero()[0], fits)
         nodes, ties = _fewest(self._needed(rack, used, self.tree.leaf), used) if len(used) else (LOW, used)
+        # More nodes than a whole rack is worth: the idle rack is opened.
         if nodes > len(pick.leaves) + self.unopened.spare:
             return pick
         if self.prefer is not None and len(ties) > 1:
@@ -116,11 +117,13 @@ class Chooser:
         Of single domains that take all, the tightest.
         """
         leaf, nodes = self.tree.leaf, len(pick.leaves)
+        # One rack lies in one domain of every wider level too.
         if max(spread(self.tree, pick.leaves, range(leaf - 1, leaf))) == 1:
             return pick
         used = None if self.unopened is None else self.unopened.without_idle(self.counts.leaf)
         asked = self
         if used is not None and fewest_nodes(used, self.need) == nodes:
+            # Without `unopened`: these counts have nothing in idle racks, so no pick opens one.
             asked = Chooser(self.tree, Counts(self.tree, used), self.need, self.work, self.prefer)
         for rank in range(leaf - 1, -1, -1):
             found = asked.in_one(rank, leaf)
@@ -136,9 +139,12 @@ class Chooser:
     def _best(self, rank: int, found: Ints, fits: Ints, steps: tuple[int, ...]) -> Pick:
         """Compare containers, tightest first."""
         keys = fits[found]
+        # Tightness above and the domain below in one number: one
+        # sort puts the tightest first, and equal ones in tree order.
         keys <<= 32
         keys |= found
         if len(keys) > FIRST_LOOK:
+            # The keys are unique, so a partition gives the same head on every processor.
             keys.partition(FIRST_LOOK - 1)
         head = keys[:FIRST_LOOK]
         head.sort()
@@ -146,6 +152,8 @@ class Chooser:
         needed = self._needed(rank, domains, steps[0])
         at = needed.argmin()
         fewest, ties = int(needed[at]), domains[at : at + 1]
+        # Just above the nodes the first of equal containers is the
+        # answer: there is nothing below by which they could differ.
         if self.prefer is not None or rank < self.tree.leaf - 1:
             ties = domains[needed == fewest]
         if len(keys) > FIRST_LOOK and fewest > self._least(steps[0]):
@@ -166,6 +174,8 @@ class Chooser:
         least, at, size = self._least(step), 0, 4 * FIRST_LOOK
         while at < len(keys) and fewest > least:
             domains = keys[at : at + size] & LOW
+            # In growing batches: what is looked at first is often provably
+            # the best, and numpy calls cost more than their cells.
             other, more = _fewest(self._needed(rank, domains, step), domains)
             if other < fewest:
                 fewest, ties = other, more
@@ -248,6 +258,8 @@ class Chooser:
         if not settled and self.work.left >= CHOICES * DESCENT:
             pick = self.greedy.taken(route)
             if not best:
+                # The greedy pick stands unless the search finds a cheaper
+                # one, so a spent budget never makes an answer worse.
                 pick = self._improved(Search(self.tree, self.counts, self.need, rank, domain, steps), pick)
             return self._gathered(rank, domain, steps, pick) if wider else pick
         if not wider:
@@ -278,6 +290,7 @@ class Chooser:
                 pick = self.greedy.taken(found)
                 before = spread(self.tree, pick.leaves, wider)
         if max(before) > 1 and self.tree.size <= SMALL:
+            # The heuristic above may miss a way; trees that are this small can afford the exact search.
             search = Search(self.tree, self.counts, self.need, rank, domain, (*wider, *steps))
             leaves = search.gathered(before, pick.cost, self.work)
             if leaves is not None:

@@ -55,6 +55,7 @@ def explain(state: ClusterState, flavor: str, pod_set: PodSet, level: str | None
     Nodes of the flavor that lack a level label come last, as one entry without values. Raises ValueError for a flavor
     or level that does not exist. A constraint that cannot be honoured is the ``limit`` of every domain.
     """
+    # The table shows where a pod fits that has the volumes of all: parts of a pod set are not shown one by one.
     pod_set = pod_set.together
     tree = state.tree(flavor)
     if tree is None:
@@ -214,10 +215,12 @@ class _View(msgspec.Struct, frozen=True):
         if short <= 0:
             return "", {}
         if not passing.any():
+            # No node passes the filters, so amounts tell nothing: the filter that keeps out most nodes is the limit.
             return max(excluded, key=lambda reason: excluded[reason]), {}
         index = self.tree.where(np.arange(leaves.start, leaves.stop)[passing])
         by_resource = self._by_resource(index)
         limit = min(by_resource, key=lambda resource: by_resource[resource])
+        # Amounts alone would let more pods in, so it is a cap between pods that keeps them out.
         if by_resource[limit] > fits and self.caps:
             return self.caps[0].reason, {}
         each = self.pod_set.cut.get(limit) or self._needs.get(limit, 1)

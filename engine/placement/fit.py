@@ -120,6 +120,7 @@ class Fit(msgspec.Struct):
         elif policy is Policy.REQUIRED:
             yield max(self.rank, ceiling)
         else:
+            # From the preferred level to wider ones, but not beyond the domain that the pods' own affinity demands.
             yield from range(max(self.rank, ceiling), max(ceiling, 0) - 1, -1)
             if ceiling < 0:
                 yield ANYWHERE
@@ -154,6 +155,8 @@ class Fit(msgspec.Struct):
         found = self._best_of(leaf, container, ask)
         if self.apart is None or found is None:
             return found
+        # Asked last and only to break a tie: a clique that is shared
+        # with another ComputeDomain is a risk, and no refusal.
         apart = self._best_of(np.where(self.apart, leaf, 0), container, ask)
         return apart if apart is not None and apart.cost <= found.cost else found
 
@@ -166,6 +169,7 @@ class Fit(msgspec.Struct):
 
         if self.alignment is None:
             return picked(leaf)
+        # With any of these the count of a leaf depends on which others take pods, so single leaves cannot be exchanged.
         plain = not (self.layers or room.caps or room.alone or room.one)
         return self.alignment.best(leaf, picked, exchange=plain)
 

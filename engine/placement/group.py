@@ -78,6 +78,8 @@ class _Site(msgspec.Struct, frozen=True):
             self.state.rollback(checkpoint)
             if together is not None:
                 found.append(together)
+                # Nothing can be better: the large set is as well off
+                # as alone, and the small ones are with its first pods.
                 if together.cost <= alone.cost and not together.apart:
                     break
         return min(found, key=lambda one: (one.cost, one.apart)) if found else None
@@ -85,6 +87,7 @@ class _Site(msgspec.Struct, frozen=True):
     def _first_nodes(self, alone: Pick) -> Iterator[int]:
         """Leaves to try as the place of the small sets: those the large set would use, then those with most room."""
         leaves = self.leaves
+        # The least that any small set finds: the node is to be the first one of all of them.
         room = np.minimum.reduce([fit.room.counts.leaf[leaves.start : leaves.stop] for fit in self.fits[1:]])
         used = alone.leaves.tolist()[: FIRST_NODES // 2]
         yield from used
@@ -130,6 +133,7 @@ class _Site(msgspec.Struct, frozen=True):
 
     def _reserve_trial(self, fit: Fit, pick: Pick, found: dict[str, Assignment]) -> None:
         name = fit.pod_set.name
+        # Reserved under the trial's own name; the caller's rollback takes it back.
         found[name] = fit.assignment(pick)
         self.state.reserve(f"{_TRIAL}\0{name}", (found[name],))
 
@@ -165,6 +169,7 @@ def _domains(fits: Sequence[Fit], container: int) -> list[int]:
     """Domains where each pod set alone would fit, the tightest for the largest set first."""
     if container == ANYWHERE:
         return [0]
+    # Each set is counted as if the others were not there: necessary for a domain to be tried, and not sufficient.
     rooms = [fit.room.within(container).at(container) for fit in fits]
     enough = np.logical_and.reduce([room >= fit.pod_set.count for fit, room in zip(fits, rooms, strict=True)])
     domains = np.flatnonzero(enough)

@@ -50,6 +50,7 @@ class Growth(msgspec.Struct, frozen=True):
                 yield rank, 0
                 continue
             paths = {part.values[: rank + 1] for part in held.slices}
+            # Pods in several domains of a level are spread beyond it already, so no domain of it holds all of them.
             if len(paths) == 1:
                 domain = tree.find(min(rank, tree.last), paths.pop())
                 if domain is not None:
@@ -61,6 +62,7 @@ class Growth(msgspec.Struct, frozen=True):
         Slices that are to be alone are not looked at: what one of them lacks comes where it is.
         """
         counts = replace(self.fit.room, alone=()).within(rank).leaf.copy()
+        # A node may be lost to these pods and still have room in the table.
         counts[self.lost] = 0
         return only(self.fit.tree, counts, rank, domain)
 
@@ -124,6 +126,7 @@ def merged(
         bare[part.values] = bare.get(part.values, 0) + part.count
     slices = [
         Slice(values, bare[values], tuple(sorted(nodes.items(), key=lambda item: natural(item[0]))))
+        # Tree order is rank order: where pods have ranks, slot k of the new assignment belongs to rank k.
         for values, nodes in sorted(on.items(), key=lambda item: [natural(value) for value in item[0]])
     ]
     return Assignment(

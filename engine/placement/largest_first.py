@@ -97,6 +97,7 @@ def _better_few(fits: list[int], chosen: list[int], last: int, best: Best) -> tu
     for value, count in wanted.items():
         equal = [at for at, fit in enumerate(fits) if fit == value]
         found += equal if len(equal) == count else best(np.array(equal), count).tolist()
+    # The last one keeps its value and may be another position: which of equal ones is best was decided above.
     last = next(at for at in reversed(found) if fits[at] == fits[last])
     found.remove(last)
     return found, last
@@ -111,6 +112,7 @@ def largest(values: Ints, need: int) -> Ints:
     else:
         ranked = values.copy()
     if len(ranked) > 4 * need:
+        # Of more values than can matter the largest are set apart first: a sort of all would cost more.
         ranked.partition(len(ranked) - need)
         ranked = ranked[-need:]
     ranked.sort()
@@ -149,6 +151,7 @@ def _first(positions: Ints, count: int, ties: tuple[Ints, Ints] | None, best: Be
         return _first_best(positions, count, ties, best)
     if ties is None:
         return positions[:count]
+    # The weight of the owner above and the position below: the keys are unique, so a partition is the same everywhere.
     keys = (ties[0][ties[1][positions]] << 32) | positions
     keys.partition(count - 1)
     keys = keys[:count]
@@ -160,6 +163,7 @@ def _first_best(positions: Ints, count: int, ties: tuple[Ints, Ints] | None, bes
     if ties is None:
         return best(positions, count)
     weights = ties[0][ties[1][positions]]
+    # Only the value at the edge is read; numpy may order equal values by the instructions that a processor has.
     edge = np.partition(weights, count - 1)[count - 1]
     surely = positions[weights < edge]
     return np.concatenate([surely, best(positions[weights == edge], count - len(surely))])
@@ -171,6 +175,7 @@ def fewest_of(values: Ints, first: Ints, last: Ints, width: int, need: int) -> I
     if int((last - first).min()) == width:
         grid = values[at]
     else:
+        # Ranges of different widths share one grid: cells behind a range are read from somewhere and count as 0.
         inside = at < last[:, None]
         np.minimum(at, len(values) - 1, out=at)
         grid = values[at]

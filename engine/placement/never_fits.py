@@ -65,6 +65,7 @@ def why_never(state: ClusterState, fit: Fit) -> Never:
     index = fit.tree.where(np.flatnonzero(passing))
     if too_large := _too_large(state, fit, index):
         return Never(Reason.NEVER_FITS, too_large)
+    # A copy, because the answer lies in memory of the tree, which the look for a reason below uses again.
     counts = fit.known.shape.fit_emptied(state.cluster.columns, fit.tree).copy()
     if not counts.any():
         return _inside(state, fit, passing)
@@ -259,6 +260,7 @@ def _why_fewer(state: ClusterState, fit: Fit, usable: Ints, leaf: Ints) -> tuple
         return ": their anti-affinity keeps them apart", "ask for fewer pods"
     shape = fit.known.shape
     if shape.inside is not None:
+        # The same pods as if no kubelet looked inside: where more of them fit, the zones are what is short.
         amounts = replace(shape, inside=None, seen_only=False).fit_emptied(state.cluster.columns, fit.tree)
         fewer = usable[amounts[usable] > leaf[usable]]
         if len(fewer):

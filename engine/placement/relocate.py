@@ -59,6 +59,7 @@ def relocate(
         found = placed if isinstance(placed, Refusal) else placed.assignments[0]
     if isinstance(found, Refusal):
         return found
+    # `grown` goes to wider domains where the narrow ones are full: such a move would spread the pods.
     if wider(held, found, pod_set):
         return Refusal(Reason.DOES_NOT_FIT, WIDER, pod_set.name, held.flavor)
     return with_slices(held, found.slices)  # made for the pod set as it is
@@ -70,6 +71,7 @@ def gather(state: ClusterState, workload: str, pod_set: PodSet) -> Assignment | 
     topology = pod_set.topology
     if topology.policy is not Policy.PREFERRED or topology.level not in held.levels:
         return None
+    # From the preferred level outwards, and no further than to a level at which the pods are together already.
     for depth in range(held.levels.index(topology.level), -1, -1):
         own = Counter[Path]()
         for part in held.slices:
@@ -98,6 +100,7 @@ def away(
     ]
     flavors = tuple(dict.fromkeys(part.flavor for part in held))
     if len(flavors) > 1:
+        # `place` takes one list of flavors for all, so a pod set could end in another flavor than it was admitted to.
         return Refusal(Reason.UNSUPPORTED_CONSTRAINT, "its pod sets are in several flavors", pod_sets[0].name)
     placed = place(state, WorkloadRequest(workload, tuple(wanted), flavors))
     if isinstance(placed, Refusal):
@@ -162,8 +165,10 @@ def _gathered(
     for path in most_first[:MOST_DOMAINS]:
         gone = {part.values: part.count for part in held.slices if part.values[:depth] != path}
         inside = domain_labels(held.levels, path)
+        # The selector keeps the pods that go inside the domain; `relocate` gives the new slots to the pod set as it is.
         narrowed = msgspec.structs.replace(pod_set, node_selector=pod_set.node_selector | inside)
         yield relocate(state, workload, narrowed, gone)
+    # Required for this search alone: what is stored afterwards are the new slots, not this request.
     topology = msgspec.structs.replace(pod_set.topology, policy=Policy.REQUIRED, level=held.levels[depth - 1])
     required = msgspec.structs.replace(pod_set, topology=topology)
     found = relocate(state, workload, required, {part.values: part.count for part in held.slices})

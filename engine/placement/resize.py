@@ -39,6 +39,8 @@ def enlarge(state: ClusterState, workload: str, pod_set: PodSet, by: int) -> Ass
     checkpoint = state.begin()
     try:
         larger = _asking(held, pod_set)
+        # Held at the larger size first: where that is too much, the
+        # node's free amounts turn negative, which `_crowding` reads.
         state.reserve(workload, [*others, larger])
         gone = _crowding(state, workload, larger)
         if not gone:
@@ -68,6 +70,7 @@ def _crowding(state: ClusterState, workload: str, part: Assignment) -> dict[str,
     asks = {PODS: 1, **part.requests}
     for name in {name for piece in part.slices for name, _ in piece.nodes}:
         free = state.free(name)
+        # Floor division of a negative number rounds a shortage up: a shortage of one byte is one slot too many.
         over = (-(free.get(resource, 0) // amount) for resource, amount in asks.items() if amount > 0)
         crowd = min(max(over, default=0), state.unclaimed_on(workload, part.pod_set, name))
         if crowd > 0:
@@ -115,6 +118,7 @@ def shrink(  # noqa: PLR0917  (what is asked of whom, then two limits)
     if slices:
         by = _taken_whole(counts, unused, by, slices[0].size)
     left = _taken(counts, unused, by)
+    # Where slots without pods do not suffice, slots with pods go, from the end of rank order too.
     _taken(counts, list(counts), left)
     kept = (cut(part, count) for part, count in zip(held.slices, counts, strict=True) if count)
     return with_slices(held, kept)
@@ -132,6 +136,7 @@ def _taken(counts: list[int], most: list[int], by: int) -> int:
 def _taken_whole(counts: list[int], unused: list[int], by: int, size: int) -> int:
     """Lower ``counts`` and ``unused`` by slices of ``size`` that nobody uses, from the end of rank order."""
     ends = list(accumulate(counts))
+    # Slices are counted in rank order, so a slice may begin in the middle of one domain's slots.
     number = ends[-1] // size - 1 if ends else -1
     while number >= 0 and by >= size:
         low, high = number * size, (number + 1) * size
@@ -187,6 +192,7 @@ def grown(  # noqa: PLR0917  (a step of two public functions)
     fit = Fit.of(state, held.flavor, pod_set)
     if isinstance(fit, Refusal):
         return fit
+    # Slices have one value a level: with other levels the old and the new ones could not be told apart or merged.
     if fit.tree.flavor.levels != held.levels:
         levels = ", ".join(held.levels)
         text = f"flavor {held.flavor} was created again without the levels by which the pods were placed: {levels}"

@@ -51,6 +51,7 @@ class Split(msgspec.Struct):
     def solve(self) -> Pick | None:
         """The best choice; None where costs are too long for one number. Raises OutOfWork."""
         widths = {step: self.tree.domains(step).bit_length() for step in self.steps}
+        # All digits of a cost share one int64, below the number that stands for never.
         if sum(widths.values()) >= _BITS:
             return None
         self._weights = [0] * (self.tree.leaf + 1)
@@ -101,6 +102,7 @@ class Split(msgspec.Struct):
             if below is None:
                 below = self._children(rank, domain, most * ratio)[-1]
             table = below[::ratio][: most + 1] + weight
+        # A domain that holds nothing is not used, so it costs nothing at its own level either.
         table[0] = 0
         return table
 
@@ -109,6 +111,7 @@ class Split(msgspec.Struct):
         bounds = self.tree.bounds[self.tree.leaf - 1]
         fits = self.counts.leaf[int(bounds[domain]) : int(bounds[domain + 1])] // self.units[-1]
         ranked = np.sort(fits)[::-1]
+        # Racks with the same counts in any order are one table: in a regular cluster most are.
         key = ranked.tobytes() + most.to_bytes(8, "little")
         found = self._alike.get(key)
         if found is None:
@@ -131,6 +134,7 @@ class Split(msgspec.Struct):
 
     def _joined(self, have: Ints, table: Ints) -> Ints:
         """The (min, +) convolution, as long as ``have``."""
+        # Charged before it is done: a budget that does not suffice ends the search before the costly part.
         self.work.spend_cells(len(table) * (OPERATION + len(have)))
         joined = have.copy()
         for amount in range(1, min(len(table), len(have))):

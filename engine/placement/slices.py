@@ -118,6 +118,7 @@ class Slicer(msgspec.Struct):
         found = (fits >= self.need).nonzero()[0] if among is None else among[fits[among] >= self.need]
         best: Pick | None = None
         for number, domain in enumerate(self._order(rank, level, found, fits)):
+            # The first few are compared even where the budget is spent.
             if best is not None and (number >= FIRST_LOOK and self.work.spent):
                 break
             self.work.spend(DESCENT)
@@ -168,6 +169,7 @@ class Slicer(msgspec.Struct):
             first = int(self.tree.cut(inner[0].rank).owners[rank][pick.leaves[0]])
             yield first
         raw = np.add.reduceat(self.counts.leaf, self.tree.bounds[rank][:-1])
+        # Of domains that take equally many whole slices the one with fewer single pods to spare comes first.
         for domain in found[np.lexsort((raw[found], fits[found]))].tolist():
             if domain != first:
                 yield domain
@@ -176,6 +178,7 @@ class Slicer(msgspec.Struct):
         """A question about slices of ``size`` in domains of ``rank``."""
         tree = self.tree.cut(rank)
         counts = Counts(tree, self.counts.at(rank) // size)
+        # A preference names leaves of the whole tree; the leaves of a cut tree are domains.
         prefer = self.prefer if tree is self.tree else None
         return Chooser(tree, counts, need // size, self.work, prefer, gather=False)
 

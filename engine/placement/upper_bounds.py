@@ -81,11 +81,13 @@ class UpperBounds(msgspec.Struct, frozen=True, dict=True):
             fits = np.add.reduceat(claimed * self.passing, self.tree.bounds[self.tree.last][:-1])
         for (resource, amount), free in zip(self.needs, self.free, strict=True):
             extra = (more or {}).get(resource)
+            # An over-committed node has nothing, and takes nothing off what its neighbors have.
             room = (np.maximum(free, 0) if extra is None else np.maximum(free + extra, 0)) * self.passing
             part = np.add.reduceat(room, self.tree.bounds[self.tree.last][:-1]) // amount
             fits = part if fits is None else np.minimum(fits, part)
         assert fits is not None  # noqa: S101  (one of pods is always needed)
         leaf = np.zeros(self.tree.size, np.int64)
+        # The number of a domain stands at its first leaf, so sums by leaf are sums by domain.
         leaf[self.tree.bounds[self.tree.last][:-1]] = fits
         return self.summed(leaf)
 

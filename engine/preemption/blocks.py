@@ -131,6 +131,7 @@ def kind_of(layout: Layout | None) -> MachineKind | None:
     nowhere = [
         name
         for row, (name, listed) in enumerate(zip(layout.resources, devices, strict=True))
+        # A device without a zone may serve the pod wherever it lands, so the zones bound nothing for this resource.
         if any(not device.zones for device in listed) or all(zone[row] < 0 for zone in layout.capacity)
     ]
     largest = [_largest(layout, row) for row in range(len(layout.resources))]
@@ -141,6 +142,7 @@ def _largest(layout: Layout, row: int) -> int:
     name = layout.resources[row]
     if is_memory(name):
         return max(zone[row] for zone in layout.allocatable)
+    # Restricted goes by what is installed: a pod that one empty zone would hold is refused on two.
     return max(installed(layout, row).units) * (1000 if name == CPU else 1)
 
 
@@ -151,6 +153,7 @@ def wanted(kind: MachineKind | None, preemptor: Preemptor) -> MachineNeeds | Non
     shape = preemptor.shape
     if shape is None or preemptor.qos is TopologyQos.BLIND:
         return MachineNeeds(tuple(needs), _WHOLE, None)
+    # A wish that only ranks must not refuse: the kubelet is asked about the pod as if it had none.
     if preemptor.qos is TopologyQos.BEST_EFFORT and shape.wish not in LENIENT:
         shape = _without_wish(shape)
     if kind is None:
@@ -188,6 +191,8 @@ def _widest(kind: MachineKind, shape: PodShape, inside: dict[str, int]) -> Landi
     kubelet = kind.kubelet
     asks = asks_of(kind.resources, kind.ignored, kubelet, shape)
     asking = [ask for _, _, ask in asks.containers if ask.cpus or ask.memory or any(n for _, n in ask.devices)]
+    # Several containers may get different zones, older kubelets make masks of all zones for devices,
+    # and a wish about some resources lets others lie elsewhere: then only the kubelet tells.
     sure = len(asking) == 1 and kubelet.version >= DEVICES_WHERE_THEY_ARE and not shape.wish_resources
     if not sure or not inside:
         return Landing.ACROSS

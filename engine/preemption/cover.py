@@ -40,13 +40,16 @@ def cheapest(missing: Amount, items: Sequence[Item]) -> tuple[int, ...] | None:
     """
     classes: dict[Item, list[int]] = {}
     for position, item in enumerate(items):
+        # What goes beyond the need makes no difference, so items that differ in that alone are one class.
         gains = tuple(map(min, item.gains, missing))
         if any(gains):
             classes.setdefault(Item(gains, item.price), []).append(position)
+    # The usual case of equal victims and one scarce resource needs no search.
     if len(missing) == 1 and len(classes) == 1:
         ((item, members),) = classes.items()
         need = -(-missing[0] // item.gains[0])
         return tuple(members[:need]) if need <= len(members) else None
+    # Cheap classes first: a way that is complete early cuts off the dearer ones by its price.
     order = sorted(classes, key=lambda item: (item.price, tuple(-gain for gain in item.gains)))
     rest = _suffixes(missing, [(item.gains, len(classes[item])) for item in order])
     if any(have < need for have, need in zip(rest[0], missing, strict=True)):
@@ -80,11 +83,13 @@ def _walk(missing: Amount, order: Sequence[Item], counts: Sequence[int], rest: S
                 if taken:
                     left = tuple([max(part - gain, 0) for part, gain in zip(left, item.gains, strict=True)])
                     price = tuple([a + b for a, b in zip(price, item.price, strict=True)])
+                # Prices only grow on a way, so nothing cheaper comes of this one.
                 if done is not None and price >= done.price:
                     break
                 if not any(left):
                     done = _Way(price, number, taken, way) if taken else way
                     break
+                # What all classes behind cannot cover leads nowhere and is not kept.
                 if not last and all(part <= more for part, more in zip(left, rest[number + 1], strict=True)):
                     known = after.get(left)
                     if known is None or price < known.price:

@@ -145,6 +145,7 @@ class Rules(msgspec.Struct, frozen=True):
         """What is compared, less first."""
         head = float(cost.size > 0), float(landing is Landing.UNKNOWN)
         if self.by_count:
+            # Equation 1 rates victims: without any, only the landing counts.
             score = self.scoring.score(cost.total, landing) if cost.size else self.scoring.topology(landing)
             return (*head, cost.size, -score, freed)
         return (*head, cost.highest, cost.total, cost.size, landing, freed)

@@ -110,6 +110,7 @@ class RoomTable:
             bound = _bound(place, needs, above, by_count=by_count)
             if bound is not None:
                 highest, total, size, freed, _ = bound
+                # The position is unique, so the bounds behind it are never compared, and equal blocks keep their order.
                 order = (size, total, freed, at) if by_count else (highest, total, size, freed, at)
                 found.append((order, bound))
         for _, bound in sorted(found, key=lambda one: one[0]):
@@ -141,6 +142,8 @@ def least_landing(room: NodeRoom, needs: MachineNeeds, highest: int, size: int) 
             free = sum([max(have[row], 0) for at, have in enumerate(state.free) if zones >> at & 1])
             if free < amount:
                 gains = [sum([amounts.get(name, 0) for at, amounts in use if at & zones]) for use in uses]
+                # The victims that give most of this row alone: more than
+                # any one choice gives of all rows, so a bound that is safe.
                 if free + sum(sorted(gains, reverse=True)[:size]) < amount:
                     break
         else:
@@ -183,9 +186,11 @@ def _bound(place: Place, needs: MachineNeeds, above: int, *, by_count: bool) -> 
         return None
     at = len(levels) - 1
     if not by_count:
+        # The least level at which all rows suffice is no bound but exact: victims up to it do, and those below do not.
         at = next(number for number, level in enumerate(levels) if all(one.upto(level) >= one.missing for one in lacks))
     highest, least = levels[at], levels[0]
     below = least - 1 if by_count or not at else levels[at - 1]
+    # The dearest row and not the sum of rows: one victim may give back several resources at once.
     total = math.ceil(max([lack.price(least, below, highest) for lack in lacks]) * SAFE)
     freed: dict[str, int] = {}
     for (_, name), missing, _ in lacks:

@@ -102,6 +102,7 @@ class RosterTable(msgspec.Struct):
         self.at[node] = places
         columns = self._columns.get(node, range(0))
         known = all(offer.priority in self.levels for place in places for offer in place.offers)
+        # Columns are corrected in place only where as many blocks have victims of known priorities.
         if self._arrays is None or not places or len(columns) != len(places) or not known:
             self._arrays = None
             return
@@ -145,6 +146,7 @@ class RosterTable(msgspec.Struct):
             have[level] += gains
             np.maximum(most[level], gains, out=most[level])
             some = gains > 0
+            # A victim of weight 0 gives units for nothing; the bound is 0 then, which is too low and so safe.
             own[level, some] = np.minimum(own[level, some], offer.weight / gains[some])
 
     def rows_of(self, wanted: MachineNeeds) -> list[int] | None:
@@ -174,6 +176,7 @@ class RosterTable(msgspec.Struct):
         for level in range(upto):
             now = look.enough(level)
             if now is not None:
+                # A place that suffices at a lower level came at that level already.
                 columns = (now if before is None else now & ~before).nonzero()[0]
                 before = now
                 if len(columns):
@@ -194,6 +197,7 @@ class RosterTable(msgspec.Struct):
         need: list[int] = []
         devices: dict[str, list[int]] = {}
         for row, (_, amount) in zip(rows, wanted.needs, strict=True):
+            # The last level has every victim gone: where no column has as much then, no node ever will.
             if amount > self._high[-1][row]:
                 return None
             if amount > self._low[row]:
@@ -241,6 +245,7 @@ class _ScarceRows:
         parts = missing * np.where(missing, self.arrays.each[level].take(columns, axis=1), 0.0)
         if strict:
             parts = np.maximum(parts, self._above(missing, columns, level))
+        # The dearest row and not the sum of rows: one victim may give back several resources at once.
         found: Ints = np.ceil(np.maximum.reduce(parts) * SAFE).astype(np.int64)
         return found
 
@@ -251,6 +256,8 @@ class _ScarceRows:
         rest = missing - below
         cheap = np.where(below, each[level - 1].take(columns, axis=1), 0.0)
         dear = np.where(rest, own[level].take(columns, axis=1), 0.0)
+        # Where the units of this level are the cheaper ones nothing
+        # says that those below are used: the other bound stands.
         found: Floats = np.where(cheap <= dear, below * cheap + rest * dear, 0.0)
         return found
 
@@ -268,10 +275,12 @@ class _ScarceRows:
     def _in_order(
         self, highest: int, totals: Ints, missing: Ints, most: Ints, columns: Ints, *, by_count: bool = False
     ) -> Iterator[Bound]:
+        # The row that takes most victims, for the same reason: the victims of one row may serve the others too.
         sizes = np.maximum.reduce(-(-missing // np.maximum(most, 1)))
         freed = np.zeros(len(columns), np.int64)
         for one, *more in self.devices:
             part = missing[one]
+            # A resource has a row of the node and one of its zones, and both are about the same devices.
             for other in more:
                 part = np.maximum(part, missing[other])
             freed += part
@@ -300,6 +309,7 @@ class Roster:
     def set(self, room: NodeRoom) -> None:
         """A node came or changed."""
         old = self.rooms.get(room.node)
+        # Before the new room is noted: `remove` finds the table by the layout of the old one.
         if old is not None and kind_of(old.layout) != kind_of(room.layout):
             self.remove(room.node)
         if room.node not in self.rooms:
@@ -308,6 +318,7 @@ class Roster:
         self.rooms[room.node] = room
         named = {*room.free, *(name for victim in room.victims for name in victim.requests)}
         if not named <= self._resources.keys():
+            # A resource is a row of every table, so a new one has all tables made again. Sorted, as a set has no order.
             self._resources |= dict.fromkeys(sorted(named))
             self._tables = {}
             for each in self.rooms.values():
@@ -347,6 +358,7 @@ class Roster:
         """The cheapest cover; equal places are evaluated once."""
         key = missing, items
         if key not in self._covers:
+            # What victims give back changes with the pods that run, so old covers are of no more use.
             if len(self._covers) >= COVERS_KEPT:
                 self._covers.clear()
             self._covers[key] = cheapest(missing, items)

@@ -81,6 +81,7 @@ class _Search(msgspec.Struct):
             if bound is not None:
                 cost = Cost(bound.highest, bound.total, bound.size)
                 key = self.rules.key(cost, self._promised(bound.place, stream.wanted), bound.freed)
+                # The number is unique: without it entries of equal key would be compared by rooms, which have no order.
                 heapq.heappush(heap, (key, ranks[bound.place.room.node], next(number), stream))
 
         for kind, tables in self.roster.tables():
@@ -105,6 +106,7 @@ class _Search(msgspec.Struct):
         """The cheapest set that covers what a place lacks."""
         (highest, _, least, _, place), needs = stream.bound, stream.wanted
         landing = self._promised(place, needs)
+        # The place has room without victims, so no set is looked for.
         if not least:
             return Candidate(self.rules.key(Cost(), landing, 0), rank, place, (), needs)
         short: list[int] = []
@@ -114,6 +116,7 @@ class _Search(msgspec.Struct):
             if amount > free[row]:
                 short.append(row)
                 missing.append(amount - free[row])
+        # By priority the least highest priority is known already, and no victim above it is of use.
         last = self.preemptor.above - 1 if by_count else highest
         eligible = [(at, offer) for at, offer in enumerate(place.offers) if offer.priority <= last]
         gains = itemgetter(*short) if len(short) > 1 else (lambda amounts: (amounts[short[0]],))
@@ -163,6 +166,7 @@ class _Search(msgspec.Struct):
 
     def _landed(self, room: NodeRoom, picked: Picked, needs: MachineNeeds, promised: Landing) -> "_Landed | None":
         """What the kubelet says with these victims gone; None where it refuses."""
+        # Nothing inside can refuse this pod, so what the block promises is what happens.
         if needs.asked is None or room.layout is None or room.state is None:
             return _Landed(self._key(room, picked, promised), room, picked, promised)
         self.asked += 1
@@ -235,6 +239,7 @@ class _Walk(msgspec.Struct):
         everyone = self._landing_of(tuple(useful))
         if everyone is None and self._more_room_never_harms():
             return None
+        # By priority first, as `by_cost` relies on it: a victim of a later position never makes a set cheaper.
         order = sorted(useful, key=lambda at: (victims[at].priority, self._class(at), at))
         classes = {one: number for number, one in enumerate(dict.fromkeys(self._class(at) for at in order))}
         same = [classes[self._class(at)] for at in order]
@@ -248,6 +253,7 @@ class _Walk(msgspec.Struct):
         for number, chosen in enumerate(by_cost(same, cost)):
             picked = tuple(sorted(order[at] for at in chosen))
             floor = rules.key(cost_of([victims[at] for at in picked]), Landing.ZONE, 0)
+            # The sets to come cost as much or more, and none lands better than in one zone.
             if best is not None and best.key <= floor:
                 return best
             if number >= MOST_SETS or self.search.asked - asked >= MOST_ASKED:
@@ -278,6 +284,7 @@ class _Walk(msgspec.Struct):
         victim = self.room.victims[at]
         uses = victim.placement.zones if victim.placement is not None else ()
         held = tuple(sorted((use.zone, *sorted(use.amounts.items())) for use in uses))
+        # Without links one device is as good as another, so their names must not split a class.
         linked = self.room.layout is not None and any(self.room.layout.links)
         named = tuple(sorted(name for use in uses for names in use.devices.values() for name in names if linked))
         return victim.priority, held, tuple(sorted(victim.requests.items())), named

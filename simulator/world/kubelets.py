@@ -25,6 +25,7 @@ class Kubelets:
         for machine, state in machines:
             self._machines[machine.node] = machine
             self._states[machine.node] = state
+            # A copy: what the scheduler was told must not change with the world.
             self._holds[machine.node] = dict(machine.holds or {})
 
     def __contains__(self, node: object) -> bool:
@@ -86,6 +87,7 @@ class Kubelets:
         machine = self._machines.get(node)
         if machine is None or not machine.layout.exact:
             return None
+        # A copy for the same reason as in the constructor: the world goes on, and the report stays as it was.
         return msgspec.structs.replace(machine, state=self._states[node], holds=dict(self._holds[node]))
 
 

@@ -51,10 +51,12 @@ def scattered(state: ClusterState, placed: Assignment, placing: Placing, dice: r
 
 def _counts(state: ClusterState, fit: Fit, pod_set: PodSet, placing: Placing, dice: random.Random) -> Ints:
     """Pods by leaf."""
+    # A copy, because the tree keeps these counts for the next question.
     left = fit.known.counts.leaf[: fit.tree.size].copy()
     free, have, asks = _columns(state, fit, pod_set, placing)
     taken = np.zeros(fit.tree.size, np.int64)
     points = _points(free - asks, have, placing)
+    # Below any score: whether a pod fits is the engine's to say, and points only rank.
     points[left <= 0] = -1
     for _ in range(pod_set.count):
         best = int(points.max(initial=-1))

@@ -58,6 +58,8 @@ class Where(msgspec.Struct, eq=False):
         left = Counter(node for part in kept if part.pod_set == pod_set for node in _nodes(part))
         mine = [pod for pod in self.pods if pod[1].name == pod_set]
         spare = Counter(node for _, _, node in mine) - left
+        # The last one on a node that holds more pods than the kept
+        # slots, as the queue core gives back the last ranks first.
         one = next((pod for pod in reversed(mine) if spare[pod[2]]), mine[-1])
         self.pods = [pod for pod in self.pods if pod is not one]
         self.taken.discard(one[0])
@@ -78,6 +80,7 @@ class Site:
     def __init__(self, cluster: Cluster, policy: Policy, seed: int) -> None:
         self._placing = policy.placing
         self._dice = random.Random(seed)  # noqa: S311  (a simulation, not a secret)
+        # The world has its machines with every policy, also where the scheduler's state is not told of them.
         self.kubelets = Kubelets(_machines(cluster))
         self.state = ClusterState(alignment_over_packing=policy.alignment, nodes_per_opened_domain=policy.opening)
         self.inside = bool(cluster.machines) and policy.placing is Placing.TOPOLOGY
@@ -115,6 +118,8 @@ class Site:
         for key, pod_set, node in where.pods:
             if key in keys:
                 known = self.state.pods.get(key) or self._pod(where.job, key, pod_set, node)
+                # Without its claim the pod fills none of the new slots,
+                # which are for the pods that are made in its place.
                 self.state.set_pod(msgspec.structs.replace(known, claim=None))
                 queues.unbind(key)
 
@@ -134,6 +139,7 @@ class Site:
         """One pod set after another, each where the ones before it left room; then the queue core is told."""
         state, made = self.state, list[Assignment]()
         for at, part in enumerate(grant.assignments):
+            # Without the part that is placed next: its slots would take the room that it looks for.
             state.reserve(key, [*made, *grant.assignments[at + 1 :]])
             made.append(scattered(state, part, self._placing, self._dice))
         state.reserve(key, made)
@@ -162,6 +168,7 @@ class Site:
         for key, pod_set, node in where.pods:
             if key in where.taken or key in where.going:
                 continue
+            # Devices first: kube-scheduler allocates them before the pod is bound, and the kubelet sees it only then.
             reason = self._given(key, pod_set, node) or self.kubelets.admit(node, key, pod_set.shape)
             if reason:
                 self._take_back(key, pod_set)
@@ -286,6 +293,7 @@ def _fill(state: ClusterState, cluster: Cluster, *, machines: tuple[Machine, ...
     state.cluster.devices.take_over(cluster.devices)
     for pod in cluster.pods:
         state.set_pod(pod)
+    # Last: what the machines report counts all the pods that are there by now.
     state.settle()
 
 

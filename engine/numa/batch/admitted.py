@@ -33,6 +33,8 @@ def count(view: View, plan: Plan, most: int, space: Workspace) -> Ints:
     found = _by_kubelet(view, plan, most, space)
     if plan.bounded:
         sure = in_one_zone(view, plan.whole, most, space)
+        # Beyond the pods that fit one zone each, the kubelet may grant
+        # pods that the wish refuses: only the exact admission tells.
         found[(found != sure) & (found != 0)] = UNKNOWN
     return found
 
@@ -91,6 +93,7 @@ def _in_several(view: View, plan: Plan, most: int, space: Workspace) -> Ints:
         found[found > 0] = UNKNOWN
     elif most > 1:
         some = found.nonzero()[0]
+        # Where the whole machine holds one pod at most, the first turn has given the answer.
         some = some[_most(view.only(some), ask, most) > 1]
         if len(some):
             found[some] = _in_turn(view.only(some), plan, most, space)

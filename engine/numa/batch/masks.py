@@ -127,12 +127,15 @@ def _holding(sets: Sets, have: _Numbers, amounts: _Numbers, out: Bools, space: W
 def _small(have: Sequence[Ints], amounts: Sequence[int], space: Workspace) -> tuple[_Numbers, _Numbers]:
     """The same question in 32 bits where that is exact: no zone counts for more than is asked, common zeros go."""
     zones, machines = have[0].shape
+    # An amount below this stays below 2^31 when it is summed over all zones.
     limit = (1 << 31) // zones
     asked = list(amounts)
     cut = space.get("cut", np.int64, len(asked), zones, machines)
     for row, (part, amount) in enumerate(zip(have, amounts, strict=True)):
         np.minimum(part, amount, out=cut[row])
         if amount >= limit:
+            # Memory comes in bytes and mostly in whole pages: without the
+            # zero bits that all amounts share comparisons stay exact.
             shift = _trailing_zeros(int(np.bitwise_or.reduce(cut[row], axis=None)) | amount)
             if amount >> shift >= limit:
                 return _large(have, amounts, cut)
@@ -160,6 +163,7 @@ def _sums(have: _Numbers, half: Half, space: Workspace, name: str) -> _Numbers:
     sums = space.get("sums", kind, resources, 1 << (half.last - half.first), machines)
     sums[:, 0] = 0
     for bit in range(half.last - half.first):
+        # The sums over subsets with this zone are those over subsets of the zones before it, plus what the zone has.
         np.add(sums[:, : 1 << bit], have[:, None, half.first + bit], out=sums[:, 1 << bit : 2 << bit])
     chosen = space.get(name, kind, resources, len(half.masks), machines)
     return sums.take(half.masks >> half.first, axis=1, out=chosen, mode="clip")

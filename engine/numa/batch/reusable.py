@@ -40,6 +40,8 @@ class LendingTurns(Turns):
             lent = self.lent[row]
             holds &= self.now.left[row] + lent >= amount
             if row not in self._memory:
+                # As the kubelet's CPU and device managers (1.36.3): every later hint has to contain
+                # the zones of what is still lent. The memory manager reuses, and constrains nothing.
                 holds &= (lent > 0) | ~(lent > 0).any(axis=0)
         for zones in barred(self.now, ask):
             holds[zones] = False
@@ -54,6 +56,7 @@ class LendingTurns(Turns):
         for row, amount in ask.pairs:
             lent = self.lent[row, zone, column]
             from_lent = np.minimum(lent, amount)
+            # An init container lends all that it got, what it took of earlier loans included.
             self.lent[row, zone, column] = lent - from_lent + (amount if ask.lends else 0)
             self.now.left[row, zone, column] -= amount - from_lent
         if ask.memory and self.now.grouped:

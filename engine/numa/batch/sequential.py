@@ -85,6 +85,7 @@ class Turns:
         if wide.any():
             self._take_sets(ask, wide.nonzero()[0], masks[wide])
         column = (~wide).nonzero()[0]
+        # The ones below the lowest bit of a mask are as many as the number of its zone.
         zone = np.bitwise_count((masks & -masks) - 1)[column]
         for row, amount in ask.pairs:
             now.left[row, zone, column] -= amount
@@ -105,8 +106,10 @@ class Turns:
         for row, amount in ask.pairs:
             last |= left[row].sum(axis=0) < 2 * amount
             drained |= (left[row] * inside).sum(axis=0) == amount
+        # Both arguments are about a second pod that asks for the same; the next container may ask for less.
         if len(self._asks) > 1:
             last[:] = drained[:] = False
+        # All is taken off where nothing more fits: what is left of a zone exactly does not matter then.
         gone = inside & drained | last
         for row, have in left.items():
             have[gone] = 0

@@ -84,6 +84,7 @@ class Alignment(msgspec.Struct, dict=True):
         """Levels, the best first, the last that of the tightest pick; none where nothing can be better."""
         ranks, usable = self.inner.ranks, leaf > 0
         worst, least = int(ranks[tightest.leaves].max()), int(ranks[usable].min())
+        # With one pod a node the rank of the node says all; only several pods can differ in how they come out.
         whole = self.inner.in_one_zone(leaf) if int(tightest.amounts.max()) > 1 else None
         if whole is None:
             return [_Level(rank, ranks) for rank in _up_to(worst, ranks[usable])] if worst > least else []
@@ -101,6 +102,8 @@ class Alignment(msgspec.Struct, dict=True):
     ) -> tuple[Pick, _Level]:
         """The pick of the best level that has one, by halves, the best first."""
         best, level = tightest, levels[-1]
+        # The first question is about the best level alone, which
+        # often suffices; only after that the search goes by halves.
         low, high, at = 0, len(levels) - 1, 0
         while low < high:
             found = self._within(levels[at].counts(leaf), ask, tightest)
@@ -114,6 +117,7 @@ class Alignment(msgspec.Struct, dict=True):
     def _within(self, leaf: Ints, ask: AlignmentRequest, tightest: Pick) -> Pick | None:
         """A pick on these leaves that costs no more than the tightest; None where there is none."""
         nodes = len(tightest.leaves)
+        # Where even the largest of so many leaves do not suffice, there is no need to ask.
         if nodes < len(leaf) and int(np.partition(leaf, -nodes)[-nodes:].sum()) < int(tightest.amounts.sum()):
             return None
         for allowed in self._allowed(tightest):
@@ -180,8 +184,10 @@ class Alignment(msgspec.Struct, dict=True):
         open_to = leaf > 0
         open_to[pick.leaves] = False
         spare = int(self.idle[tightest.leaves].sum() - self.idle[pick.leaves].sum()) if self._nodes_count else 0
+        # What the nodes could hold beyond the need: by so much all exchanges together may make them smaller.
         surplus, chosen = int(leaf[pick.leaves].sum()) - need, dict.fromkeys(pick.leaves.tolist())
         for node in self._promising(pick, open_to):
+            # In the same domain only, so no exchange changes how many domains of any level are used.
             beside = (owners == owners[node]) & open_to & (ranks < ranks[node]) & (leaf >= leaf[node] - surplus)
             if self._nodes_count and spare <= 0 and not self.idle[node]:
                 beside &= ~self.idle

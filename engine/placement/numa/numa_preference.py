@@ -28,6 +28,7 @@ class Inner(msgspec.Struct, dict=True):
             return None
         numa = nodes.numa
         several = numa.differing[Trait.ZONES] or (numa.differing[Trait.CONTAINERS] and len(shape.containers) > 1)
+        # A node of which nothing is known inside comes after one where one zone suffices, so it makes nodes differ too.
         unknown = len(numa.machines) < nodes.table.size
         if several or unknown or numa.differing[Trait.LINKS] or numa.score is not ZoneScore.LEAST_NUMA_NODES:
             return cls(nodes, tree, shape)
@@ -49,6 +50,7 @@ class Inner(msgspec.Struct, dict=True):
     @property
     def several(self) -> int:
         """The least rank of a leaf where one pod needs several zones, or that is not known."""
+        # Ranks lack the bits of `TIES`, so the half zones begin that much lower in them.
         return NOT_KNOWN << AT_ZONES - TIES
 
     @cached_property
@@ -64,6 +66,7 @@ class Inner(msgspec.Struct, dict=True):
         """
         if not self.nodes.numa.differing[Trait.ZONES]:
             return None
+        # A power of two: each other bound would be another answer to work out and keep.
         most = min(1 << (int(leaf.max(initial=1)) - 1).bit_length(), PODS_OF_A_NODE)
         known = self.nodes.numa.in_one_zone(self.shape, most)
         return self._by_leaf(known, -1)
@@ -71,6 +74,7 @@ class Inner(msgspec.Struct, dict=True):
     def best(self, leaves: Ints, count: int) -> Ints:
         """Positions (ascending) of the ``count`` best of these leaves."""
         keys = self.alignments[leaves]
+        # Only the value is read: which of equal keys a partition puts first depends on the processor.
         edge = np.partition(keys, count - 1)[count - 1]
         surely, equal = (keys < edge).nonzero()[0], (keys == edge).nonzero()[0]
         return np.sort(np.concatenate([surely, equal[: count - len(surely)]]))

@@ -23,6 +23,7 @@ def own_cliques(state: ClusterState, tree: Tree, ask: DeviceAsk | None) -> Mask 
     columns = state.cluster.columns
     values, codes = columns.labels(LABEL)
     used = (codes != 0) & (codes != values.get(own, 0))
+    # A node gets the label when the first claim is prepared there: until then only the slots tell of the domain.
     for parts in state.ledger.held.values():
         for slots in parts.values():
             if (other := domain_of(slots.assignment.devices)) and other != own:
@@ -32,6 +33,7 @@ def own_cliques(state: ClusterState, tree: Tree, ask: DeviceAsk | None) -> Mask 
     cliques, of = columns.labels(CLIQUE)
     theirs = np.zeros(len(cliques) + 1, np.bool_)
     theirs[of[used]] = True
+    # Code 0 stands for nodes without a clique, which belong to nobody.
     theirs[0] = False
     found: Mask = ~theirs[of[tree.span]]
     return None if found.all() else found

@@ -78,6 +78,7 @@ class Descent(msgspec.Struct):
             return tight, True
         children = self.tree.children[steps[0]]
         below = ranges(children[chosen], children[chosen + 1])
+        # As many domains at the first step as the tight route, but those that are worth most to the next step.
         loose = self.route(below, steps[1:], tight=False, upper=(len(chosen),))
         found = loose if loose.cost < tight.cost else tight
         return found, found.cost <= bound
@@ -131,8 +132,10 @@ class Descent(msgspec.Struct):
         _, edge, _ = edge_of(fits, self.need)
         for price in (max(edge - 1, 0), edge >> 1, 0):
             row = np.add.reduceat(np.maximum(fits - price, 0), starts) if price else totals
+            # Worth above, total below: counts below 2^31 do not touch the number above them.
             best = highest(row * _ABOVE + totals, count)
             if whole and price:
+                # Only where all domains are priced: of some of them the sum is no bound for the others.
                 least = max(least, -(-(self.need - int(row[best].sum())) // price))
             if int(totals[best].sum()) >= self.need:
                 break

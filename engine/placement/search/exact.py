@@ -19,7 +19,9 @@ _Joined = tuple[int, Ints, Ints, Ints]  # a child, its table, the useful entries
 SMALL = 400  # leaves of a tree that is searched to the end
 CHOICES = 4  # choices by price that are followed up
 PRICES = 12
+# A limit of its own, so that the wider domains of one container do not eat up what is left for the others.
 GATHER = 20_000_000  # cells of a search for fewer wider domains
+# Far below any sum of pods, and far enough from the end of an int64 to be added to.
 _NEVER = -(1 << 40)
 OPERATION = 2_000  # what one small numpy call costs, in cells
 
@@ -98,6 +100,7 @@ class Search(msgspec.Struct):
             worth = np.add.reduceat(np.maximum(fits - prices[:, None], 0), children[:-1] - children[0], axis=1)
             best = np.argsort(-worth, axis=1, kind="stable")[:, : cost[i - 1]]
             most = worth[np.arange(len(worth))[:, None], best].sum(axis=1)
+            # At price 0 there is no bound, so that row is left out.
             bound = -(-(self.need - most[1:]) // prices[1:])
             self._least[i] = max(self._least[i], int(bound.max(initial=0)))
             if cost[i] > self._least[i]:
@@ -141,6 +144,7 @@ class Search(msgspec.Struct):
         except OutOfWork:
             return None
         finally:
+            # Taken off whatever the end, so that a search that gave up is not free for the next one.
             work.spend(min(work.left, GATHER) - budget.left)
 
 
@@ -212,6 +216,7 @@ class _Stage:
             own = self._children(rank, domain)
             ranked = np.sort(self.values[own.start : own.stop])[::-1][: self.most[-1]]
             return np.concatenate([[0], np.cumsum(ranked)])
+        # Shorter tables make each convolution above them cheaper.
         return _trimmed(self._combined(rank, domain)[0])
 
     def _joined(self, have: Ints, table: Ints, useful: Ints, counted: bool) -> Ints:
@@ -234,6 +239,7 @@ class _Stage:
         wide = len(worth)
         self.work.spend_cells(OPERATION * 4 + have.size * wide)
         rows, columns = have.shape
+        # Cells that stand for more nodes than are allowed lose every maximum.
         padded = np.full((rows - 1, columns + wide - 1), _NEVER)
         padded[:, wide:] = have[:-1, : columns - 1]
         windows = sliding_window_view(padded, wide, axis=1)
@@ -244,6 +250,7 @@ class _Stage:
     def _trace(self, rank: int, history: list[_Joined], at: tuple[int, ...], value: int, chosen: list[int]) -> None:
         """Walk back through the tables to find which children make up ``value``, and how much of each."""
         for child, table, useful, before in reversed(history):
+            # The value was there before this child joined: none of it comes from the child.
             if before[at] == value:
                 continue
             at, entry = self._step_back(before, table, useful, at, value)

@@ -67,9 +67,12 @@ class Gathering(msgspec.Struct):
         domains, sizes = ranges(first, last), last - first
         values, enough = self._values(domains, route)
         count = route.cost[0]
+        # A value and no position is read from the partition, so it is the same on every processor.
         price = int(np.partition(values, -count)[-count])
         surplus = np.add.reduceat(np.maximum(values - price, 0), sizes.cumsum() - sizes)
         order = (-surplus).argsort(kind="stable")
+        # By the bound of duality fewer domains than this cannot hold
+        # the pods as cheaply, so the search by halves begins here.
         low = int((surplus[order].cumsum() + count * price).searchsorted(enough)) + 1
         place = np.empty(len(used), np.int64)
         place[order] = np.arange(len(used))
@@ -80,6 +83,7 @@ class Gathering(msgspec.Struct):
             if chosen is not None:
                 tries -= 1
                 found = self.down(chosen, (count,))
+                # No step may cost more, nodes included: fewer blocks are never bought with one node more.
                 if all(new <= old for new, old in zip(found.cost, route.cost, strict=True)):
                     route, high = found, middle
                     continue

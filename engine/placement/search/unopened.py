@@ -51,6 +51,7 @@ def _held_by(table: Table, requests: Amounts) -> tuple[list[int], int]:
     devices = [rows[name] for name, amount in requests.items() if amount and is_device(name) and name in rows]
     if devices:
         return devices, 0
+    # Up to a tenth of a node may be held, which leaves room for DaemonSets, and the node still counts as idle.
     return [rows[name] for name in (CPU, MEMORY) if requests.get(name) and name in rows], 10
 
 
@@ -65,6 +66,7 @@ class Unopened(msgspec.Struct):
     def opens(self, leaves: Ints) -> bool:
         """Whether ascending leaves lie in one rack, and that one is idle."""
         tree, free, whole = self.tree, self.table.free, self.table.alloc
+        # The leaves ascend, so the first names the rack and the last tells whether all are in it.
         one, end, wide = int(leaves[0]), int(leaves[-1]), tree.grids[tree.leaf - 1][1]
         if wide:
             first = one - one % wide
