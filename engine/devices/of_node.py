@@ -23,6 +23,7 @@ class BothStates(msgspec.Struct, eq=False):
 
 def pod_count(ask: DeviceAsk, fit: int | None) -> int | None:
     """How many pods that is for whose claims fit so many times; None where that is not known."""
+    # The pods share one claim: once its devices fit, one pod more takes nothing.
     return UNLIMITED if ask.shared and fit else fit
 
 
