@@ -156,10 +156,10 @@ def _relevant(one: ResourceSlice, node: DeviceNode) -> bool:
 
 
 def _add_newest(found: dict[PoolId, list[ResourceSlice]], one: ResourceSlice) -> None:
+    # ``setdefault`` puts the first slice in, so the branches below add only later ones.
     slices = found.setdefault(one.pool_id, [one])
     if one.generation > slices[0].generation:
         found[one.pool_id] = [one]
-    # ``setdefault`` above has put the first slice in already.
     elif one.generation == slices[0].generation and one is not slices[0]:
         slices.append(one)
 

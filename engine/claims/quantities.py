@@ -52,7 +52,7 @@ class Quantity(msgspec.Struct, frozen=True):
         else:
             kept = None if self.scale is None or scale is None else min(self.scale, scale)
         total = self.nanos + nanos
-        # What no longer fits 64 bits is kept as a decimal of any size from here on.
+        # An amount that no longer fits 64 bits is kept as a decimal of any size from here on.
         if kept is not None and abs(total) > LARGEST_INT * _in_nanos(kept):
             kept = None
         return Quantity(total, kept, self.written)

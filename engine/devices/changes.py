@@ -2,7 +2,7 @@
 
 from typing import Final
 
-# Who looks less often than once in so many changes counts all nodes, which then costs about as much.
+# A reader that comes less often than once in so many changes counts all nodes, which then costs about as much.
 _KEPT: Final = 4096
 
 

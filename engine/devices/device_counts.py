@@ -151,7 +151,7 @@ class DeviceCounts:
         if found is not None:
             return found
         found = kind.now.values(self._nodes.free, self._nodes.places, self._counting(ask, budget))
-        # Who asked before stays noted: the turn goes by namespaces.
+        # The namespaces that asked before stay noted: the turn goes by namespaces.
         if kind.now.left and ask not in self._left:
             self._left[ask] = {self._kinds.tenant(ask)}
         return found
@@ -204,7 +204,7 @@ class DeviceCounts:
         if tenants:
             tenant = self._turns.next(tenants)
             self._turn = min([ask for ask, asked in self._left.items() if tenant in asked], key=self._turn_of)
-            # Whoever still waits asks again in this round.
+            # A workload that still waits asks again in this round.
             self._left.clear()
         return self._turn is not None
 

@@ -106,7 +106,7 @@ class FirstFits:
 
     def _next(self) -> FirstFit:
         hardware = self._prepared.hardware
-        # Such a device may be on another node by the time the pod runs, or is none that this node publishes any more.
+        # The device may be on another node by the time the pod runs, or this node does not publish it any more.
         lost = [one for one in self._held if one not in self._zones or one in hardware.common]
         if lost:
             return FirstFit(

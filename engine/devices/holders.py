@@ -139,7 +139,7 @@ class ClaimHolders:
     def freed_by(self, pods: Collection[str]) -> dict[str, frozenset[PoolId]]:
         """The claims that would hold nothing without these pods either, with the pools of what they have."""
         found: dict[str, frozenset[PoolId]] = {}
-        # What is thought free is counted as free already, and must not be given back twice.
+        # A claim that is thought free counts as free already, and must not be given back twice.
         for claim in {claim for pod in pods for claim in self._claims.get(pod, ())} - self._free:
             left = self._pods[claim].difference(pods)
             if not left or left <= self._ended | self._away:

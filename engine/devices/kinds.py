@@ -128,7 +128,7 @@ class Kind:
         found = self._draws.get(hardware)
         if found is None:
             found = self._draws_of(self.view.number(hardware), hardware).on(hardware, most_devices(self.claims))
-            # What the budget did not allow to know may be known after devices changed, or in another call.
+            # An unknown answer comes of the budget. It may be known after devices changed, or in another call.
             if not found.unknown:
                 self._draws[hardware] = found
         return found
@@ -235,7 +235,7 @@ class Kind:
             # Less than a full look was left in this call, so it says nothing about the state.
             if steps < most:
                 return None
-            # What was found by then is a lower bound, and stays the answer: nobody pays twice for such a state.
+            # The count so far is a lower bound, and stays the answer: nobody pays twice for such a state.
             self._costly[state] = found
         if real:
             self._given_up.add(state)

@@ -259,7 +259,7 @@ class DeviceLedger:
         # The claim is promised to this node already: its devices are counted among those that wait, and once.
         if kind is None or (ask.shared and ask in self.waiting.on(name)):
             return UNLIMITED
-        # While victims are thought away, states come up that no cluster is in. What they cost gives no kind up.
+        # While victims are thought away, states come up that no cluster is in. Their cost gives no kind up.
         real = not self.holders.thinking
         return pod_count(ask, kind.count(self._of(name).now, self._beside(name), budget, real=real))
 

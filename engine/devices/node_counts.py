@@ -88,7 +88,7 @@ class NodeCounts:
         if changed is not None:
             found = zip(self._names, self._values.tolist(), strict=False)
             kept = {name: value for name, value in found if name not in changed}
-        # Nodes that are gone leave ``left`` too: its size is told as the nodes that are not counted yet.
+        # Nodes that are gone leave ``left`` too: its size is shown as the number of nodes that are not counted yet.
         self._names, self.left = names, self.left & set(names)
         self._values = np.zeros(len(names), np.int64)
         for place, name in enumerate(names):

@@ -302,7 +302,7 @@ def _distributed(cpus: Cpus, kubelet: Kubelet, available: int, count: int, group
         for zone in combination:
             taking.take_cpus(_packed(cpus, kubelet, taking.free & cpus.zones[zone], each) or 0)
         rest = count - each * len(combination)
-        # What does not divide evenly goes round the chosen zones, one group of CPUs each.
+        # The remainder goes round the chosen zones, one group of CPUs each.
         while rest > 0:
             before = rest
             for zone in extra:
@@ -355,7 +355,7 @@ def _best_rest(left: dict[int, int], members: list[int], rest: int, group: int) 
                         over -= group
                 if over == before:
                     break
-            # Over all zones with free CPUs, not only over those that are chosen: the node is to stay even.
+            # Over all zones with free CPUs, not only over those that are chosen: the node stays even.
             balance = _deviation(list(after.values()))
             if not over and balance < best[0]:
                 best = balance, subset

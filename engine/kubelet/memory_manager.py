@@ -88,7 +88,8 @@ class Memory:
         family = (1 << (self.space.all + 1)) - 2
         for row, amount in wanted:
             enough = holding(tuple(self.free[row]), amount)
-            # What an init container leaves is bound to its mask: two zones of it do not help a hint of one of them.
+            # The memory that an init container leaves is bound to its mask: two zones of it do not help a hint of one
+            # of them.
             for (mask, other), spare in self.spare.items():
                 if other == row and spare and holding(tuple(self.free[row]), amount - spare) >> mask & 1:
                     enough |= 1 << mask

@@ -16,8 +16,8 @@ from engine.kubelet.admit import hangs
 from engine.kubelet.machine import Layout, PodShape, TopologyPolicy
 
 A_SECOND: Final = 6_000_000  # combinations
-# Measured on kubelet 1.36.3 with 8 zones: two resources take 8 ms, three 2.6 s, four ten minutes. A minute lets three
-# pass and stops four.
+# Kubelet 1.36.3 with 8 zones: two resources take 8 ms, three 2.6 s (measured), four some ten minutes (extrapolated). A
+# minute lets three pass and stops four.
 PATIENCE: Final = 60 * A_SECOND
 SHAPES_KEPT: Final = 256
 _COMPARES: Final = (TopologyPolicy.BEST_EFFORT, TopologyPolicy.RESTRICTED)

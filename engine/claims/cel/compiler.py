@@ -272,7 +272,7 @@ def any_or_all(runs: list[Run], *, decisive: bool) -> Run:
             try:
                 value = term(frame)
             except EvaluationError as error:
-                # The first error is the one that is told, in the order of the terms.
+                # The message is that of the first error, in the order of the terms.
                 failed = failed or error
                 continue
             if value is decisive:

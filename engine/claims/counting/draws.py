@@ -60,8 +60,8 @@ class DrawsByIndex(msgspec.Struct, frozen=True):
                 for index, one in enumerate(hardware.candidates)
                 if any(request.matches(index, one, hardware, budget) for request in wanted)
             ]
-        # An expression fails somewhere, so nothing says which devices such pods get on other nodes: any.
         except AllocationError:
+            # An expression fails somewhere, so nothing says which devices such pods get on other nodes: any.
             return cls(loose=None)
         except SearchLimitError:
             return UNKNOWN

@@ -49,7 +49,7 @@ def at_node(ask: DeviceAsk, published: frozenset[str], held: frozenset[str] = fr
 
     ``held``: of the claims that the pod names (``namespace/name``) those that have devices by now, wherever that is.
     """
-    # Without the held claims first. What is left may be nothing, and then the node is asked for nothing.
+    # Without the held claims first. If nothing is left, the node is asked for nothing.
     if held:
         return at_node(_without(ask, held), published)
     left = [one for one in ask.extended if one.resource not in published]

@@ -90,7 +90,7 @@ class Ready(msgspec.Struct):
         found = self._tolerated.get(index)
         if found is None:
             found = self._tolerated[index] = all(
-                # An effect of None informs and keeps nobody away: NVIDIA's driver marks a GPU after Xid 31 so.
+                # An effect of None informs and keeps nobody away: NVIDIA's driver puts it on a GPU after Xid 31.
                 taint.effect not in {"NoSchedule", "NoExecute"}
                 or any(toleration.tolerates(taint) for toleration in self.ask.tolerations)
                 for taint in one.device.taints

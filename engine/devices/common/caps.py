@@ -98,7 +98,7 @@ class CommonCaps:
             return ()
         found = []
         for codes, parts in self._kin(ask).layers:
-            # Code 0 is that of nodes that draw on no part of the layer. It has no cap, so its number is never read.
+            # Code 0 is that of nodes that draw on no part of the layer. It has no cap, so its number does not matter.
             most = [0, *(self._most(ask, part, emptied=emptied) for part in parts)]
             found.append(CommonCap(codes, np.array(most, np.int64)))
         return tuple(found)

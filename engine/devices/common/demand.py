@@ -155,7 +155,7 @@ class CommonDemand:
         self._seen = self._free.end
         names = {*self._on, *self.waiting.nodes()}
         for name in names if changed is None else names & changed:
-            # Taken back as it was noted. What waits there now may draw on other devices.
+            # Taken back as it was noted. The pods that wait there now may draw on other devices.
             self._count(name, self._on.pop(name, ()), -1)
             if now := list(self._parts(name, self.waiting.on(name))):
                 self._on[name] = now
