@@ -12,9 +12,11 @@ SORTED: Final = 512  # up to so many values, sorting all of them beats looking f
 
 def ranges(starts: Ints, ends: Ints) -> Ints:
     """The concatenation of ``arange(starts[i], ends[i])``."""
+    # One range needs none of the arrays below.
     if len(starts) == 1:
         return np.arange(starts[0], ends[0])
     sizes = ends - starts
+    # Each range repeats its offset, to which its place in the whole is added: so empty ranges need no care.
     found: Ints = (ends - sizes.cumsum()).repeat(sizes)
     found += np.arange(len(found))
     return found
@@ -41,10 +43,12 @@ def capped(sizes: Ints, owner: Ints, codes: NDArray[np.int32], most: Ints) -> In
     Of equal ones those that come first.
     """
     group = owner * len(most) + codes
+    # Stable, and by size within each group: equal sizes keep their order, as the callers rely on.
     order = np.lexsort((-sizes, group))
     values, groups = sizes[order], group[order]
     starts = np.flatnonzero(np.diff(groups, prepend=-1))
     before = np.cumsum(values) - values
+    # The running total starts again in each group.
     before -= np.repeat(before[starts], np.diff(starts, append=len(groups)))
     ordered = codes[order]
     kept = np.where(ordered == 0, values, np.clip(most[ordered] - before, 0, values))
@@ -58,13 +62,16 @@ def highest(values: Ints, count: int) -> Ints:
 
     numpy's partition of positions takes any of equal values, and not the same on every processor.
     """
+    # Negated, because a stable sort has to put the first of equal values first.
     if len(values) <= SORTED:
         found: Ints = (-values).argsort(kind="stable")[:count]
         found.sort()
         return found
+    # The value at the edge is the same on every processor; which positions a partition takes is not.
     edge = np.partition(values, -count)[-count]
     chosen = values > edge
     equal = (values == edge).nonzero()[0]
+    # Everything above the edge, and of those on it the first ones.
     chosen[equal[: count - int(np.count_nonzero(chosen))]] = True
     places: Ints = chosen.nonzero()[0]
     return places

@@ -22,9 +22,11 @@ class Latest(dict[K, V]):
 
     def get_or_make(self, key: K, make: Callable[[], V]) -> V:
         """What is kept of a key, or else made now. Raises what ``make`` raises."""
+        # Out and in again: the order of the dictionary is that of the latest questions.
         found = self.pop(key, None)
         if found is None:
             found = make()
+            # After ``make``, which may raise: nothing is thrown out for a value that is not there.
             while self and self._weight(key) > self._most:
                 del self[next(iter(self))]
         self[key] = found
@@ -48,13 +50,17 @@ class LatestOfEach(Generic[K, V]):
 
     def get_or_make(self, key: K, make: Callable[[], V], owner: str = "") -> V:
         """What is kept of a key, or else made now. Raises what ``make`` raises."""
+        # Both out and in again, so that both dictionaries keep the same order.
         found, owned = self._kept.pop(key, None), self._owners.pop(key, "")
         if found is None:
             found = make()
+            # The owner with the most entries pays, also if it is not the one that asks: a tenant with many keys only
+            # pushes out its own.
             while len(self._kept) >= self._most:
                 counts = Counter(self._owners.values())
                 most = max(counts.values())
                 self.discard(next(one for one, who in self._owners.items() if counts[who] == most))
+        # The first to ask stays the owner: otherwise a tenant could hand its entries to others by asking for theirs.
         self._kept[key], self._owners[key] = found, owned or owner
         return found
 
@@ -86,4 +92,5 @@ class LatestOfEach(Generic[K, V]):
 
     def __iter__(self) -> Iterator[K]:
         """Their keys; what was asked for latest is last."""
+        # A copy, for callers discard entries while they walk.
         return iter(tuple(self._kept))

@@ -112,6 +112,7 @@ def is_volume_limit(resource: str) -> bool:
 
 def amount_in_words(resource: str, amount: int) -> str:
     """``8 nvidia.com/gpu``, ``64Gi memory``, ``1 volume of ebs.csi.aws.com``."""
+    # Only the first: a driver's name may contain the word.
     if amount == 1 and is_volume_limit(resource):
         resource = resource.replace("volumes", "volume", 1)
     return f"{format_quantity(resource, amount)} {resource}"

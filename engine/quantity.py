@@ -31,9 +31,11 @@ def parse(resource: str, value: str | float) -> int:
     Returns milli-CPU for ``cpu``, else units (bytes for memory). Raises ValueError naming the resource and the text
     where it is no quantity.
     """
+    # Exactly int: True is one for ``isinstance``. The short way also keeps whole numbers out of the cache.
     if type(value) is int:
         return _limited(value * 1000 if resource == CPU else value, LARGEST)
     text = str(value)
+    # Past the cache: a tenant may write quantities of any length, and 4,096 entries of them would be kept.
     if len(resource) + len(text) > _REMEMBERED:
         return _parse.__wrapped__(resource, text)
     return _parse(resource, text)
@@ -59,15 +61,18 @@ def _limited(amount: int, most: int) -> int:
 @lru_cache(maxsize=4096)
 def _parse(resource: str, text: str) -> int:
     amount = _exact(resource, text)
+    # Rounded up by floor division of the negative, which is exact for fractions of any size.
     return _limited(-((-amount * (1000 if resource == CPU else 1)) // 1), LARGEST)
 
 
 def _exact(resource: str, text: str) -> Fraction:
     match = _QUANTITY.fullmatch(text.strip())
     if match is None or not (match[2] or match[3]):
+        # The text goes into conditions and events, and anybody may write megabytes of it.
         shown = text if len(text) <= _REMEMBERED else f"{text[:_REMEMBERED]}..."
         raise ValueError(f"{resource}: {shown!r} is not a quantity; expected a number such as 2, 500m, 1.5 or 64Gi")
     sign, whole, part, exponent, suffix = match.groups()
+    # Leading zeros are no digits: they must not use up the limit of `_DIGITS`.
     number = _number(whole.lstrip("0"), part or "")
     if exponent:
         number *= Fraction(10) ** _within(exponent)
@@ -83,6 +88,7 @@ def _number(whole: str, part: str) -> Fraction:
     if len(whole) > _DIGITS:
         whole = "9" * _DIGITS
     if len(part) > _DIGITS:
+        # One more digit stands for whatever is cut off, so that rounding up still sees it.
         part = part[:_DIGITS] + ("1" if part[_DIGITS:].strip("0") else "")
     return Fraction(int(whole or "0")) + Fraction(int(part or "0"), 10 ** len(part))
 
@@ -90,6 +96,7 @@ def _number(whole: str, part: str) -> Fraction:
 def _within(exponent: str) -> int:
     """A power of ten that is as good as the one that is written."""
     digits = exponent.lstrip("+-").lstrip("0")
+    # Without reading the digits: an exponent of many thousands of them takes Python long, or fails.
     size = _EXPONENT if len(digits) > 3 else min(int(digits or "0"), _EXPONENT)
     return -size if exponent.startswith("-") else size
 
@@ -100,6 +107,7 @@ def format_quantity(resource: str, amount: int) -> str:
         return f"{amount // 1000}" if amount % 1000 == 0 else f"{amount}m"
     if not _in_bytes(resource):
         return str(amount)
+    # The largest suffix first: every multiple of 1Gi is one of 1Ki too.
     for suffix, shift in reversed(_BINARY.items()):
         if amount and amount % (1 << shift) == 0:
             return f"{amount >> shift}{suffix}"

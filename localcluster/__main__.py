@@ -20,6 +20,7 @@ class _Teller:
 
     def say(self, message: str) -> None:
         """One line."""
+        # Progress messages have what changes in brackets, so the text before them names the work.
         kind = message.partition("(")[0]
         up = UP if sys.stderr.isatty() and kind == self._last else ""
         sys.stderr.write(f"{up}{message}\n")

@@ -38,6 +38,7 @@ class Endpoint:
             payload = None if body is None else json.dumps(body)
             connection.request(method, path, payload, {"Content-Type": content_type} if payload else {})
             answer = connection.getresponse()
+            # Before the connection is closed below, also of an error: its text says why.
             content = answer.read()
         except http.client.HTTPException as error:
             raise ConnectionError(f"{path}: {error!r}") from error

@@ -147,17 +147,21 @@ class LocalCluster:
         BinariesMissing. Whatever was started is stopped again then.
         """
         try:
+            # Before the deadline is set: programs may have to be built first, which takes minutes.
             self._prepare()
             deadline = self._clock.monotonic() + timeout
             for group in ((ETCD,), (API_SERVER,), (CONTROLLER_MANAGER, SCHEDULER, KWOK)):
                 self._progress(f"starting {', '.join(group)}")
                 if KWOK in group:
+                    # After the API server is ready and before KWOK starts: without its role KWOK's first requests are
+                    # forbidden.
                     kwok.prepare(health.api(self._require_layout()))
                 for name in group:
                     self._components[name].start()
                 self._wait(group, deadline)
             self._wait_for_default_account(deadline)
         except BaseException:
+            # Also after Ctrl-C: components in sessions of their own do not get it.
             self.stop()
             raise
 
@@ -166,6 +170,7 @@ class LocalCluster:
         if name is not None:
             self._component(name).stop(GRACE_SECONDS.get(name, DEFAULT_GRACE_SECONDS))
             return
+        # KWOK before the API server: a client that loses its server logs errors until it ends.
         for component in reversed(self._components.values()):
             if self._temporary:  # nobody will read its data again
                 component.kill()
@@ -194,7 +199,9 @@ class LocalCluster:
         if (running := self._components.get(KUBELETS)) is not None and running.pid is not None:
             return
         publishing = publishing or Publishing()
+        # Before the start: a supervisor that takes over the folder starts the same kubelets again.
         service.remember(self.directory, publishing)
+        # Kubelets that publish a kind which is not there would try again each second.
         if publishing.nrt:
             service.install(health.api(layout))
         made = service.component(self.directory, layout.kubeconfig(KWOK), publishing, self._environment())
@@ -215,7 +222,9 @@ class LocalCluster:
         """
         layout = self._require_layout()
         api = health.api(layout)
+        # Before anything is removed: a refusal leaves the nodes as they are.
         real.check(api, nodes)
+        # Nodes that go come first, because one that is described otherwise has the same folder and the same names.
         for node in real.existing(layout.root):
             if node not in nodes:
                 for name in (real_name(kind, node.name) for kind in reversed(REAL_KINDS)):
@@ -228,7 +237,9 @@ class LocalCluster:
             real.prepare(layout, node, self._clock)
         for component in real.components(layout, new, self._environment(), binaries):
             self._components[component.name] = component
+        # After the programs are found, which may take minutes.
         deadline = self._clock.monotonic() + timeout
+        # All runtimes before the first kubelet: a kubelet ends when it finds no runtime at its socket.
         for kind in REAL_KINDS:
             names = [real_name(kind, node.name) for node in nodes]
             for name in names:
@@ -247,6 +258,8 @@ class LocalCluster:
         if name == KUBELETS:
             self.play_kubelets(service.wanted(self.directory), timeout)
             return
+        # Only after a start before: a new KWOK has another identity, and would wait until the leases of the dead one
+        # expire.
         if name == KWOK and component.pid is None and component.exit_status is not None:
             kwok.forget_leases(health.api(self._require_layout()))
         component.start()
@@ -275,9 +288,11 @@ class LocalCluster:
     def _prepare(self) -> None:
         """Folder, ports, certificates and command lines; takes up what an earlier run left."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # A folder that was there may have other rights, and private keys go into it.
         self.directory.chmod(0o700)
         (self.directory / "logs").mkdir(exist_ok=True)
         binaries = self._binaries or Binaries.find(progress=self._progress)
+        # Ports are reserved before the certificates and command lines that name them.
         self._layout = Layout(self.directory, binaries.paths, self._reserve_ports())
         self._write_pki(self._layout)
         self._components = {name: self._make(name, self._layout) for name in COMPONENTS}
@@ -288,11 +303,14 @@ class LocalCluster:
         preferred = json.loads(known.read_text()).values() if known.exists() else ()
         self._reservation = Reservation(len(PORT_NAMES), preferred)
         ports = dict(zip(PORT_NAMES, self._reservation.ports, strict=True))
+        # Written on each start, because a port that was taken meanwhile is replaced by another.
         known.write_text(json.dumps(ports))
         return ports
 
     def _write_pki(self, layout: Layout) -> None:
         complete = layout.pki / "complete"
+        # The mark is written last: a folder whose certificates are complete keeps them, so that kubeconfigs in use stay
+        # valid.
         if complete.exists():
             for user in pki.USERS:
                 pki.rewrite_server(layout.kubeconfig(user), layout.api_url)
@@ -313,6 +331,7 @@ class LocalCluster:
         pending = [self._component(name) for name in names]
         while pending:
             for component in pending:
+                # A component that died fails the wait at once, with its log, and not as a missed deadline.
                 component.check()
             pending = [component for component in pending if not health.is_ready(component.name, layout)]
             if pending and self._clock.monotonic() > deadline:

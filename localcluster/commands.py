@@ -15,9 +15,11 @@ from localcluster.options import API_SERVER, CONTROLLER_MANAGER, ETCD, KWOK, SCH
 
 SERVICE_RANGE = "10.96.0.0/16"
 POD_RANGE = "10.128.0.0/9"
+# Far above what a component sends, so that no measurement is one of client-side throttling.
 CLIENT_QPS = 5000
 CLIENT_BURST = 10000
 LEASE_SECONDS = 160  # KWOK renews each node's lease four times in this time: 640 nodes cost 16 writes a second
+# Above the lease of 160 seconds: a node must not be lost between two renewals on a busy machine.
 NODE_GRACE_SECONDS = 200
 
 # They need a kubelet or a metrics server, or write to every node for a kubelet's sake.
@@ -87,6 +89,7 @@ def _etcd(layout: Layout, _: Options) -> list[str]:
         f"--peer-cert-file={pki / 'etcd.crt'}",
         f"--peer-key-file={pki / 'etcd.key'}",
         "--unsafe-no-fsync=true",
+        # Four times the default of 2 GiB: a full etcd refuses all writes.
         f"--quota-backend-bytes={8 << 30}",
         "--log-level=warn",
     ]
@@ -99,6 +102,7 @@ def _api_server(layout: Layout, options: Options) -> list[str]:
         f"--etcd-cafile={pki / 'etcd-ca.crt'}",
         f"--etcd-certfile={pki / 'etcd-client.crt'}",
         f"--etcd-keyfile={pki / 'etcd-client.key'}",
+        # Both would ask etcd again and again for numbers that nobody reads here.
         "--etcd-count-metric-poll-period=0",
         "--etcd-db-metric-poll-interval=0",
         "--bind-address=127.0.0.1",
@@ -143,7 +147,9 @@ def _controller_manager(layout: Layout, options: Options) -> list[str]:
     return [
         *_serving(layout, CONTROLLER_MANAGER),
         f"--kubeconfig={layout.kubeconfig(CONTROLLER_MANAGER)}",
+        # There is one of it, and a lease would delay each start and cost writes.
         "--leader-elect=false",
+        # As in clusters: each controller has only its own rights, so missing rights show here too.
         "--use-service-account-credentials=true",
         f"--controllers=*,{','.join(f'-{name}' for name in CONTROLLERS_OFF)}",
         f"--root-ca-file={pki / 'ca.crt'}",
@@ -158,6 +164,7 @@ def _controller_manager(layout: Layout, options: Options) -> list[str]:
         "--concurrent-replicaset-syncs=8",
         "--concurrent-statefulset-syncs=8",
         f"--node-monitor-grace-period={NODE_GRACE_SECONDS}s",
+        # `LocalCluster.stop` kills it after two seconds.
         "--controller-shutdown-timeout=1s",
         "--profiling=false",
         *_feature_gates(options),
@@ -179,6 +186,7 @@ def _scheduler(layout: Layout, options: Options) -> list[str]:
     }
     if options.scheduler_extenders:
         config["extenders"] = [
+            # Nodes go by their names alone (nodeCacheCapable): with whole objects each call would carry megabytes.
             {"urlPrefix": url, "filterVerb": "filter", "nodeCacheCapable": True, "httpTimeout": "5s"}
             for url in options.scheduler_extenders
         ]
@@ -198,6 +206,7 @@ def _serving(layout: Layout, component: str) -> list[str]:
         f"--client-ca-file={layout.pki / 'ca.crt'}",
         f"--authentication-kubeconfig={kubeconfig}",
         f"--authorization-kubeconfig={kubeconfig}",
+        # It starts beside the API server, and must not end because that does not answer yet.
         "--authentication-tolerate-lookup-failure=true",
     ]
 
@@ -221,6 +230,7 @@ def _kwok(layout: Layout, _: Options) -> list[str]:
     path = layout.root / "kwok.yaml"
     path.write_text(yaml.safe_dump(config, sort_keys=False))
     stages = Path(__file__).with_name("stages.yaml")
+    # Two configurations: how KWOK runs, and the stages by which it plays.
     return [f"--kubeconfig={layout.kubeconfig(KWOK)}", f"--config={path}", f"--config={stages}"]
 
 

@@ -16,6 +16,7 @@ def prepare(api: Endpoint) -> None:
     """Give KWOK's user, which the simulated kubelets share, the rights of a fleet of kubelets, and nothing more."""
     api.apply(f"{_RBAC}/clusterroles/{ROLE}", _role())
     api.apply(f"{_RBAC}/clusterrolebindings/{ROLE}", _binding())
+    # Leases of an earlier start of the same folder are of a KWOK that is gone.
     forget_leases(api)
 
 
@@ -26,6 +27,7 @@ def forget_leases(api: Endpoint) -> None:
 
 def is_healthy(port: int) -> bool:
     """Whether KWOK's controllers run."""
+    # KWOK serves its health on plain HTTP, on the loopback interface only.
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=5)) as connection:
         try:
             connection.request("GET", "/healthz")

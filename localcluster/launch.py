@@ -16,6 +16,7 @@ def main() -> None:
     """Ask the kernel for SIGKILL at the parent's death, then become the program."""
     parent, program = int(sys.argv[1]), sys.argv[2]
     libc = ctypes.CDLL(None, use_errno=True)
+    # The request survives `execv`, except into a program that changes its user.
     if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         sys.exit(f"prctl(PR_SET_PDEATHSIG): {os.strerror(ctypes.get_errno())}")
     if os.getppid() != parent:  # it died before the request was in place

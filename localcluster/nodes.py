@@ -97,6 +97,7 @@ class Fleet:
             **self.labels,
         }
         if self.driver is not None and self.driver.channels:
+            # Before the others, so that a label of the fleet's own overrides it.
             labels = {CLIQUE_LABEL: clique(block, rack), **labels}
         kept = {key: value for key, value in labels.items() if value is not None}
         if self.machine:
@@ -104,6 +105,7 @@ class Fleet:
         return make_node(name, labels=kept, resources=self._resources(), taints=self.taints)
 
     def _machine(self, name: str, labels: Mapping[str, str]) -> dict[str, Any]:
+        # For its error, before the first node is made.
         parse_kubelet(self.kubelet)
         machine = without_devices(self.machine) if self.driver else self.machine
         capacity, allocatable = specs_capacity(build(parse_machine(machine), name))
@@ -204,11 +206,13 @@ async def _ensure(client: Client, node: dict[str, Any]) -> bool:
 async def _update(client: Client, node: dict[str, Any]) -> None:
     name, status = node["metadata"]["name"], node["status"]
     current = await client.get(NODES, name)
+    # A merge patch replaces the list: without the control plane's own taints a node that is not ready would get pods.
     spec = {"taints": [*_foreign_taints(current), *node["spec"].get("taints", ())]}
     metadata = {"labels": node["metadata"]["labels"], "annotations": node["metadata"]["annotations"]}
     if _differs(current, {"metadata": metadata}) or current["spec"].get("taints", []) != spec["taints"]:
         await client.patch(NODES, name, body={"metadata": metadata, "spec": spec}, content_type=PatchType.MERGE)
     resources = {"capacity": status["capacity"], "allocatable": status["allocatable"]}
+    # The status is a request of its own, which most nodes do not need.
     if any(current["status"].get(key) != value for key, value in resources.items()):
         body = {"status": {key: _replacing(current["status"].get(key, {}), value) for key, value in resources.items()}}
         await client.patch(NODES, name, body=body, content_type=PatchType.MERGE, subresource="status")

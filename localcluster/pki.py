@@ -140,7 +140,10 @@ def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 def write_private(path: Path, content: bytes) -> None:
     """Write a file that its owner alone can read, whole or not at all."""
+    # In the same folder, so that the rename stays within one file system, and with the process id, so that two writers
+    # do not meet.
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    # With its rights from the start: changing them afterwards leaves a moment in which others can read the key.
     with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(content)
     temporary.replace(path)
@@ -161,6 +164,7 @@ def write_all(directory: Path, server: str, now: dt.datetime) -> None:
     _write_pair(directory, "component", cluster.issue("localhost", server=True))
     write_private(directory / "etcd-ca.crt", etcd.pair.cert)
     _write_pair(directory, "etcd", etcd.issue("etcd", server=True))
+    # Signed by etcd's own authority, whose key is written nowhere: nobody can make another client of etcd.
     _write_pair(directory, "etcd-client", etcd.issue("etcd-client"))
     _write_service_account_keys(directory)
     for user, (common_name, organization) in USERS.items():

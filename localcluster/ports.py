@@ -28,6 +28,7 @@ class Reservation:
             if port is None:
                 self.close()
                 raise OSError(f"no {count} free ports on 127.0.0.1 below the ephemeral range")
+            # A port that somebody else has is no error; the next candidate is tried.
             with suppress(OSError):
                 self._held.append(_hold_port(port))
 
@@ -49,6 +50,7 @@ def _hold_port(port: int) -> tuple[socket.socket, socket.socket]:
     lock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
+        # The lock first: two clusters may both bind the port with SO_REUSEADDR as long as neither listens.
         lock.bind(f"\0topogate-local-port-{port}")
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind(("127.0.0.1", port))
@@ -63,6 +65,7 @@ def _candidates() -> Iterator[int]:
     """Ports below those that the kernel gives to outgoing connections, from a place that differs by process."""
     highest = _ephemeral_start()
     count = highest - LOWEST
+    # Processes that start together begin at different places, and rarely try the same port.
     first = os.getpid() * 31 % count
     return (LOWEST + (first + i) % count for i in range(count))
 
@@ -72,4 +75,5 @@ def _ephemeral_start() -> int:
         low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     except (OSError, ValueError):
         low = 32768
+    # A range that begins lower leaves no room below it.
     return low if low > LOWEST + 1000 else 32768

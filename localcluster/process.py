@@ -47,6 +47,7 @@ def _spawner() -> ThreadPoolExecutor:
 def _popen(command: list[str], log: Path, env: dict[str, str], directory: Path) -> "subprocess.Popen[bytes]":
     with log.open("ab") as output:
         return subprocess.Popen(
+            # The parent's id as this process sees it: the child compares it after it asked for the signal.
             [sys.executable, "-I", "-S", launch.__file__, str(os.getpid()), *command],
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -95,6 +96,7 @@ class Component:
         """SIGKILL, and wait until the process is gone."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
+            # So that no zombie stays, and the port and files are free when this returns.
             self._process.wait()
 
     def stop(self, grace_seconds: float) -> None:
@@ -135,6 +137,7 @@ def start_time(pid: int) -> int | None:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
+    # After the last bracket: a process may have brackets and spaces in its name.
     state, *fields = stat[stat.rindex(")") + 2 :].split()
     return None if state in {"Z", "X"} else int(fields[18])
 

@@ -95,6 +95,7 @@ def layout(folder: Path) -> Layout:
 def shown(name: str, cluster: LocalCluster) -> Iterator[str]:
     """Let others know of a cluster that this process owns, as if a supervisor did: under this name, or one like it."""
     free = (directory(f"{name}-{number}" if number > 1 else name) for number in count(1))
+    # A folder with anything else in it is of a cluster that was stopped, and is not to be removed below.
     folder = next(one for one in free if not running(one) and all(path.name == STATE for path in one.glob("*")))
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     pid = os.getpid()
@@ -123,9 +124,11 @@ def start(folder: Path, options: Options, *, progress: Progress, timeout: float,
     Raises AlreadyUp, LocalClusterError with what the supervisor said, and NotReady at the deadline. The supervisor is
     stopped then, as it is when the wait is interrupted.
     """
+    # A quick answer with a clear error. The lock decides (`_alone`).
     if running(folder):
         raise AlreadyUp(f"a cluster runs in {folder} already")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Otherwise the words of the supervisor before would be taken for this one's.
     (folder / STATE).unlink(missing_ok=True)
     process = _detach(folder, options)
     try:
@@ -157,6 +160,7 @@ def _follow(folder: Path, process: "subprocess.Popen[bytes]", progress: Progress
     """Pass on what the supervisor says until it is ready; building does not count as waiting."""
     said, deadline = "", clock.monotonic() + timeout
     while True:
+        # Before the state is read: what it wrote last is there once it has ended.
         ended = process.poll() is not None
         state = running(folder) or _last_words(folder)
         if state is not None and state.phase == "Ready":
@@ -188,6 +192,7 @@ def stop(folder: Path, *, keep: bool = False) -> bool:
     state = running(folder)
     if state is not None:
         os.kill(state.pid, signal.SIGTERM)
+        # By id and start: a later process may have the same id.
         if not wait_gone(state.pid, state.started, STOP_SECONDS):
             os.kill(state.pid, signal.SIGKILL)
             wait_gone(state.pid, state.started, STOP_SECONDS)
@@ -205,6 +210,8 @@ def run(folder: Path, options: Options, *, progress: Progress, ready: Callable[[
     Raises AlreadyUp, and what ``LocalCluster.up`` raises.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
+        # Before anything starts: a signal then ends this process by way of ``finally``, which stops the components
+        # gently.
         signal.signal(number, _end_on_signal)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     state = State(pid=os.getpid(), started=start_time(os.getpid()) or 0)
@@ -213,6 +220,7 @@ def run(folder: Path, options: Options, *, progress: Progress, ready: Callable[[
         nonlocal state
         pids = state.pids if pids is None else dict(pids)
         state = msgspec.structs.replace(state, phase=phase, message=message, pids=pids)
+        # Whole or not at all: others read it at any moment.
         write_private(folder / STATE, msgspec.json.encode(state))
 
     def report(message: str) -> None:
@@ -237,6 +245,7 @@ def run(folder: Path, options: Options, *, progress: Progress, ready: Callable[[
             tell("Failed", str(error))
             raise
         finally:
+            # A second Ctrl-C must not interrupt the stop, which would leave components to be killed by the kernel.
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, signal.SIG_IGN)
             cluster.stop()
@@ -248,7 +257,9 @@ def _end_on_signal(number: int, _: object) -> NoReturn:
 
 def _revive(cluster: LocalCluster, progress: Progress) -> bool:
     """Start what has died; whether anything had. A failure is told and tried again the next time."""
+    # The simulated kubelets are `_play_kubelets`': they start with what is wanted now.
     dead = [name for name in cluster.dead() if name != KUBELETS]
+    # In the order of start: the API server is of no use before etcd, so the first failure ends the round.
     for name in dead:
         progress(f"{name} died; starting it again")
         try:

@@ -30,6 +30,8 @@ class Prepared(msgspec.Struct, frozen=True):
 def prepare(hardware: Hardware, claims: Sequence[Claim], known: RequestContext) -> Prepared:
     """Find classes, compile selectors, and say what ``All`` means on this node."""
     try:
+        # Expressions take stack beside that of the caller. To run out of it (RecursionError) means that nothing is
+        # known.
         return Prepared(hardware, tuple((claim, _requests(claim, known, hardware)) for claim in claims))
     except AllocationError as error:
         return Prepared(hardware, failed=Allocation(Outcome.ERROR, message=str(error)))
@@ -53,12 +55,14 @@ class Allocator:
         if prepared.failed is not None:
             return prepared.failed
         lists, shares = prepared.hardware.features.list_attributes, prepared.hardware.features.consumable_capacity
+        # New rules for each pod: a constraint holds within a claim, and remembers the devices of it.
         searches = tuple([ClaimSearch(requests, _rules(claim, lists=lists)) for claim, requests in prepared.claims])
         if self._search is None:
             self._search = DeviceSearch(prepared.hardware, self._in_use, searches, self._budget)
         else:
             self._search.settle(searches)
         allocation = _searched(prepared, self._search)
+        # This search cannot go on, so the next one starts from the devices in use with these added.
         if not self._goes_on:
             self._search = None
             if allocation.allocated:
@@ -82,6 +86,8 @@ def _goes_on(prepared: Prepared) -> bool:
 def _searched(prepared: Prepared, search: DeviceSearch) -> Allocation:
     try:
         found = search.run()
+        # After the search, and only for what it chose: the scheduler fails the pod here, and looks for no other
+        # devices.
         for (claim, _), each in zip(prepared.claims, search.claims, strict=True):
             _check_node_selectors(claim, each)
     except AllocationError as error:
@@ -90,6 +96,7 @@ def _searched(prepared: Prepared, search: DeviceSearch) -> Allocation:
         return Allocation(Outcome.GIVEN_UP, message=str(error))
     if found:
         return Allocation(Outcome.ALLOCATED, tuple(tuple(one for _, one in each.given) for each in search.claims))
+    # Only where nothing was found: an invalid pool does no harm to a pod that gets its devices elsewhere.
     broken = [pool for pool, _ in prepared.hardware.by_pool if pool.invalid]
     if broken:
         return Allocation(
@@ -104,6 +111,7 @@ def _requests(claim: Claim, known: RequestContext, hardware: Hardware) -> tuple[
     for request in claim.requests:
         _check_features(claim, request, hardware)
         alternatives = tuple(ready(claim, ask, parent, known, hardware) for ask, parent in _asks(claim, request))
+        # The smallest alternative: the limit is exceeded for certain only if even that one exceeds it.
         devices = min(one.count for one in alternatives)
         if devices > MOST_DEVICES - least:
             raise AllocationError(
@@ -112,6 +120,7 @@ def _requests(claim: Claim, known: RequestContext, hardware: Hardware) -> tuple[
             )
         least += devices
         made.append(alternatives)
+    # For its error alone: a constraint of an unknown kind ends the pod before any device is looked at.
     _rules(claim, lists=hardware.features.list_attributes)
     return tuple(made)
 
@@ -147,6 +156,7 @@ def _check_node_selectors(claim: Claim, search: ClaimSearch) -> None:
     """An allocation says where its devices can be reached from; of a selector it can repeat only one term."""
     for one, _ in search.given:
         reach = one.device.reach if one.slice.per_device else one.slice.reach
+        # One such device ties the allocation to this node by name, and no selector has to be repeated.
         if reach.node or one.device.binds_to_node:
             return
         if reach.terms is not None and len(reach.terms) > 1:

@@ -76,6 +76,8 @@ def is_extended(resource: str) -> bool:
     if _NATIVE in resource or resource.startswith(_QUOTA):
         return False
     domain, slash, name = resource.partition("/")
+    # As pkg/apis/core/v1/helper `IsExtendedResourceName`: the name must be a qualified name after "requests." for
+    # quota.
     if not slash or len(name) > 63 or len(_QUOTA) + len(domain) > 253:
         return False
     return _DOMAIN.fullmatch(_QUOTA + domain) is not None and _NAME.fullmatch(name) is not None
@@ -99,6 +101,8 @@ def extended_claim(
     of_devices: list[str] = []
     for name in filter(is_extended, wanted):
         plain = allocatable.get(name)
+        # A resource of which the node's allocatable has 0 units is asked of devices. With more than 0, the plugin's
+        # units are the only ones.
         if name in classes and (plain is None or plain.nanos <= 0):
             of_devices.append(name)
         elif plain is None:
@@ -111,6 +115,8 @@ def extended_claim(
         parts, mapped = _of_resource(containers, name)
         requests += [_request(part, classes[name]) for part in parts]
         mappings += mapped
+    # As texts, as the scheduler sorts them: container-10 comes before container-2, and the order decides who gets which
+    # device.
     requests.sort(key=lambda request: request.name)
     return ExtendedClaim(Claim(CLAIM_NAME, tuple(requests), ()), tuple(mappings))
 
@@ -146,6 +152,7 @@ def _of_resource(containers: Sequence[ContainerAsk], resource: str) -> tuple[lis
     """The requests for one resource, and which containers use them."""
     lasting: list[_Part | None] = [None] * len(containers)
     mappings: list[RequestMapping] = []
+    # Lasting containers first: an init container may use their devices, so these have to be known before.
     for index, container in enumerate(containers):
         if not container.early:
             lasting[index], mapped = _of_container(index, container, resource, ())
@@ -160,8 +167,10 @@ def _of_resource(containers: Sequence[ContainerAsk], resource: str) -> tuple[lis
         early += mapped
         if part is not None:
             early_names.add(part.name)
+            # Of equal ones the first stays, whose name goes into the claim.
             largest = part if largest is None or largest.count < part.count else largest
     if largest is not None:
+        # Init containers run one at a time, so all of them use the request of the largest.
         early = [replace(one, request=largest.name) if one.request in early_names else one for one in early]
     parts = [part for part in (largest, *lasting) if part is not None]
     return parts, mappings + early
@@ -181,6 +190,7 @@ def _of_container(
         count -= part.count
         if count <= 0:
             return None, mappings
+    # The index counts the container's resources in order, also those that are no devices.
     name = f"container-{index}-request-{sorted(container.requests).index(resource)}"
     mappings.append(RequestMapping(container.name, resource, name))
     return _Part(name, count), mappings

@@ -43,6 +43,7 @@ class Hardware(msgspec.Struct, frozen=True, eq=False, dict=True, weakref=True):
     @cached_property
     def candidates(self) -> Sequence[Reachable]:
         """The devices; made when somebody searches them, as most nodes look like another that was searched."""
+        # In the order of ``by_pool``, whose ranges are the indexes of this list.
         return [one for pool, _ in self.by_pool for one in _reachable(pool)]
 
     @property
@@ -59,6 +60,8 @@ class Hardware(msgspec.Struct, frozen=True, eq=False, dict=True, weakref=True):
         found: list[int] = []
         for pool, indexes in self.by_pool if devices else ():
             driver, name = pool.pool_id
+            # One look-up for each device, without making ``candidates``: states are asked of many nodes that nobody
+            # searches.
             here = [(driver, name, device.name) in devices for one in pool.slices for device in one.devices]
             found += compress(indexes, here)
         return found
@@ -73,6 +76,7 @@ class Hardware(msgspec.Struct, frozen=True, eq=False, dict=True, weakref=True):
             end = start + sum([len(one.devices) for one in pool.slices])
             by_pool.append((pool, range(start, end)))
             start = end
+            # Everything else is of this node alone, as nearly all devices are, and is not looked at one by one.
             if pool.elsewhere or any(one.per_device or not one.reach.only for one in pool.slices):
                 common |= _common(pool, list(_reachable(pool)), node)
         return cls(node, features, by_pool, frozenset(common))
@@ -86,6 +90,7 @@ def _common(pool: Pool, devices: Sequence[Reachable], node: DeviceNode) -> set[D
     """The devices of a pool that are not one node's alone."""
     others = [device for one in pool.elsewhere for device in one.devices]
     others += [one.device for one in devices if one.slice.per_device and not reaches(one.device.reach, node)]
+    # A device may be this node's alone and still lose its counters to another node's.
     counted = {use.counter_set for device in others for use in device.uses}
     return {
         one.device_id

@@ -29,10 +29,13 @@ class InUse(msgspec.Struct, frozen=True):
 
     def with_uses(self, uses: Iterable[Use], *, shares: bool = True) -> "InUse":
         """The same and these."""
+        # Admin access takes nothing from anybody.
         held = [use for use in uses if not use.admin]
         taken = self.taken.union([use.device for use in held if not (use.share and shares)])
+        # A deep enough copy: the amounts of the state before must not change with those of the new one.
         shared = {device: dict(amounts) for device, amounts in self.shared.items()} if self.shared else {}
         for use in [use for use in held if use.share] if shares else ():
+            # Also for a share that takes nothing: the device is in use then, and pays its counters.
             amounts = shared.setdefault(use.device, {})
             for name, amount in (use.consumed or {}).items():
                 amounts[name] = amounts.get(name, 0) + amount

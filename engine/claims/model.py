@@ -159,6 +159,7 @@ class Device(msgspec.Struct, frozen=True, eq=False, dict=True):
         ``roots``: zones by the names of roots, as far as somebody knows them. () where it says none (-1 is none) and
         its root tells none, or one attribute says other than the next.
         """
+        # A device that says two different zones is of none: its root may not overrule what its driver says.
         if self._said_zones:
             return next(iter(self._said_zones)) if len(self._said_zones) == 1 else ()
         root = self.attribute(PCIE_ROOT)
@@ -172,6 +173,7 @@ class Device(msgspec.Struct, frozen=True, eq=False, dict=True):
     @property
     def form(self) -> Hashable:
         """What it is apart from names, attributes and where it is reached from: equal for devices that count alike."""
+        # Nearly all devices are plain, and this runs for each device of each new slice.
         if not (self.capacity or self.uses or self.taints or self.binds_to_node or self.binding_conditions):
             return self.shareable
         uses = tuple([(use.counter_set, frozenset(use.counters.items()), use.groups) for use in self.uses])
@@ -212,6 +214,7 @@ def entries_of(maps: Sequence[Mapping[str, _Entry]], driver: str, domain: str, n
     qualified = f"{domain}/{name}"
     if domain != driver or "/" in name:
         return [one.get(qualified) for one in maps]
+    # Both spellings are looked up, because a selector names the domain whatever the driver published.
     return [one[name] if name in one else one.get(qualified) for one in maps]
 
 
@@ -235,6 +238,7 @@ def _flaw_of(attribute: Attribute) -> str | None:
 def _zones(attribute: Attribute) -> tuple[int, ...]:
     """The numbers of zones; () where it is no such thing, or says that the zone is not known."""
     values = attribute.value if isinstance(attribute.value, tuple) else (attribute.value,)
+    # ``type`` and not ``isinstance``: True is an int in Python, and no zone.
     if attribute.kind not in {"int", "ints"} or not all(type(one) is int and one >= 0 for one in values):
         return ()
     return tuple(sorted({int(one) for one in values if one is not None}))
@@ -252,6 +256,7 @@ def _seen(attribute: Attribute) -> Value:
         return _version(attribute.value)
     if attribute.kind == "versions" and isinstance(attribute.value, tuple):
         return tuple(_version(one) for one in attribute.value)
+    # The value is of a kind that this version does not know. Every selector fails on the device, as in the allocator.
     if not attribute.kind:
         raise ValueError("unsupported attribute value")
     return attribute.value

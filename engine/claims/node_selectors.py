@@ -56,6 +56,7 @@ def only_node(terms: ReachTerms) -> str:
 def number(text: str | None) -> int | None:
     """A number of 64 bits; None where it is none."""
     digits = (text or "").removeprefix("-").removeprefix("+")
+    # The length first: Python refuses to read more than 4,300 digits, and a label value may be anything.
     if text is None or not (digits.isascii() and digits.isdigit()) or len(digits) > 19:
         return None
     value = int(text)
@@ -72,6 +73,7 @@ def _ordered(holds: Callable[[int, int], bool]) -> Callable[[str | None, tuple[s
 
 OPERATORS: Final[dict[str, Callable[[str | None, tuple[str, ...]], bool]]] = {
     "In": lambda value, values: value is not None and value in values,
+    # A label that is not there is none of the values.
     "NotIn": lambda value, values: value is None or value not in values,
     "Exists": lambda value, _: value is not None,
     "DoesNotExist": lambda value, _: value is None,

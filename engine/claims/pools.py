@@ -53,6 +53,7 @@ class Inventory(msgspec.Struct):
     def add(self, one: ResourceSlice) -> None:
         """A slice is there."""
         self._of_pool[one.pool_id].append(one)
+        # Most slices are of one node. Those in ``_shared`` are looked at for every node, so few should get there.
         if node := one.reach.only:
             self._of_node[node].append(one)
         elif labels := _labels_of(one.reach):
@@ -86,6 +87,7 @@ class Inventory(msgspec.Struct):
         """The pools that a node reaches, in the order in which devices are taken."""
         found: dict[PoolId, list[ResourceSlice]] = {}
         labels = node.labels.items() if self._of_label else ()
+        # A slice stands under each of its labels, and a node may have several of them.
         labelled = {id(one): one for label in labels for one in self._of_label.get(label, ())}
         for one in (*self._of_node.get(node.name, ()), *labelled.values(), *self._shared):
             if _usable(one, features) and _relevant(one, node):
@@ -99,6 +101,7 @@ class Inventory(msgspec.Struct):
     def _pool(self, pool_id: PoolId, slices: list[ResourceSlice], features: Features) -> Pool | None:
         """A pool; None where a newer generation is there, though not for this node."""
         newest = slices[0]
+        # A node that reaches the whole pool need not know of newer slices elsewhere, as in pools_incubating.go.
         if len(slices) == newest.slices:
             return _built(pool_id, slices, [], features)
         everywhere = self._of_pool[pool_id]
@@ -116,8 +119,10 @@ def _labels_of(reach: Reach) -> set[tuple[str, str]]:
     """Labels of which each node has one that may reach something; none where that is not known of all of them."""
     found: set[tuple[str, str]] = set()
     for term in () if reach.all_nodes else reach.terms or ():
+        # One requirement suffices to find candidates; `_relevant` checks the whole selector.
         need = next((one for one in term.labels if one.operator == "In"), None)
         if need is None:
+            # One term without such a label may fit any node, so the whole slice has to be looked at everywhere.
             return set()
         found.update((need.key, value) for value in need.values)
     return found
@@ -151,6 +156,7 @@ def _relevant(one: ResourceSlice, node: DeviceNode) -> bool:
 
 
 def _add_newest(found: dict[PoolId, list[ResourceSlice]], one: ResourceSlice) -> None:
+    # ``setdefault`` puts the first slice in, so the branches below add only later ones.
     slices = found.setdefault(one.pool_id, [one])
     if one.generation > slices[0].generation:
         found[one.pool_id] = [one]
@@ -166,6 +172,7 @@ def _built(pool_id: PoolId, slices: list[ResourceSlice], everywhere: list[Resour
     names = {one.name for one in slices}
     others = [one for one in everywhere if one.name not in names] if len(slices) < len(everywhere) else []
     with_counters = [one for one in (*sorted(slices, key=lambda one: one.name), *others) if one.counter_sets]
+    # A slice with counter sets gives out no devices.
     holds_counters = {id(one) for one in with_counters} if features.partitionable else set()
     here = tuple(one for one in sorted(slices, key=lambda one: one.name) if id(one) not in holds_counters)
     elsewhere = tuple(one for one in others if id(one) not in holds_counters)
@@ -178,6 +185,8 @@ def _built(pool_id: PoolId, slices: list[ResourceSlice], everywhere: list[Resour
         if name in counter_sets:
             return Pool(pool_id, invalid=f"duplicate counter set name {name}")
         counter_sets[name] = counters
+    # Other nodes' devices as well: their use is subtracted from the same counters, so each must exist
+    # (`PoolCounters.of`).
     invalid = _unknown_counter(here, counter_sets) or _unknown_counter(elsewhere, counter_sets)
     if invalid:
         return Pool(pool_id, invalid=invalid)

@@ -46,11 +46,13 @@ class Quantity(msgspec.Struct, frozen=True):
 
     def plus(self, nanos: int, scale: int | None) -> "Quantity":
         """The sum with an amount that is kept with a scale of its own; written as the first is."""
+        # Kubernetes returns the other operand when one is zero, with that operand's scale.
         if nanos == 0 or self.nanos == 0:
             kept = self.scale if nanos == 0 else scale
         else:
             kept = None if self.scale is None or scale is None else min(self.scale, scale)
         total = self.nanos + nanos
+        # An amount that no longer fits 64 bits is kept as a decimal of any size from here on.
         if kept is not None and abs(total) > LARGEST_INT * _in_nanos(kept):
             kept = None
         return Quantity(total, kept, self.written)
@@ -90,6 +92,7 @@ def _parse(text: str) -> Quantity:
         found = _binary(number, fraction, _BINARY[suffix])
     else:
         power = int(exponent) if exponent else _DECIMAL[suffix or ""]
+        # Before any power is computed: ``1e999999999`` would keep this process busy, and anybody may write it.
         if abs(power) > _LARGEST_EXPONENT:
             raise ValueError(f"expected an exponent up to {_LARGEST_EXPONENT}, got {text!r}")
         found = _decimal(number, fraction, power, DECIMAL_EXPONENT if exponent else DECIMAL_SI)
@@ -101,6 +104,7 @@ def _decimal(number: str, fraction: str, power: int, written: str) -> Quantity:
     digits = int(number + fraction)
     if digits == 0:
         return Quantity(0, 0, written)
+    # Below a billionth the amount is rounded up, away from zero, as Kubernetes does.
     nanos = digits * 10 ** (scale + 9) if scale >= -9 else -(-digits // 10 ** (-9 - scale))
     kept = scale if len(number) + len(fraction) <= _DIGITS and scale >= -9 else None
     return Quantity(nanos, kept, written)
@@ -108,8 +112,11 @@ def _decimal(number: str, fraction: str, power: int, written: str) -> Quantity:
 
 def _binary(number: str, fraction: str, shift: int) -> Quantity:
     nanos = -(-(int(number + fraction) * NANO << shift) // 10 ** len(fraction))
+    # As apimachinery's resource/quantity.go `ParseQuantity` estimates the precision: 15 digits, less those of the
+    # number, less three for each ten bits of the suffix. Beyond, the amount is kept as a decimal.
     if not fraction and 15 - len(number) - shift * 3 // 10 - 1 >= 0 and nanos <= LARGEST_INT * NANO:
         return Quantity(nanos, 0, BINARY_SI)
+    # Binary amounts are cut at 2^63 - 1; decimal ones are not.
     nanos = min(nanos, LARGEST_INT * NANO)
     return Quantity(nanos, 0 if nanos == 0 else None, DECIMAL_SI if 0 < nanos < NANO else BINARY_SI)
 
@@ -120,6 +127,7 @@ def _shown(nanos: int, written: str) -> str:
         return "0"
     if written == BINARY_SI and nanos % NANO == 0 and abs(nanos) >= 1024 * NANO:
         value, shift = nanos // NANO, 0
+        # Ei is the largest suffix.
         while value % 1024 == 0 and shift < 60:
             value, shift = value // 1024, shift + 10
         return f"{value}{next((suffix for suffix, bits in _BINARY.items() if bits == shift), '')}"

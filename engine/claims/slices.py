@@ -68,6 +68,7 @@ class Outline(msgspec.Struct, frozen=True, gc=False):
             counted=bool(uses),
             grouped=bool(uses) and any(use.groups for use in uses),
             conditional=[one.binding_conditions for one in devices].count(None) < len(devices),
+            # Kinds that are always values cannot be flawed. Only versions and lists are parsed.
             flaws=None if kinds <= ALWAYS_VALUES else _flaws(devices),
         )
 
@@ -80,6 +81,7 @@ def _flaws(devices: Iterable[Device]) -> tuple[str | None, ...] | None:
 def repeated(names: Sequence[str]) -> str:
     """The first name that was there before; "" where none was."""
     seen: set[str] = set()
+    # In one step where nothing is repeated, which is nearly always.
     if len(set(names)) == len(names):
         return ""
     for name in names:

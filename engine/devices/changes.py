@@ -2,6 +2,7 @@
 
 from typing import Final
 
+# A reader that comes less often than once in so many changes counts all nodes, which then costs about as much.
 _KEPT: Final = 4096
 
 
@@ -19,6 +20,7 @@ class ChangeLog:
 
     def add(self, name: str) -> None:
         """A node changed."""
+        # All at once: a reader that is behind gets None from `since`, and never a part of the changes.
         if len(self._names) >= _KEPT:
             self._start += len(self._names)
             self._names = []

@@ -27,6 +27,7 @@ _CHANNEL: Final = "channel-"  # what the names of its channels begin with; other
 @lru_cache(maxsize=1024)
 def domains_of(ask: DeviceAsk) -> tuple[str, ...]:
     """The ComputeDomains whose channels a pod asks for, by uid; () for none, and for what cannot be read."""
+    # Nearly all claims are of other drivers, and the text tells that without parsing it.
     if DRIVER not in ask.key:
         return ()
     return tuple(dict.fromkeys([uid for spec in msgspec.json.decode(ask.key) for uid in _named(spec)]))
@@ -35,6 +36,7 @@ def domains_of(ask: DeviceAsk) -> tuple[str, ...]:
 def domain_of(ask: DeviceAsk | None) -> str:
     """The one of them; "" where there is none, or more than one."""
     found = domains_of(ask) if ask is not None else ()
+    # A pod of two domains prepares its claims on no node: a node is of one domain at a time.
     return found[0] if len(found) == 1 else ""
 
 

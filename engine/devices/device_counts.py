@@ -102,6 +102,8 @@ class _Numbers:
 
     def _state(self, name: str) -> int:
         state = self._devices(name).state
+        # Numbers go on from where they were. Equal states may then have two numbers, and are counted twice, but never
+        # wrongly.
         if len(self._ids) >= _REMEMBERED:
             self._ids.clear()
         number = self._ids.get(state)
@@ -144,10 +146,12 @@ class DeviceCounts:
     def counts(self, ask: DeviceAsk, budget: Budget | None = None) -> Ints:
         """By table index, how many more pods fit each node. Do not modify; it holds until the next question."""
         budget, kind = budget or Budget(CALL_STEPS), self._kinds.counted(ask)
+        # Beside those that wait, which devices they get matters, and not only how many.
         found = self._divided(kind, self._now, budget) if not self._nodes.awaited() else None
         if found is not None:
             return found
         found = kind.now.values(self._nodes.free, self._nodes.places, self._counting(ask, budget))
+        # The namespaces that asked before stay noted: the turn goes by namespaces.
         if kind.now.left and ask not in self._left:
             self._left[ask] = {self._kinds.tenant(ask)}
         return found
@@ -174,9 +178,11 @@ class DeviceCounts:
             budget = self._shares.get(tenant, self._round)
             if ask == self._turn:  # what was counted of it is gone, as there were too many kinds
                 self._turn, budget = None, Budget(CALL_STEPS)
+            # One budget for both counts, since a cycle needs both before it can say that a workload never fits.
             self.counts(ask, budget)
             self.emptied(ask, budget)
         left = len(tallies.now.left | tallies.bare.left)
+        # `counts` notes the ask for whoever owns the kind, which may be another namespace than the one that asks.
         self._left.pop(ask, None)
         if left:
             self._left[ask] = asked | {tenant}
@@ -188,6 +194,7 @@ class DeviceCounts:
         Whose turn it was and who did not ask, such as
         one that grows, has been given less than might fit: it is counted on now.
         """
+        # Before the trim, so that what this turn remembers is weighed too.
         if self._turn is not None:
             self._go_on(self._turn)
         self._kinds.trim()
@@ -197,6 +204,7 @@ class DeviceCounts:
         if tenants:
             tenant = self._turns.next(tenants)
             self._turn = min([ask for ask, asked in self._left.items() if tenant in asked], key=self._turn_of)
+            # A workload that still waits asks again in this round.
             self._left.clear()
         return self._turn is not None
 
@@ -235,6 +243,7 @@ class DeviceCounts:
         """
         if not isinstance(kind, Kind) or kind.forms is None or kind.refused or budget.left <= 0:
             return None
+        # A kind that left nodes goes on with its own numbers (`_go_on`).
         if kind.now.left or kind.bare.left:
             return None
         own = Budget(CALL_STEPS)
@@ -272,6 +281,7 @@ class DeviceCounts:
         that look the same once.
         """
         kind, names = self._kinds.kind(ask), self._nodes.places.names
+        # Not even compiled within this budget: all nodes are left, and the next turn begins there.
         if not kind.begin(budget, len(names())):
             return np.zeros(len(names()), np.int64), set(names())
         values = None
@@ -279,6 +289,7 @@ class DeviceCounts:
             values = self._kinds.free.pods(kind.forms, MOST_PODS, numbers.all, budget)
         if values is None:
             return grouped(names(), numbers.looks(kind.view), _apart(numbers.states(), awaited), one)
+        # Division decides everywhere, so no look or state of a node is needed at all.
         if not awaited and values.min(initial=0) >= 0:
             return values, set()
         open_ = values < 0
@@ -295,5 +306,6 @@ def _apart(states: Ints, places: Sequence[int]) -> Ints:
     if not places:
         return states
     found = states.copy()
+    # Below 0, where no number of a state is: each of these nodes is counted by itself.
     found[places] = np.arange(-1, -1 - len(places), -1)
     return found

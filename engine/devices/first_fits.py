@@ -106,6 +106,7 @@ class FirstFits:
 
     def _next(self) -> FirstFit:
         hardware = self._prepared.hardware
+        # The device may be on another node by the time the pod runs, or this node does not publish it any more.
         lost = [one for one in self._held if one not in self._zones or one in hardware.common]
         if lost:
             return FirstFit(
@@ -116,8 +117,10 @@ class FirstFits:
         found = allocate(self._prepared, self._in_use, self._budget)
         if not found.allocated:
             return FirstFit(unknown=found.message, none=True)
+        # Before the devices count as in use: pods on other nodes may take them first, and everything after is a guess.
         if not hardware.common.isdisjoint(found.devices()):
             return FirstFit(unknown=COMMON)
+        # The next pod finds these taken. Held devices are not added, for its own claims hold them anyway.
         self._in_use = self._in_use.with_uses(found.uses(), shares=hardware.features.consumable_capacity)
         return _zoned([*wished_devices(self._claims, found, self._wished), *self._held], self._zones)
 
@@ -148,6 +151,7 @@ def _zoned(devices: Sequence[DeviceId], known: Mapping[DeviceId, Zones]) -> Firs
             )
         zones.update(told)
     needed = 1
+    # By driver: GPUs and NICs need zones each for themselves, and the wish takes the larger number.
     for driver, count in Counter(driver for driver, _, _ in devices).items():
         held = Counter(told[0] for (of, _, _), told in known.items() if of == driver and told)
         needed = max(needed, fewest(tuple(held.values()), count, len(held)))

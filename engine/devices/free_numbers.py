@@ -65,6 +65,7 @@ class _Form:
         found = counts.values(nodes.log, nodes.places, Counting(one, whole))
         if not counts.left:
             return found
+        # Numbers of some nodes only would be taken for numbers of all, so they go too.
         self.costly, self.now, self.bare = True, NodeCounts(), NodeCounts()
         return None
 
@@ -88,6 +89,7 @@ class _Together(msgspec.Struct):
         found = self.numbers.values(nodes.there, nodes.places, Counting(one, lambda: each(nodes.places.names(), one)))
         if not self.numbers.left:
             return found
+        # The numbers that were found are dropped, and ``known`` stays: equal groups keep their number.
         self.numbers = NodeCounts()
         return None
 
@@ -122,6 +124,7 @@ class FreeNumbers:
         if not all(map(self._forms.__contains__, wanted)) or (forms := tuple(wanted)) in self._undecided:
             return None
         found = self.pods(wanted, limit, nodes, budget, out)
+        # Any node below 0 is `NOT_SIMPLE`: division does not decide there, and the caller has to count it otherwise.
         if found is None or np.minimum.reduce(found, initial=0) >= 0:
             return found
         if len(self._undecided) >= FORMS_KEPT:
@@ -136,6 +139,8 @@ class FreeNumbers:
 
         None where it takes more than the budget to know that of all nodes; then nothing of it is used up.
         """
+        # A budget of its own, charged only where all is known: a failed try must not take the steps of the way that
+        # follows.
         forms, own = [self._form(form) for form in wanted], Budget(budget.left)
         if any(form.costly for form in forms):
             return None
@@ -152,6 +157,7 @@ class FreeNumbers:
             return np.minimum(found, limit, out=found)  # what is not simple stays -1
         found = np.full(len(together), NOT_SIMPLE, np.int64)
         for same, number in groups.known.items():
+            # Forms that mean the same devices compete for them, so their amounts add up before the division.
             fit = np.min([there[group[0]] // sum(each[at] for at in group) for group in same], axis=0)
             found = np.where(together == number, np.minimum(fit, limit), found)
         return found

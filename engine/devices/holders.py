@@ -48,6 +48,8 @@ class ClaimHolders:
             self._pools[claim], self._pods[claim] = pools, pods
             for pod in pods:
                 self._claims.setdefault(pod, set()).add(claim)
+        # After the claim has its new pods: a pod that keeps it must not lose that it ended. A pod without claims is
+        # forgotten, because pods come and go for as long as the controller runs.
         for pod in had:
             if not self._claims[pod]:
                 del self._claims[pod]
@@ -87,10 +89,14 @@ class ClaimHolders:
 
     def _look_again(self, claims: Iterable[str]) -> frozenset[PoolId]:
         turned: set[PoolId] = set()
+        # `expect` passes the very set that this loop changes.
         for claim in tuple(claims):
             was, pods = claim in self._free, self._pods.get(claim, frozenset())
+            # A claim that is reserved for nobody keeps its devices: nobody's end deallocates it.
             lingers = bool(pods) and pods <= self._ended
             (self._lingering.add if lingers else self._lingering.discard)(claim)
+            # Of a claim that lingers only deallocation is a question. Thinking its pods away changes nothing, for they
+            # are gone.
             free = self.expecting if lingers else bool(pods) and pods <= self._ended | self._away
             (self._free.add if free else self._free.discard)(claim)
             if was != free:
@@ -133,6 +139,7 @@ class ClaimHolders:
     def freed_by(self, pods: Collection[str]) -> dict[str, frozenset[PoolId]]:
         """The claims that would hold nothing without these pods either, with the pools of what they have."""
         found: dict[str, frozenset[PoolId]] = {}
+        # A claim that is thought free counts as free already, and must not be given back twice.
         for claim in {claim for pod in pods for claim in self._claims.get(pod, ())} - self._free:
             left = self._pods[claim].difference(pods)
             if not left or left <= self._ended | self._away:

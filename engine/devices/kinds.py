@@ -25,11 +25,13 @@ from engine.claims.searching.requests import RequestContext
 from engine.devices.node_counts import NodeCounts
 
 MOST_PODS: Final = 256  # of one kind on one node that are counted
+# Measured: requests for partitions cost some 2,430 steps for each state of a node.
 LOOK_STEPS: Final = 50_000  # for one state of a node
 CALL_STEPS: Final = LOOK_STEPS  # for all nodes in one call, some 0.3 seconds; no less than what one state may take
 DRAW_STEPS: Final = 4 * LOOK_STEPS  # for what a kind may be given of common devices, all nodes together
 BESIDE_STEPS: Final = 10_000  # for one state of a node on which others wait
 MOST_NODE_STEPS: Final = CALL_STEPS // 4  # for the first look at all nodes, one or some for each of them
+# One odd state of a node must not refuse a kind everywhere.
 MOST_GIVEN_UP: Final = 2  # states that took too many steps, before the kind is given up
 _COSTLY_WEIGHS: Final = 16  # a state that took too many steps: others that wait there are part of it
 _READS_A_STEP: Final = 2  # of each device, in a look at a node
@@ -67,6 +69,7 @@ class Kind:
 
     def forget(self) -> None:
         """Forget what was found of single nodes; what nodes were counted for by that stays in ``now`` and ``bare``."""
+        # Not ``_given_up``: to forget it would let a costly kind start from the beginning in each round.
         for remembered in (self._costly, self._beside, self._answers):
             remembered.clear()
         self._states = 0
@@ -98,6 +101,7 @@ class Kind:
             if whole.left <= 0:
                 return False
             classes, selectors = self._known
+            # Text that another kind compiled already costs nothing again.
             size = sum(len(one) for one in expressions(self.claims, classes) if not selectors.knows(one))
             whole.charge(CHARACTER_STEPS * size)
         view = self._counter.view
@@ -124,6 +128,7 @@ class Kind:
         found = self._draws.get(hardware)
         if found is None:
             found = self._draws_of(self.view.number(hardware), hardware).on(hardware, most_devices(self.claims))
+            # An unknown answer comes of the budget. It may be known after devices changed, or in another call.
             if not found.unknown:
                 self._draws[hardware] = found
         return found
@@ -137,6 +142,8 @@ class Kind:
             prepared = prepare(hardware, self.claims, RequestContext(*self._known, budget))
             found = DrawsByIndex.of(prepared, budget)
             self._draw_steps -= steps - budget.left
+            # Others used up the steps, so this look did not have its share. Only a look with all its steps is kept as
+            # unknown.
             if found.unknown and steps < LOOK_STEPS:
                 return found
             if len(self._looked) >= _REMEMBERED:
@@ -158,6 +165,7 @@ class Kind:
         """
         if self.refused:
             return 0
+        # Also those that wait: their expressions run in the same search.
         if not all(kind.begin(whole) for kind in (self, *(kind for kind, _ in waiting))):
             return None
         look = self.state_class(node)
@@ -168,6 +176,7 @@ class Kind:
             )
         if found is None or not waiting:
             return found
+        # Pods of this kind that wait are like those that ask: they take their part of the count, in whatever order.
         same = sum(count for kind, count in waiting if kind is self)
         most, others = found - same, [(kind, count) for kind, count in waiting if kind is not self]
         if most <= 0 or not others:
@@ -185,6 +194,7 @@ class Kind:
             if len(self._beside) >= _REMEMBERED:
                 self._beside.clear()
             self._beside[key] = found
+            # The key holds a state class for each kind, and these are what weighs.
             self._states += 1 + len(others)
         return max(found, 0)
 
@@ -222,8 +232,10 @@ class Kind:
             whole.charge(steps - budget.left + budget.compiled)
             if budget.left >= 0:
                 return found
+            # Less than a full look was left in this call, so it says nothing about the state.
             if steps < most:
                 return None
+            # The count so far is a lower bound, and stays the answer: nobody pays twice for such a state.
             self._costly[state] = found
         if real:
             self._given_up.add(state)

@@ -21,7 +21,9 @@ from engine.devices.kinds import Kind
 from engine.devices.node_counts import NodeCounts
 from engine.latest import LatestOfEach
 
+# A template is a kind, and a tenant may write any number of templates.
 KINDS_KEPT: Final = 128
+# Some 40 MB at most. Without it, 128 kinds that read another value of each device take 1 to 2 KB a node and kind.
 MOST_REMEMBERED: Final = 1 << 17  # answers about a node, some 300 bytes each
 
 
@@ -64,6 +66,7 @@ class KnownKinds:
             self.classes.pop(name, None)
         else:
             self.classes[name] = found
+        # Selectors and views stay: they go by the text of expressions, whatever class has it.
         self._kinds.clear()
         self._varying.clear()
         self.free = FreeNumbers(self.classes, self._selectors, self._views)
@@ -76,6 +79,7 @@ class KnownKinds:
 
     def claim_changed(self, claim: str) -> None:
         """A claim has devices, or has none any more: who names it asks for something else."""
+        # A list first: the loop takes entries out of what it walks over.
         for ask in [one for one in self._varying if claim in one.claims]:
             self._varying.discard(ask)
 
@@ -104,9 +108,12 @@ class KnownKinds:
     def trim(self) -> None:
         """Have the heaviest forget what they remember of nodes, as far as all together remember too much."""
         kinds, counters = self._kinds.values(), self.free.counters
+        # A set: kinds and forms share views, and each is to be weighed once. Views in use may be out of ``_views`` by
+        # now.
         views = {*self._views, *(one.view for one in counters), *(one.seen for one in kinds if one.seen is not None)}
         memories: list[tuple[int, Remembering]] = [(one.weight, one) for one in (*kinds, *counters, *views)]
         total = sum(weight for weight, _ in memories)
+        # The heaviest first, so that small kinds do not pay for what one tenant makes the engine remember.
         for weight, memory in sorted(memories, key=lambda one: one[0], reverse=True):
             if total <= MOST_REMEMBERED:
                 return

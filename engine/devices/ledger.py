@@ -119,6 +119,8 @@ class DeviceLedger:
         for one, there in ((before, False), (now, True)):
             if one is None:
                 continue
+            # A slice is in the inventory while its nodes are asked for. A pool without slices names no nodes, and then
+            # none would be told of the change.
             if there:
                 self._inventory.add(one)
             nodes = self._inventory.nodes_of(one.pool_id)
@@ -151,6 +153,8 @@ class DeviceLedger:
 
     def set_uses(self, claim: str, uses: tuple[Use, ...], pods: frozenset[str] = frozenset()) -> None:
         """What a claim's allocation holds, () for one that has none or is gone; ``pods``: whom it is reserved for."""
+        # Before the holders know: those that wait by the name of the claim ask for something else only when it gets its
+        # first devices, or loses its last.
         before = claim in self.holders
         pools = self.holders.set(claim, uses, pods)
         turned = set(self.waiting.naming(claim)) if before != (claim in self.holders) else set()
@@ -186,6 +190,7 @@ class DeviceLedger:
         self._demand.uses_changed()
         for name in set(names).union(*map(self._reaching, pools)):
             self._free.add(name)
+            # Only the devices in use are found again; what the node reaches stays (`_of`).
             self._stale |= {name} & self._known.keys()
             if (index := self._places.index(name)) is not None:
                 self._touch(index)
@@ -195,10 +200,13 @@ class DeviceLedger:
         found = self._inventory.nodes_of(pool)
         if found is not None:
             return found
+        # Any node may reach the pool. A node that nobody asked about has nothing to correct.
         return [name for name, known in self._known.items() if known.now.hardware.has(pool)]
 
     def take_over(self, known: DeviceFacts) -> None:
         """All that another ledger knew is there."""
+        # Classes clear what is known of kinds, and rules go over all slices: both are cheap only before there are
+        # slices.
         for class_name, device_class in known.classes.items():
             self.set_class(class_name, device_class)
         for rule_name, rule in known.rules.items():
@@ -231,6 +239,8 @@ class DeviceLedger:
         `UNLIMITED` where they ask for no devices. Do not modify; it holds until the next question.
         """
         found = self.counting.counts(ask)
+        # A pod with a wish for zones shares a node with no others that wait. One without a wish is kept off nodes only
+        # by those that have one.
         others = self.waiting.nodes() if ask.aligned else self.waiting.aligned
         late = [name for name in others if self._out_of_turn(name, ask)]
         return barred(found, [at for name in late if (at := self._places.index(name)) is not None])
@@ -246,8 +256,10 @@ class DeviceLedger:
 
     def _count(self, name: str, ask: DeviceAsk, budget: Budget) -> int | None:
         kind = self._kind_at(name, ask)
+        # The claim is promised to this node already: its devices are counted among those that wait, and once.
         if kind is None or (ask.shared and ask in self.waiting.on(name)):
             return UNLIMITED
+        # While victims are thought away, states come up that no cluster is in. Their cost gives no kind up.
         real = not self.holders.thinking
         return pod_count(ask, kind.count(self._of(name).now, self._beside(name), budget, real=real))
 
@@ -259,6 +271,7 @@ class DeviceLedger:
         """As ``counts``, if these pods were gone and their claims deallocated, and so many fewer waited, by node."""
         found, freed, budget = self.counts(ask).copy(), self.holders.freed_by(pods), Budget(CALL_STEPS)
         touched = [self._inventory.nodes_of(pool) for pool in frozenset().union(*freed.values())]
+        # None stands for a pool that any node may reach.
         for name in self._places.names() if None in touched else sorted(set(slots).union(*filter(None, touched))):
             place, kind = self._places.index(name), self._kind_at(name, ask)
             if place is None or kind is None:
@@ -285,10 +298,12 @@ class DeviceLedger:
     def asked(self, name: str, ask: DeviceAsk, *, emptied: bool = False) -> NodeAsk | None:
         """What is asked of a node's devices as they are now, or as if no claim held any; None: nothing."""
         here, kind, of = self._at(name, ask), self._kind_at(name, ask), self._of(name)
+        # Devices with admin access are looked at, not held.
         held = [use.device for one in ask.claims for use in self.holders.uses_of(one) if not use.admin]
         devices = of.bare if emptied else of.now
         if here is None or kind is None:
             return NodeAsk(None, (), devices, self._asked.known, tuple(held)) if held else None
+        # Charged to the round. Otherwise a tenant gets expressions compiled for nothing by asking for zones.
         self.counting.make(kind)
         search = kind.number, kind.state_class(devices)
         return NodeAsk(search, claims_of(here), devices, self._asked.known, tuple(held))
@@ -296,6 +311,7 @@ class DeviceLedger:
     def turn(self, name: str, ask: DeviceAsk, coming: Mapping[str, Mapping[DeviceAsk, int]]) -> DeviceTurn:
         """Whether a pod may go to a node beside so many, by node, that are on their way and have no devices yet."""
         kind = self._kind_at(name, ask)
+        # A kind that is not counted has no turn to wait for: it would wait for ever.
         if kind is None or kind.refused:
             return DeviceTurn.NOW
         here = self._kinds_at(name, coming.get(name, {}))
@@ -330,6 +346,7 @@ class DeviceLedger:
         """In words, why a node takes no more pods with these claims."""
         devices, here = self._of(name).now, self._at(name, ask)
         waiting = sum(count for one, count in self.waiting.on(name).items() if self._at(name, one) is not None)
+        # First, because nothing below is known of a kind whose count was given up.
         if self.refused(ask):
             return COSTLY
         if here is None:
@@ -388,6 +405,7 @@ class DeviceLedger:
         if here is None:
             return None
         if ask.varies:
+            # So that `refused` finds the kinds that this ask comes to on single nodes.
             self._asked.varying(ask).keys.add(here.key)
         return self._asked.kind(here)
 
@@ -397,9 +415,11 @@ class DeviceLedger:
             return found
         if found is None:
             labels = self._labels(name)
+            # A node that is gone reaches nothing, whatever slices still name it.
             there = self._inventory if labels is not None else Inventory.of(())
             bare = NodeDevices(Hardware.of(there, DeviceNode(name, labels or {}), DEFAULT), _NOTHING)
         else:
+            # Hardware keeps its identity: views, draws and counts are remembered by it.
             bare = found.bare
         self._stale.discard(name)
         found = self._known[name] = BothStates(NodeDevices(bare.hardware, self._in_use(bare.hardware)), bare)

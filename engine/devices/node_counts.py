@@ -69,6 +69,7 @@ class NodeCounts:
         """Count nodes that were left, as far as it goes; the places of those that are counted now."""
         before = self.left
         self.rounds += 1
+        # Nothing is counted yet: all nodes together cost less than one after another.
         if counting.whole is not None and len(before) == len(table.names()):
             self._count_all(None, table, counting)
         else:
@@ -87,15 +88,18 @@ class NodeCounts:
         if changed is not None:
             found = zip(self._names, self._values.tolist(), strict=False)
             kept = {name: value for name, value in found if name not in changed}
+        # Nodes that are gone leave ``left`` too: its size is shown as the number of nodes that are not counted yet.
         self._names, self.left = names, self.left & set(names)
         self._values = np.zeros(len(names), np.int64)
         for place, name in enumerate(names):
+            # A node that was left has the number 0, which is no count.
             if name in kept and name not in self.left:
                 self._values[place] = kept[name]
             else:
                 self._note(name, place, counting.one(name))
 
     def _count(self, names: Iterable[str], table: NodePlaces, counting: Counting) -> None:
+        # A copy, for `go_on` compares with the set from before.
         self.left = set(self.left)
         for name in names:
             if (place := table.index(name)) is not None:
@@ -119,6 +123,8 @@ def grouped(
     names: Sequence[str], looks: Ints, states: Ints, count: Callable[[str], int | None]
 ) -> tuple[Ints, set[str]]:
     """What `Counting.whole` gives, where nodes count alike that are equal in both numbers (below 2^31): asked once."""
+    # Both numbers in one: looks in the upper half, states in the lower one. `_apart` gives states below 0, which meet
+    # no others.
     _, first, groups = np.unique((looks << 32) + states, return_index=True, return_inverse=True)
     found = [count(names[place]) for place in first.tolist()]
     values = np.array([one or 0 for one in found], np.int64)[groups]

@@ -10,6 +10,7 @@ from engine.arrays import Ints
 from engine.claims.asks import DeviceAsk
 from engine.claims.counting.looks import NodeDevices
 
+# Small enough that sums over all nodes stay within 64 bits.
 UNLIMITED: Final = (1 << 31) - 1  # pods that ask a node for no devices
 
 
@@ -22,6 +23,7 @@ class BothStates(msgspec.Struct, eq=False):
 
 def pod_count(ask: DeviceAsk, fit: int | None) -> int | None:
     """How many pods that is for whose claims fit so many times; None where that is not known."""
+    # The pods share one claim: once its devices fit, one pod more takes nothing.
     return UNLIMITED if ask.shared and fit else fit
 
 
@@ -29,6 +31,7 @@ def barred(counts: Ints, places: Sequence[int]) -> Ints:
     """Counts by place, of which some nodes take nobody; where nothing is asked of their devices they do."""
     if not places:
         return counts
+    # The counts belong to whoever keeps them (`NodeCounts.values`).
     found = counts.copy()
     found[places] = np.where(counts[places] < UNLIMITED, 0, UNLIMITED)
     return found

@@ -64,6 +64,8 @@ class TaintRules:
 
     def tainted(self, one: ResourceSlice) -> ResourceSlice:
         """A slice with the taints of all rules."""
+        # By name: the order of taints is a part of `Device.form`. In another order equal nodes would not be counted
+        # together.
         rules = [rule for _, rule in sorted(self._rules.items()) if rule.selects(one)]
         if not any(rule.taints(device) for rule in rules for device in one.devices):
             return one

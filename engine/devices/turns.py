@@ -39,11 +39,13 @@ def turn_of(
     Where it takes too many steps to tell, the pod goes. Who waits is looked at each second: a node whose devices are as
     they were is not searched again.
     """
+    # Compiling has a budget of its own, so that the search below starts with all its steps.
     compiling = Budget(LOOK_STEPS)
     if not all(kind.begin(compiling) for kind in (asking, *(kind for kind, _ in coming))):
         return DeviceTurn.NOW
     if coming:
         return DeviceTurn.NOW if _together(devices, asking, coming, known) else DeviceTurn.LATER
+    # The count is kept by the state of the node, so it usually answers without a search.
     if asking.count(devices, (), Budget(LOOK_STEPS), real=False):
         return DeviceTurn.NOW
 
@@ -68,6 +70,7 @@ def _together(devices: NodeDevices, asking: Kind, coming: Sequence[tuple[Kind, i
         prepared = [prepare(devices.hardware, kind.claims, known) for kind in kinds.values()]
         return independent(prepared, devices.hardware, known.budget)
 
+    # The order of kinds does not matter for whether they meet, so all orders share an answer.
     beside = frozenset((kind.number, kind.state_class(devices)) for kind in kinds.values())
     return asking.remembered(beside, len(beside), of_different_devices)
 

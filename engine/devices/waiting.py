@@ -26,6 +26,7 @@ class WaitingPods:
             waiting[ask] = now
         elif not waiting:
             del self._on[node]
+        # After the change: the last pod with a wish that goes opens the node for others again.
         (self.aligned.add if any(one.aligned for one in waiting) else self.aligned.discard)(node)
         for claim in ask.claims:
             nodes = self._named.setdefault(claim, Counter())

@@ -12,6 +12,7 @@ from engine.claims.model import ALL, Claim, DeviceId
 from engine.claims.searching.requests import Ready, RequestContext
 
 _NAMED: Final = 3  # claims that hold devices
+# An error quotes the expression that fails, and a tenant may write 10 KiB of it (CELSelectorExpressionMaxLength).
 _LONGEST: Final = 400  # characters of an error
 
 
@@ -80,6 +81,7 @@ def _promised(node: NodeDevices, prepared: Prepared, waiting: int, known: Reques
     if waiting:
         return [f"{waiting} other {'pod gets' if waiting == 1 else 'pods get'} devices there first"]
     allocation = allocate(prepared, node.in_use, known.budget)
+    # The scheduler would find devices, and the count does not promise them: they may go to pods on other nodes.
     if allocation.allocated and given(Takers(prepared, known.budget), node.in_use) is None:
         return ["the next pod here would get one of those"]
     return [] if allocation.allocated else [allocation.message[:_LONGEST]]

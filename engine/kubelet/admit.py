@@ -50,6 +50,8 @@ from engine.kubelet.resource_requests import Asks, ResourceRequest, asks_of
 ALIGNED: Final = "TopologyAffinityError"
 ALIGNED_MESSAGE: Final = "Resources cannot be allocated with Topology locality"
 WHOLE_POD: Final = "*"
+# A family of masks is an int of 2^zones bits (`engine.kubelet.hint_merge`): 4,096 bits at 12 zones, and four times as
+# many with every two zones more.
 MOST_ZONES: Final = 12  # beyond, kubelets that align would go through more masks than they can
 TOO_MANY: Final = f"cannot be predicted: the kubelet looks at every set of zones, and there are more than {MOST_ZONES}"
 
@@ -58,12 +60,15 @@ def admit(layout: Layout, state: State, pod: PodShape) -> Admission:
     """Ask the kubelet of a machine with this layout and state for one pod."""
     layout = _first_equal(layout)
     asks = asks_of(layout.resources, layout.ignored, layout.kubelet, pod)
+    # Under policy none no masks are made, unless the memory manager has to find a default mask by itself.
     if len(layout.zones) > MOST_ZONES and (layout.kubelet.policy is not TopologyPolicy.NONE or asks.whole.memory):
         return Admission(False, ALIGNED, TOO_MANY, (), 0, (), (), state)
     trial = Trial(layout, state, pod, asks)
     refusal = trial.run()
     if refusal is not None:
         return Admission(False, refusal.reason, refusal.message, tuple(trial.steps), 0, (), (), state)
+    # After the kubelet's own verdict, and only then: a node whose kubelet refuses shows the kubelet's reason, which is
+    # the one that a person finds on the failed pod.
     unlinked = next((name for name in must_link(pod) if not trial.knows(name)), None)
     if unlinked is not None:
         refused = unknown(unlinked)
@@ -94,6 +99,8 @@ def hangs(layout: Layout, pod: PodShape) -> int:
 
 def _combinations(layout: Layout, pod: PodShape, asks: Asks, ask: ResourceRequest) -> int:
     hints = Trial(layout, empty(layout), pod, asks).hints(ask)
+    # As the kubelet does before its product of hints: single-numa-node drops every hint but preferred ones of one zone,
+    # so its product stays small.
     if layout.kubelet.policy is TopologyPolicy.SINGLE:
         single = space_of(len(layout.zones)).widths[1]
         hints = [Hints(preferred=hint.preferred & single, free=hint.free) for hint in hints]
@@ -122,10 +129,15 @@ class Trial:
             if layout.exact:
                 self.cpus = CpuRoom(layout, state)
             else:
+                # The kubelet pins whole CPUs: what is left of a CPU in milli-CPU serves no container.
                 self._count(row, [max(zone[row], 0) // 1000 for zone in state.free])
+        # An init container may ask for a type of memory that no app asks for. It is not part of the whole pod's ask,
+        # and the memory manager allocates it all the same.
         if whole.memory or any(ask.memory for _, _, ask in asks.containers):
             self.memory = Memory(layout, state)
         for row, _ in whole.devices:
+            # Also in an exact layout a resource that zones report, and of which no single devices are listed, counts by
+            # amounts.
             if layout.exact and layout.devices and layout.devices[row]:
                 self.devices[row] = DeviceRoom(layout, row, state.devices[row])
             elif any(zone[row] >= 0 for zone in layout.capacity):
@@ -139,9 +151,12 @@ class Trial:
     def run(self) -> AllocationFailure | None:
         """Admit container by container; why not, or None."""
         policy = self.layout.kubelet.policy
+        # Under policy none every allocation gets no affinity, and it can still fail.
         merged = Merged(None, preferred=False)
         per_container = self.layout.kubelet.scope is Scope.CONTAINER
         if policy is not TopologyPolicy.NONE and not per_container:
+            # One merge before anything is allocated: the mask holds for all containers, whatever the first ones take of
+            # it.
             merged = self._step(WHOLE_POD, self.asks.whole)
             if not self.steps[-1].admit:
                 return AllocationFailure(ALIGNED, ALIGNED_MESSAGE)
@@ -150,6 +165,7 @@ class Trial:
                 merged = self._step(name, ask)
                 if not self.steps[-1].admit:
                     return AllocationFailure(ALIGNED, ALIGNED_MESSAGE)
+            # Between this merge and the next one: the next container's hints are about what this one leaves.
             refusal = self.allocate(at, kind, ask, merged)
             if refusal is not None:
                 return refusal
@@ -157,6 +173,7 @@ class Trial:
 
     def _step(self, name: str, ask: ResourceRequest) -> Merged:
         merged = self._merge(ask)
+        # Restricted and single-numa-node refuse by the same rule; they differ in which hints are merged, not here.
         admitted = merged.preferred or self.layout.kubelet.policy is TopologyPolicy.BEST_EFFORT
         self.steps.append(Step(name, merged.mask, merged.preferred, admitted))
         return merged
@@ -165,12 +182,15 @@ class Trial:
         """The merged hint; where a single zone is preferred by all, nothing wider is looked at."""
         kubelet = self.layout.kubelet
         space = space_of(len(self.layout.zones))
+        # Most pods fit one zone. Their merge needs no family of all masks, which is the costly part on 8 zones.
         narrow = self.hints(ask, narrow=True)
         if kubelet.policy is TopologyPolicy.SINGLE:
             return merge(narrow, space, TopologyPolicy.SINGLE)
         distances = [zone.distances for zone in self.layout.zones] if kubelet.prefer_closest_numa_nodes else []
+        # A node that publishes distances for some zones only has no order by distance.
         if not all(distances):
             distances = []
+        # A preferred mask of one zone is the narrowest that there is, so no wider family can change the answer.
         mask = agreed(narrow, space, distances)
         return Merged(mask, preferred=True) if mask else merge(self.hints(ask), space, kubelet.policy, distances)
 
@@ -187,6 +207,7 @@ class Trial:
             hints = self.memory.hints(ask.memory, narrow=narrow)
             if hints is not None:
                 found.append(hints)
+        # A resource without a preference takes part in no merge: it would accept every mask.
         return [hint for hint in found if not hint.free]
 
     def cpu_room(self) -> CpuRoom | CountRoom:
@@ -197,6 +218,8 @@ class Trial:
 
     def allocate(self, at: int, kind: ContainerKind, ask: ResourceRequest, merged: Merged) -> AllocationFailure | None:
         """Take what container ``at`` asks for, with this merged hint; why not, or None."""
+        # Devices, then CPUs, then memory, as the kubelet calls its hint providers: the first allocation that fails
+        # gives the reason that the pod shows.
         for row, count in ask.devices:
             share = self._allocate_devices(at, kind, row, count, merged.mask)
             if isinstance(share, AllocationFailure):
@@ -204,6 +227,8 @@ class Trial:
             if share is not None:
                 self._reaches(row, share.reach)
         if ask.cpus:
+            # The mask stands for what all providers agreed on; the CPU manager may still take CPUs outside of it where
+            # it has too few inside (best-effort).
             share = self.cpu_room().allocate(ask.cpus, merged.mask, kind)
             if isinstance(share, AllocationFailure):
                 return share
@@ -211,6 +236,8 @@ class Trial:
         if ask.memory and self.memory is not None:
             failed = self.memory.allocate(ask.memory, merged.mask, merged.preferred, kind is ContainerKind.INIT)
             if failed:
+                # The memory manager finds out only here that nothing fits, under every policy: without a fitting mask
+                # it gives no hint, and so it does not stop the merge.
                 return unexpected(f"[memorymanager] {failed}")
             for zone, row in self.memory.touched:
                 self._reaches(row, 1 << zone)
@@ -222,9 +249,13 @@ class Trial:
         later = 0 if kind is ContainerKind.INIT else self._asked_later(at, row)
         if row in self.devices:
             room = self.devices[row]
+            # Devices that an init container lends are free for this container; they count as the pod's other devices
+            # only once a container that stays has them.
             held = 0 if kind is ContainerKind.INIT else room.held & ~room.spare
             return allocate_devices(room, count, mask, kind, mode=self.mode, held=held, later=later)
         if row in self.counts:
+            # Without single devices it is not known what the containers before got, so links are asked for the whole
+            # pod.
             whole = dict(self.asks.whole.devices)[row]
             free = dict(self.state.declared_free).get(self.layout.resources[row])
             return allocate_units(self.counts[row], count, mask, kind, mode=self.mode, whole=whole, declared=free)
@@ -263,6 +294,7 @@ class Trial:
         resources = self.layout.resources
         for row, counts in self.counts.items():
             scale = 1000 if resources[row] == CPU else 1
+            # Before the amounts are read: it moves what the kubelet may hold on top from free to held.
             counts.keep_others()
             free[row] = [left * scale for left in counts.free]
             _add(held, resources[row], [count * scale for count in counts.held])
@@ -278,6 +310,8 @@ class Trial:
         if self.memory is not None:
             free |= self.memory.free
             for zone, row in self.memory.touched:
+                # Of a zone in a group this may be 0. The zone stays in the placement, because the group blocks it for
+                # others.
                 held[zone][resources[row]] = self.state.free[zone][row] - self.memory.free[row][zone]
         uses = tuple([(zone, tuple(sorted(amounts.items()))) for zone, amounts in enumerate(held) if amounts])
         mask = sum(1 << zone for zone, _ in uses)
@@ -290,6 +324,7 @@ class Trial:
         for zone, before in enumerate(state.free):
             after = list(before)
             for row, left in free.items():
+                # -1 stays: the zone does not report the resource, which is not the same as having none left.
                 if after[row] >= 0:
                     after[row] = left[zone]
             rows.append(tuple(after))
@@ -317,6 +352,7 @@ def placement_of(
     named: dict[int, dict[str, tuple[str, ...]]] = {}
     for resource, mask in admission.devices:
         listed = layout.devices[layout.resources.index(resource)]
+        # Names and layout come from two parts of a report. With different lengths an index would name a wrong device.
         if resource not in ids or len(ids[resource]) != len(listed):
             continue
         for zone in amounts:
@@ -339,7 +375,10 @@ def empty(layout: Layout) -> State:
     """The state of a machine on which nothing runs."""
     if not layout.exact:
         return State(free=layout.allocatable)
+    # Unhealthy devices count in the width of a hint (`installed`) and are never handed out.
     healthy = tuple([sum(1 << at for at, one in enumerate(listed) if one.healthy) for listed in layout.devices])
     cells = tuple([MemoryCells(cells=1 << zone) for zone in range(len(layout.zones))])
+    # Reserved CPUs are never free, with or without strict-cpu-reservation: that option only keeps them out of the
+    # shared pool.
     cpus = cpus_of(layout).all & ~layout.reserved_cpus
     return State(free=layout.allocatable, cpus=cpus, devices=healthy, memory=cells)

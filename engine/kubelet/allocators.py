@@ -56,6 +56,8 @@ def installed(layout: Layout, row: int) -> Installed:
     if layout.exact and layout.resources[row] == CPU:
         units = tuple([mask.bit_count() for mask in cpus_of(layout).zones])
     elif layout.exact and layout.devices and layout.devices[row]:
+        # A device of two zones counts in both. Sums of such zones are wrong, so `DeviceRoom.hints` takes `of_sets` for
+        # them.
         units = tuple([mask.bit_count() for mask in devices_by_zone(layout, row)])
     else:
         scale = 1000 if layout.resources[row] == CPU else 1
@@ -102,8 +104,12 @@ class CpuRoom:
 
     def hints(self, count: int, *, narrow: bool = False) -> Hints:
         """Hints of one container, or of the whole pod; ``narrow``: single zones suffice (`of_sums`)."""
+        # The width below comes from installed CPUs, reserved ones included, and what fits comes from usable ones. A
+        # request between the two (15 of 16 with 2 reserved) is refused under restricted, as the kubelet does.
         usable, must = self.free | self.spare, 0
         have = tuple([(usable & mask).bit_count() for mask in self.cpus.zones])
+        # As kubelet 1.36.3 does: each later hint has to hold all zones of the CPUs that an init container still lends.
+        # After an init container with 12 CPUs of two zones, an app with 2 CPUs is refused under restricted.
         if self.spare:
             must = sum(1 << zone for zone, mask in enumerate(self.cpus.zones) if mask & self.spare)
         row = row_of(self.layout.resources, CPU)
@@ -113,6 +119,8 @@ class CpuRoom:
 
     def _aligned_by_socket(self, count: int) -> int:
         """The family of masks on no more sockets than are needed."""
+        # As cpumanager/policy_static.go `isHintSocketAligned` divides zones by sockets: on machines with uneven sockets
+        # the number is wrong, there as here.
         a_socket = self.cpus.with_cpus.bit_count() // len(self.cpus.sockets)
         if not a_socket:
             return 0
@@ -128,6 +136,8 @@ class CpuRoom:
         """Take CPUs for a container."""
         kubelet = self.layout.kubelet
         if kubelet.full_pcpus_only:
+            # Free CPUs alone, without those that are lent: the kubelet checks the whole node and ignores what init
+            # containers give back. Init 20 and app 20 of 34 free CPUs are refused.
             whole = (self.free & ~self.cpus.reserved_cores).bit_count()
             refused = _whole_cores(count, self.cpus.threads, whole)
             if refused is not None:
@@ -135,6 +145,7 @@ class CpuRoom:
         usable, chosen = self.free | self.spare, 0
         if mask is not None:
             aligned = usable & self._near(mask)
+            # As many as the mask has, and the rest from anywhere below: a mask of best-effort may be too small.
             chosen = take_by_topology(self.cpus, kubelet, aligned, min(count, aligned.bit_count())) or 0
         rest = count - chosen.bit_count()
         more = take_by_topology(self.cpus, kubelet, usable & ~chosen, rest)
@@ -145,6 +156,7 @@ class CpuRoom:
         chosen |= more
         self.free &= ~chosen
         self.held |= chosen
+        # An init container keeps its CPUs and lends them; any other container takes them out of what is lent for good.
         self.spare = self.spare | chosen if kind is ContainerKind.INIT else self.spare & ~chosen
         got = self.by_zone(chosen)
         return Share(got, sum(1 << zone for zone, part in enumerate(got) if part))
@@ -155,6 +167,7 @@ class CpuRoom:
         for zone in bits(mask):
             found |= self.cpus.zones[zone]
         if self.layout.kubelet.align_by_socket:
+            # With align-by-socket the CPUs may lie outside the merged mask, on the same socket.
             found = sum(socket for socket in self.cpus.sockets.values() if socket & found)
         return found
 
@@ -194,6 +207,7 @@ class CountRoom:
         """Hints of one container, or of the whole pod; ``narrow``: single zones suffice (`of_sums`)."""
         known = installed(self.layout, self.row)
         have = tuple([free + spare for free, spare in zip(self.free, self.spare, strict=True)])
+        # Before the masks: the kubelet gives an empty list of hints, which no merge turns into a preferred one.
         if sum(have) < count:
             return IMPOSSIBLE
         must = sum(1 << zone for zone, spare in enumerate(self.spare) if spare)
@@ -236,10 +250,13 @@ class CountRoom:
                     got[zone] += part
                     rest -= part
                     source[zone] -= part
+                    # With whole cores the container gets just the CPUs that are lent; otherwise the kubelet may pick
+                    # others in their place.
                     if source is self.free:
                         self.held[zone] += part
                     elif uneven:
                         self.others[zone] += part
+        # After the loop: what this container got is lent to the next ones, and not to itself.
         if kind is ContainerKind.INIT:
             self.spare = [spare + part for spare, part in zip(self.spare, got, strict=True)]
         return Share(tuple(got), reach if count else 0)
@@ -256,6 +273,7 @@ class CountRoom:
         one: three are held of two that are asked for, seen on 1.37.1), and amounts do not tell which.
         """
         for zone, others in enumerate(self.others):
+            # No more than the zone has: a reservation beyond that would make the free amount negative.
             more = min(others, self.free[zone])
             self.free[zone] -= more
             self.held[zone] += more
@@ -296,6 +314,7 @@ class DeviceRoom:
     def hints(self, count: int, *, narrow: bool = False) -> Hints:
         """Hints of one container, or of the whole pod; ``narrow``: single zones suffice (`of_sums`)."""
         known = installed(self.layout, self.row)
+        # Devices of a plugin without topology accept every mask.
         if not known.zones:
             return NO_PREFERENCE
         usable = self.free | self.spare
@@ -304,6 +323,7 @@ class DeviceRoom:
         among = known.zones
         if self.layout.kubelet.version < DEVICES_WHERE_THEY_ARE:
             among = (1 << len(self.zones)) - 1
+        # By sums, which are cached by amounts. Devices of several zones need a union for each mask.
         if devices_apart(self.layout, self.row):
             have = tuple([(usable & mask).bit_count() for mask in self.zones])
             must = sum(1 << zone for zone, mask in enumerate(self.zones) if mask & self.spare)
@@ -321,6 +341,8 @@ class DeviceRoom:
         resource = self.layout.resources[self.row]
         if not any(device.healthy for device in self.layout.devices[self.row]):
             return unexpected(f"no healthy devices present; cannot allocate unhealthy devices {resource}")
+        # Reusable devices first, as devicemanager/manager.go `devicesToAllocate` does; if they suffice, the mask is not
+        # looked at.
         if self.spare.bit_count() >= count:
             return 0, self.spare
         needed = count - self.spare.bit_count()
@@ -329,6 +351,8 @@ class DeviceRoom:
         aligned = 0
         for zone in bits(mask or 0):
             aligned |= self.zones[zone] & self.free
+        # More aligned devices than needed: the plugin's GetPreferredAllocation chooses among them. Otherwise the
+        # container gets all aligned ones, and the plugin chooses the rest.
         if needed < aligned.bit_count():
             return self.spare, aligned
         return self.spare | aligned, self.free & ~aligned
@@ -361,6 +385,7 @@ def allocate_devices(
     ``mode``, ``held`` and ``later`` as in `engine.kubelet.devices.choose.DeviceChoice`.
     """
     found = room.candidates(count, mask)
+    # A limit of 0 devices has hints, and so constrains the zones; it allocates none.
     if isinstance(found, AllocationFailure) or not count:
         return found if isinstance(found, AllocationFailure) else Share((0,) * len(room.zones), 0)
     must, within = found
@@ -372,6 +397,8 @@ def allocate_devices(
         if isinstance(picked, Refused):
             return AllocationFailure(picked.reason, picked.message)
         if picked is not None:
+            # Cards of XPUs follow the vendor's rule. GPUs may come from all candidates, because a plugin need not know
+            # the links.
             free_to_choose = not isinstance(rules, XpuBoard) and count > must.bit_count()
             return room.take_devices(picked, kind, must | within if free_to_choose else picked)
     chosen = must | lowest_of(within & ~must, count - must.bit_count())
@@ -395,6 +422,7 @@ def allocate_units(
     layout = room.layout
     rules = layout.links[room.row] if layout.links else None
     if count and (rules is not None or mode):
+        # No mask means no affinity: the units may come from any zone.
         zones = (1 << len(room.free)) - 1 if mask is None else mask
         free = tuple([have + spare for have, spare in zip(room.free, room.spare, strict=True)])
         resource = layout.resources[room.row]

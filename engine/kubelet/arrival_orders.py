@@ -26,6 +26,8 @@ from engine.kubelet.machine import CPU, Layout, PodShape, Scope, State, Topology
 from engine.kubelet.rebuild import asked
 from engine.kubelet.resource_requests import Asks, ResourceRequest, asks_of
 
+# Each step is an admission or a pair of trials. Beyond, the answer is no: a pod waits for arrivals that would have gone
+# well, and none is sent to a kubelet that may refuse it.
 BUDGET: Final = 128  # admissions
 KEPT: Final = 1 << 12
 _CHOOSY: Final = (TopologyPolicy.RESTRICTED, TopologyPolicy.SINGLE)
@@ -52,13 +54,18 @@ def takes(layout: Layout, shape: PodShape) -> bool:
 
 def certain(layout: Layout, least: State, most: State, shapes: Iterable[PodShape], budget: int = BUDGET) -> bool:
     """Whether all these pods are granted; see the module."""
+    # Pods that take nothing of zones are left out. They change nothing for others, and each kind more multiplies the
+    # orders.
     coming = Counter(shape for shape in shapes if heeds(layout, shape))
     if not coming:
         return True
     if all(_is_plain(layout, shape) for shape in coming):
+        # All pods are alike and plain, so the order does not matter and more free room never hurts: ``least`` alone
+        # decides.
         if len(coming) == 1:
             ((shape, count),) = coming.items()
             return _one_by_one(layout, least, shape, count)
+        # A bound that is cheap to compute. Where it fails, the search may still find that all go.
         if all(_finds_room(layout, least, shape, coming) for shape in coming):
             return True
     kinds = tuple(coming)
@@ -98,6 +105,7 @@ def _finds_room(layout: Layout, state: State, shape: PodShape, coming: Counter[P
     A zone is blocked once others have more of some resource there than the pod leaves. So each of them blocks no more
     of a zone than its part of that, one zone at most, in as many zones as it takes from.
     """
+    # The bound counts amounts. Whole cores, links and wishes refuse pods for which the amounts suffice.
     if layout.kubelet.full_pcpus_only or shape.gpu_link or shape.wish is not TopologyPolicy.NONE:
         return False
     need = _most_of(layout, shape)
@@ -106,6 +114,7 @@ def _finds_room(layout: Layout, state: State, shape: PodShape, coming: Counter[P
     zones = [
         [_units(layout, free, row) - amount + 1 for row, amount in need.items()]
         for zone, free in enumerate(state.free)
+        # A zone of a memory group serves no pod alone, however much it has free.
         if not state.memory or state.memory[zone].cells == 1 << zone
     ]
     zones = [spare for spare in zones if min(spare, default=1) > 0]  # those with room for the pod
@@ -132,6 +141,7 @@ def _reach(layout: Layout, shape: PodShape) -> int:
         amounts = (*ask.devices, *(((cpu, ask.cpus),) if ask.cpus else ()))
         widths = [fewest(installed(layout, row).units, amount, zones) for row, amount in amounts]
         held = [fewest(tuple([zone[row] for zone in layout.allocatable]), amount, zones) for row, amount in ask.memory]
+        # Types of memory add up (each may lie in zones of its own), CPUs and devices do not.
         reach += max(*widths, sum(held), 0)
     return min(reach, zones)
 
@@ -173,9 +183,12 @@ class _Search:
         for at, shape in enumerate(self._kinds):
             if not counts[at]:
                 continue
+            # Counted for each kind in each state, before the cached outcomes are asked, so that the answer does not
+            # depend on what is in the cache.
             self._left -= 1
             outcomes = _outcomes(self._layout, free, shape) if self._left >= 0 else None
             rest = (*counts[:at], counts[at] - 1, *counts[at + 1 :])
+            # One bad order suffices: nobody knows in which one the pods arrive.
             if not outcomes or not all(self.all_go(after, rest) for after in outcomes):
                 return False
         return True
@@ -184,6 +197,7 @@ class _Search:
 @lru_cache(maxsize=KEPT)
 def _outcomes(layout: Layout, free: Free, shape: PodShape) -> tuple[Free, ...]:
     """What may be left once such a pod has come; nothing where it may be refused."""
+    # Nothing may end: one admission tells the outcome, and no mask is a guess.
     if free.least == free.most:
         admission = asked(layout, free.least, shape)
         return (Free(admission.after, admission.after),) if admission.admitted else ()
@@ -197,6 +211,7 @@ def _outcomes(layout: Layout, free: Free, shape: PodShape) -> tuple[Free, ...]:
             found.append(got)
         else:
             ways += got
+    # Several ways often leave the same state; each of them would be searched again.
     return tuple(dict.fromkeys(found))
 
 
@@ -219,19 +234,26 @@ class _Pair:
         for at, (kind, _, ask) in enumerate(self._asks.containers):
             if at < len(asks):
                 choices = self._choices(asks[at])
+                # The trials have taken what earlier containers got, and cannot be turned back: each choice starts from
+                # the beginning with a longer way.
                 if len(choices) != 1:
                     return [(*self._chosen, choice) for choice in choices] or None
                 (mask,) = choices
                 self._chosen.append(mask)
+                # A mask that only ``most`` has means that something ended there: the least state is raised to that, or
+                # the pod counts as refused.
                 if not self._sure(asks[at], mask) and not self._make_room(asks[at], mask):
                     return None
             single = self._layout.kubelet.policy is TopologyPolicy.SINGLE
+            # As topologymanager/policy_single_numa_node.go does: an affinity of all zones becomes none, on machines of
+            # one zone.
             whole = single and mask == space_of(len(self._layout.zones)).all
             merged = Merged(None if whole else mask, preferred=True)
             for trial in (self._least, self._most):
                 if trial.allocate(at, kind, ask, merged) is not None:
                     return None
         least, most = self._least.admission(), self._most.admission()
+        # Where the two trials take other amounts from zones, nothing is known of what the next pod finds.
         return Free(least.after, most.after) if least.uses == most.uses else None
 
     def _choices(self, ask: ResourceRequest) -> list[int]:
@@ -243,8 +265,10 @@ class _Pair:
         found: list[int] = []
         for mask in sorted(bits(possible), key=self._rank):
             found.append(mask)
+            # The kubelet takes the first mask in this order that it has. It never gets past one that it surely has.
             if sure >> mask & 1:
                 return found
+        # No mask is sure: if nothing ends, the kubelet refuses the pod.
         return []
 
     def _rank(self, mask: int) -> tuple[int, int, int]:
@@ -262,6 +286,7 @@ class _Pair:
         space = space_of(len(self._layout.zones))
         hints = trial.hints(ask)
         if not hints:
+            # Without hints the kubelet merges to all zones, preferred.
             return 1 << space.all
         common = -1
         for hint in hints:
@@ -294,6 +319,8 @@ def _widen(
     elif not isinstance(most, CountRoom):
         here = room.cpus.zones[zone] if isinstance(room, CpuRoom) else room.zones[zone]
         missing = need - ((room.free | room.spare) & here).bit_count()
+        # The lowest units that may have become free. Which ones did end is unknown, and the zone's count is all that
+        # the next hints read.
         for unit in bits(most.free & here & ~room.free):
             if missing <= 0:
                 break

@@ -29,6 +29,8 @@ def charge(layout: Layout, state: State, placement: NumaPlacement, sign: int, de
     A placement that names an unknown zone is void. ``device_ids``: by resource, the names of the layout's devices.
     """
     index = {zone.id: at for at, zone in enumerate(layout.zones)}
+    # A record of another machine, or of this one before its zones changed: a part of it would be charged to wrong
+    # zones.
     if any(use.zone not in index for use in placement.zones):
         return state
     amounts: _ByZone = {}
@@ -36,6 +38,7 @@ def charge(layout: Layout, state: State, placement: NumaPlacement, sign: int, de
         rows = amounts.setdefault(index[use.zone], {})
         for resource, amount in use.amounts.items():
             row = row_of(layout.resources, resource)
+            # The record may name resources that this report does not have: a plugin that registers late, say.
             if row >= 0 and layout.allocatable[index[use.zone]][row] >= 0:
                 rows[row] = rows.get(row, 0) + amount
     if not layout.exact:
@@ -45,6 +48,7 @@ def charge(layout: Layout, state: State, placement: NumaPlacement, sign: int, de
         wanted = {zone: rows[row] for zone, rows in amounts.items() if row in rows}
         names = (device_ids or {}).get(layout.resources[row], ())
         resource = layout.resources[row]
+        # Names are matched over all zones of the record: a device without a zone stands at the record's first zone.
         held = {name for use in placement.zones for name in use.devices.get(resource, ())}
         named = sum(1 << at for at, name in enumerate(names) if name in held)
         if not listed or not (wanted or named):
@@ -69,17 +73,22 @@ def release(layout: Layout, state: State, admission: Admission) -> State:
     devices = list(state.devices)
     for resource, mask in admission.devices:
         devices[row_of(layout.resources, resource)] |= mask
+    # Reserved CPUs may be in the mask, because the kubelet hands them out on uneven machines (`_CpuSelection.whole`).
+    # They are not free afterwards.
     return _with(layout, state, amounts, (state.cpus | admission.cpus) & ~layout.reserved_cpus, devices, sign=-1)
 
 
 def _devices(layout: Layout, state: State, row: int, wanted: Mapping[int, int], named: int, *, sign: int) -> int:
     """The devices that are meant: those named, and as many more in each zone as it takes."""
     listed = layout.devices[row]
+    # Given back are healthy devices only: a device that became unhealthy meanwhile must not appear as free.
     healthy = sum(1 << at for at, device in enumerate(listed) if device.healthy)
     possible = state.devices[row] if sign > 0 else healthy & ~state.devices[row]
     by_zone = devices_by_zone(layout, row)
     chosen = named & possible
     for zone, count in sorted(wanted.items()):
+        # A named device counts even if it cannot be changed: it is part of the amount, and another must not be taken in
+        # its place.
         missing = count - ((chosen | named) & by_zone[zone]).bit_count()
         chosen |= lowest_of(possible & by_zone[zone] & ~chosen, max(missing, 0))
     return chosen
@@ -91,6 +100,7 @@ def _cpus(layout: Layout, state: State, zone: int, count: int, sign: int) -> int
     if sign > 0:
         free = state.cpus & known.zones[zone]
         return take_by_topology(known, layout.kubelet, free, min(count, free.bit_count())) or 0
+    # Held by anybody: which pod has which CPU is not known here. Whole cores first, as packed allocations take them.
     held = known.zones[zone] & ~state.cpus & ~layout.reserved_cpus
     chosen, missing = 0, count
     for core in known.cores:
@@ -128,6 +138,8 @@ def _with(layout: Layout, state: State, amounts: _ByZone, cpus: int, devices: li
     free = _free(layout, state, by_type, sign)
     known = cpus_of(layout)
     units: dict[int, list[int]] = {}
+    # CPUs and devices are counted from the masks, and not changed by the amounts: where fewer units were possible than
+    # the record says, ``free`` still agrees with the masks.
     if cpus != state.cpus:
         units[row_of(layout.resources, CPU)] = [1000 * (cpus & mask).bit_count() for mask in known.zones]
     for row, mask in enumerate(devices):
@@ -161,6 +173,8 @@ def _cells(
         before = cells[zone]
         cells[zone] = MemoryCells(cells=before.cells, assignments=max(before.assignments - len(rows), 0))
     rows_of = memory_rows(layout.resources)
+    # Two ways to leave a group: everything of all its zones is free again, or (below) the zone has no allocation left,
+    # as the kubelet's memorymanager/policy_static.go `RemoveContainer` does it.
     for group in {cells[zone].cells for zone in named}:
         members = [zone for zone in bits(group) if cells[zone].cells == group]
         if all(free[zone][row] >= layout.allocatable[zone][row] for zone in members for row in rows_of):
@@ -182,6 +196,8 @@ def _group(state: State, free: tuple[tuple[int, ...], ...], named: _ByZone) -> i
         rest = sum(named[zone].get(row, 0) for zone in zones)
         for zone in zones:
             rest -= named[zone].get(row, 0)
+            # The kubelet fills a group zone by zone. A zone that has some left while the next one gives was not filled
+            # first, so the record is of several allocations.
             if rest and free[zone][row] > 0:
                 return 0
     return sum(1 << zone for zone in zones)

@@ -58,6 +58,7 @@ def cpus_of(layout: Layout) -> Cpus:
                 mask |= 1 << cpu
             here |= mask
             cores.append(Core(min(core), mask, at))
+            # Without a known L3 each socket counts as one cache.
             cache = zone.uncore[index] if zone.uncore else zone.socket
             caches[cache] = caches.get(cache, 0) | mask
         zones.append(here)
@@ -67,6 +68,7 @@ def cpus_of(layout: Layout) -> Cpus:
     every = 0
     for mask in zones:
         every |= mask
+    # An average, as the kubelet has it (CPUs by cores): on machines with mixed cores it is rounded down.
     threads = every.bit_count() // len(cores) if cores else 1
     reserved = 0
     for core in cores:
@@ -86,6 +88,7 @@ def take_by_topology(cpus: Cpus, kubelet: Kubelet, available: int, count: int) -
         return None
     if kubelet.distribute_cpus_across_numa:
         group = cpus.threads if kubelet.full_pcpus_only else 1
+        # A count that is no multiple of a core is packed, as cpu_assignment.go `takeByTopologyNUMADistributed` does.
         if not count % group:
             return _distributed(cpus, kubelet, available, count, group)
     return _packed(cpus, kubelet, available, count)
@@ -134,6 +137,8 @@ class _CpuSelection:
 
     def cores(self) -> Iterator[Core]:
         """Cores with CPUs that are free now."""
+        # The caller takes cores while this generator runs. The order is that of the free CPUs at the start, as in the
+        # kubelet.
         free = self.free
         for key in self.sockets() if self.cpus.zones_first else self.zones():
             inside = [core for core in self.cpus.cores_in[key] if core.cpus & free]
@@ -147,6 +152,7 @@ class _CpuSelection:
 
     def whole(self, groups: list[int], masks: Sequence[int] | dict[int, int], usual: int = 0) -> None:
         """``usual``: how many CPUs one of the groups is thought to have; 0: each as many as it has."""
+        # Which groups are whole is decided for all before the first one is taken, as the kubelet makes its list first.
         sizes = [(masks[key], usual or masks[key].bit_count()) for key in groups]
         for mask in [mask for mask, size in sizes if (mask & self.free).bit_count() == size]:
             if self.need >= mask.bit_count():
@@ -176,6 +182,7 @@ class _CpuSelection:
         """Whole L3s while that many are needed, then all that is needed out of one."""
         each = self.cpus.all.bit_count() // len(self.cpus.caches)
         for cache in self.caches():
+            # Asked again for each cache: the one before may have taken so much that only a part of an L3 is needed.
             if self.need >= each:
                 self.whole(self.caches(), self.cpus.caches)
             if self.need > 0:
@@ -190,8 +197,11 @@ class _CpuSelection:
         found = 0
         for core in cores:
             found |= core.cpus & self.free
+        # An odd request leaves one thread of its last core to others.
         if self.need % 2 and threads > 1 and found.bit_count() > self.need:
             found &= ~(1 << (found.bit_length() - 1))
+        # A cache that does not have all of it gives none: CPUs of one request are not split over partly free caches
+        # here.
         if found.bit_count() == self.need:
             self.take_cpus(found)
 
@@ -207,12 +217,15 @@ def _packed(cpus: Cpus, kubelet: Kubelet, available: int, count: int) -> int | N
         lambda: taking.whole(taking.zones(), cpus.zones),
         lambda: taking.whole(taking.sockets(), cpus.sockets, cpus.all.bit_count() // len(cpus.sockets)),
     ]
+    # Zones before sockets where a zone holds whole sockets, otherwise sockets before zones.
     for level in levels if cpus.zones_first else levels[::-1]:
         level()
         if not taking.need:
             return taking.result
     if kubelet.prefer_align_cpus_by_uncorecache:
         taking.by_cache()
+    # With distribute-cpus-across-cores no whole core is taken: CPUs come by their ids, which number the first threads
+    # of all cores before the second ones on most machines.
     if taking.need and not spread:
         taking.whole_cores()
     if taking.need:
@@ -240,6 +253,8 @@ class _Slice:
         room = len(self.array)
         array = self.array
         if self.length == room:
+            # A new array of double size, as Go's append allocates it for small slices. The old one stays with whoever
+            # has it.
             array = array + [0] * (room or 1)
         array[self.length] = item
         return _Slice(array, self.length + 1)
@@ -262,6 +277,7 @@ def _combinations(items: list[int], count: int) -> Iterator[_Slice]:
 
 
 def _deviation(values: Sequence[int]) -> float:
+    # Rounded to three digits at both places, as cpu_assignment.go does: ties between zones depend on it.
     mean = _rounded(sum(values) / len(values))
     return _rounded(sqrt(sum((value - mean) ** 2 for value in values) / len(values)))
 
@@ -276,6 +292,7 @@ def _distributed(cpus: Cpus, kubelet: Kubelet, available: int, count: int, group
     groups = (cpus.all.bit_count() - 1) // group + 1
     a_zone = (groups - 1) // cpus.with_cpus.bit_count() + 1
     needed = (count - 1) // group + 1
+    # From the fewest zones that could hold the request. The first width with any combination wins.
     for width in range((needed - 1) // a_zone + 1, min(needed, len(zones)) + 1):
         best = _best_zones(taking, zones, width, group)
         if best is None:
@@ -285,12 +302,14 @@ def _distributed(cpus: Cpus, kubelet: Kubelet, available: int, count: int, group
         for zone in combination:
             taking.take_cpus(_packed(cpus, kubelet, taking.free & cpus.zones[zone], each) or 0)
         rest = count - each * len(combination)
+        # The remainder goes round the chosen zones, one group of CPUs each.
         while rest > 0:
             before = rest
             for zone in extra:
                 if rest and (taking.free & cpus.zones[zone]).bit_count() >= group:
                     taking.take_cpus(_packed(cpus, kubelet, taking.free & cpus.zones[zone], group) or 0)
                     rest -= group
+            # No zone of the combination has a whole group left; without this the loop never ends.
             if rest == before:
                 return None
         return None if taking.need else taking.result
@@ -303,6 +322,7 @@ def _best_zones(taking: _CpuSelection, zones: list[int], width: int, group: int)
     best: tuple[_Slice, _Slice | None] | None = None
     balance = float("inf")
     for combination in _combinations(zones, width):
+        # The kubelet stops here too. Going on would also change the combination that it remembers (`_Slice`).
         if balance == 0:
             break
         members = combination.items
@@ -312,6 +332,7 @@ def _best_zones(taking: _CpuSelection, zones: list[int], width: int, group: int)
         left = {zone: have - each if zone in members else have for zone, have in free.items()}
         found, extra = _best_rest(left, members, taking.need - each * width, group)
         if found < balance:
+            # Strictly better only: of equally good combinations the first one stays.
             balance, best = found, (combination, extra)
     return best
 
@@ -334,6 +355,7 @@ def _best_rest(left: dict[int, int], members: list[int], rest: int, group: int) 
                         over -= group
                 if over == before:
                     break
+            # Over all zones with free CPUs, not only over those that are chosen: the node stays even.
             balance = _deviation(list(after.values()))
             if not over and balance < best[0]:
                 best = balance, subset

@@ -50,6 +50,7 @@ def must_link(shape: PodShape) -> tuple[str, ...]:
                 alone[name] = max(alone.get(name, 0), amount)
             else:
                 together[name] = together.get(name, 0) + amount
+    # Init containers run alone, so the largest of them counts; sidecars and apps hold theirs together.
     names = sorted(together.keys() | alone.keys())
     return tuple(name for name in names if wants_links(name) and max(together.get(name, 0), alone.get(name, 0)) > 1)
 
@@ -78,12 +79,14 @@ def pick(resource: str, rules: Rules, wanted: DeviceChoice) -> int | Refused | N
     if not wanted.count:
         return 0
     if isinstance(rules, XpuBoard):
+        # Before the wish for links: cards of XPUs have no NVLinks, and their rule holds whatever the annotation says.
         found = choose_cards(rules, wanted.free, wanted.count, wanted.within, wanted.must)
         return found.cards if found else _no_cards(resource, rules.free(_usable(wanted)), wanted.count)
     whole = wanted.count + wanted.held.bit_count() + wanted.later
     required = wanted.mode == REQUIRE and whole > 1 and wants_links(resource)
     if rules is None:
         return unknown(resource) if required else None
+    # One device, or a resource that is no GPU, has nothing to link. It is chosen as without the annotation.
     if wanted.mode == REQUIRE and not required:
         wanted = msgspec.structs.replace(wanted, mode="")
     chosen = choose(rules, wanted)
@@ -108,6 +111,7 @@ def pick_zones(
     """
     if not count:
         return None
+    # Zones that the kubelet's mask leaves out count for filling the machine, and give nothing to this task.
     if isinstance(rules, XpuBoard):
         within = tuple(most if zones >> zone & 1 else 0 for zone, most in enumerate(free))
         split = best_split(free, count, within)
@@ -118,6 +122,7 @@ def pick_zones(
         return unknown(resource)
     left, inside = sum(most for zone, most in enumerate(free) if zones >> zone & 1), _in_zones(rules, zones)
     known = inside if declared is None else inside & declared
+    # If all devices of the zones are linked to each other, every choice of the plugin is a clique.
     if rules.is_clique(inside) or _surely(rules, count, whole, left, known):
         return None
     needs, largest = f"needs {whole} of {resource} in one NVLink clique", largest_clique(rules, known)
@@ -133,6 +138,7 @@ def _surely(graph: LinkGraph, count: int, whole: int, free: int, known: int) -> 
     ``free``: how many are free; where it is fewer, some were taken since, and it is not known which. Where it is more,
     what another container of the pod gets may be none of the known ones.
     """
+    # The node's list is older than what is free: it cannot name enough devices for the pod.
     if known.bit_count() < whole:
         return False
     if graph.is_clique(known) and (count == whole or free <= known.bit_count()):

@@ -43,6 +43,7 @@ def disagreement(layout: Layout, state: State, pod: PodShape) -> str:
     if refusal is None or refusal.reason != ALIGNED:
         return ""
     name = trial.steps[-1].container
+    # In pod scope the step is named ``*``, which is no container, so the whole pod is asked about.
     ask = next((ask for _, container, ask in asks.containers if container == name), asks.whole)
     wishes = [*_wishes(layout, trial, Trial(layout, empty(layout), pod, asks), ask)]
     return f"{policy}: {_in_words(layout, wishes)}" if wishes else ""
@@ -54,6 +55,7 @@ def _wishes(layout: Layout, trial: Trial, emptied: Trial, ask: ResourceRequest) 
     alone += [(row_of(layout.resources, CPU), ask.cpus * 1000, ResourceRequest(cpus=ask.cpus))] if ask.cpus else []
     alone += [(row, amount, ResourceRequest(memory=((row, amount),))) for row, amount in ask.memory]
     for row, amount, one in alone:
+        # Nothing where the resource has no preference: it did not refuse the pod and does not belong into the sentence.
         for hint in trial.hints(one):
             first: Sequence[Hints] = emptied.hints(one)
             fewest = min((width_of(other.preferred, space) for other in first), default=0)
@@ -64,6 +66,7 @@ def _wishes(layout: Layout, trial: Trial, emptied: Trial, ask: ResourceRequest) 
 def _in_words(layout: Layout, wishes: Sequence[_Wish]) -> str:
     """What disagrees; then what would agree."""
     single = layout.kubelet.policy is TopologyPolicy.SINGLE
+    # The resource that needs fewest zones sets the width on which the others would have to agree.
     width = 1 if single else min(one.fewest or len(layout.zones) for one in wishes)
     wide = [one for one in wishes if one.fewest != width]
     if wide:

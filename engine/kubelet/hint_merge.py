@@ -64,6 +64,7 @@ def space_of(zones: int) -> MaskFamilies:
     """The families of ``zones`` zones."""
     widths = [0] * (zones + 1)
     holding = [0] * zones
+    # Doubles with each zone: `engine.kubelet.admit.MOST_ZONES` bounds it.
     for mask in range(1 << zones):
         widths[mask.bit_count()] |= 1 << mask
         for zone in bits(mask):
@@ -91,6 +92,8 @@ def _spread(mask: int, distances: Sequence[Sequence[int]]) -> int:
 @lru_cache(maxsize=MEETS_KEPT)
 def meet(one: int, other: int, zones: int) -> int:
     """The family of all ANDs of a mask of one family with a mask of the other."""
+    # Split by the highest zone: masks without it are the lower half of the family, masks with it are the upper half. An
+    # AND has the zone only if both have it.
     if not one or not other:
         return 0
     if not zones:
@@ -115,9 +118,12 @@ def merge(
         return Merged(None, preferred=False)
     if policy is TopologyPolicy.SINGLE:
         hints = [Hints(preferred=hint.preferred & space.widths[1], free=hint.free) for hint in hints]
+        # single-numa-node ignores prefer-closest-numa-nodes: one zone is as close to itself as any other.
         distances = ()
     mask = agreed(hints, space, distances)
     if mask:
+        # The kubelet turns an affinity of all zones into none here, so on machines of one zone managers use their
+        # defaults.
         return Merged(None if policy is TopologyPolicy.SINGLE and mask == space.all else mask, preferred=True)
     if policy is TopologyPolicy.SINGLE:
         return Merged(None, preferred=False)
@@ -126,12 +132,15 @@ def merge(
 
 def agreed(hints: Sequence[Hints], space: MaskFamilies, distances: Sequence[Sequence[int]] = ()) -> int:
     """The preferred mask; 0 where there is none."""
+    # Bit 0 is the empty mask. `width_of` starts at one zone, so it never wins.
     common = (1 << (space.all + 1)) - 1
     named = 0
     for hint in hints:
         named |= hint.preferred
         if not hint.free:
             common &= hint.preferred
+    # A mask that no resource lists cannot come out of an AND, even if all resources without a preference would accept
+    # it.
     listed = common & named
     if all(hint.free for hint in hints):
         listed |= common & 1 << space.all
@@ -141,11 +150,14 @@ def agreed(hints: Sequence[Hints], space: MaskFamilies, distances: Sequence[Sequ
 
 def compromise(hints: Sequence[Hints], space: MaskFamilies, distances: Sequence[Sequence[int]] = ()) -> int:
     """The mask where none is preferred."""
+    # Each AND starts from all zones, as topologymanager/policy.go `mergePermutation` starts from the default affinity.
     results, wanted = 1 << space.all, 0
     for hint in hints:
         masks = hint.preferred | hint.others
         wanted = max(wanted, width_of(masks, space))
         results = meet(results, masks | (1 << space.all if hint.free or hint.lost else 0), space.zones)
+    # As topologymanager/policy.go `HintMerger.compare` prefers among hints that are not preferred: the wanted width,
+    # otherwise the closest below it, otherwise the closest above.
     order = (wanted, *range(wanted - 1, 0, -1), *range(wanted + 1, space.zones + 1))
     for width in order:
         family = results & space.widths[width]

@@ -23,6 +23,8 @@ def holding(amounts: tuple[int, ...], need: int) -> int:
     for amount in amounts:
         have = max(amount, 0)
         totals += [total + have for total in totals]
+    # Building the int from a string of bits is linear in the masks; setting bit after bit copies the whole int each
+    # time.
     return int("".join(["1" if total >= need else "0" for total in reversed(totals)]), 2) & ~1
 
 
@@ -56,6 +58,8 @@ def covering(zones: int, space: MaskFamilies) -> int:
 
 def ranked(family: int, width: int, space: MaskFamilies, also: int = 0) -> Hints:
     """The family as hints: preferred are masks of the width, and those of ``also``."""
+    # As topologymanager/policy.go `filterProvidersHints`: an empty list of hints becomes one without a mask, not
+    # preferred.
     if not family:
         return Hints(lost=True)
     preferred = family & (space.widths[width] | also)
@@ -79,6 +83,7 @@ def of_sums(
     """
     space = space_of(len(free))
     if narrow:
+        # With a width above one zone the single zones are hints and never preferred, so an empty answer is right.
         return single_zones(free, need, among, must) if max(installed) >= need else Hints()
     family = holding(free, need)
     if among != space.all:
@@ -109,6 +114,7 @@ def of_sets(free: Sequence[int], installed: Sequence[int], need: int, among: int
         for zone in bits(mask):
             have |= free[zone]
             total |= installed[zone]
+        # The width is about the empty machine: masks count for it before anything asks whether they fit now.
         if total.bit_count() >= need:
             width = min(width, mask.bit_count())
         held = fits(mask)

@@ -111,6 +111,7 @@ class Kubelet(_Struct, frozen=True):
     static_cpu: bool = False
     static_memory: bool = False
     prefer_closest_numa_nodes: bool = False
+    # The kubelet's default, and the least that it accepts. Its Topology Manager does not start on more zones.
     max_allowable_numa_nodes: int = 8
     full_pcpus_only: bool = False
     distribute_cpus_across_numa: bool = False
@@ -164,6 +165,7 @@ class Layout(_Struct, frozen=True, cache_hash=True):
     reserved_cpus: int = 0  # CPU mask
     links: "tuple[LinkGraph | XpuBoard | None, ...]" = ()
     ignored: tuple[str, ...] = ()  # resources that are not aligned whatever the zones report (ignoreList)
+    # NodeResourceTopology does not tell it.
     threads: int = 2
     exact: bool = False
 

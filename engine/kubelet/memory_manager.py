@@ -34,6 +34,7 @@ class Memory:
         self.layout = layout
         self.space = space_of(len(layout.zones))
         self.free = {row: [zone[row] for zone in state.free] for row in memory_rows(layout.resources)}
+        # By amounts alone groups are invisible: each zone stands for itself until an agent tells otherwise.
         known = state.memory or tuple([MemoryCells(cells=1 << zone) for zone in range(len(layout.zones))])
         self.cells = [zone.cells for zone in known]
         self.taken = [zone.assignments for zone in known]
@@ -49,6 +50,8 @@ class Memory:
             family = self._single_zones(wanted)
             if family:
                 return Hints(preferred=family)
+        # Also where the narrow look found nothing: a wider mask may still be a hint, and then the resource has a
+        # preference.
         family = self._family(wanted)
         if not family:
             return None
@@ -70,9 +73,12 @@ class Memory:
         family = self._enough(wanted)
         for zone, group in enumerate(self.cells):
             alone = group == 1 << zone
+            # As memorymanager/policy_static.go `calculateHints`: a grouped zone gives no hint of its own, with or
+            # without allocations.
             if not alone:
                 family &= ~(1 << (1 << zone))
             if self.taken[zone]:
+                # A zone in use joins no other group: all wider masks with it are out but the one that it belongs to.
                 several = self.space.holding[zone] & self.space.several
                 family &= ~several | (0 if alone else 1 << group)
         return family
@@ -82,6 +88,8 @@ class Memory:
         family = (1 << (self.space.all + 1)) - 2
         for row, amount in wanted:
             enough = holding(tuple(self.free[row]), amount)
+            # The memory that an init container leaves is bound to its mask: two zones of it do not help a hint of one
+            # of them.
             for (mask, other), spare in self.spare.items():
                 if other == row and spare and holding(tuple(self.free[row]), amount - spare) >> mask & 1:
                     enough |= 1 << mask
@@ -92,6 +100,7 @@ class Memory:
 
     def allocate(self, wanted: Pairs, mask: int | None, preferred: bool, init: bool) -> str:
         """Take memory for a container that the topology manager gave ``mask``; why not, or "" where that worked."""
+        # Policy none, or all zones of a machine under single-numa-node: the manager computes a default mask by itself.
         if mask is None:
             hints = self.hints(wanted)
             if hints is None:
@@ -99,8 +108,11 @@ class Memory:
             if not hints.preferred and preferred:
                 return NO_PREFERRED_DEFAULT
             mask, preferred = self._best(hints), bool(hints.preferred)
+        # Without what init containers lend, as `isAffinitySatisfyRequest` has it: such a mask may be extended though
+        # the container needs nothing new.
         if not all(sum(max(self.free[row][zone], 0) for zone in bits(mask)) >= amount for row, amount in wanted):
             hints = self.hints(wanted) or Hints()
+            # Only masks that contain the whole given mask extend it.
             wider = 0
             for zone in bits(mask):
                 wider = wider or (1 << (self.space.all + 1)) - 2
@@ -111,6 +123,7 @@ class Memory:
             if not hints.preferred and preferred:
                 return NO_PREFERRED_EXTENSION
             mask = self._best(hints)
+        # The topology manager may have merged to a mask that the memory hints do not have (best-effort).
         if self._violates(mask):
             return VIOLATION
         self._take_blocks(wanted, mask, init)
@@ -122,6 +135,8 @@ class Memory:
         return min(bits(family), key=lambda mask: (mask.bit_count(), mask))
 
     def _violates(self, mask: int) -> bool:
+        # As `isAffinityViolatingNUMAAllocations`: a mask of one zone never violates, even in a zone that belongs to a
+        # group.
         if mask.bit_count() == 1:
             return False
         return any(self.taken[zone] and self.cells[zone] != mask for zone in bits(mask))
@@ -131,13 +146,17 @@ class Memory:
             spare = self.spare.get((mask, row), 0)
             rest = max(amount - spare, 0)
             for zone in bits(mask):
+                # Also for a zone that gives no byte: it belongs to the group, and the kubelet counts the assignment.
                 self.taken[zone] += 1
                 self.cells[zone] = mask
                 self.touched.add((zone, row))
+                # Filled in the order of the zones: the next one gives only what the one before does not have.
                 part = min(max(self.free[row][zone], 0), rest)
                 if part:
                     self.free[row][zone] -= part
                     rest -= part
+            # An init container that asks for less than is lent leaves the larger amount: the earlier one still holds
+            # it.
             self.spare[mask, row] = max(spare, amount) if init else max(spare - amount, 0)
 
     def widen(self, zone: int, wanted: Pairs) -> None:
@@ -184,6 +203,7 @@ def _width(layout: Layout, wanted: Pairs) -> int:
         ((row, amount),) = wanted
         return fewest(_allocatable(layout, row), amount, space.zones)
     family = (1 << (space.all + 1)) - 2
+    # Together, not each by itself: two types that fit one zone each may need two zones for both.
     for row, amount in wanted:
         family &= holding(_allocatable(layout, row), amount)
     return next((width for width in range(1, space.zones) if family & space.widths[width]), space.zones)

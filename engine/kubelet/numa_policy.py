@@ -59,6 +59,8 @@ def unfulfilled(layout: Layout, pod: PodShape, reach: Mapping[int, int], asked: 
     """
     if pod.wish in LENIENT:
         return ""
+    # Named resources come first: a wish that names a resource which nothing pins is not fulfilled, wherever its units
+    # are.
     for resource in pod.wish_resources:
         loose = _loose(layout, pod, reach, resource)
         if loose:
@@ -67,6 +69,7 @@ def unfulfilled(layout: Layout, pod: PodShape, reach: Mapping[int, int], asked: 
     zones = 0
     for row in rows:
         zones |= reach[row]
+    # Before the zones are compared: devices in a zone that the node does not publish have no bit in the mask below.
     if pod.claimed is not None and (apart := _out_of_sight(layout, pod, reach, pod.claimed)):
         return apart
     ids = ", ".join(str(layout.zones[zone].id) for zone in bits(zones))
@@ -113,7 +116,10 @@ def unkept(layout: Layout, pod: PodShape, observed: NumaPlacement) -> str:
             row = row_of(layout.resources, resource)
             if amount and row >= 0 and use.zone in place and resource not in layout.ignored:
                 reach[row] = reach.get(row, 0) | 1 << place[use.zone]
+                # Observed CPUs are in milli-CPU, and `unfulfilled` counts whole ones; rounded up, so that a rest still
+                # needs its zone.
                 asked[row] = asked.get(row, 0) + (-(-amount // 1000) if resource == CPU else amount)
+    # A named resource that nobody observed must not count as loose: nothing is known about it.
     seen = tuple([name for name in pod.wish_resources if row_of(layout.resources, name) in reach])
     if not reach or (pod.wish_resources and not seen):
         return ""
@@ -128,6 +134,7 @@ def _needed(layout: Layout, wish: TopologyPolicy, zones: int, asked: Mapping[int
         width = max(width, least)
         return "" if count <= width else f"from {width} NUMA zone{'s' * (width > 1)} at most"
     sockets = {zone.socket for zone in layout.zones}
+    # Without full state, one socket for all zones means that nobody told the sockets. One zone is asked for then.
     if wish is TopologyPolicy.SOCKET and (layout.exact or len(sockets) > 1):
         return "" if len({layout.zones[zone].socket for zone in bits(zones)}) <= 1 else "from one socket"
     return "" if count <= 1 else "from one NUMA zone"
@@ -149,6 +156,7 @@ def _loose(layout: Layout, pod: PodShape, reach: Mapping[int, int], resource: st
     row = row_of(layout.resources, resource)
     if not asks or (row in reach and _all_pinned(pod, resource)) or resource.startswith(CLASS_RESOURCE):
         return ""
+    # Zones report it nowhere, so no kubelet aligns it here: one of the node's extended resources, or a misspelled name.
     if row < 0 or all(zone[row] < 0 for zone in layout.capacity):
         return "no NUMA zone of the node has it"
     if resource in layout.ignored:

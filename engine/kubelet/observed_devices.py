@@ -18,6 +18,8 @@ def _broken(machine: Machine, shape: PodShape, observed: NumaPlacement) -> Itera
     for resource, rules in zip(machine.layout.resources, machine.layout.links, strict=False):
         ids = machine.device_ids.get(resource, ())
         position = {name: index for index, name in enumerate(ids)}
+        # A name that is not in the node's list is left out: the list is of another moment, and no promise is broken by
+        # that.
         got = mask_of([position[name] for name in _ids(observed, resource) if name in position])
         if isinstance(rules, LinkGraph) and shape.gpu_link == REQUIRE and wants_links(resource):
             if not rules.is_clique(got):
@@ -31,6 +33,7 @@ def _broken(machine: Machine, shape: PodShape, observed: NumaPlacement) -> Itera
 def _across(rules: XpuBoard, got: int, shape: PodShape, resource: str) -> Iterator[str]:
     """Cards of a pod's only container on them that lie in several wings, though few enough for one."""
     asking = [amount for container in shape.containers for name, amount in container.limits if name == resource]
+    # Several containers may well have cards of several wings: each of them has a task of its own.
     crossed = sum(1 for wing in rules.wings if wing & got)
     if len(asking) == 1 and got.bit_count() <= IN_ONE_WING and crossed > 1:
         yield f"{got.bit_count()} of {resource} span {crossed} NUMA zones"

@@ -35,6 +35,7 @@ def granted(machine: Machine, state: State, shape: PodShape) -> tuple[NumaPlacem
     admission = asked(machine.layout, state, shape)
     if not admission.admitted:
         return None
+    # Names differ from machine to machine, and layouts do not: only placements without names are worth a cache.
     if machine.device_ids:
         return placement_of(machine, admission), admission.after
     return _without_names(machine.layout, state, shape), admission.after
@@ -85,6 +86,7 @@ def resolve(
     all are good). With no record left nothing is guessed. Zones come in ascending order.
     """
     for record in (observed, in_flight, predicted):
+        # All or nothing: half a record would charge the rest of the pod nowhere.
         if record is not None and record.zones and (zones is None or all(use.zone in zones for use in record.zones)):
             return NumaPlacement(zones=tuple(sorted(record.zones, key=lambda use: use.zone)))
     return None
@@ -165,6 +167,8 @@ class Amounts:
         if self._state is None:
             for zone in self._stale:
                 row, most = self.left[zone], self._layout.allocatable[zone]
+                # The usual case, without a call for each amount: this runs for each changed zone of each node in a
+                # cycle.
                 plain = min(row, default=0) >= 0 and not any(map(gt, row, most))
                 self.rows[zone] = tuple(row if plain else map(_within, row, most))
             self._stale.clear()
@@ -182,6 +186,7 @@ def stepwise(machine: Machine, state: State, gone: Iterable[NumaPlacement], take
     Where the kubelet would do otherwise than the placement says, the placement counts. A taker that the kubelet would
     not admit and that has no placement takes nothing.
     """
+    # All before the first taker: a pod that comes may need just what another one has given back.
     for placement in gone:
         state = charge(machine.layout, state, placement, -1, machine.device_ids)
     for taker in takers:
@@ -200,6 +205,8 @@ def _taken(machine: Machine, state: State, taker: Taker) -> State:
     if placement is not None and not fits_zones(layout, placement):
         placement = None
     if taker.shape is not None:
+        # The kubelet is asked even if the placement is known: its admission tells the CPUs and devices, which a record
+        # by amounts does not.
         found = granted(machine, state, taker.shape)
         if found is not None and (placement is None or agree(placement, found[0])):
             return found[1]

@@ -48,9 +48,13 @@ def is_device(resource: str) -> bool:
 def asks_of(resources: tuple[str, ...], ignored: tuple[str, ...], kubelet: Kubelet, pod: PodShape) -> Asks:
     """The asks of a pod on layouts with these resources and settings."""
     rows = {resource: row for row, resource in enumerate(resources) if resource not in ignored}
+    # As kubelet 1.36.3: with spec.resources the CPU and memory managers give no hints and allocate nothing, because
+    # PodLevelResourceManagers is off by default. Devices still align.
     pinned = pod.qos is Qos.GUARANTEED and not pod.pod_level
     containers = tuple([(each.kind, each.name, _request_of(rows, kubelet, each, pinned)) for each in pod.containers])
     cpus = _peak((kind, ask.cpus) for kind, _, ask in containers)
+    # As memorymanager/policy_static.go `getPodRequestedResources`: types that only init containers ask for are missing
+    # from the pod's sum. Sidecars count as init containers there.
     of_apps = {row for kind, _, ask in containers if kind is ContainerKind.APP for row, _ in ask.memory}
     memory = tuple([pair for pair in _peaks((kind, ask.memory) for kind, _, ask in containers) if pair[0] in of_apps])
     return Asks(containers, ResourceRequest(cpus, memory, _peaks((kind, ask.devices) for kind, _, ask in containers)))
@@ -59,12 +63,15 @@ def asks_of(resources: tuple[str, ...], ignored: tuple[str, ...], kubelet: Kubel
 def _request_of(rows: dict[str, int], kubelet: Kubelet, container: Container, pinned: bool) -> ResourceRequest:
     cpus, memory = 0, []
     for resource, amount in container.requests if pinned else ():
+        # A container with a fraction runs on the shared CPUs and pins none, also in a Guaranteed pod.
         if resource == CPU and kubelet.static_cpu and resource in rows and not amount % 1000:
             cpus = amount // 1000
         elif is_memory(resource) and kubelet.static_memory and resource in rows and amount > 0:
             memory.append((rows[resource], amount))
     devices = [
         (rows[resource], amount)
+        # Limits, not requests, and 0 as well: a device limit of 0 has hints in the kubelet and can force a pod onto
+        # zones that have devices.
         for resource, amount in container.limits
         if resource in rows and resource != CPU and not is_memory(resource)
     ]
@@ -82,6 +89,8 @@ def _peak(asked: Iterable[tuple[ContainerKind, int]]) -> int:
     running = peak = 0
     for kind, amount in asked:
         if kind is ContainerKind.INIT:
+            # Sidecars that start before an init container run beside it; later ones do not, so the order of the spec
+            # matters.
             peak = max(peak, running + amount)
         else:
             running += amount

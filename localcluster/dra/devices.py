@@ -81,6 +81,7 @@ def gpus(hardware: Hardware, driver: Driver) -> Iterator[Json]:
     """The GPUs in their order, each followed by its partitions where there are any."""
     found = hardware.devices.get(GPU, ())
     for number, gpu in enumerate(found):
+        # The last one only: the first devices stay usable, because the allocator takes devices in order.
         tainted = {"taints": [dict(TAINT)]} if driver.tainted and number == len(found) - 1 else {}
         where = _where(gpu, _Slot(number, _GPU_SLOT))
         whole: Json = {
@@ -94,6 +95,7 @@ def gpus(hardware: Hardware, driver: Driver) -> Iterator[Json]:
         if driver.form != PARTITIONS:
             yield whole
             continue
+        # The whole card takes all counters, so it and its partitions exclude each other.
         yield whole | {"consumesCounters": [{"counterSet": _set_name(number), "counters": _counters()}]}
         yield from ({**one, **tainted} for one in _partitions(gpu, number, where))
 
@@ -114,6 +116,7 @@ def _partitions(gpu: Device, number: int, where: Json) -> Iterator[Json]:
                 "memory": {"value": profile.memory},
                 "multiprocessors": {"value": str(profile.multiprocessors)},
             }
+            # Which slices a partition covers decides what fits beside it, not only how much memory it has.
             slices = {f"memory-slice-{at}": {"value": "1"} for at in range(start, start + profile.size)}
             yield {
                 "name": f"gpu-{number}-mig-{profile.name.replace('.', '')}-{profile.id}-{start}",
@@ -168,6 +171,7 @@ def _nic_slots(hardware: Hardware) -> Iterator[tuple[Device, _Slot]]:
     found, turns = hardware.devices.get(GPU, ()), dict[tuple[int, ...], int]()
     further = len(found)
     for nic in hardware.devices.get(NIC, ()):
+        # GPUs of exactly the same zones: a root belongs to one place.
         beside = [number for number, gpu in enumerate(found) if gpu.zones == nic.zones]
         turn = turns[nic.zones] = turns.get(nic.zones, -1) + 1
         if turn < len(beside):

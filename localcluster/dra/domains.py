@@ -53,13 +53,16 @@ async def settle(client: Client) -> dict[str, str]:
     wanted: dict[str, str] = {}
     for claim in await client.list(RESOURCE_CLAIMS):
         for node, domain in _used(claim):
+            # Two claims on one node: the plugin prepares the first and fails the second.
             if wanted.setdefault(node, domain) != domain:
                 raise RuntimeError(f"node {node} is of ComputeDomain {wanted[node]}, and a claim there is of {domain}")
     for found in await client.list(NODES):
         name, has = found["metadata"]["name"], found["metadata"].get("labels", {}).get(DOMAIN_LABEL)
+        # Before any label of this node is written. The real plugin fails here too, until the old claim is unprepared.
         if has is not None and name in wanted and has != wanted[name]:
             raise RuntimeError(f"node {name} is of ComputeDomain {has}, and a claim there is of {wanted[name]}")
         if has != wanted.get(name):
+            # None removes the label in a merge patch.
             body = {"metadata": {"labels": {DOMAIN_LABEL: wanted.get(name)}}}
             await client.patch(NODES, name, body=body, content_type=PatchType.MERGE)
     return wanted

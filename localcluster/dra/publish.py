@@ -27,12 +27,14 @@ async def publish(client: Client, names: Sequence[str], machine: str, driver: Dr
         for one in device_classes():
             with suppress(AlreadyExists):
                 await client.create(DEVICE_CLASSES, one)
+    # One list for all nodes, and not a request for each of them.
     there = _by_pool(await client.list(RESOURCE_SLICES))
     waiting = iter(names)
 
     async def work() -> None:
         for name in waiting:  # all workers share the one iterator
             wanted = {} if driver is None else pools(name, build(parse_machine(machine), name), driver)
+            # Over all drivers: a driver without devices now may have left slices of an earlier form.
             pairs = [(wanted.get(one, []), there.get((one, name), [])) for one in DRIVERS]
             changed = [(specs, found) for specs, found in pairs if not same(specs, found)]
             owner = await _owner(client, name) if any(specs for specs, _ in changed) else None
@@ -57,6 +59,7 @@ def _by_pool(slices: Sequence[Json]) -> dict[tuple[str, str], list[Json]]:
 def same(wanted: Sequence[Json], found: Sequence[Json]) -> bool:
     """Whether the slices that are there say what is wanted, in one generation."""
     generations = {one["spec"]["pool"]["generation"] for one in found}
+    # Several generations mean that an earlier attempt was cut: the pool is written as a whole again.
     return len(generations) < 2 and [_plain(one["spec"]) for one in found] == list(wanted)
 
 
@@ -83,6 +86,7 @@ async def _replace(client: Client, owner: Json | None, specs: Sequence[Json], fo
 
     Whoever reads meanwhile finds the pool incomplete, or whole in one generation: what is left over goes last.
     """
+    # Above all that is there: the scheduler ignores slices of older generations at once.
     generation = max((one["spec"]["pool"]["generation"] for one in found), default=0) + 1
     before = {one["metadata"]["name"]: one for one in found}
     for number, spec in enumerate(specs):

@@ -37,6 +37,7 @@ def _pool(node: str, driver: str, sets: Sequence[Json], devices: Sequence[Json])
         *({"sharedCounters": part} for part in _parts(sets, MOST_COUNTER_SETS)),
         *({"devices": part} for part in _parts(devices, MOST_ADVANCED_DEVICES if advanced else MOST_DEVICES)),
     ]
+    # Every slice carries the number of all, by which readers tell an incomplete pool.
     pool = {"name": node, "resourceSliceCount": len(parts)}
     return [{"driver": driver, "nodeName": node, "pool": pool, **part} for part in parts]
 

@@ -25,6 +25,7 @@ class CpuManager:
             self.default &= ~hardware.reserved_cpus
         self.held: dict[str, dict[str, int]] = {}  # pod -> container -> CPUs
         self._reusable: tuple[str, int] = ("", 0)  # the pod that is being admitted, and what its init containers leave
+        # Only zones with CPUs, as the kubelet makes its masks.
         self._zones = mask_of(position for position, cpus in enumerate(hardware.zone_cpus) if cpus)
         self._installed = sums([cpus.bit_count() for cpus in hardware.zone_cpus], self._zones)
 
@@ -52,7 +53,9 @@ class CpuManager:
     def _hints(self, wanted: int, reusable: int) -> list[Hint]:
         usable = self.free | reusable
         free = sums([(usable & cpus).bit_count() for cpus in self._hardware.zone_cpus], self._zones)
+        # The kubelet wants every later hint to cover the zones of the CPUs that init containers leave.
         must = mask_of(position for position, cpus in enumerate(self._hardware.zone_cpus) if cpus & reusable)
+        # By installed CPUs, reserved ones included: the width does not depend on what is free.
         enough = [mask.bit_count() for mask, installed in self._installed.items() if installed >= wanted]
         width = min(enough, default=self._zones.bit_count())
         masks = [mask for mask in subsets(self._zones) if free[mask] >= wanted and mask & must == must]
@@ -70,6 +73,7 @@ class CpuManager:
         wanted = self.exclusive(pod, container)
         if not wanted:
             return
+        # Before any CPU is taken, and by what is free on the whole node.
         self._check_threads(wanted)
         reusable = self._left_by_init(pod)
         usable, taken = self.free | reusable, 0
@@ -80,6 +84,7 @@ class CpuManager:
         self.default &= ~taken
         self.held.setdefault(pod.uid, {})[container.name] = taken
         left = reusable | taken if container.kind == INIT else reusable & ~taken
+        # One pod at a time: the next pod that is admitted starts without what this one leaves.
         self._reusable = (pod.uid, left)
 
     def _check_threads(self, wanted: int) -> None:
@@ -88,6 +93,7 @@ class CpuManager:
         threads = self._hardware.threads
         if wanted % threads:
             raise NotAdmitted(Refusal.odd_threads(wanted, threads))
+        # Without what init containers leave, as the kubelet has it.
         whole = self.default & ~self.topology.with_siblings(self._hardware.reserved_cpus)
         if wanted > whole.bit_count():
             raise NotAdmitted(Refusal.too_few_cores(wanted, threads, whole.bit_count()))
@@ -95,6 +101,7 @@ class CpuManager:
     def _aligned(self, zones: int) -> int:
         if "align-by-socket" not in self._options:
             return mask_of(cpu for position in bits(zones) for cpu in bits(self._hardware.zone_cpus[position]))
+        # Zones without CPUs say nothing about a socket.
         sockets = {self._hardware.zones[position].socket for position in bits(zones & self._zones)}
         return mask_of(cpu for socket in sockets for cpu in bits(self.topology.sockets[socket]))
 

@@ -57,6 +57,7 @@ class DeviceManager:
 
     def _hints(self, resource: str, wanted: int, reusable: set[str]) -> list[Hint] | None:
         zones = self._zones[resource]
+        # Masks are made of zones that have a device of this resource (kubelet 1.36 and newer).
         bearing = 0
         for mask in zones.values():
             bearing |= mask
@@ -69,6 +70,7 @@ class DeviceManager:
         usable = [*must, *(zones[device] for device in free)]
         width, masks = bearing.bit_count(), []
         for mask in subsets(bearing):
+            # Unhealthy devices count for the width, and not for what fits.
             if sum(1 for device in zones.values() if device & mask) >= wanted:
                 width = min(width, mask.bit_count())
             if all(device & mask for device in must) and sum(1 for device in usable if device & mask) >= wanted:
@@ -81,6 +83,7 @@ class DeviceManager:
             self._reusable = (pod.uid, {})
         left = self._reusable[1]
         for resource, wanted in self._asked(container).items():
+            # Also for a limit of 0: the check comes before the count.
             if not any(device.healthy for device in self.devices[resource].values()):
                 what = f"no healthy devices present; cannot allocate unhealthy devices {resource}"
                 raise NotAdmitted(Refusal.unexpected(what))
@@ -102,6 +105,7 @@ class DeviceManager:
                 f"requested number of devices unavailable for {resource}. Requested: {missing}, Available: {len(free)}"
             )
             raise NotAdmitted(Refusal.unexpected(what))
+        # All that are aligned before any other, even if they are fewer than asked.
         aligned = {d for d in free if affinity is not None and self._zones[resource][d] & affinity}
         chosen |= set(_lowest(aligned, missing))
         return chosen | set(_lowest(free - chosen, wanted - len(chosen)))
@@ -114,6 +118,7 @@ class DeviceManager:
         """Take over what the pod's containers held before a restart; devices that are gone are left out."""
         for container, resources in held.items():
             for resource, devices in resources.items():
+                # A device that is gone from the hardware must not count as used: it would never be given back.
                 known = frozenset(devices) & self.devices.get(resource, {}).keys()
                 if known:
                     self.held.setdefault(uid, {}).setdefault(container, {})[resource] = known

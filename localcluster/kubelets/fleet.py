@@ -104,12 +104,14 @@ class Machines:
             client,
             PODS,
             PodView,
+            # Only bound pods: a pending pod is no kubelet's.
             field_selector="spec.nodeName!=",
             indexers={"node": lambda pod: [pod.spec["nodeName"]]},
             on_event=self._on_pod,
             clock=clock,
         )
         self._done: set[str] = set()  # uids that were admitted or refused
+        # From the clock, so that a process that starts again goes on above the numbers of the one before.
         self._order = self._nanoseconds()
         self._writes: asyncio.Queue[tuple[str, Callable[[], Awaitable[object]]]] = asyncio.Queue()
         self._tasks: asyncio.TaskGroup
@@ -124,6 +126,8 @@ class Machines:
             self._tasks.create_task(self._pods.run())
             await self._nodes.wait_synced()
             await self._pods.wait_synced()
+            # After both watches are in sync: a machine is taken over with all its pods, or it would give away what they
+            # hold.
             for node in list(self._nodes.store.values()):
                 self._take_over(node)
             if ready is not None:
@@ -141,6 +145,7 @@ class Machines:
         if event.new is None:
             self._machines.pop(event.key, None)
         elif self._pods.has_synced:
+            # Before the pods are in sync, a node waits for the loop in `run`: its pods are not known yet.
             self._take_over(event.new)
 
     def _take_over(self, node: NodeView) -> None:
@@ -152,13 +157,16 @@ class Machines:
             return
         settings = parse_kubelet(annotations.get(KUBELET, ""))
         known = self._machines.get(name)
+        # Most events of a node change neither, and a new kubelet would forget what it gave out.
         if known and known.kubelet.hardware == hardware and known.kubelet.settings == settings:
             return
         machine = Machine(name, Kubelet(hardware, settings), _address(node), since=self._second())
         self._machines[name] = machine
         pods = self._pods.by_index("node", name)
+        # Running pods come first, in the order of their admissions: which memory a zone has left depends on it.
         for _, pod in sorted(((_order(pod), pod) for pod in pods if _is_active(pod) and _state(pod)), key=_first):
             self._restore(machine, pod)
+        # Only then the others are admitted, by their age as after a kubelet's restart.
         for pod in sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name)):
             self._settle(machine, pod)
         self._changed(machine)
@@ -177,7 +185,9 @@ class Machines:
         if pod is None or (machine := self._machines.get(pod.spec["nodeName"])) is None:
             return
         if event.kind is EventKind.DELETED:
+            # Also for a pod that was never seen to end: what it holds has to come back.
             self._end(machine, pod.metadata.uid)
+            # Not before it is gone: an event of its last status must not admit it again.
             self._done.discard(pod.metadata.uid)
         else:
             self._settle(machine, pod)
@@ -188,6 +198,7 @@ class Machines:
         if pod.status.get("phase") in FINAL:
             self._end(machine, uid)
         elif uid not in self._done and pod.metadata.deletion_timestamp is None and _is_new(pod):
+            # Not a pod that is being deleted: it is not started any more.
             self._admit(machine, pod)
 
     def _end(self, machine: Machine, uid: str) -> None:
@@ -197,6 +208,7 @@ class Machines:
 
     def _admit(self, machine: Machine, pod: PodView) -> None:
         uid, name = pod.metadata.uid, publish.Name(pod.metadata.namespace, pod.metadata.name)
+        # Before the verdict: whatever comes of it, this process does not admit the pod a second time.
         self._done.add(uid)
         body = {"metadata": {"uid": uid}, "spec": pod.spec, "status": pod.status}
         admitted = from_api(body)
@@ -209,8 +221,10 @@ class Machines:
             self._send(f"event on {name.name}", lambda: self._tell(machine, pod, refusal))
             return
         machine.kubelet.started(admitted)  # the status below says so
+        # Strictly growing, though two admissions may come within one tick of the clock.
         self._order = max(self._order + 1, self._nanoseconds())
         machine.pods[uid] = name
+        # Read after `started`, so that the record no longer has the memory of init containers.
         annotations = {STATE: publish.checkpoint(machine.kubelet, uid, self._order)}
         status = statuses.running(body, machine.address, self._second())
         self._send(f"status of {name.name}", lambda: self._patch(pod, status, annotations))
@@ -267,6 +281,7 @@ class Machines:
         event = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
+            # A name may have 253 characters, and the time in hexadecimal comes behind it.
             "metadata": {"name": f"{meta.name[:200]}.{self._nanoseconds():x}", "namespace": meta.namespace},
             "eventTime": self._clock.utc().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "type": "Warning",
@@ -282,13 +297,16 @@ class Machines:
     # --- publishing --------------------------------------------------------------------------------------------------
 
     def _changed(self, machine: Machine) -> None:
+        # One publication is on its way already, and will tell this change too.
         if not machine.dirty and (self._publishing.nrt or self._publishing.flex_topo):
             machine.mark_dirty()
             self._later(lambda: self._publish(machine))
 
     async def _publish(self, machine: Machine) -> None:
+        # The node went, or has another machine by now, whose state must not be overwritten by this one's.
         if self._machines.get(machine.name) is not machine:
             return
+        # Before the state is read: a change that comes while this is written asks for another publication.
         machine.mark_clean()
         try:
             if self._publishing.nrt:
@@ -327,12 +345,14 @@ class Machines:
 
     async def _apply(self, machine: Machine, resource: Resource, body: Json) -> None:
         """Create or bring up to date; nothing where it is as we wrote it last."""
+        # By what was written, without asking the API server: most changes do not touch the spec.
         if machine.published.get(resource) == body:
             return
         try:
             await self._client.create(resource, body)
         except AlreadyExists:
             await self._client.patch(resource, machine.name, body=body, content_type=PatchType.MERGE)
+        # After the write: one that failed has to be made again.
         machine.published[resource] = body
 
 
@@ -342,6 +362,7 @@ def _hardware(node: str, annotations: Mapping[str, str]) -> Hardware | None:
     if not text:
         return None
     try:
+        # For its error alone: a node with settings that cannot be read is not played at all.
         parse_kubelet(annotations.get(KUBELET, ""))
         return build(parse_machine(text), node)
     except ValueError as error:

@@ -113,6 +113,7 @@ class Settings:
         )
         if wrong:
             raise ValueError("; ".join(wrong))
+        # Combinations that the kubelet refuses at its start.
         if "align-by-socket" in self.cpu_options and self.policy == SINGLE:
             raise ValueError(f"align-by-socket cannot be used with {SINGLE}")
         spread = "distribute-cpus-across-cores" in self.cpu_options

@@ -55,6 +55,7 @@ class Kubelet:
         self.cpus = CpuManager(hardware, settings)
         self.memory = MemoryManager(hardware, settings)
         self._managers = (self.devices, self.cpus, self.memory)
+        # Without distances all other zones are equally far, so that the option changes nothing.
         distances = [zone.distances or _flat(len(hardware.zones), at) for at, zone in enumerate(hardware.zones)]
         closest = "prefer-closest-numa-nodes" in settings.topology_options
         self._merger = Merger(distances, settings.policy, prefer_closest=closest)
@@ -73,6 +74,7 @@ class Kubelet:
         shared = self.settings.scope == "pod"
         affinity = Hint(None, preferred=False)
         for position, container in enumerate(pod.containers):
+            # In pod scope once, before the first container takes anything; the hint then holds for all.
             if self.settings.policy != NONE and (position == 0 or not shared):
                 affinity = self._align(pod, None if shared else container, steps)
             for manager in self._managers:
@@ -97,6 +99,7 @@ class Kubelet:
     def held(self, uid: str) -> dict[str, Held]:
         """What the pod's containers hold, by name."""
         cpus, devices, memory = self.cpus.held, self.devices.held, self.memory.held
+        # A container may hold something of one manager only.
         names = {*cpus.get(uid, {}), *devices.get(uid, {}), *memory.get(uid, {})}
         return {
             name: Held(

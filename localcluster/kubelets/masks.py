@@ -50,6 +50,7 @@ class Merger:
         """The best hint, and whether the policy admits with it."""
         lists = list(_lists(providers))
         if self._policy == SINGLE:
+            # Before the product, as the policy's own filter does it.
             lists = [[hint for hint in hints if _is_single(hint)] for hints in lists]
         best = self._best(lists)
         if self._policy == SINGLE and best.mask == self._all:
@@ -61,11 +62,13 @@ class Merger:
             return Hint(self._all, preferred=False)
         agreed = _agreed(lists)
         if agreed is not None:
+            # None is left where nobody has a preference: all zones, preferred.
             masks = {self._all if mask is None else mask & self._all for mask in agreed} - {0}
             if masks:
                 return Hint(min(masks, key=self._fitness), preferred=True)
         masks = {self._all}
         for hints in lists:
+            # A set keeps each intersection once. There are at most 2^zones of them, however many lists are folded.
             masks = {mask if hint.mask is None else mask & hint.mask for mask in masks for hint in set(hints)}
         masks -= {0}
         if not masks:
@@ -82,6 +85,7 @@ class Merger:
 
     def _least_bad(self, masks: set[int], need: int) -> int:
         """As many zones as the neediest resource takes, else the most below that, else the fewest above."""
+        # The need itself is among these, so the best case is a mask of just that width.
         below = [mask.bit_count() for mask in masks if mask.bit_count() <= need]
         size = max(below) if below else min(mask.bit_count() for mask in masks)
         return min((mask for mask in masks if mask.bit_count() == size), key=self._fitness)
@@ -95,6 +99,7 @@ def _lists(providers: Iterable[Hints]) -> Iterator[Sequence[Hint]]:
             if hints is None:
                 yield [Hint(None, preferred=True)]
             else:
+                # An empty list makes the merged hint not preferred, and does not end the search for one.
                 yield hints or [Hint(None, preferred=False)]
 
 

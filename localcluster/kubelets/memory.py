@@ -58,6 +58,7 @@ class MemoryManager:
         self._static = settings.static_memory
         self.zones = []
         for position, zone in enumerate(hardware.zones):
+            # Huge pages are a part of the zone's memory that ordinary allocations cannot have.
             amounts = {**zone.hugepages, MEMORY: zone.memory - zone.reserved_memory - sum(zone.hugepages.values())}
             self.zones.append(ZoneMemory(1 << position, 0, amounts, dict(amounts)))
         self._all = (1 << len(self.zones)) - 1
@@ -82,6 +83,7 @@ class MemoryManager:
             of_apps = {resource for c in pod.containers if c.kind == APP for resource in self._asked(pod, c)}
             asked = {resource: amount for resource, amount in asked.items() if resource in of_apps}
         hints = self._hints(pod, asked) if asked else []
+        # No map, and not an empty list: the merge goes on without memory, and `allocate` fails.
         return dict.fromkeys(asked, hints) if hints else {}
 
     def _hints(self, pod: Pod, asked: Mapping[str, int]) -> list[Hint]:
@@ -89,6 +91,7 @@ class MemoryManager:
         for mask in subsets(self._all):
             if any(self._sum(mask, resource, free=False) < amount for resource, amount in asked.items()):
                 continue
+            # Before the groups: a zone that is taken now still says how wide the request is on an empty machine.
             width = min(width, mask.bit_count())
             if self._grouped(mask):
                 continue
@@ -125,10 +128,12 @@ class MemoryManager:
         mask = self._choose(pod, asked, affinity)
         blocks = [Block(resource, mask, size) for resource, size in asked.items()]
         for block in blocks:
+            # The memory that init containers leave is charged already.
             reused = min(block.size, self._left_by_init(pod, mask, block.type))
             self._charge(block, block.size - reused)
         self._note_reusable(pod, container, blocks)
         self.held.setdefault(pod.uid, {})[container.name] = blocks
+        # After the new blocks are in ``held``: the sum of all blocks is what the pod holds at any time.
         self._shrink_init_blocks(pod, container, blocks)
 
     def _choose(self, pod: Pod, asked: Mapping[str, int], affinity: Hint) -> int:
@@ -142,6 +147,7 @@ class MemoryManager:
             if affinity.preferred and not best.preferred:
                 raise _unexpected("failed to find the default preferred hint")
             mask = best.mask or 0
+        # Without what is reusable, as the kubelet compares: it may extend a mask that needs nothing new.
         if any(self._sum(mask, resource) < amount for resource, amount in asked.items()):
             wider = [hint for hint in self._hints(pod, asked) if (hint.mask or 0) & mask == mask]
             best = _best(wider)
@@ -171,6 +177,7 @@ class MemoryManager:
         for block in blocks:
             key = (block.zones, block.type)
             if container.kind == INIT:
+                # Init containers run one after another, so the larger one counts.
                 left[key] = max(left.get(key, 0), block.size)
             else:
                 left[key] = max(0, left.get(key, 0) - block.size)
@@ -212,6 +219,7 @@ class MemoryManager:
         for position in bits(block.zones):
             zone = self.zones[position]
             zone.part(1 << position)
+            # Never more than the zone's own: a block may have taken other parts from its zones than are given back.
             back = min(size, zone.allocatable.get(block.type, 0) - zone.free.get(block.type, 0))
             if back > 0:
                 zone.free[block.type] += back
@@ -223,6 +231,8 @@ class MemoryManager:
             self.held[uid] = {container: list(blocks) for container, blocks in held.items()}
             for blocks in held.values():
                 for block in blocks:
+                    # In the order of admission (`Machines._take_over`): each block takes from zones what the ones
+                    # before left.
                     self._charge(block, block.size)
 
 

@@ -62,6 +62,7 @@ def _packed(topology: Topology, usable: int, wanted: int, *, spread: bool, cache
         steps.reverse()
     if caches:
         steps.append(picker.from_caches)
+    # With the option no whole core is taken.
     if not spread:
         steps.append(picker.whole_cores)
     for step in steps:
@@ -133,6 +134,7 @@ class _Picker:
 
     def _wholes(self, parts: Parts, order: Sequence[int], size: int | None = None) -> None:
         """Take parts that are free as a whole while they are needed as a whole."""
+        # As it was at the start: the kubelet lists free parts once, and goes through the list.
         free = self._free
         for name in order:
             cpus = parts[name]
@@ -167,6 +169,7 @@ class _Picker:
         cores = sorted(name for name, cpus in self._topology.cores.items() if cpus & cache & self._free)
         cores = cores[: -(-self.needed // threads)]
         cpus = [cpu for cpu in bits(self._free) if any(self._topology.cores[core] >> cpu & 1 for core in cores)]
+        # An odd request leaves the last thread to others.
         if self.needed % 2 and threads > 1 and len(cpus) > self.needed:
             cpus = cpus[:-1]
         if len(cpus) == self.needed:
@@ -178,6 +181,7 @@ def _across_zones(topology: Topology, usable: int, wanted: int, group: int, *, s
     if wanted % group or wanted <= 0:
         return _packed(topology, usable, wanted, spread=spread)
     free = {name: (cpus & usable).bit_count() for name, cpus in topology.zones.items()}
+    # The order in which combinations are tried decides between equally good ones.
     order = [name for name in _Picker(topology, usable, wanted).zones() if free[name]]
     groups = -(-wanted // group)
     all_groups = -(-topology.cpus.bit_count() // group)
@@ -222,6 +226,7 @@ def _most_even(
     best, found = math.inf, None
     share = wanted // size // group * group
     for zones in _combinations(order, size):
+        # The kubelet stops here too. Going on would write over the combination that is kept (`_GoSlice`).
         if best == 0:
             break
         members = zones.now()
@@ -229,6 +234,7 @@ def _most_even(
             continue
         left = {zone: free[zone] - (share if zone in members else 0) for zone in order}
         balance, rest = _best_rest(members, left, wanted - share * size, group)
+        # Strictly: the first of equally good ones stays.
         if balance < best:
             best, found = balance, (zones, rest)
     return None if found is None else (found[0].now(), found[1].now() if found[1] else [])
@@ -288,6 +294,7 @@ class _GoSlice:
         if self._size < len(self._backing):
             self._backing[self._size] = member
             return _GoSlice(self._backing, self._size + 1)
+        # Go doubles small slices when they are full.
         room = max(1, 2 * self._size)
         return _GoSlice([*self._backing[: self._size], member, *[-1] * (room - self._size - 1)], self._size + 1)
 

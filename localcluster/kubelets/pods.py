@@ -109,6 +109,7 @@ def _container(container: Mapping[str, Any], kind: str) -> Container:
 def quantity(value: "str | float") -> Fraction:
     """A Kubernetes quantity (``500m``, ``8Gi``, ``1e3``). ValueError for other text."""
     text = str(value)
+    # The suffix is cut off from the end. An exponent's ``E`` stays, because digits come behind it.
     number = text.rstrip("kMGTPEimun")
     try:
         return Fraction(number) * _SUFFIXES[text[len(number) :]]

@@ -34,6 +34,7 @@ def record(kubelet: Kubelet, uid: str) -> str:
     amounts: dict[int, dict[str, int]] = {}
     devices: dict[int, dict[str, list[str]]] = {}
     held = kubelet.held(uid)
+    # A set over all containers: what an init container lends is counted once.
     cpus = mask_of(cpu for container in held.values() for cpu in bits(container.cpus))
     for position, zone_cpus in enumerate(kubelet.hardware.zone_cpus):
         if count := (cpus & zone_cpus).bit_count():
@@ -43,9 +44,11 @@ def record(kubelet: Kubelet, uid: str) -> str:
             of = amounts.setdefault(position, {})
             of[block.type] = of.get(block.type, 0) + size
     for resource in kubelet.devices.devices:
+        # The same: lent devices are in two containers' hands.
         for device in sorted({d for c in held.values() for d in (c.devices or {}).get(resource, ())}):
             zones = kubelet.devices.zones(resource, device)
             if zones:
+                # A device of several zones counts in the lowest, so that amounts add up to the devices.
                 lowest = (zones & -zones).bit_length() - 1
                 of = amounts.setdefault(lowest, {})
                 of[resource] = of.get(resource, 0) + 1
@@ -64,6 +67,7 @@ def _shares(block: Block) -> Iterator[tuple[int, int]]:
     """What each zone gave: as it was taken, less what a later container of the pod uses again."""
     left, zones = block.size, list(bits(block.zones))
     for position in zones:
+        # The last zone gets the rest, so that the shares always add up to the block.
         share = left if position == zones[-1] else min(left, block.taken.get(position, 0))
         if share:
             yield position, share
@@ -128,6 +132,7 @@ def _resources(kubelet: Kubelet, position: int) -> Iterator[tuple[str, int, int,
         yield "cpu", cpus.bit_count(), allocatable.bit_count(), (cpus & kubelet.cpus.free).bit_count()
     for resource, devices in sorted(hardware.devices.items()):
         here = {d.id for d in devices if zone.id in d.zones}
+        # NFD publishes a resource only in zones that have a device of it.
         if here:
             healthy = {d.id for d in devices if d.healthy} & here
             yield resource, len(here), len(healthy), len(kubelet.devices.free(resource) & here)

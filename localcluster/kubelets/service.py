@@ -18,6 +18,7 @@ _GROUP = "topology.node.k8s.io"
 def component(directory: Path, kubeconfig: Path, options: Publishing, env: dict[str, str]) -> Component:
     """The process; ``directory`` is the cluster's."""
     ready = directory / READY_FILE
+    # Before the process starts: whoever waits for the file must not find that of the process before.
     ready.unlink(missing_ok=True)
     return Component(
         KUBELETS,
@@ -49,6 +50,7 @@ def wanted(directory: Path) -> Publishing | None:
 def install(api: Endpoint) -> None:
     """The kind NodeResourceTopology, where no exporter has brought it yet."""
     path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/noderesourcetopologies.{_GROUP}"
+    # A definition that an exporter brought may be newer than this one, and stays.
     if not api.is_ok(path):
         api.apply(path, node_resource_topology_crd())
 

@@ -103,6 +103,7 @@ def parse_machine(text: str) -> MachineSpec:
         found[name] = value
     if "cores" not in found:
         raise ValueError(f"machine {text!r}: expected a number of cores, as in {EXAMPLE!r}")
+    # An even number of zones is taken for two sockets, as most servers are built.
     sockets = found.setdefault("sockets", 2 if found.get("zones", 1) % 2 == 0 else 1)
     found.setdefault("zones", sockets)
     found.setdefault("memory", MEMORY_A_CPU * found["cores"] * found.get("threads", 2))
@@ -154,12 +155,14 @@ def parse_kubelet(text: str) -> Settings:
 @cache
 def build(spec: MachineSpec, name: str) -> Hardware:
     """The hardware; GPUs carry ids that differ from machine to machine, as real ones do."""
+    # From the name, so that a machine that is made again has the same devices.
     mark = f"{zlib.crc32(name.encode()):08x}"
     return Hardware(
         tuple(_zone(spec, number) for number in range(spec.zones)),
         spec.sockets,
         mask_of(cpu for cpu in _threads(spec, 0)),
         {
+            # Devices fill the zones in blocks: 8 GPUs in 2 zones are 4 and 4, in their order.
             resource: tuple(Device(label(i), (i * spec.zones // count,)) for i in range(count))
             for resource, count, label in _devices(spec, mark)
             if count

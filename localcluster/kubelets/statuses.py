@@ -37,6 +37,7 @@ def running(pod: Mapping[str, Any], host: str, now: str) -> Json:
         "podIP": address,
         "podIPs": [{"ip": address}],
         "conditions": [
+            # Conditions of others stay, PodScheduled among them. A merge patch replaces the whole list.
             *(c for c in pod.get("status", {}).get("conditions", ()) if c["type"] not in types),
             *({"type": name, "status": "True", "lastTransitionTime": now} for name in types),
         ],

@@ -62,6 +62,7 @@ class Binaries:
         choice = os.environ.get(CHOICE, "")
         if choice not in {"", BUILD, DOWNLOAD}:
             return cls(_of_folder(Path(choice), names))
+        # Each program on PATH is run to ask for its version.
         with ThreadPoolExecutor(4) as pool:
             found = {name: path for name, path in zip(names, pool.map(_existing, names), strict=True) if path}
         missing = [name for name in names if name not in found]
@@ -87,6 +88,7 @@ def at_hand(names: Collection[str]) -> bool:
 def _made(names: Sequence[str], choice: str, progress: Progress) -> dict[str, Path]:
     """From our cache, else from the release, else built. ``choice``: the one of these that is allowed; "": all."""
     found: dict[str, Path] = {}
+    # Our cache first: neither a network nor a compiler is needed.
     if choice != BUILD:
         found |= download.cached(names)
     if choice != DOWNLOAD:
@@ -95,6 +97,7 @@ def _made(names: Sequence[str], choice: str, progress: Progress) -> dict[str, Pa
         try:
             found[name] = download.program(name, progress=progress)
         except NotFetched as error:
+            # A user who chose downloads does not wait for a build of minutes.
             if choice == DOWNLOAD:
                 raise BinariesMissing(f"{CHOICE}={DOWNLOAD}: {error}") from error
             progress(f"{name} is to be built, for its release file cannot be had: {error}")
@@ -123,6 +126,7 @@ def _existing(name: str) -> Path | None:
 
 
 def _candidates(name: str) -> Iterator[Path]:
+    # Programs of a controller test environment come before those on PATH.
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     if assets and os.access(Path(assets) / name, os.X_OK):
         yield (Path(assets) / name).absolute()

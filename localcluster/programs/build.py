@@ -142,6 +142,7 @@ def programs(names: Sequence[str], *, progress: Progress, clock: Clock = SYSTEM)
                 _build(
                     go,
                     target,
+                    # Looked at again under the lock: another process may have built them meanwhile.
                     [name for name in wanted if not paths[name].exists()],
                     folder,
                     progress=progress,
@@ -238,6 +239,7 @@ def _run(go: golang.Go, arguments: Sequence[str], directory: Path, watch: _Watch
             [go.path, *arguments], cwd=directory, env=go.environment(), stdout=output, stderr=subprocess.PIPE, text=True
         ) as process,
     ):
+        # Standard error alone is read while Go runs; it carries the progress.
         for line in process.stderr or ():
             last.append(line.rstrip())
             watch.line(last[-1])

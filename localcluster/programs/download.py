@@ -44,6 +44,7 @@ def program(name: str, *, progress: Progress, sums: Mapping[str, str] | None = N
     cache_directory().mkdir(parents=True, exist_ok=True)
     if not cached([name]):
         with alone(cache_directory(), progress):
+            # Again under the lock: the process that had it may have taken this very program.
             if not cached([name]):
                 _fetch_release(one, held, progress, clock)
     return _place(one)
@@ -53,10 +54,12 @@ def _fetch_release(one: Release, held: Mapping[str, str], progress: Progress, cl
     place = _place(one)
     place.parent.mkdir(parents=True, exist_ok=True)
     digest = _sum(one, held, progress)
+    # The sum is in the name: a part of another version is never gone on with.
     part = place.with_name(f"{one.file}.{digest[:12]}.part")
     mirror = os.environ.get(MIRROR, "")
     fetch.file(one.at(mirror), part, digest, what=f"{one.program} {one.version}", progress=progress, clock=clock)
     if not one.member:
+        # Before the rename: a program in its place is ready to be run.
         part.chmod(0o755)
         part.replace(place)
         return
@@ -72,6 +75,7 @@ def _sum(one: Release, held: Mapping[str, str], progress: Progress) -> str:
         return digest
     if not one.sums:
         raise NotFetched(f"{one.url}: this repository holds no sum of it, and its release publishes none")
+    # A mirror brings files and never vouches for them.
     if not one.sums.startswith("https://"):
         raise NotFetched(f"{one.sums}: a sum is asked for over TLS alone")
     digest = published(fetch.text(one.sums), one.file)

@@ -23,7 +23,9 @@ from clock import SYSTEM, Clock
 ANSWER_SECONDS: Final = 3.0
 STALL_SECONDS: Final = 20.0
 ATTEMPTS: Final = 5  # in a row that bring nothing
+# Also with progress: a server that cuts after every few bytes would otherwise be asked for ever.
 MOST_ATTEMPTS: Final = 50
+# The largest release file is far below; a server that sends without end must not fill the disk.
 MOST_BYTES: Final = 1 << 30
 MOST_TEXT: Final = 1 << 20
 BAR_SECONDS: Final = 0.2
@@ -51,6 +53,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(  # noqa: PLR0917
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
     ) -> urllib.request.Request | None:
+        # Otherwise whoever sits on the network could answer in the server's place.
         if req.full_url.startswith("https:") and not newurl.startswith("https:"):
             raise NotFetched(f"{req.full_url} leads to {newurl}, which is not encrypted")
         self.hops += 1
@@ -61,6 +64,7 @@ def text(url: str) -> str:
     """A small file as text. Raises NotFetched."""
     try:
         with _open(url, {}) as answer:
+            # Never all of it: the address may lead to anything.
             return str(answer.read(MOST_TEXT).decode("utf-8", "replace"))
     except urllib.error.HTTPError as error:
         with error:
@@ -90,6 +94,8 @@ def _complete(url: str, part: Path, bar: "_Bar") -> bool:
     headers = {"Range": f"bytes={have}-"} if have else {}
     try:
         with _open(url, headers) as answer:
+            # A server may ignore the range, or begin elsewhere. Only an answer that begins where the file ends is
+            # appended.
             rest = answer.status == http.HTTPStatus.PARTIAL_CONTENT and _begins_at(answer) == have
             if have and not rest and answer.status == http.HTTPStatus.PARTIAL_CONTENT:
                 part.unlink()
@@ -115,9 +121,11 @@ def _copy(answer: Any, stream: IO[bytes], done: int, total: int | None, bar: "_B
         except OSError as error:
             raise NotFetched(f"{stream.name}: {error}") from error
         done += len(block)
+        # While it arrives, because a length in the headers may be missing or wrong.
         if done > MOST_BYTES:
             raise NotFetched(f"it is larger than {MOST_BYTES >> 20} MiB")
         bar.show(done, total)
+    # Without a length the end of the answer is all that tells. The sum finds out what is missing.
     return total is None or done >= total
 
 
@@ -144,6 +152,7 @@ def _open(url: str, headers: dict[str, str]) -> Any:
         except Exception as error:  # noqa: BLE001 - it is raised below
             found.append(error)
 
+    # A daemon: a look-up that hangs must not keep the process from ending.
     thread = threading.Thread(target=open_url, daemon=True)
     thread.start()
     hops = -1

@@ -32,12 +32,14 @@ class Go:
         The compiler collects its garbage only above a limit: it takes a quarter of its CPU (Go 1.26), and a process
         compiles one package.
         """
+        # Before the user's environment, which may set them otherwise; GOWORK after it, which must not.
         return {"GOGC": "off", "GOMEMLIMIT": f"{_heap()}MiB", **os.environ, "GOWORK": "off"}
 
 
 def _heap() -> int:
     """MiB that a compiler may take before it collects garbage: there are as many at a time as cores."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
+    # Half of the memory, shared by as many compilers as there are cores.
     return min(1024, memory // (2 * (os.cpu_count() or 1)))
 
 
@@ -71,6 +73,7 @@ def present(cache: Path) -> str | None:
 def go_version(program: Path) -> str | None:
     """What ``go env GOVERSION`` prints (``go1.26.8``); None where it does not run."""
     try:
+        # In "/": a ``go.mod`` in the current folder may make Go download another toolchain first.
         done = subprocess.run([program, "env", "GOVERSION"], capture_output=True, text=True, check=False, cwd="/")
     except OSError:
         return None
@@ -94,6 +97,7 @@ def _install(destination: Path) -> None:
                 f"Go 1.26 or newer is needed to build the control plane: it is not on PATH, and installing {PACKAGE} "
                 f"failed:\n{done.stderr.strip()}"
             )
+        # Not every installer keeps the right to execute.
         for program in (target / "go" / "bin").glob("*"):
             program.chmod(0o755)
         for program in (target / "go" / "pkg" / "tool").rglob("*"):

@@ -39,17 +39,21 @@ class Plugins:
         sick = _lines(self._folder.unhealthy)
         for each in self._plugins:
             each.set_sick(sick)
+        # "" is a kubelet that has not started yet.
         if (found := self._folder.life()) in {"", self._known}:
             return
         try:
             for each in self._plugins:
+                # Before it registers: the kubelet connects to this socket as soon as it has the registration.
                 each.serve()
                 each.register()
         except grpc.RpcError as error:  # it has gone again, or does not listen yet
             log.info("the kubelet does not take device plugins yet", error=str(error))
             return
+        # Only then the devices count. A kubelet that took the registration may still end before it asks for them.
         if all(each.wait_told(TOLD_SECONDS) for each in self._plugins):
             self._folder.registered.write_text(found)
+            # Last: a start that did not get all plugins is tried again at the next look.
             self._known = found
 
     def close(self) -> None:

@@ -39,6 +39,7 @@ def configuration(node: RealNode) -> dict[str, Any]:
         "makeIPTablesUtilChains": False,
         "oomScoreAdj": 0,
         "localStorageCapacityIsolation": False,
+        # With it the kubelet goes on where it cannot write kernel settings: /proc/sys is read-only for it (`enter`).
         "featureGates": {"KubeletInUserNamespace": True},
         "imageGCHighThresholdPercent": 100,  # there is nothing to collect
         "containerLogMonitorInterval": "24h",  # nor to rotate
@@ -51,6 +52,7 @@ def configuration(node: RealNode) -> dict[str, Any]:
         "kubeAPIBurst": 1000,
         "eventRecordQPS": 0,
         "serializeImagePulls": False,
+        # Last, for it may replace the feature gates above.
         **_managers(settings, hardware),
     }
 
@@ -67,6 +69,7 @@ def _managers(settings: Settings, hardware: Hardware) -> dict[str, Any]:
     if settings.static_cpu:
         found["cpuManagerPolicy"] = "static"
         found["cpuManagerPolicyOptions"] = dict.fromkeys(sorted(settings.cpu_options), "true")
+        # Options that are not stable yet need these gates.
         if settings.cpu_options:
             found["featureGates"] = {
                 "KubeletInUserNamespace": True,

@@ -86,6 +86,7 @@ class Runtime:
         """Its containers are killed."""
         with self._lock:
             sandbox = self._sandboxes.get(request.pod_sandbox_id)
+            # The kubelet stops a sandbox several times, and it must not fail where nothing is left.
             if sandbox is not None and not sandbox.stopped:
                 sandbox.stopped = True
                 for container in self._of(sandbox.id):
@@ -163,6 +164,7 @@ class Runtime:
             annotations = self._sandbox(found.pod_sandbox_id).config.annotations
             seconds, found.exit_code = planned(list(found.config.command) + list(found.config.args), annotations)
             found.started_at = self._now()
+            # At least a nanosecond after the start: 0 means that it never ends.
             found.ends_at = 0 if seconds is None else found.started_at + max(int(seconds * NANOSECONDS), 1)
             self._keep()
         return cri.StartContainerResponse()
@@ -175,8 +177,10 @@ class Runtime:
                 return cri.StopContainerResponse()
             annotations = self._sandbox(found.pod_sandbox_id).config.annotations
             takes = seconds_of(annotations, STOP_SECONDS) or 0.0
+        # Without the lock: a stop takes up to the pod's grace period, and other calls go on.
         if takes and request.timeout:
             time.sleep(min(takes, request.timeout))
+        # The container may have ended by itself meanwhile, which `_end` leaves as it is.
         with self._lock:
             self._end(found, TERMINATED if takes <= request.timeout else KILLED)
             self._keep()
@@ -245,6 +249,7 @@ class Runtime:
         """What is set in the request is taken over."""
         with self._lock:
             resources = self._container(request.container_id).config.linux.resources
+            # Deterministic, because maps have no order in protobuf.
             before = resources.SerializeToString(deterministic=True)
             if request.linux.hugepage_limits:
                 del resources.hugepage_limits[:]  # merging would append
@@ -319,6 +324,7 @@ class Runtime:
         records = cri.Records(sandboxes=self._sandboxes.values(), containers=self._containers.values())
         temporary = self._file.with_name(f".{self._file.name}")
         temporary.write_bytes(records.SerializeToString())
+        # A process that is killed while it writes leaves the file of before.
         temporary.replace(self._file)
 
 
@@ -346,6 +352,7 @@ def _number(text: str) -> float | None:
         found = float(text)
     except ValueError:
         return None
+    # Annotations are a tenant's: NaN, infinity and negative numbers would end in `time.sleep` and in int().
     return found if 0 <= found < float("inf") else None
 
 

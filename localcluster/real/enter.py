@@ -72,9 +72,12 @@ def _checked(result: int, call: str, of: str) -> None:
 
 def _unshare() -> None:
     """New namespaces; inside, the user is root, and nobody else is there."""
+    # Before the namespace: in it these ids are those of nobody until the maps are written.
     user, group = os.geteuid(), os.getegid()
+    # Both at once: the mount namespace then belongs to the new user namespace, whose root may mount.
     _checked(libc.unshare(CLONE_NEWUSER | CLONE_NEWNS), "unshare", "CLONE_NEWUSER | CLONE_NEWNS")
     try:
+        # "setgroups" first: without it an ordinary user may not write "gid_map" (user_namespaces(7)).
         for name, text in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {group} 1")):
             Path(f"/proc/self/{name}").write_text(text)
     except OSError as error:
@@ -96,7 +99,9 @@ def _read_only(path: str, yes: bool, *, recursive: bool = False) -> None:
 
 def _isolate() -> None:
     """Mounts by which nothing of the host can be written."""
+    # First of all: shared mounts would carry everything below back to the host.
     _mount("none", "/", MS_REC | MS_PRIVATE)
+    # Everything, before anything writable is mounted over it.
     _read_only("/", yes=True, recursive=True)
     for path in EMPTIED:
         _mount("tmpfs", path, MS_NOSUID | MS_NODEV, "tmpfs", "mode=755,size=16m")
@@ -125,11 +130,13 @@ def main() -> NoReturn:
         sys.exit(0)
     parent, folder, program = os.getppid(), sys.argv[1], sys.argv[2]
     _unshare()
+    # Before the mounts: memory may lie over the folder of the program afterwards.
     binary = os.open(program, os.O_RDONLY | os.O_CLOEXEC)
     _enter_machine(folder)
     os.chdir("/")
     # It was set before (``localcluster.launch``), and new credentials may have cleared it.
     _checked(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl", "PR_SET_PDEATHSIG")
+    # The parent may have ended while there was no signal to tell of it.
     if os.getppid() != parent:
         sys.exit("the parent is gone")
     os.execve(binary, sys.argv[2:], os.environ)  # noqa: S606 -- as in `localcluster.launch`

@@ -86,6 +86,7 @@ class NodeFolder:
             found = (self.device_plugins / "kubelet.sock").stat()
         except FileNotFoundError:
             return ""
+        # Both: file systems give an inode's number away again at once.
         return f"{found.st_ino} {found.st_ctime_ns}"
 
     @property

@@ -31,6 +31,7 @@ def write(hardware: Hardware, sysfs: Path, procfs: Path) -> None:
             for cpu in core.cpus:
                 _cpu(cpus / f"cpu{cpu}", core, number, zone, mask)
                 link = nodes / f"node{zone.id}" / f"cpu{cpu}"
+                # The folder may be of an earlier start.
                 if not link.is_symlink():
                     link.symlink_to(f"../../cpu/cpu{cpu}")
                 described.append((cpu, _CPU.format(cpu=cpu, socket=zone.socket, core=number)))
@@ -66,6 +67,7 @@ def _cpu(folder: Path, core: Core, number: int, zone: Zone, shared: int) -> None
 
 def _mask(members: int) -> str:
     """A CPU set as sysfs writes masks: words of 32 bits, the highest first."""
+    # At least one word, also for an empty set.
     words = [f"{members >> shift & 0xFFFFFFFF:08x}" for shift in range(0, max(members.bit_length(), 1), 32)]
     return ",".join(reversed(words))
 

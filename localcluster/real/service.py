@@ -77,6 +77,7 @@ def refusal() -> str:
 def prepare(layout: Layout, node: RealNode, clock: Clock) -> None:
     """Write everything that the node's processes read; what they have written themselves stays."""
     folder = node_folder(layout.root, node.name)
+    # The node's credentials go into it.
     folder.kubelet.mkdir(mode=0o700, parents=True, exist_ok=True)
     machine.write(build(parse_machine(node.machine), node.name), folder.sysfs, folder.procfs)
     folder.config.write_text(yaml.safe_dump(configuration.configuration(node), sort_keys=False))
@@ -119,6 +120,7 @@ def _kubelet(folder: NodeFolder, node: RealNode, program: Path) -> list[str]:
 def forget(layout: Layout, api: Endpoint, name: str) -> None:
     """Remove a node, whose processes have ended, from the cluster and its folder. Raises Refused and OSError."""
     try:
+        # The node before its folder: if this fails, the folder is still there to try again.
         api.request("DELETE", _path(name))
     except Refused as error:
         if error.status != 404:
@@ -129,6 +131,7 @@ def forget(layout: Layout, api: Endpoint, name: str) -> None:
 def is_ready(kind: str, folder: NodeFolder, api: Endpoint) -> bool:
     """Whether one of a node's processes does its work; ``kind``: runtime or kubelet."""
     serves = _listens(folder.pod_resources)
+    # The plugins register only once a kubelet runs. Before that the runtime is ready without them.
     if kind == "runtime":
         return _listens(folder.runtime_socket) and (not serves or _has_devices(folder))
     if not serves or not _has_devices(folder):
@@ -137,6 +140,7 @@ def is_ready(kind: str, folder: NodeFolder, api: Endpoint) -> bool:
     node = folder.node()
     devices = build(parse_machine(node.machine), node.name).devices
     ready = any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions", ()))
+    # A node may be Ready before its devices are in the status, and pods would be refused on it.
     return ready and devices.keys() <= status.get("allocatable", {}).keys()
 
 
@@ -184,6 +188,7 @@ def _address() -> str:
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as connection:
         try:
+            # An address of documentation (RFC 5737). A datagram socket only chooses a route when it connects.
             connection.connect(("192.0.2.1", 9))
         except OSError:
             return ""

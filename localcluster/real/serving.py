@@ -80,6 +80,7 @@ class DevicePlugin:
         """Listen, anew where it listened before: a kubelet that starts empties the folder."""
         if self._server is not None:
             self.close()
+        # Before the new server: its watches would end at once otherwise.
         self._stopped = False
         self._told.clear()
         self._server = _server(self._folder / self._endpoint, 4)
@@ -112,6 +113,7 @@ class DevicePlugin:
     def close(self) -> None:
         """Stop listening."""
         with self._changed:
+            # Before the server is stopped: a watch that waits in its thread would not notice.
             self._stopped = True
             self._changed.notify_all()
         if self._server is not None:
@@ -134,15 +136,18 @@ class DevicePlugin:
 
     def _watch(self, _: plugin.Empty, context: grpc.ServicerContext) -> Iterator[plugin.ListAndWatchResponse]:
         told: frozenset[str] | None = None
+        # Called when the kubelet goes away. Otherwise the thread of this watch waits for ever.
         context.add_callback(self._wake)
         while True:
             with self._changed:
+                # The first list is sent at once: nothing was told yet.
                 while self._sick == told and not self._stopped and context.is_active():
                     self._changed.wait()
                 if self._stopped or not context.is_active():
                     return
                 told = self._sick
             yield plugin.ListAndWatchResponse(devices=[_device(each, each.id in told) for each in self._devices])
+            # After the list is handed over: the generator goes on only then.
             self._told.set()
 
     def _wake(self) -> None:

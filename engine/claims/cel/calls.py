@@ -69,6 +69,7 @@ def _hashable(value: Compiled) -> Compiled:
 def _pattern_of(node: Term, expression: Compiled) -> Compiled:
     """A regular expression: a literal is made at once, any other counts when it is made."""
     if isinstance(node, Const):
+        # While the expression compiles, so that a literal that is no regular expression refuses it before any device.
         pattern(node.value)
         return expression
 
@@ -113,6 +114,7 @@ def _run(candidates: list[Overload], arguments: list[Run], certain: bool) -> Run
     def run(frame: Frame) -> Value:
         values = [argument(frame) for argument in arguments]
         overload = candidates[0] if certain else _matching(candidates, values)
+        # Before it runs, so that nothing expensive happens beyond the limit.
         frame.spend(overload.cost(*values) if overload.cost else 1)
         return overload.run(frame.spend, *values) if overload.deep else overload.run(*values)
 
@@ -121,6 +123,8 @@ def _run(candidates: list[Overload], arguments: list[Run], certain: bool) -> Run
 
 def _matching(candidates: list[Overload], values: list[Value]) -> Overload:
     for candidate in candidates:
+        # The first that fits, in the order of the table: ``_merged`` keeps cel-go's own functions before those of
+        # Kubernetes.
         if all(map(is_a, values, candidate.parameters)):
             return candidate
     raise EvaluationError("no such overload")

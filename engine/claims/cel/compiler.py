@@ -62,6 +62,7 @@ def compiled(node: Term, scope: Scope) -> Compiled:
 
 def _constant(node: Const, _: Scope) -> Compiled:
     value = node.value
+    # 2^63 passes the parser for the sake of its negative only.
     if type(value) is int and value > LARGEST_INT:
         raise CompileError(f"{value} is no integer of 64 bits")
     return Compiled(_LITERALS[type(value)], lambda _: value, constant=True)
@@ -140,6 +141,7 @@ def _has(node: Call, scope: Scope) -> Compiled:
     if not isinstance(select, Select) or select.optional:
         raise CompileError("invalid argument to has() macro")
     operand = compiled(select.operand, scope)
+    # For its error: a field that a device does not have is no question that ``has`` may answer.
     _field(_inside(operand.type)[0], select.name)
     name = select.name
 
@@ -182,6 +184,7 @@ def _folded(made: Compiled, parts: list[Compiled]) -> Compiled:
     if not all(part.constant for part in parts):
         return made
     try:
+        # Without variables: everything in it is a literal, so nothing is looked up.
         value = made.run(Frame({}))
     except EvaluationError:
         return made  # it is told when it is evaluated
@@ -198,6 +201,7 @@ def _map(node: Entries, scope: Scope) -> Compiled:
         made: dict[Value, Value] = {}
         for key_of, value_of in runs:
             key = key_of(frame)
+            # Python's dict takes 1 and True for the same key: such a map is refused, and not cut.
             if type(key) not in {str, int, UInt, bool} or key in made:
                 raise EvaluationError(f"unsupported or repeated key: {key!s:.64}")
             made[key] = value_of(frame)
@@ -240,6 +244,7 @@ def _equality(node: Call, scope: Scope) -> Compiled:
 
     def run(frame: Frame) -> bool:
         one, other = first(frame), second(frame)
+        # The cost of the shorter one, rounded up; `equal` charges for what it finds inside.
         frame.spend(-(-min(size(one), size(other)) // 10))
         try:
             return equal(one, other, frame.spend) is wanted
@@ -267,10 +272,12 @@ def any_or_all(runs: list[Run], *, decisive: bool) -> Run:
             try:
                 value = term(frame)
             except EvaluationError as error:
+                # The message is that of the first error, in the order of the terms.
                 failed = failed or error
                 continue
             if value is decisive:
                 return value is True
+            # No value of another type decides, so the other terms are still asked.
             if type(value) is not bool:
                 failed = failed or EvaluationError("no such overload")
         if failed is not None:

@@ -35,6 +35,7 @@ class Frame(msgspec.Struct):
         """
         self.spent += cost
         if self.spent > self.granted:
+            # Kubernetes' own limit ends the pod with an error. The smaller one here means that nothing is known.
             if self.spent > MOST:
                 raise CostError("operation cancelled: actual cost limit exceeded")
             raise SearchLimitError("an expression takes too many steps")
@@ -45,6 +46,7 @@ class Frame(msgspec.Struct):
         Raises:
             SearchLimitError: they take more steps than are granted here.
         """
+        # Made once and cached (`strings.pattern`), so the same text costs nothing the second time.
         if text not in self._patterns:
             self._patterns.add(text)
             self.toil += PATTERN

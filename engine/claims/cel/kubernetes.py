@@ -77,6 +77,7 @@ def address(text: str) -> AnyAddress:
         ValueError: the text is none.
     """
     found = ip_address(text)
+    # As Kubernetes' library/ip.go refuses them.
     if isinstance(found, IPv6Address) and (found.scope_id is not None or found.ipv4_mapped is not None):
         raise ValueError(f"IP address {text!r} with a zone, or IPv4 in IPv6, is not allowed")
     return found
@@ -89,6 +90,7 @@ def prefix(text: str) -> AnyPrefix:
         ValueError: the text is none.
     """
     host, slash, bits = text.partition("/")
+    # Go's parser takes no sign, no leading zero and no netmask.
     if not slash or not (bits.isascii() and bits.isdigit()) or len(bits) > 3 or (len(bits) > 1 and bits[0] == "0"):
         raise ValueError(f"network address parse error: {text[:64]!r}")
     found = address(host)

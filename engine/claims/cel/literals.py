@@ -31,6 +31,7 @@ class LiteralError(CompileError):
 
 def integer(text: str) -> int:
     """A whole number; one beyond 2^63 is none (-2^63 is written as the negative of 2^63)."""
+    # The length first: Python takes quadratic time for digits, and refuses more than 4,300 of them with another error.
     value = int(text, 0 if text.startswith("0x") else 10) if len(text) < 32 else LARGEST_INT + 2
     if value > LARGEST_INT + 1:
         raise LiteralError(f"{text[:32]} is no integer of 64 bits")
@@ -65,6 +66,7 @@ def _unescaped(match: re.Match[str]) -> str:
     if code is None:
         raise LiteralError(f"{match[0]!r} is no escape")
     point = int(code, 16)
+    # Surrogates are no characters in Go, and later break every encoding of the text here.
     if point > 0x10FFFF or 0xD800 <= point <= 0xDFFF:
         raise LiteralError(f"{match[0]!r} is no character")
     return chr(point)

@@ -29,6 +29,7 @@ def _bound(node: Term) -> str:
 def _with(frame: Frame, name: str, value: Value, run: Run) -> Value:
     """Evaluate while a name stands for a value."""
     before = frame.variables.get(name, _ABSENT)
+    # One dictionary for all scopes: a macro inside another may use the same name, so the outer value comes back.
     frame.variables[name] = value
     try:
         return run(frame)
@@ -62,6 +63,7 @@ def _steps(frame: Frame, over: Run, name: str, body: Run) -> Iterator[tuple[Valu
     if not isinstance(elements, tuple | dict):
         raise EvaluationError("no such overload")
     for one in elements:
+        # Charged even where the body costs nothing.
         frame.spend(_STEP)
         try:
             value = _with(frame, name, one, body)
@@ -98,6 +100,7 @@ def _quantified(*, decisive: bool) -> Macro:
         def run(frame: Frame) -> bool:
             failed: EvaluationError | None = None
             for _, value in _steps(frame, over, name, body):
+                # Identity, because 1 == True in Python and an attribute may be the number 1.
                 if value is decisive:
                     return value is True
                 if type(value) is not bool:
@@ -152,6 +155,8 @@ def _map(target: Term, arguments: tuple[Term, ...], scope: Scope, compile_: Comp
             frame.spend(10)
             if value is not _ABSENT:
                 made.append(value)
+        # Nested macros multiply lists, and their cost in Kubernetes' count allows more elements than memory should
+        # hold.
         if len(made) > LONGEST_LIST:
             raise CostError(f"a list of more than {LONGEST_LIST} elements")
         return tuple(made)

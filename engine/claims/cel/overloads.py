@@ -23,7 +23,9 @@ from engine.claims.cel.types import (
 )
 from engine.claims.cel.values import LARGEST_INT, LARGEST_UINT, UInt, Value, equal, is_there, size
 
+# Kubernetes' limit of cost alone would allow texts of some ten million characters.
 LONGEST_TEXT: Final = 1 << 20  # characters; no expression of use makes a longer one
+# Appending costs 1 whatever the lengths are: a list that is doubled 40 times would cost little and take terabytes.
 LONGEST_LIST: Final = 1 << 14
 
 Cost = Callable[..., int]  # of the arguments
@@ -89,6 +91,7 @@ def _quotient(left: int, right: int) -> int:
     """Division toward zero."""
     if right == 0:
         raise EvaluationError("division by zero")
+    # Python rounds down, Go toward zero: -7 / 2 is -3 in CEL.
     found = abs(left) // abs(right)
     return found if (left < 0) == (right < 0) else -found
 
@@ -100,6 +103,7 @@ def _remainder(left: int, right: int) -> int:
 
 
 def _ratio(left: float, right: float) -> float:
+    # Python raises where Go gives infinity or NaN.
     if right:
         return left / right
     if not left or math.isnan(left):
@@ -147,6 +151,7 @@ def _comparison(holds: Callable[[Value, Value], bool]) -> tuple[Overload, ...]:
 
 
 def _to_int(value: float) -> int:
+    # NaN fails both comparisons, and so is refused too.
     if not -(2.0**63) < value < 2.0**63:
         raise EvaluationError("integer overflow")
     return int(value)
@@ -154,6 +159,7 @@ def _to_int(value: float) -> int:
 
 def _parsed_int(text: str) -> int:
     digits = text[1:] if text[:1] in {"-", "+"} else text
+    # Python reads digits of all scripts, underscores and spaces; Go does not.
     if not (digits.isascii() and digits.isdigit() and len(digits) < 32):
         raise EvaluationError(f"no integer: {text[:32]!r}")
     return _bounded(int(text))

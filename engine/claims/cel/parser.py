@@ -16,6 +16,7 @@ from engine.claims.cel.literals import LiteralError, integer, text_of, unsigned
 from engine.claims.cel.syntax import Call, Const, Entries, Index, Items, Name, Select, Term
 
 LONGEST: Final = 10 * 1024  # characters; the API takes no longer selector
+# Code is nested closures, several Python frames for each level, beside those of the search.
 DEEPEST: Final = 64  # nested operations; cel-go stops at 250
 
 _WORDS: Final = (
@@ -146,6 +147,7 @@ class _Builder(Transformer[Token, Term]):
         signs, operand = parts[:-1], cast("Term", parts[-1])
         if any(str(sign) != "-" for sign in signs):
             raise CompileError("syntax: a sign + stands before no operand")
+        # -2^63 is written as the negative of 2^63, which alone is no integer (`literals.integer`).
         if isinstance(operand, Const) and type(operand.value) in {int, float} and len(signs) == 1:
             return Const(-operand.value)
         return operand if len(signs) % 2 == 0 else _operation("-_", operand)

@@ -64,6 +64,7 @@ class Answers:
             self._forget(expression)
         elif self._total >= _ANSWERS:
             self._forget(max(self._of, key=lambda one: len(self._of[one])))
+        # `_forget` may have taken this very expression out.
         self._of.setdefault(expression, own)[look] = answer
         self._total += 1
 
@@ -100,6 +101,7 @@ class Program(msgspec.Struct):
         codes = _latest_codes() if codes is None else codes
         answers = Answers() if answers is None else answers
         try:
+            # Before the code is made: compiling makes every literal regular expression.
             tree = _limited(_parsed(expression))
             code = codes.get_or_make(expression, lambda: compiled(tree, {"device": DEVICE}))
         except CompileError as error:
@@ -118,6 +120,7 @@ class Program(msgspec.Struct):
             CelError: it does not compile, fails on the device, or its value is no truth value.
             SearchLimitError: the budget is used up.
         """
+        # When it is asked and not when it compiles: a class with such a selector harms only pods that name it.
         if self._type is not None and self._type not in {BOOL, DYN}:
             raise CompileError(f"must evaluate to bool or the unknown type, not {self._type}")
         value = self.value(device, budget)
@@ -134,10 +137,12 @@ class Program(msgspec.Struct):
         """
         if self.error is not None:
             raise self.error
+        # All that the expression can read, so equal looks have equal answers, errors included.
         look = tuple([device.looks(path) for path in self._reads])
         answer = self._answers.get(self.expression, look)
         if answer is None:
             answer = _evaluated(self._code(budget), device, budget)
+            # A search that ran out of budget never comes here, so no answer is one of a budget.
             self._answers.put(self.expression, look, answer)
         if isinstance(answer, CelError):
             raise answer.with_traceback(None)  # it is raised many times, and would carry every way it went
@@ -154,6 +159,7 @@ class Program(msgspec.Struct):
 def reading(paths: Iterable[Path]) -> tuple[Path, ...]:
     """What is compared of devices by those who read at all these places: the whole device where these are many."""
     found = {FLAWS, *paths}
+    # Sorted, so that expressions that read the same places in another order share a view.
     return (WHOLE, FLAWS) if WHOLE in found or len(found) > _MOST_READ else tuple(sorted(found))
 
 
@@ -164,6 +170,7 @@ def _latest_codes() -> Latest[str, Compiled]:
 def _evaluated(code: Compiled, device: Subject, budget: Budget) -> Value | CelError:
     frame = Frame({}, min(budget.left, MOST))
     try:
+        # Inside the ``try``: a device with a flaw fails every expression, and that is an answer like others.
         frame.variables["device"] = device.variables()
         return code.run(frame)
     except CelError as error:
@@ -194,6 +201,7 @@ def _paths(node: Term) -> Iterator[Path]:
     """All that an expression may read: a name that a macro gives to something else is taken for the device's too."""
     path = _path(node)
     if path is not None:
+        # A longer chain goes into a value, and the value as a whole is what looks are compared by.
         yield path[:3]
         return
     for below in _below(node):
@@ -240,6 +248,7 @@ class Selectors(msgspec.Struct):
         """The program of an expression, compiled once."""
         found = self._programs.get(expression)
         if found is None:
+            # Both together, or answers would stay for expressions that nobody asks for any more.
             if len(self._programs) >= _PROGRAMS:
                 self._programs.clear()
                 self._answers.clear()

@@ -38,10 +38,13 @@ def pattern(text: str) -> "re2._Regexp":
         CompileError: it is none.
     """
     options = re2.Options()
+    # Errors are the tenant's, and RE2 would write each to the standard error of the process.
     options.log_errors = False
     options.never_capture = True
     ample, options.max_mem = options.max_mem, LARGEST_PATTERN
     try:
+        # Twice: first with little memory, which refuses expressions that grow when they are made. A selector of 80
+        # characters made such patterns of 150 ms each.
         re2.compile(text, options)
         options.max_mem = ample  # matching is fast as long as it can remember what it found
         return re2.compile(text, options)
@@ -99,6 +102,7 @@ def _substring(text: str, start: int, end: int | None = None) -> str:
 
 def _replaced(text: str, old: str, new: str, count: int = -1) -> str:
     found = len(text) + 1 if not old else text.count(old)
+    # Before the text is made: replacing "" or one character by a long text multiplies its length, step by step.
     limited_text(len(text) + (found if count < 0 else min(found, count)) * len(new))
     return text.replace(old, new, count)
 
@@ -107,6 +111,7 @@ def _split(text: str, separator: str, limit: int = -1) -> tuple[str, ...]:
     if limit == 0:
         return ()
     if not separator:
+        # Python does not split by an empty separator; Go splits into characters.
         whole = len(text) if limit < 0 else limit - 1
         return (*text[:whole], *((text[whole:],) if text[whole:] else ()))
     return tuple(text.split(separator, -1 if limit < 0 else limit - 1))
@@ -191,6 +196,8 @@ def _slice(items: tuple[Value, ...], start: int, end: int) -> tuple[Value, ...]:
 def _distinct(spend: Spend, items: tuple[Value, ...]) -> tuple[Value, ...]:
     kept: list[Value] = []
     for item in items:
+        # Each element is compared with all that are kept; without the charge a list of 16,384 takes 134 million
+        # comparisons.
         spend(len(kept))
         if not contains(spend, item, tuple(kept)):
             kept.append(item)

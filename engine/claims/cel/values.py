@@ -70,6 +70,7 @@ def equal(left: Value, right: Value, spend: Callable[[int], None]) -> bool:
     Raises:
         EvaluationError: a quantity, version or address is compared with what is none.
     """
+    # Exact types from here on: ``UInt`` and ``bool`` are ints in Python, and other types in CEL.
     kind = type(left)
     if left is None or right is None:
         same = left is right
@@ -111,6 +112,7 @@ def _same_entries(left: dict[Value, Value], right: dict[Value, Value], spend: Ca
 def is_there(entries: dict[Value, Value], key: Value) -> bool:
     """Whether a map has the key; True is no number here."""
     if type(key) is bool or type(key) in NUMBERS:
+        # Python finds 1 under True. Only for 0 and 1 the keys are looked at one by one.
         return key in entries and (key not in _TRUTHS or any(equal(key, one, _free) for one in entries))
     return type(key) is str and key in entries
 
@@ -118,6 +120,7 @@ def is_there(entries: dict[Value, Value], key: Value) -> bool:
 def found(container: Value, key: Value) -> tuple[bool, Value]:
     """Whether a map or a list has an element, and which."""
     if isinstance(container, dict):
+        # As in Kubernetes, where an unknown domain is an empty map and a missing key inside one is an error.
         if isinstance(container, Domains):
             return True, container.get(key, _EMPTY)
         return (True, container[key]) if is_there(container, key) else (False, None)

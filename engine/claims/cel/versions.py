@@ -41,6 +41,7 @@ def parse(text: str) -> Version:
     parts = text.split(".", 2)
     if len(parts) != 3:
         raise ValueError("No Major.Minor.Patch elements found")
+    # Build data first: it may contain a dash, which starts no prerelease there.
     last, plus, build = parts[2].partition("+")
     patch, dash, prerelease = last.partition("-")
     if plus and not all(_IDENTIFIER.fullmatch(one) for one in build.split(".")):
@@ -70,6 +71,7 @@ def parse_tolerant(text: str) -> Version:
 
 
 def _number(text: str) -> int:
+    # No leading zeros. ``semver("580.159.04")``, as some drivers are written, is an error that ends the pod.
     if not _NUMBER.fullmatch(text) or len(text) > 20 or int(text) > _LARGEST:
         raise ValueError(f"Invalid version number {text[:32]!r}")
     return int(text)

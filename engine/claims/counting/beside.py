@@ -17,6 +17,7 @@ from engine.claims.counting.interchangeable import Takers, disjoint, one_set_eac
 from engine.claims.hardware import Hardware
 from engine.claims.in_use import InUse
 
+# Each place holds all states of devices that its orders may leave, and each state is searched once for each kind.
 MOST_PLACES: Final = 1024  # numbers of pods of each kind that were served before
 
 _States = dict[object, InUse]  # what may be in use, by what tells them apart
@@ -34,18 +35,21 @@ def count_beside(
     others, takers = [(Takers(kind, budget), count) for kind, count in waiting], Takers(asking, budget)
     if independent([*(kind for kind, _ in waiting), asking], hardware, budget):
         return _in_one_order(others, takers, in_use, limit)
+    # Before anything is searched: with many kinds that wait the places multiply, and the answer is none.
     if prod(count + 1 for _, count in waiting) > MOST_PLACES:
         return 0
     before: dict[tuple[int, ...], _States] = {}
     for more in range(limit + 1):
         now: dict[tuple[int, ...], _States] = {}
         for place in product(*(range(count + 1) for _, count in waiting)):
+            # A place is reached by one more pod of any kind, so all orders are covered without listing them.
             steps = [(takers, before[place])] if more else []
             for index, (kind, _) in enumerate(others):
                 if place[index]:
                     steps.append((kind, now[*place[:index], place[index] - 1, *place[index + 1 :]]))
             states = _after(steps) if steps else {_key(in_use): in_use}
             if states is None:
+                # With ``more`` pods some order fails; also with none, if those that wait do not all get theirs.
                 return max(more - 1, 0)
             now[place] = states
         before = now
@@ -77,6 +81,7 @@ def _after(steps: Sequence[tuple[Takers, _States]]) -> _States | None:
             after = given(kind, state)
             if after is None:
                 return None
+            # Different orders often leave the same devices; each state goes on once.
             found[_key(after)] = after
     return found
 

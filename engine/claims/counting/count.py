@@ -38,6 +38,7 @@ def count(prepared: Prepared, in_use: InUse, limit: int, budget: Budget, *, own:
     pods: list[Allocation] = []
     allocator, takers = Allocator(prepared, in_use, budget), Takers(prepared, budget)
     while len(pods) < limit:
+        # One search that goes on, where it may: the tenth pod does not begin at the first device again.
         allocation = allocator.next()
         if not allocation.allocated:
             return Counted(tuple(pods), allocation)
@@ -96,6 +97,7 @@ class ClaimCounter:
                 if node is not before:
                     counts[index] = self.count_on(node, budget)
             self._counts = counts
+        # Empty where the budget ended, so that the next call counts every node and not only those that changed.
         self._nodes = given if budget.left >= 0 else []
         return self._counts
 
@@ -116,12 +118,14 @@ class ClaimCounter:
         found = self.known(look)
         if found is not None:
             return found
+        # Numbers first: a division instead of a search for each pod.
         found = self._of_sets(node, look, budget)
         if found is None:
             budget.charge(len(node.hardware.candidates))  # each is read once, whatever the search comes to
             known = RequestContext(self.classes, self.selectors, budget)
             counted = count(prepare(node.hardware, self.claims, known), node.in_use, self.limit, budget, own=self.own)
             found = len(counted.pods)
+            # A lower bound only; it is not kept as the answer.
             if counted.failed is not None and counted.failed.outcome is Outcome.GIVEN_UP:
                 return found
         if len(self._answers) >= _REMEMBERED:

@@ -52,6 +52,7 @@ class DrawsByIndex(msgspec.Struct, frozen=True):
             return cls(found.sets)
         hardware = prepared.hardware
         requests = [one for _, claimed in prepared.claims for alternatives in claimed for one in alternatives]
+        # Admin access takes no device from anybody.
         wanted = [one for one in requests if not one.admin]
         try:
             fit = [
@@ -60,6 +61,7 @@ class DrawsByIndex(msgspec.Struct, frozen=True):
                 if any(request.matches(index, one, hardware, budget) for request in wanted)
             ]
         except AllocationError:
+            # An expression fails somewhere, so nothing says which devices such pods get on other nodes: any.
             return cls(loose=None)
         except SearchLimitError:
             return UNKNOWN
@@ -72,6 +74,7 @@ class DrawsByIndex(msgspec.Struct, frozen=True):
             return Draws(loose=loose, most=min(most, len(loose)), unknown=self.unknown)
         sets = [(common_of(hardware, devices), each) for devices, each in self.sets]
         reached = [hardware.candidates[index].device for devices, _ in self.sets for index in devices]
+        # A pod with any device of the node alone has to stay there, and cannot share its claim across nodes.
         whole = bool(sets) and all(devices for devices, _ in sets) and not any(one.binds_to_node for one in reached)
         return Draws(tuple([one for one in sets if one[0]]), whole=whole)
 

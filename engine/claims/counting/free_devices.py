@@ -49,8 +49,10 @@ def forms_of(claims: Sequence[Claim]) -> dict[Form, int] | None:
             form = Form(ask.class_name, ask.selectors, ask.tolerations)
             found[form] = found.get(form, 0) + ask.count
             in_claim += ask.count
+        # Constraints ask which devices, not how many.
         if claim.constraints or in_claim > MOST_DEVICES:
             return None
+        # As deep as the search would go: a pod that the search gives up must not be counted by division either.
         deep += in_claim + 1 + len(claim.requests)
     return found if found and len(found) <= MOST_FORMS and deep <= MOST_DEEP else None
 
@@ -90,6 +92,7 @@ class FreeDevices:
     def free(self, node: NodeDevices, budget: Budget) -> int:
         """How many are free; `NOT_SIMPLE` where that does not decide how many pods fit, or budget is left no more."""
         devices = self.devices(node, budget)
+        # A shared device in use is neither free nor taken.
         return NOT_SIMPLE if devices is None or node.state.shared else len(devices.difference(node.state.busy))
 
     def devices(self, node: NodeDevices, budget: Budget) -> frozenset[int] | None:
@@ -99,6 +102,7 @@ class FreeDevices:
             return self._sets[number]
         known = RequestContext(self.classes, self.selectors, budget)
         sets = DeviceSets.of(prepare(node.hardware, [self.form.claim()], known), budget)
+        # Not kept: with a full budget the answer may be another.
         if budget.left < 0:
             return None
         if len(self._sets) >= _REMEMBERED:

@@ -30,6 +30,7 @@ class DeviceSets(msgspec.Struct, frozen=True):
         hardware, found = prepared.hardware, dict[frozenset[int], int]()
         if not one_set_each(prepared, hardware, budget, found) or not disjoint(found):
             return None
+        # Beyond, the search itself may be given up, and a count by numbers would promise what no search finds.
         deep = sum(found.values()) + sum(1 + len(requests) for _, requests in prepared.claims)
         if deep > MOST_DEEP or not all(_of_one_sort(hardware, devices) for devices in found):
             return None
@@ -51,6 +52,8 @@ def _of_one_sort(hardware: Hardware, devices: Iterable[int]) -> bool:
     """Whether other nodes reach all of some devices, as an allocation says it, or none."""
     common = common_of(hardware, devices)
     reached = [hardware.candidates[index] for index in devices]
+    # An allocation repeats only selectors of one term. A device with more terms is found by the search and then fails
+    # the pod.
     return not common or all(one.device_id in common and one.reach.repeatable for one in reached)
 
 
@@ -60,6 +63,7 @@ def uncounted(prepared: Prepared, budget: Budget) -> frozenset[DeviceId]:
     None where their number decides: it is bounded for all these nodes together (`engine.devices.common`).
     """
     common = prepared.hardware.common
+    # Without sets it is not known which of the common devices the pods get, so none of them is counted on.
     return common if common and DeviceSets.of(prepared, budget) is None else frozenset()
 
 
@@ -116,10 +120,12 @@ def _devices(request: Ready, hardware: Hardware, budget: Budget) -> frozenset[in
         for index, one in enumerate(hardware.candidates):
             if not request.matches(index, one, hardware, budget):
                 continue
+            # Counters and shares decide beside the number: one device taken may cost another.
             if one.device.uses or one.device.shareable or one.slice.skips_node_operations:
                 return None
             if features.consumable_capacity and request.consumption_of(index, one, features).amounts is None:
                 continue
+            # Last, as in the search: an expression that fails on a tainted device ends the pod too.
             if not features.taints or request.tolerates(index, one):
                 found.append(index)
     except (AllocationError, SearchLimitError):

@@ -51,6 +51,7 @@ class NodeDevices(msgspec.Struct, frozen=True, eq=False, dict=True):
     def state(self) -> DeviceState:
         """Equal for nodes with hardware that looks the same on which the same is in use."""
         hardware, in_use = self.hardware, self.in_use
+        # By index: names differ from node to node, positions mean the same on nodes that look the same.
         busy = tuple(hardware.indexes(in_use.taken))
         shared: tuple[Hashable, ...] = ()
         if in_use.shared:
@@ -66,6 +67,7 @@ class NodeDevices(msgspec.Struct, frozen=True, eq=False, dict=True):
     def _counters(self) -> list[Hashable]:
         looks: list[Hashable] = []
         for pool, _ in self.hardware.by_pool:
+            # Most pools have no counters, and for them nothing is read.
             if any(one.outline.counted for one in pool.slices):
                 counters = PoolCounters.of(pool, self.in_use)
                 looks.append((frozenset(counters.left.items()), frozenset(counters.groups.items())))
@@ -108,6 +110,8 @@ class DeviceView(msgspec.Struct, eq=False, weakref=True):
         found = self._of.get(hardware)
         if found is None:
             look = self._hardware_class(hardware)
+            # Numbers come from one counter and are never used again, so what was counted for an old number stays true
+            # and unused.
             if len(self._ids) >= _REMEMBERED:
                 self.forget()
             found = self._ids.get(look)
@@ -129,11 +133,13 @@ class DeviceView(msgspec.Struct, eq=False, weakref=True):
 
     def _pool(self, hardware: Hardware, pool: Pool) -> Hashable:
         slices = tuple([self._slice(hardware, one) for one in pool.slices])
+        # Without the pool's name, which holds the node's in most drivers. The driver stays: selectors read it.
         return pool.pool_id[0], pool.incomplete, bool(pool.invalid), slices
 
     def _slice(self, hardware: Hardware, one: ResourceSlice) -> Hashable:
         outline, reach = one.outline, one.reach
         skips = hardware.node.declared_features if one.skips_node_operations else None
+        # All devices of the slice are reached alike then, and one entry says it for all.
         if not one.per_device and not (self.own and hardware.common):
             return outline.forms, outline.flaws, skips, bool(reach.node), len(reach.terms or ())
         devices = tuple([self._device(hardware, one, device) for device in one.devices])
@@ -156,6 +162,7 @@ class DeviceViews(msgspec.Struct):
 
     def of(self, paths: Iterable[Path], attributes: Collection[str], *, own: bool) -> DeviceView:
         """The view of those who read this."""
+        # A claim with many constraints would make a look as long as all attributes of all devices.
         if len(attributes) > _MOST_ATTRIBUTES:
             return self._view((WHOLE,), (), own)
         return self._view(tuple([one for one in reading(paths) if one not in _TOLD]), tuple(sorted(attributes)), own)
@@ -169,6 +176,7 @@ class DeviceViews(msgspec.Struct):
         found = self._views.pop(key, None)
         if found is None:
             if len(self._views) >= VIEWS_KEPT:
+                # Kinds that hold the view go on with it. Another kind that reads the same then has a view of its own.
                 del self._views[next(iter(self._views))]
             base = self._view((), (), own) if paths or attributes else None
             found = DeviceView(*key, base)

@@ -14,6 +14,7 @@ from engine.claims.read.claims import read_claim
 def text_of(spec: object) -> str:
     """What the ``spec`` of a ResourceClaim asks for, as JSON: equal for those that ask for the same."""
     devices = spec.get("devices") if isinstance(spec, Mapping) else None
+    # Sorted keys: the text is what makes two claims equal, whatever order their authors wrote fields in.
     return msgspec.json.encode({"devices": devices}, order="sorted").decode()
 
 
@@ -31,6 +32,7 @@ def read_ask(
     """
     counted = tuple([(name, what) for name, what, _ in claims])
     ask = DeviceAsk(f"[{','.join(text for _, _, text in claims)}]", counted, extended, named)
+    # For its error: whoever has an ask may rely on it that its claims can be read.
     claims_of(ask)
     return ask
 
@@ -47,12 +49,14 @@ def at_node(ask: DeviceAsk, published: frozenset[str], held: frozenset[str] = fr
 
     ``held``: of the claims that the pod names (``namespace/name``) those that have devices by now, wherever that is.
     """
+    # Without the held claims first. If nothing is left, the node is asked for nothing.
     if held:
         return at_node(_without(ask, held), published)
     left = [one for one in ask.extended if one.resource not in published]
     if not left:
         return DeviceAsk(ask.key, ask.named) if ask.named else None
     requests = [{"name": one.name, "exactly": {"deviceClassName": one.class_name, "count": one.count}} for one in left]
+    # The brackets of the list come off, for a request of the scheduler's own claim is put behind the others.
     texts = [*([ask.key[1:-1]] if ask.named else ()), text_of({"devices": {"requests": requests}})]
     return DeviceAsk(f"[{','.join(texts)}]", (*ask.named, (CLAIM_NAME, "")))
 
@@ -77,6 +81,7 @@ def classes_of(ask: DeviceAsk) -> frozenset[str]:
 
 def _without(ask: DeviceAsk, held: frozenset[str]) -> DeviceAsk:
     """The same without what is held of claims that the pod names."""
+    # Claims are known by namespace and name, and a pod names them without namespace: they are all in its own.
     names = {f"{OWN}{one.partition('/')[2]}" for one in held}
     kept = [at for at, (_, what) in enumerate(ask.named) if what not in names]
     if len(kept) == len(ask.named):
@@ -94,6 +99,7 @@ def same(one: DeviceAsk, other: DeviceAsk) -> bool:
     if one.claims != other.claims:
         return False
     counted = {what for _, what in one.named}
+    # Only claims that are there can have got devices since; those of templates are made for each pod.
     gone = [what for _, what in other.named if what.startswith(OWN) and what not in counted]
     if gone:
         namespace = other.claims[0].partition("/")[0]

@@ -89,10 +89,12 @@ def _ask_of(part: Fields, name: str) -> Ask:
         name=name,
         class_name=part.text("deviceClassName"),
         mode=mode,
+        # The API server fills in 1 for ExactCount; templates read before that default have none.
         count=part.integer("count") or (1 if mode == EXACT_COUNT else 0),
         admin=part.flag("adminAccess"),
         selectors=_selectors(part),
         tolerations=tuple(_toleration(one) for one in part.parts("tolerations")),
+        # An empty ``capacity`` differs from none: with the gate off it is refused all the same (`_check_features`).
         capacity=None if capacity is None else (capacity.quantities("requests") if wanted else {}),
         derived={one.text("name"): one.text("expression") for one in part.parts("derivedAttributes")},
     )
@@ -100,6 +102,8 @@ def _ask_of(part: Fields, name: str) -> Ask:
 
 def _selectors(part: Fields) -> tuple[str | None, ...]:
     found = (selector.part("cel") for selector in part.parts("selectors"))
+    # None marks a selector of a later API version. It is refused when it is used, and not while it is read: nobody may
+    # ask for it.
     return tuple(None if cel is None else cel.text("expression") for cel in found)
 
 

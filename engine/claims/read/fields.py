@@ -36,6 +36,7 @@ class Fields(msgspec.Struct, frozen=True):
         name = metadata.get("name") if isinstance(metadata, Mapping) else None
         if not isinstance(name, str) or not name:
             raise ObjectError(kind, "metadata.name", f"expected a name, got {_shown(name)}")
+        # Names go into every error. One that the API server never checked, from a file, may be of any length.
         return cls(f"{kind} {name[:253]}", "", given)
 
     @property
@@ -64,6 +65,7 @@ class Fields(msgspec.Struct, frozen=True):
         value = self.values.get(name)
         if value is None:
             return default
+        # Not ``isinstance``: JSON's true would pass as 1.
         if type(value) is not int or not least <= value <= LARGEST:
             raise self.error(name, f"expected a number from {least} to {LARGEST}, got {_shown(value)}")
         return value
@@ -141,6 +143,7 @@ class Fields(msgspec.Struct, frozen=True):
         return ObjectError(self.what, f"{self.path}.{name}".lstrip("."), message)
 
     def _inside(self, name: str, value: object) -> "Fields":
+        # The exact type first: ``isinstance`` against an abstract class is slow, and each device is many such objects.
         if type(value) is not dict and not isinstance(value, Mapping):
             raise self.error(name, f"expected an object, got {_shown(value)}")
         return Fields(self.what, f"{self.path}.{name}".lstrip("."), value)
@@ -154,6 +157,7 @@ class Fields(msgspec.Struct, frozen=True):
         return value
 
     def _quantity(self, name: str, value: object) -> Quantity:
+        # A bare number is a legal quantity. Beyond 64 bits its text could be too long for Python to print.
         if type(value) is int and abs(value) <= LARGEST:
             value = str(value)
         if not isinstance(value, str):
@@ -172,6 +176,7 @@ def _shown(value: object) -> str:
         return "an object"
     if isinstance(value, list):
         return "a list"
+    # Python raises when it prints more than 4,300 digits, and a file may hold such a number.
     if isinstance(value, int) and abs(value) > LARGEST:
         return "a number beyond 64 bits"
     text = repr(value) if isinstance(value, str) else str(value)

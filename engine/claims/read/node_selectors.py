@@ -26,6 +26,7 @@ def _label_need(part: Fields) -> ReachNeed:
         "NotIn": len(need.values) > 0,
         "Exists": not need.values,
         "DoesNotExist": not need.values,
+        # Kubernetes takes exactly one value here, which has to be an integer.
         **dict.fromkeys(("Gt", "Lt"), len(need.values) == 1 and number(need.values[0]) is not None),
     }[need.operator]
     if not right:

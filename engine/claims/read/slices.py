@@ -64,6 +64,7 @@ def _device(part: Fields, driver: str) -> Device:
         driver=driver,
         name=part.required("name"),
         attributes={
+            # The short way first. 5,000 nodes with 8 devices of 10 attributes are 400,000 of them.
             name: _whole(one) or _attribute(part.entry("attributes", name, one))
             for name, one in part.entries("attributes")
         },
@@ -75,6 +76,7 @@ def _device(part: Fields, driver: str) -> Device:
         reach=_reach(part),
         shareable=part.flag("allowMultipleAllocations"),
         binds_to_node=bool(part.flag("bindsToNode")),
+        # An empty list and none differ: the allocator puts pools whose devices have the list last.
         binding_conditions=None if conditions is None else len(part.texts("bindingConditions")),
     )
 
@@ -84,12 +86,14 @@ def _whole(given: Any) -> Attribute | None:
     if type(given) is not dict or len(given) != 1:
         return None
     ((kind, value),) = given.items()
+    # The exact type, so that true is no int.
     right = (kind, type(value)) in _WHOLE and (kind != "int" or -LARGEST - 1 <= value <= LARGEST)
     return Attribute(kind, value) if right else None
 
 
 def _attribute(part: Fields) -> Attribute:
     """The value; of several, the one that Kubernetes looks at first."""
+    # Lists before single values, in the order in which Kubernetes looks at them.
     for kind, element in _LISTS.items():
         if part.values.get(kind) is not None:
             return Attribute(kind, _elements(part, kind, element))
@@ -131,6 +135,7 @@ def _policy(part: Fields) -> CapacityPolicy:
 
 def _range(part: Fields) -> Range:
     step = part.quantity("step")
+    # `capacities` divides by the step.
     if step is not None and step.nanos < 1:
         raise part.error("step", "expected an amount above zero")
     if step is not None and part.values.get("min") is None:
@@ -146,6 +151,7 @@ def _counters(part: Fields) -> dict[str, int]:
     found: dict[str, int] = {}
     for name, one in part.named("counters"):
         value = one.quantity("value")
+        # A bound far beyond any hardware, so that sums of counters stay cheap to compute.
         if value is None or abs(value.nanos) > NANO << 96:
             raise one.error("value", "expected a quantity")
         found[name] = value.nanos

@@ -42,6 +42,7 @@ def consumption(device: Device, wanted: Mapping[str, Quantity] | None, *, fracti
     Raises:
         CapacityError: an amount cannot be represented, or is negative.
     """
+    # Kubernetes compares the names as they are published, also on devices that are not shared.
     if wanted and any(name not in device.capacity for name in wanted):
         return Consumption(None)
     amounts: dict[str, Quantity] = {}
@@ -49,6 +50,7 @@ def consumption(device: Device, wanted: Mapping[str, Quantity] | None, *, fracti
         amounts[name] = _consumed(capacity, wanted.get(name) if wanted else None, fractional=fractional)
         if amounts[name].nanos < 0:
             raise CapacityError(f'capacity "{name}": capacity value is negative')
+    # After all amounts are known: one that cannot be represented stops the pod, even if another excludes the device.
     for name, capacity in device.capacity.items():
         if _violates(amounts[name], capacity.policy, fractional=fractional):
             return Consumption(None)
@@ -60,11 +62,13 @@ def consumption(device: Device, wanted: Mapping[str, Quantity] | None, *, fracti
 def _consumed(capacity: DeviceCapacity, wanted: Quantity | None, *, fractional: bool) -> Quantity:
     policy = capacity.policy
     if wanted is None:
+        # A request that names no amount takes the default, or the whole capacity: then nobody else gets a share.
         return policy.default if policy is not None and policy.default is not None else capacity.value
     if policy is None:
         return wanted
     if policy.range is not None and policy.range.least is not None:
         return _raised(wanted, policy.range, policy.range.least, fractional=fractional)
+    # An amount above all valid values stays as it is; `_violates` refuses it.
     return next((value for value in policy.values if wanted.nanos <= value.nanos), wanted)
 
 
@@ -73,11 +77,13 @@ def _raised(wanted: Quantity, limits: Range, least: Quantity, *, fractional: boo
         return least
     if limits.step is None:
         return wanted
+    # Only where the whole range can be said in thousandths. Otherwise steps would be counted from rounded amounts.
     if _in_milli(limits, fractional=fractional):
         if not _is_milli(wanted):
             raise CapacityError(f"capacity request cannot be represented: {wanted} is no milli value")
         amount = _up(wanted.nanos // _MILLI, least.nanos // _MILLI, limits.step.nanos // _MILLI)
         return Quantity(amount * _MILLI, 0 if amount % 1000 == 0 else -3, limits.step.written)
+    # Before the rounding below: Kubernetes counts in 64 bits and cannot represent it.
     if wanted.nanos > LARGEST_INT * NANO:
         raise CapacityError(f"capacity request cannot be represented: {wanted} exceeds 2^63 - 1")
     amount = _up(_units(wanted), _units(least), _units(limits.step))

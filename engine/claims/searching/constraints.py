@@ -46,6 +46,7 @@ def _values(attribute: Attribute | None, *, lists: bool, first: bool) -> Values 
         return _as_set(attribute)
     if attribute.kind in _SCALARS:
         return frozenset({(attribute.kind, attribute.value)})
+    # An empty set: under matchAttribute no second device fits beside such a first one.
     return frozenset() if first else None
 
 
@@ -76,6 +77,8 @@ class Match(msgspec.Struct):
         values = _values(lookup(self.constraint.match), lists=self.lists, first=not self.common)
         if values is None:
             return False
+        # With lists the common values shrink device by device: three devices may share values in pairs, and none
+        # together.
         if self.common:
             values &= self.common[-1]
             if not values:
@@ -101,6 +104,7 @@ class Distinct(msgspec.Struct):
         if not _applies(self.constraint, name, full_name):
             return True
         values = _values(lookup(self.constraint.distinct), lists=self.lists, first=not self.taken)
+        # Each pair must differ, so the sets of all devices before are kept.
         if values is None or any(values & others for others in self.taken):
             return False
         self.taken.append(values)

@@ -28,8 +28,11 @@ class PoolCounters(msgspec.Struct):
             for counter, amount in counters.items()
         }
         groups: dict[str, Groups] = {}
+        # Devices of other nodes too: partitions of one piece of hardware draw on the same counters wherever they are
+        # used.
         for one in (*pool.slices, *pool.elsewhere):
             for device in one.devices:
+                # A shared device counts once, however many shares there are.
                 if not device.uses or not in_use.has((*pool.pool_id, device.name)):
                     continue
                 for use in device.uses:
@@ -63,12 +66,16 @@ class Counters(msgspec.Struct):
             before = {use.counter_set: counters.groups.get(use.counter_set) for use in device.uses}
             if not all(_admitted(before[use.counter_set], use.groups) for use in device.uses):
                 return None
+        # A driver may have lowered a counter under devices in use. Kubernetes then gives out none of the pool's
+        # counters.
         if counters.overdrawn:
             return None
         _charge(counters, device.uses, 1)
+        # A device may name one counter twice, so all are taken first and looked at together.
         if any(counters.left[use.counter_set, name] < 0 for use in device.uses for name in use.counters):
             _charge(counters, device.uses, -1)
             return None
+        # After the counters: a device that does not fit must not narrow the groups for others.
         for use in device.uses if self.with_groups else ():
             counters.groups[use.counter_set] = _in_common(counters.groups.get(use.counter_set), use.groups)
         return before

@@ -59,10 +59,12 @@ class Ready(msgspec.Struct):
         Raises:
             AllocationError: an expression is none, or fails on the device.
         """
+        # Before the cached answer and before any expression: with the gate off such a device is never asked about.
         if not hardware.features.binding_conditions and one.device.binding_conditions:
             return False
         found = self._matches.get(index)
         if found is None:
+            # The expressions come first: one that fails on a device of another node ends the pod all the same.
             found = self._matches[index] = self._selected(one, budget) and (
                 not one.slice.per_device or reaches(one.device.reach, hardware.node)
             )
@@ -88,6 +90,7 @@ class Ready(msgspec.Struct):
         found = self._tolerated.get(index)
         if found is None:
             found = self._tolerated[index] = all(
+                # An effect of None informs and keeps nobody away: NVIDIA's driver puts it on a GPU after Xid 31.
                 taint.effect not in {"NoSchedule", "NoExecute"}
                 or any(toleration.tolerates(taint) for toleration in self.ask.tolerations)
                 for taint in one.device.taints
@@ -113,6 +116,7 @@ class Ready(msgspec.Struct):
         return AllocationError(f"claim {self.claim}, request {self.ask.name}: {message}")
 
     def _selected(self, one: Reachable, budget: Budget) -> bool:
+        # Class before request, and the first that says no ends it: a later expression that would fail is not evaluated.
         for asker, program in self.selectors:
             try:
                 if not program.matches(one.device, budget):
@@ -142,6 +146,7 @@ class RequestContext(msgspec.Struct, frozen=True):
 
     def program(self, expression: str) -> Program:
         """The program of an expression; where it has to be compiled, the budget says so."""
+        # Asked before `program`, which makes it known.
         if not self.selectors.knows(expression):
             self.budget.compile(len(expression))
         return self.selectors.program(expression)
@@ -177,6 +182,7 @@ def ready(claim: Claim, ask: Ask, parent: str, known: RequestContext, hardware: 
         ask=ask,
         parent=parent,
         device_class=device_class,
+        # A class selector of an unknown kind is an empty expression here. It fails where the search first asks it.
         selectors=tuple((asker, known.program(text or "")) for asker, text in asked),
         derived={name: known.program(expression) for name, expression in ask.derived.items()},
         count=ask.count,
@@ -195,11 +201,14 @@ def _all_devices(request: Ready, hardware: Hardware, budget: Budget) -> list[int
     features = hardware.features
     found: list[int] = []
     for pool, indexes in hardware.by_pool:
+        # Any pool of the node, also another driver's: nobody knows yet what its devices are. Kubernetes fails at once
+        # as well.
         if pool.incomplete or pool.invalid:
             state = "being updated" if pool.incomplete else "invalid"
             raise request.error(f"asks for all devices, but resource pool {pool.name} is currently {state}")
         for index in indexes:
             one = hardware.candidates[index]
+            # Also devices in use: "All" means them, and so the request fails while somebody else has one.
             if request.matches(index, one, hardware, budget) and (
                 not features.consumable_capacity or request.consumption_of(index, one, features).amounts is not None
             ):

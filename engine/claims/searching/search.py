@@ -22,6 +22,7 @@ from engine.claims.searching.constraints import Rule
 from engine.claims.searching.counters import Counters, Groups
 from engine.claims.searching.requests import Ready
 
+# Each level takes up to two Python frames, and Python ends at 1,000 by default. A claim has 32 devices at most.
 DEEPEST: Final = 300  # devices, requests and claims together, of one pod
 _NODE_OPERATIONS: Final = "DRAOptionalNodeOperations"
 _NOTHING: Final[Amounts] = {}
@@ -80,8 +81,10 @@ class DeviceSearch:
         asked = [one for claim in self.claims for alternatives in claim.requests for one in alternatives]
         one_request = len(self.claims) == 1 and len(self.claims[0].requests) == 1
         self._single = one_request and all(one.ask.mode == EXACT_COUNT and one.count == 1 for one in asked)
+        # One account for all pods of `settle`: counters of devices that were chosen before stay taken in it.
         self._counters = Counters(self.in_use, self.hardware.features.compatibility_groups)
         taken = self.in_use.taken
+        # By index, for the innermost loop asks it for every device; an id is a tuple of three texts.
         self._busy = [one.device_id in taken for one in self.hardware.candidates]
 
     def run(self) -> bool:
@@ -98,6 +101,8 @@ class DeviceSearch:
 
         A device that was passed over by a pod that gets one device is passed over by those after it too.
         """
+        # Shares stay in ``_sharing`` and counters in ``_counters``. Only what was taken whole moves, as the scheduler
+        # sees it for the next pod.
         for index, chosen in self._taking.items():
             self._busy[index] = self._busy[index] or bool(chosen)
         self._taking.clear()
@@ -111,6 +116,7 @@ class DeviceSearch:
         requests = self.claims[claim_index].requests
         if index == len(requests):
             found = self._request(claim_index + 1, 0, depth + 1)
+            # The limit of 32 devices is that of one claim: another choice in this claim may still help the next one.
             return Found.NO if found is Found.TOO_MANY else found
         alternatives = requests[index]
         if not alternatives[0].parent:
@@ -120,12 +126,14 @@ class DeviceSearch:
             found = self._devices(RequestPlace(claim_index, index), alternative, 0, 0, depth + 1)
             if found is Found.YES:
                 return found
+            # One alternative within the limit keeps the search going, even if it finds no devices.
             exceeded = exceeded and found is Found.TOO_MANY
         return Found.TOO_MANY if exceeded else Found.NO
 
     def _devices(self, place: RequestPlace, request: Ready, chosen: int, start: int, depth: int) -> Found:
         """Choose the devices of a request, of which it has so many, from the one at ``start`` on."""
         self._step(depth)
+        # "All" of no devices is no success in Kubernetes.
         if request.ask.mode == ALL and not request.all_devices:
             return Found.NO
         if chosen >= request.count:
@@ -135,7 +143,10 @@ class DeviceSearch:
         if request.ask.mode == ALL:
             return self._next_of_all(place, request, chosen, depth)
         unfit = request.unfit
+        # ``_reached`` holds for single devices only: a device that was passed over for one pod stays unfit, or in use,
+        # for the next.
         for device in range(max(start, self._reached.get(id(request), 0)), len(self.hardware.candidates)):
+            # Without a step: it was paid for when the device was asked about first.
             if device in unfit:
                 continue
             self.budget.spend(1)
@@ -145,6 +156,7 @@ class DeviceSearch:
             found = self._devices(place, request, chosen + 1, device + 1, depth + 1)
             if found is not Found.YES:
                 self._give_back(place.claim, request, step)
+            # Found, or too many devices: in both cases no later device changes the outcome.
             if found is not Found.NO:
                 if self._single:
                     self._reached[id(request)] = device
@@ -169,12 +181,15 @@ class DeviceSearch:
 
     def _possible(self, claim_index: int, request: Ready, index: int) -> Chosen | None:
         """Choose a device if it is free, selected and large enough; what is in use is never asked about."""
+        # Admin access ignores who uses a device, but one claim lists it only once.
         if request.admin:
             if claim_index in self._taking.get(index, ()):
                 return None
         elif self._busy[index] or self._taking.get(index):
             return None
         one = self.hardware.candidates[index]
+        # After the use: an expression that fails on a device in use does not end the pod, as in the allocator. So the
+        # order of these checks decides which pods fail.
         if not request.matches(index, one, self.hardware, self.budget):
             request.unfit.add(index)
             return None
@@ -198,19 +213,23 @@ class DeviceSearch:
         if not self._usable(claim_index, request, index, shareable=shareable):
             return None
         groups: dict[str, Groups] | None = None
+        # Further shares of a device do not pay its counters again.
         charged = not (shareable and (self.in_use.is_shared(one.device_id) or index in self._sharing))
         if charged and one.device.uses:
             groups = self._counters.consume_counters(one.pool, one.device)
             if groups is None:
                 return None
+        # Where a rule refuses, the rules have taken back their own additions: only counters are left to give back.
         if not self._constrained(self.claims[claim_index], request, one):
             self._rollback(request, index, groups, ())
             if must:
                 raise request.error(f"cannot add device {one} because a claim constraint would not be satisfied")
             return None
+        # `_possible` checks the capacity before anything is charged; "All" comes here without it.
         if must and self.hardware.features.consumable_capacity and not self._fits(request, index, one):
             self._rollback(request, index, groups, self.claims[claim_index].rules)
             return None
+        # Read before `_mark` changes it.
         before = self._sharing.get(index) if shareable else None
         self._mark(claim_index, request, index, shareable=shareable)
         return Chosen(index, groups, shareable, before)
@@ -223,6 +242,7 @@ class DeviceSearch:
         elif self._busy[index] or taking:
             return False
         one, features = self.hardware.candidates[index], self.hardware.features
+        # Only the allocator for gates that are off by default looks at this field of a slice; the others ignore it.
         if features.experimental and one.slice.skips_node_operations and not self._skips_node_operations():
             return False
         if one.device.uses and not features.partitionable:
@@ -237,6 +257,7 @@ class DeviceSearch:
         lookup = partial(request.attribute, one, self.budget)
         for added, rule in enumerate(claim.rules):
             if not rule.add(request.base, request.full_name, lookup):
+                # Only those that were added. A rule's `remove` takes back its last device, whichever that is.
                 for before in reversed(claim.rules[:added]):
                     before.remove(request.base, request.full_name)
                 return False
@@ -256,6 +277,7 @@ class DeviceSearch:
     def _give_back(self, claim_index: int, request: Ready, chosen: Chosen) -> None:
         """Undo the last choice."""
         self.claims[claim_index].given.pop()
+        # In the opposite order of `_choose`: mark, constraints, counters.
         if not chosen.shared:
             self._taking[chosen.index].discard(claim_index)
         elif chosen.before is None:

@@ -18,6 +18,7 @@ from engine.latest import Latest
 
 Codes = NDArray[np.int32]
 
+# Each entry has arrays of all nodes.
 KEPT: Final = 64
 
 
@@ -97,6 +98,7 @@ class CommonCaps:
             return ()
         found = []
         for codes, parts in self._kin(ask).layers:
+            # Code 0 is that of nodes that draw on no part of the layer. It has no cap, so its number does not matter.
             most = [0, *(self._most(ask, part, emptied=emptied) for part in parts)]
             found.append(CommonCap(codes, np.array(most, np.int64)))
         return tuple(found)
@@ -160,6 +162,7 @@ class CommonCaps:
             return 0
         demand = self._demand
         left = min(
+            # On empty nodes a set that pods only may be given bounds nothing.
             (len(devices) if kept else UNLIMITED) if emptied else demand.left(devices, ask, kept=kept)
             for devices, kept in part.sets.items()
         )
@@ -169,6 +172,7 @@ class CommonCaps:
         key = self._there.end, self._places.layout
         found = self._known.get(ask)
         if found is None or found[0] != key:
+            # `get_or_make` would return the old entry.
             self._known.pop(ask, None)
             found = self._known.get_or_make(ask, lambda: (key, _kin_of(self._places.names(), ask, self._draws)))
         return found[1]
@@ -179,6 +183,7 @@ def _kin_of(names: Sequence[str], ask: DeviceAsk, draws: DrawsAt) -> _Kin:
     for place, name in enumerate(names):
         found = draws(name, ask)
         if found is None or found.whole:
+            # Below 0, so that a number of a set is never the place of another node.
             together[place] = -1 - whole.setdefault(found and found.sets, len(whole))
         if found is not None and found.parts:
             drawn[place] = found
@@ -198,12 +203,16 @@ def _layers(
         used: set[int] = set()
         for part in {id(of[one]): of[one] for one, _ in found.parts}.values():
             if id(part) not in where:
+                # The first layer on which this node draws on nothing yet. Caps of one layer then never count a node
+                # twice.
                 layer = next(at for at in range(len(layers) + 1) if at not in used)
                 if layer == len(layers):
                     layers.append((np.zeros(size, np.int32), []))
                 layers[layer][1].append(part)
                 where[id(part)] = layer, len(layers[layer][1])
             layer, code = where[id(part)]
+            # A part that lies in a layer which this node uses already cannot have its code there, so it is given to
+            # nobody.
             part.count(each[id(part)], odd=layer in used or found.unknown)
             used.add(layer)
             layers[layer][0][place] = code
@@ -220,6 +229,7 @@ def _parts(drawn: Iterable[Draws]) -> dict[DeviceSet, _MeetingSets]:
                 of[devices].add(devices, kept=not found.loose)
                 continue
             of[devices] = mine = _MeetingSets({devices: not found.loose})
+            # Sets that share a device become one part. The first set with each device stands for all that have it.
             for other in {first.setdefault(device, devices) for device in devices} - {devices}:
                 if of[other] is not mine:
                     mine.merge(of[other])

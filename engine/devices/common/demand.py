@@ -34,10 +34,12 @@ class Wanted:
 
     def add(self, devices: DeviceSet, some: int, *, kept: bool) -> None:
         """So many more of a set; fewer where it is below 0."""
+        # Sets that are not kept count for others all the same: what they take is gone.
         for counted in (self.kept, self._all) if kept else (self._all,):
             counted[devices] += some
             if not counted[devices]:
                 del counted[devices]
+        # By pool, so that sets with common devices are found without comparing all sets: a device is in one pool.
         for pool in {one[:2] for one in devices}:
             of_pool = self._of_pool.setdefault(pool, set())
             (of_pool.add if devices in self._all else of_pool.discard)(devices)
@@ -110,11 +112,13 @@ class CommonDemand:
         ``kept``: these pods are to get theirs too. What a shared claim was promised is its own.
         """
         self._catch_up()
+        # Also the sets of others, if they meet these devices: taking one here may leave them short there.
         others = {one for one, _ in self._wanted.meeting(devices) if one in self._wanted.kept}
         mine = [(found, nodes) for (one, found), nodes in self._once.items() if ask.shared and one == ask and nodes]
         own = [one for found, _ in mine for one in found.sets]
         least = UNLIMITED
         for one in others | {devices} if kept else others:
+            # Those that share the claim are counted among what is wanted. For one more of them it is no competition.
             promised = sum(each for drawn, each in own if not drawn.isdisjoint(one))
             least = min(least, len(one) - self.taken(one) - self._wanted.of(one) + promised)
         return max(least, 0)
@@ -124,6 +128,7 @@ class CommonDemand:
         mine = self.draws(name, ask)
         if mine is None or not mine.parts:
             return DeviceTurn.NOW
+        # ``beside`` is what others on their way draw: only where they take any of it is there something to wait for.
         beside, wanted = Wanted(), Wanted()
         for node, asks in coming.items():
             for _, found, count in self._parts(node, asks):
@@ -145,10 +150,12 @@ class CommonDemand:
                 yield ask, found, count
 
     def _catch_up(self) -> None:
+        # -1 means that nothing noted holds any more, so all nodes are counted again.
         changed = self._free.since(self._seen) if self._seen >= 0 else None
         self._seen = self._free.end
         names = {*self._on, *self.waiting.nodes()}
         for name in names if changed is None else names & changed:
+            # Taken back as it was noted. The pods that wait there now may draw on other devices.
             self._count(name, self._on.pop(name, ()), -1)
             if now := list(self._parts(name, self.waiting.on(name))):
                 self._on[name] = now
@@ -162,6 +169,7 @@ class CommonDemand:
             nodes = self._once.setdefault((ask, found), set())
             before = len(nodes)
             (nodes.add if sign > 0 else nodes.discard)(name)
+            # A shared claim counts once, from the first node on which it is waited for to the last.
             if bool(nodes) != bool(before):
                 self._wanted.add_draws(found, sign)
             if not nodes:

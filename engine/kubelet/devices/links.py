@@ -29,6 +29,7 @@ FASTER: Final = 50  # from generation 5 on
 TABLE_DEVICES: Final = 16
 
 _NVLINK_WORD: Final = re.compile(r"NV([1-9][0-9]{0,2})")
+# A table for 16 devices takes some 2 MiB (four arrays of 65,536 numbers); few kinds of hardware are in one cluster.
 _KEPT: Final = 64
 
 
@@ -124,6 +125,7 @@ def from_words(words: Words, *, pcie: Words = (), zones: Sequence[int] = (), gen
             )
         together = bool(zones and zones[one] & zones[other])
         links, level = _pair(words[one][other], pcie[one][other] if pcie else "", one, other)
+        # The least, so that a pair whose level is hidden never beats one whose level is known.
         if links and not level:
             level = LEVELS["NODE" if together else "SYS"]
         weights[one][other] = weights[other][one] = level + NVLINK * links
@@ -150,6 +152,7 @@ def cliques(graph: LinkGraph, within: int | None = None) -> tuple[int, ...]:
 
     def grow(clique: int, candidates: int, done: int) -> None:
         if not candidates:
+            # Devices in ``done`` were expanded before: a clique that one of them extends was found there already.
             if clique and not done:
                 found.append(clique)
             return
@@ -182,6 +185,7 @@ def closeness(graph: LinkGraph, devices: int) -> int:
     if not pairs:
         return 0
     links = sum(graph.nvlinks[one][other] for one, other in combinations(members, 2))
+    # An unknown generation counts as 25 GB/s, so that a graph without one compares as its weights do.
     speed = LINK_SPEED.get(graph.generation, FASTER) if graph.generation else LINK_SPEED[4]
     return (10 * (graph.weight(devices) - NVLINK * links) + 10 * NVLINK * links * speed // LINK_SPEED[4]) // pairs
 
@@ -201,6 +205,8 @@ class Tables:
         for device, near in enumerate(graph.neighbours):
             half = 1 << device
             lower = self.clique[:half]
+            # Masks below the device are done: the largest clique is without it, or it and the largest among its
+            # neighbors there.
             self.clique[half : 2 * half] = np.maximum(lower, 1 + self.clique[masks[:half] & near])
             self.common[half : 2 * half] = self.common[:half] & near
         # The most that a set of each size can be connected: weight first, then pairs in one zone.

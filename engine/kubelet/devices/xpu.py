@@ -68,6 +68,7 @@ def score(delta: int) -> int:
 def mtf(free: tuple[int, ...]) -> int:
     """The fewest tasks that take all free cards; ``free`` is how many each wing has."""
     best = sum(_in_wing(cards) for cards in free)
+    # A task of 8 may cross wings; smaller ones stay inside, so they are counted wing by wing.
     for left in _without(free, max(SIZES)):
         best = min(best, 1 + mtf(left))
     return best
@@ -75,6 +76,7 @@ def mtf(free: tuple[int, ...]) -> int:
 
 def _in_wing(cards: int) -> int:
     """The fewest tasks of up to four cards that fill one wing."""
+    # The sizes are powers of two, so the rest takes one task for each bit.
     return cards // IN_ONE_WING + (cards % IN_ONE_WING).bit_count()
 
 
@@ -85,6 +87,7 @@ def _without(free: tuple[int, ...], count: int) -> Iterator[tuple[int, ...]]:
             yield ()
         return
     first, rest = free[0], free[1:]
+    # From as many as the first wing gives down to the fewest with which the others can give the rest: no dead ends.
     for taken in range(min(first, count), max(0, count - sum(rest)) - 1, -1):
         for left in _without(rest, count - taken):
             yield (first - taken, *left)
@@ -96,6 +99,7 @@ def splits(free: tuple[int, ...], count: int) -> Iterator[tuple[int, ...]]:
         return
     for left in _without(free, count):
         taken = tuple(before - after for before, after in zip(free, left, strict=True))
+        # Tasks of up to four cards are tried in one wing only, also where two wings together would have enough.
         if count > IN_ONE_WING or sum(map(bool, taken)) == 1:
             yield taken
 
@@ -127,6 +131,8 @@ def choose_cards(cards: XpuBoard, free: int, count: int, within: int | None = No
     in ``count``, such as those of its init container.
     """
     usable = (free if within is None else within) | must
+    # Cards that the pod's init container holds count as free before the choice, so that the change in tasks is that of
+    # the whole set.
     counted = cards.free(free | usable)
     limits, least = cards.free(usable), cards.free(must)
     best: tuple[tuple[int, int, tuple[int, ...]], int] | None = None
@@ -136,6 +142,7 @@ def choose_cards(cards: XpuBoard, free: int, count: int, within: int | None = No
         chosen = must
         for wing, number in zip(cards.wings, taken, strict=True):
             chosen |= _lowest(wing & usable & ~must, number - (wing & must).bit_count())
+        # The lowest cards come last, so that equal machines choose equally and predictions can be compared.
         rank = (delta_mtf(counted, taken), _crossed(taken), tuple(bits(chosen)))
         if best is None or rank < best[0]:
             best = rank, chosen
