@@ -252,7 +252,7 @@ def _going(life: Life, evicted: Evicted, rules: LifeRules, now: float) -> Iterat
         return
     reason = _known(evicted.reason)
     slow, last = reason in _SLOW, reason in _LAST
-    # A preemption is nobody's own failure: it neither backs off nor counts against the limit.
+    # A preemption is no failure of the workload: it neither backs off nor counts against the limit.
     requeues = life.requeues + 1 if slow else life.requeues
     over = slow and rules.backoff_limit is not None and requeues > rules.backoff_limit
     if life.active and last:

@@ -155,8 +155,7 @@ class _Domains:
         rows = usage.rows()
         rows = rows.of(usage.alive[: len(usage.keys)][rows.owner])
         self._sizes = _sizes(outlook, usage, rows)
-        # All owners at once, by columns; who may be asked to go is asked one by one later, of the few that are
-        # chosen.
+        # All owners at once, by columns; who may be asked to go is asked one by one later, of the few that are chosen.
         below = (self._sizes <= self._limit) & (usage.priority[: len(usage.keys)] <= priority)
         # Units that are parts of workloads or plain pods are no entries: only whole workloads move.
         below &= np.array([key in queues.entries for key in usage.keys], np.bool_)

@@ -290,8 +290,7 @@ def digest(*parts: object) -> bytes:
 
 def plain(pod_set: PodSet) -> PodSet:
     """A pod set without the labels that are those of one job only, unless its pods look at labels."""
-    # With affinity the label that tells jobs apart may be what it looks for, so equal templates are not equal
-    # requests.
+    # With affinity the label that tells jobs apart may be what it looks for, so equal templates are not equal requests.
     if looks_at_pods(pod_set) or not pod_set.labels:
         return pod_set
     labels = {key: value for key, value in pod_set.labels.items() if not key.endswith(_OF_ONE_JOB)}

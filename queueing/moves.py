@@ -182,8 +182,8 @@ class MoveTurns:
         for namespace, keys in wanting.items():
             recent = self._log.recent(namespace, now)
             order = sorted((self._tried_at(key), key) for key in keys)
-            # The second of a namespace counts as if its first had been moved, so namespaces alternate within one
-            # look, too.
+            # The second of a namespace counts as if its first had been
+            # moved, so namespaces alternate within one look, too.
             found += [(recent + turn, at, key) for turn, (at, key) in enumerate(order)]
         return [key for *_, key in sorted(found)]
 

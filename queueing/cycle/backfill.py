@@ -69,12 +69,12 @@ def renew(state: ClusterState, queues: Queues, shield: Shield) -> list[Entry]:
         entry = queues.entries.get(key)
         if entry is None or not _waits(entry) or not _keeps_room(queues, entry):
             continue
-        # It began to wait again since this heap entry was pushed; joining its line pushed another entry with the
-        # later time.
+        # It began to wait again since this heap entry was pushed;
+        # joining its line pushed another entry with the later time.
         if entry.since + queues.rules.patience > now:
             continue
-        # Its group was never refused, so it may fit as things are: it gets a look before anybody behind it, not a
-        # claim.
+        # Its group was never refused, so it may fit as things are: it
+        # gets a look before anybody behind it, not a claim.
         if entry.group is not None and entry.group.refusal is None:
             unseen.append(entry)
         else:
@@ -163,8 +163,7 @@ def _enlist(state: ClusterState, queues: Queues, entry: Entry, now: float) -> st
     option = option or next(iter(queues.options_of(state, group).found), None)
     if option is None:
         return ""
-    # Without a topology the workload waits for quota alone, so its line is that of the pool and of one of its
-    # flavors.
+    # Without a topology the workload waits for quota alone, so its line is that of the pool and of one of its flavors.
     slot = option.rooms[0] if option.rooms else f"{queues.quotas.pool(entry.queue)}\0{min(option.amounts)[0]}"
     heapq.heappush(queues.aged.setdefault(slot, []), (entry.order, entry.workload.key))
     return slot
@@ -175,8 +174,8 @@ def _next(state: ClusterState, queues: Queues, shield: Shield, slot: str, heap: 
     while heap:
         order, key = heap[0]
         entry, option = queues.entries.get(key), None
-        # The heap is never searched: entries of workloads that left, changed their priority or claimed meanwhile are
-        # dropped here.
+        # The heap is never searched: entries of workloads that left,
+        # changed their priority or claimed meanwhile are dropped here.
         stands = entry is not None and _waits(entry) and entry.order == order and key not in queues.claims
         if entry is not None and stands:
             with shield(key):
@@ -214,8 +213,8 @@ def _claimable(state: ClusterState, queues: Queues, slot: str, entry: Entry) -> 
 
 def _prove(state: ClusterState, queues: Queues, claim: BackfillReservation) -> bool:
     """Whether it would fit were all gone that queues admitted; where not, its claim is to end."""
-    # A placement in the emptied cluster takes about as long as a search for victims, and counts so against the
-    # cycle's looks.
+    # A placement in the emptied cluster takes about as long as a
+    # search for victims, and counts so against the cycle's looks.
     queues.count_search()
     found = fits_emptied(state, queues, claim.key, claim.option)
     if found is None:
@@ -289,12 +288,12 @@ def opened(
     finally:
         for claim in lifted:
             with shield(claim.key):
-                # The one that looked may be the claimant itself, and be admitted by now: then the claim ends instead
-                # of closing again.
+                # The one that looked may be the claimant itself, and be
+                # admitted by now: then the claim ends instead of closing again.
                 if settle(state, queues, claim, shield.now):
                     close(state, queues, claim)
-                    # Closing may find that no domain is of use any more, and marks the claim so; it must not stay
-                    # until the next cycle.
+                    # Closing may find that no domain is of use any more, and
+                    # marks the claim so; it must not stay until the next cycle.
                     settle(state, queues, claim, shield.now)
 
 
@@ -320,7 +319,7 @@ def close(state: ClusterState, queues: Queues, claim: BackfillReservation) -> No
         for flavor, pod_sets in claim.option.parts if not missing else ():  # else room is of no use to it yet
             if (outlook := UpperBounds.of(state, flavor, pod_sets[0])) is not None:
                 chosen.append((flavor, outlook, _leaves(state, queues, claim, outlook, len(pod_sets))))
-    # It held room until now and lacks quota: whoever was refused for that room has to be looked at.
+    # It held room until now and lacks quota: workloads that were refused for that room are looked at again.
     if missing and held:
         queues.room_freed(claim.option.rooms)
     rooms: list[Assignment] = []
@@ -366,8 +365,8 @@ def _leaves(state: ClusterState, queues: Queues, claim: BackfillReservation, out
         return leaves
     then, now = outlook.leaves(freed)[leaves], outlook.leaves()[leaves]
     kept = np.isin(leaves, occupancy.leaves(claim.nodes.get(flavor, ())))
-    # Last key first: leaves that could never take a pod come last; then most room now, least held by workloads, kept
-    # ones.
+    # Last key first: leaves that could never take a pod come last;
+    # then most room now, least held by workloads, kept ones.
     best = np.lexsort((~kept, on[leaves], -now, then == 0))
     enough = int(np.searchsorted(then[best].cumsum(), outlook.pod_set.count)) + 1
     chosen = np.sort(best[:enough])

@@ -113,8 +113,8 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     """
     made = Decisions()
     shield = Shield(state, queues, now, made.failed)
-    # A workload that was admitted in the last cycle is nobody's victim until its write has ended: evicting it would
-    # evict what the API server does not know yet.
+    # A workload that was admitted in the last cycle is nobody's victim until its
+    # write has ended: evicting it would evict what the API server does not know yet.
     queues.fresh.intersection_update(queues.storing)  # the others are stored by now
     # 1. Time: who was put off and is due waits again, and so does who waits until its devices are counted.
     queues.due(now)
@@ -146,8 +146,8 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
                 searches = queues.searches
                 _look_in_order(state, queues, shield, group, growers, made)
                 by_rank -= looks_since(queues, searches)
-            # With no looks left it is the first of the next cycle; a whole patience later somebody behind it would
-            # have its room.
+            # With no looks left it is the first of the next cycle; a
+            # whole patience later somebody behind it would have its room.
             backfill.look_again(queues, entry, now, soon=by_rank <= 0 and is_next(entry))
         # 6. Turns: one queue after the other, the first of each, until nobody is left or the limit is reached. Who is
         #    admitted and wants more pods gets them in its place among them, or nominates victims for them.
@@ -161,8 +161,8 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
         _grow(state, queues, shield, growers.in_turn(later), made)
     # 8. Admissions help few: who looks at other pods, who may take back what somebody borrows now, and who waits until
     #    those that were just admitted may be victims.
-    # Woken once, after all turns: an admission in the middle would wake groups that had their turn, and they would
-    # have another.
+    # Woken once, after all turns: an admission in the middle would
+    # wake groups that had their turn, and they would have another.
     granted = [one.grant for one in made.admitted]
     queues.pending.move_events_to_active(dict.fromkeys(chain.from_iterable(map(queues.took, granted))))
     # 9. Whoever joined those who wait and was not looked at hears why.
@@ -212,8 +212,8 @@ def _made_room(state: ClusterState, queues: Queues, now: float, key: str, made: 
 def _held_up(state: ClusterState, queues: Queues, now: float, entry: Entry, made: Decisions) -> Refusal | None:
     """What one is told whose victims are gone, where claims that they had take long to be deallocated."""
     claims = awaited_claims(state, queues, entry.workload.key)
-    # kube-controller-manager deallocates a claim a moment after its last pod went. A message at once would be wrong
-    # most of the time.
+    # kube-controller-manager deallocates a claim a moment after its
+    # last pod went. A message at once would be wrong most of the time.
     late = entry.hold_up(now) + DEALLOCATED if claims else now
     if late > now:
         made.come_back(late)
@@ -261,13 +261,12 @@ def _grow(state: ClusterState, queues: Queues, shield: Shield, keys: Iterator[st
             if key not in queues.growing:
                 continue
             made.refused_growth.add(key)
-            # Some of the pods only where none can be had by preemption: a partial growth would take the room that the
-            # plan counts on.
+            # Some of the pods only where none can be had by preemption: a
+            # partial growth would take the room that the plan counts on.
             if (found := growth.nominate(state, queues, key)) is None:
                 made.resized.extend(elastic.grow_partly(state, queues, key))
             else:
-                # A workload that is looked at later in this cycle may follow these victims instead of evicting
-                # others.
+                # A workload that is looked at later in this cycle may follow these victims instead of evicting others.
                 queues.leaving.victims_go([victim.key for victim in found.plan.victims], shield.now)
                 text = messages.preempting(queues, found.plan)
                 made.preempting.append(
@@ -305,8 +304,8 @@ def _decide(state: ClusterState, queues: Queues, shield: Shield, group: Equivale
 
 def _look_at(state: ClusterState, queues: Queues, shield: Shield, entry: Entry, made: Decisions) -> None:
     key, outcome = entry.workload.key, nominate(state, queues, entry)
-    # Before its group is parked: giving up a place wakes whoever waits for that, and the group itself may be about
-    # to.
+    # Before its group is parked: giving up a place wakes the
+    # groups that wait for it, and this one may wait for it next.
     if isinstance(outcome, Waits) and outcome.follows is not None:
         successors.add_successor(queues, entry, outcome.follows.option, outcome.follows.assignments)
     else:
@@ -315,8 +314,8 @@ def _look_at(state: ClusterState, queues: Queues, shield: Shield, entry: Entry, 
         case Fits(option, assignments, counts, over):
             asks = asks_of(entry.workload)
             grant = AssumedAdmission(entry.queue, counts, option.flavors, option.amounts, assignments, asks)
-            # The place lies in room that soft claims keep: without lifting them the reservation would overdraw the
-            # nodes.
+            # The place lies in room that soft claims keep: without
+            # lifting them the reservation would overdraw the nodes.
             with backfill.opened(state, queues, shield, over):
                 queues.grant(state, key, grant)
             # Before anybody else has a turn: later plans of this cycle must not name it.
@@ -334,8 +333,8 @@ def _look_at(state: ClusterState, queues: Queues, shield: Shield, entry: Entry, 
             text, title = messages.preempting(queues, plan), entry.workload.title
             made.preempting.append(Preempting(key, grant, plan.victims, text, title=title))
         case Waits():
-            # On the first refusal after a start it may have waited for long already, and claims before anybody behind
-            # it has a turn.
+            # On the first refusal after a start it may have waited for
+            # long already, and claims before anybody behind it has a turn.
             if _wait(queues, shield.now, entry, outcome, made):
                 backfill.refused(state, queues, entry, shield)
 
@@ -346,8 +345,8 @@ def _wait(queues: Queues, now: float, entry: Entry, waits: Waits, made: Decision
     assert group is not None  # noqa: S101  (it was looked at in its line)
     queues.pending.mark_inadmissible(group, waits.events, aside=waits.aside)
     before = group.refusal
-    # A text lists users of quota and what would never fit, which is not cheap. The decision depends on the reason
-    # alone.
+    # A text lists users of quota and what would never fit, which
+    # is not cheap. The decision depends on the reason alone.
     if before is None or before.reason is not waits.reason or now >= group.refused_at + DETAILS:
         group.refuse(waits.refusal(), now)
     else:

@@ -79,8 +79,7 @@ def reclaim(state: ClusterState, queues: Queues, key: str, finished: Mapping[str
     entry = _admitted(queues, key)
     wanted = {pod_set.name: pod_set.count for pod_set in entry.workload.pod_sets}
     held = _grant(entry).counts
-    # Never more than it holds: ``wanted`` may be larger after an edit, and finished pods must not make a workload
-    # grow.
+    # Never more than it holds: ``wanted`` may be larger after an edit, and finished pods must not make a workload grow.
     counts = {name: min(held[name], max(0, wanted[name] - done)) for name, done in finished.items() if name in held}
     return resize(state, queues, key, counts)
 
@@ -189,8 +188,8 @@ def grow_partly(state: ClusterState, queues: Queues, key: str) -> list[Resized]:
     entry, wish = queues.entries[key], wished(queues, key)
     held, refusal = _grant(entry).counts, entry.refusal
     more = {name: count for name, count in wish.items() if count > held.get(name, 0)}
-    # Bisection over one number: with two pod sets, or a higher charge for pods that run already, "more" has no single
-    # order.
+    # Bisection over one number: with two pod sets, or a higher
+    # charge for pods that run already, "more" has no single order.
     if not entry.workload.one_by_one or len(more) != 1 or any(_is_dearer(entry, name) for name in wish):
         return []
     ((name, wanted),) = more.items()
@@ -273,8 +272,8 @@ def _shrunk(state: ClusterState, entry: Entry, fewer: Mapping[str, int]) -> Assu
 def _with_fewer(entry: Entry, counts: Mapping[str, int], parts: Sequence[Assignment]) -> AssumedAdmission:
     """What it holds once it has so many pods, in these places."""
     grant = _grant(entry)
-    # Charged at what was granted to each pod, though the template asks for another amount by now: growth alone
-    # changes that.
+    # Charged at what was granted to each pod, though the template
+    # asks for another amount by now: growth alone changes that.
     asks = {name: grant.asks.get(name, ask) for name, ask in asks_of(entry.workload).items()}
     amounts = _amounts(asks, counts, grant.flavors)
     return AssumedAdmission(grant.queue, counts, grant.flavors, amounts, tuple(parts), grant.asks)
@@ -293,8 +292,8 @@ def _grown(state: ClusterState, queues: Queues, entry: Entry, more: Mapping[str,
         missing = queues.limits(entry).missing(delta)
         if missing:
             return messages.insufficient(queues, grant.queue, missing)
-        # A claimant's quota is kept from growth as from an admission: a service could scale out for ever in front of
-        # it.
+        # A claimant's quota is kept from growth as from an admission:
+        # a service could scale out for ever in front of it.
         claim = barred(queues, entry, FlavorAssignment({}, delta, ()))
         if claim is not None:
             return messages.behind(queues.title_of(claim.key), queues.quotas.pool(grant.queue))
@@ -372,8 +371,8 @@ def _more(
     held = state.assignments(key).get(name)
     if held is not None:
         pod_set = sized(entry, held.levels, name, count)
-        # Larger pods may not fit where slots are, so ``enlarge`` moves slots that no pod claims yet and whose node is
-        # too small.
+        # Larger pods may not fit where slots are, so ``enlarge`` moves
+        # slots that no pod claims yet and whose node is too small.
         grown = enlarge if exceeds(pod_set.requests, held.requests) else extend
         found = grown(state, key, pod_set, count - held.count)
         return found if isinstance(found, Refusal) else (found,)

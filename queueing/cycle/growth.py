@@ -58,8 +58,8 @@ def nominate(state: ClusterState, queues: Queues, key: str) -> Grows | None:
     if found is None:
         return None
     pod_sets, option = found
-    # Under a name of its own: under the workload's key the engine would replace the slots that it has with the new
-    # ones.
+    # Under a name of its own: under the workload's key the engine
+    # would replace the slots that it has with the new ones.
     workload = msgspec.structs.replace(entry.workload, key=growth_of(key), pod_sets=pod_sets, at_least={})
     more = Entry(workload, entry.order, entry.shape, 0.0, queue=entry.queue)
     # Quota that a claim keeps, and room that comes free by itself, come before evictions: victims would go in vain.
@@ -96,8 +96,8 @@ def settle(state: ClusterState, queues: Queues, key: str) -> elastic.Resized | s
     why = None if more.victims else obstacle(state, queues, key)
     if why is None:
         return None
-    # Ended before the whole is granted: else slots and quota of the difference would be held twice for a moment, and
-    # the quota of a full queue overdrawn.
+    # Ended before the whole is granted: else slots and quota of the difference
+    # would be held twice for a moment, and the quota of a full queue overdrawn.
     held = queues.end_growth(state, base)
     # A flavor whose levels changed has other domains: slices of two trees cannot be merged into one assignment.
     whole = None if why or held is None else _whole(state, entry, entry.grant, grown)

@@ -135,8 +135,8 @@ class _QueueNominator(msgspec.Struct):
     def run(self, found: tuple[FlavorAssignment, ...], wrong: Refusal | None) -> Outcome:
         """See ``nominate``."""
         counts = {pod_set.name: pod_set.count for pod_set in self.entry.workload.pod_sets}
-        # Free room comes first, then room that comes free by itself, then evictions: each costs others more than the
-        # one before.
+        # Free room comes first, then room that comes free by itself,
+        # then evictions: each costs others more than the one before.
         made = self.in_turn(found, counts) or self.place_later(found, counts) or self.at_last(found, counts)
         if made is not None:
             return made
@@ -198,8 +198,8 @@ class _QueueNominator(msgspec.Struct):
             promised = PromisedRoom(self.state, self.queues, self.entry, option)
             if self._may_preempt and self._suffices(option) and (now := promised.put()) is not None:
                 return Fits(option, now, counts)
-            # Woken under its own name: `Leaving` says so when it has waited long enough, and successors when its
-            # place is lost.
+            # Woken under its own name: `Leaving` says so when it has
+            # waited long enough, and successors when its place is lost.
             self.waits.events["claim", self.entry.workload.key] = None
             # One that gave up its place waits for the same leavers without one: two that give way to each other would
             # else be taken on and given up in turn, for ever.
@@ -210,13 +210,12 @@ class _QueueNominator(msgspec.Struct):
     def fits(self, option: FlavorAssignment) -> tuple[Assignment, ...] | None:
         """Where the pods go if quota and room are there; else None, with the reason noted."""
         placed = self._fits(option)
-        # Amounts may be free while zones are not. The kubelet gives zones to the pod that comes first, and would then
-        # refuse the pod whose victims went for them.
+        # Amounts may be free while zones are not. The kubelet gives zones to the pod
+        # that comes first, and would then refuse the pod whose victims went for them.
         if placed is not None and not PromisedRoom(self.state, self.queues, self.entry, option).spared(placed):
             self._wait_for_zones(option)
             return None
-        # Whether the successors are all that stops it: then it waits for them, and evicts nobody for room that is
-        # free.
+        # Whether the successors are all that stops it: then it waits for them, and evicts nobody for room that is free.
         if placed is None and (first := self.queues.kept_for()):
             with without(self.state, self.queues.quotas, first):
                 fits = self.queues.limits(self.entry).fits(option.asked)
@@ -237,8 +236,8 @@ class _QueueNominator(msgspec.Struct):
         pool = queues.quotas.pool(queue)
         if missing:
             waits.wait_for(("quota", pool, m.flavor, m.resource) for m in missing)
-            # A plan of evictions is judged by room as well, so room that comes free may make one possible though
-            # quota lacks.
+            # A plan of evictions is judged by room as well, so room that
+            # comes free may make one possible though quota lacks.
             waits.wait_for(("room", flavor) for flavor in option.rooms if self._may_preempt)
             text = partial(messages.insufficient, queues, queue, missing)
             waits.refusals.append(Noted(Reason.INSUFFICIENT_QUOTA, text))
@@ -282,14 +281,14 @@ class _QueueNominator(msgspec.Struct):
     def _into_room(self, option: FlavorAssignment) -> tuple[Assignment, ...] | Refusal:
         """Place it, unless an equal request was refused since room was last freed."""
         queues = self.queues
-        # The memo holds for room that everybody sees alike. Here claims behind it are open, or successors keep room
-        # from it.
+        # The memo holds for room that everybody sees alike. Here
+        # claims behind it are open, or successors keep room from it.
         if queues.successors or any(claim.order >= self.entry.order for claim in queues.claims.values()):
             found = put(self.state, self.entry.workload.key, option)  # room is open, or closed, that is not to others
             return self._over(option, found) if isinstance(found, Refusal) else found
         key = option.request
-        # These counters only grow, so equal ones mean that nothing has come free; what was taken since refuses all
-        # the more.
+        # These counters only grow, so equal ones mean that nothing
+        # has come free; what was taken since refuses all the more.
         now = tuple(queues.rooms.get(flavor, 0) for flavor in option.rooms)
         known = queues.memo.get(key)
         if known is not None and known[0] == now:
@@ -360,8 +359,8 @@ class _QueueNominator(msgspec.Struct):
                 self.waits.events["placed",] = None  # in the next cycle they may be victims
             return None
         best = promised.cheaper(made)
-        # Its victims may hold other zones than its pods get then: the kubelet is free to give them those of the
-        # promised slot.
+        # Its victims may hold other zones than its pods get then: the
+        # kubelet is free to give them those of the promised slot.
         if not promised.spared(best.assignments, best.victims):
             self._wait_for_zones(option)
             return None
@@ -389,8 +388,8 @@ class _QueueNominator(msgspec.Struct):
         name, least = next(iter(workload.at_least.items()))
         pod_set = next((p for p in workload.pod_sets if p.name == name), None)
         size = pod_set.topology.slices[0].size if pod_set is not None and pod_set.topology.slices else 1
-        # Whole slices, at least as many pods as ``least``; all of them were refused already, so the search ends below
-        # that.
+        # Whole slices, at least as many pods as ``least``; all of
+        # them were refused already, so the search ends below that.
         low, high = -(-least // size), ((pod_set.count if pod_set is not None else 0) - 1) // size
         return most(low, high, lambda units: self._with(workload, name, units * size))
 
@@ -425,8 +424,8 @@ class _QueueNominator(msgspec.Struct):
         if not any(self._may_come(event) for event in self.waits.events):
             return True
         possible = [option for option in found if self._ever(option)]
-        # The proof costs a placement in the emptied cluster; only in a StrictFIFO queue somebody pays for not having
-        # it.
+        # The proof costs a placement in the emptied cluster; only in
+        # a StrictFIFO queue somebody pays for not having it.
         if not self.queues.quotas.queues[self.entry.queue].strict or not all(map(asks_for_more_than_room, possible)):
             return False
         self.queues.count_search()

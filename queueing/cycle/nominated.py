@@ -41,7 +41,8 @@ def _of_devices(state: ClusterState, queues: Queues, key: str) -> str | None:
     """As `obstacle`, as far as the devices go that are kept for it."""
     if not _lacks_devices(state, queues, key):
         return ""
-    # Asked again as if all claims without pods were deallocated: what lacks even then is gone for good.
+    # Asked again as if all claims without pods were deallocated:
+    # devices that lack even then are gone, or somebody else's.
     with state.cluster.devices.deallocated():
         node = _lacks_devices(state, queues, key)
     return f"the devices that were kept for it on node {node} are gone, or others have them now" if node else None

@@ -99,8 +99,8 @@ def keep_room(state: ClusterState, queues: Queues, shield: Shield) -> Iterator[N
     if late is not None:  # who waited for that alone has to look elsewhere
         queues.room_freed(late)
         queues.growing.update({key: (wish, ()) for key, (wish, _) in queues.growing.items()})
-    # As soon as somebody begins to leave: waiting for the first pod to be gone would let a borrower take what is free
-    # already.
+    # As soon as somebody begins to leave: waiting for the first pod
+    # to be gone would let a borrower take what is free already.
     queues.pending.move_events_to_active(dict.fromkeys(_coming(state, queues)))
     # These have waited for as long as anybody may, and are looked at as if nobody left.
     for key in queues.leaving.waited:
@@ -195,8 +195,8 @@ def _rank(queues: Queues, entry: Entry, *amounts: Quantities) -> Rank:
 
 def add_successor(queues: Queues, entry: Entry, option: FlavorAssignment, assignments: tuple[Assignment, ...]) -> None:
     """One is the successor of those that leave; past some of them nothing is kept for it."""
-    # Past the limit it waits with nothing kept for it. The places of all are settled in each cycle, so the number is
-    # bounded.
+    # Past the limit it waits with nothing kept for it. The places
+    # of all are settled in each cycle, so the number is bounded.
     if len(queues.successors) >= MOST and entry.workload.key not in queues.successors:
         return
     rank = _rank(queues, entry, option.amounts)
@@ -225,8 +225,8 @@ def _settle(state: ClusterState, queues: Queues, shield: Shield, successors: lis
     stand: list[Successor] = []
     in_order = list(_in_order(queues, successors))  # first, as in their ranks what leaves does not count anyway
     with queues.leaving.without_leaving(state):
-        # All places are found with the leavers gone, each beside those before it; what is held there is undone with
-        # them.
+        # All places are found with the leavers gone, each beside
+        # those before it; what is held there is undone with them.
         for one in in_order:
             with shield(one.key):
                 found = _still(state, queues, one) if queues.leaving.may_follow(one.key) else None
@@ -241,8 +241,8 @@ def _settle(state: ClusterState, queues: Queues, shield: Shield, successors: lis
     for one in stand:
         there = None
         with shield(one.key):
-            # A second pass, with the leavers still there: a place that is free by now is better than one that may
-            # never come free.
+            # A second pass, with the leavers still there: a place that is
+            # free by now is better than one that may never come free.
             there = _now(state, queues, one)
         if there is not None:
             one.aim(there)
@@ -314,8 +314,7 @@ def _covered(queues: Queues, one: Successor) -> dict[str, Quantities]:
     """What it will have of those who leave, by cluster queue: in its own, and what others of its cohort borrow."""
     quotas, left = queues.quotas, dict(one.option.amounts)
     covered: dict[str, Quantities] = {}
-    # Its own queue first: what comes back there needs no lender. Then by name, so that equal states give equal
-    # answers.
+    # Its own queue first: what comes back there needs no lender. Then by name, so that equal states give equal answers.
     for queue in sorted(quotas.members(one.entry.queue), key=lambda name: (name != one.entry.queue, name)):
         for name, amount in left.items():
             # Of another queue only what it borrows: the rest comes back to that queue's own workloads.

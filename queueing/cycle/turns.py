@@ -67,8 +67,7 @@ class Ranks:
             one = owners[-1]
             if not one.inadmissible and one.head is not None and not (found := self.of_group(one))[1]:
                 return found
-            # The ranks change as others are admitted: one that would borrow by now is never asked again in this
-            # cycle.
+            # The ranks change as others are admitted: one that would borrow by now is never asked again in this cycle.
             owners.pop()
         return rank
 
@@ -95,8 +94,7 @@ class Turns:
     def enter_queue(self, line: PendingQueue) -> None:
         """A queue takes part if it has somebody to look at."""
         while (group := line.next()) is not None and line.queue in self.queues.quotas.queues:
-            # It joins at the present round: with the rounds that it missed it would be served alone until it caught
-            # up.
+            # It joins at the present round: with the rounds that it missed it would be served alone until it caught up.
             if not line.active:
                 line.join(self.queues.pending.turn)
             with self.shield(head_of(group)):

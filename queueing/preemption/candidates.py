@@ -56,8 +56,8 @@ def modes(queues: Queues, entry: Entry, option: FlavorAssignment) -> Iterator[Mo
         overriding = [last] if owed and protected and queues.rules.override else []
         if queues.rules.fair:
             yield Mode(most, borrowing=True, reason=Reason.FAIR_SHARING)
-            # Last: a budget is overridden only where nobody else would do, and only for nominal quota, which nobody
-            # else may keep.
+            # Last: a budget is overridden only where nobody else would
+            # do, and only for nominal quota, which nobody else may keep.
             yield from overriding
             return
         if owed:
@@ -89,8 +89,8 @@ class Candidates(msgspec.Struct, dict=True):
     def anyone(self) -> bool:
         """Whether there may be a candidate at all: most searches end here."""
         within, mine = _policy(self.queues, self.entry).within, self.entry.workload.priority
-        # Counts by priority are kept up to date by events, so a search that cannot find anybody ends without looking
-        # at anyone.
+        # Counts by priority are kept up to date by events, so a search
+        # that cannot find anybody ends without looking at anyone.
         lowest = self.queues.holders.lowest(self.entry.queue)
         newer = within is Within.LOWER_OR_NEWER
         if lowest is not None and within is not Within.NEVER and (lowest < mine or (lowest == mine and newer)):
@@ -196,8 +196,8 @@ class Candidates(msgspec.Struct, dict=True):
 
     def _others(self) -> list[str]:
         """Queues of the cohort that use more than their nominal quota of something that is wanted, as things are."""
-        # Asked once a search: who borrows is asked again, victim by victim, as quota is taken
-        # (`SimulatedRemoval._take_quota`).
+        # Asked once a search: who borrows is asked again, victim by
+        # victim, as quota is taken (`SimulatedRemoval._take_quota`).
         if self._borrowers is None:
             self._borrowers = self._find_others() if self.mode.others is not None else []
         return self._borrowers
@@ -207,8 +207,8 @@ class Candidates(msgspec.Struct, dict=True):
         return [
             name
             for name in sorted(self.queues.quotas.members(own))
-            # Quota that a queue gives back by itself counts as not borrowed: its owner waits for that instead of
-            # evicting for it.
+            # Quota that a queue gives back by itself counts as not
+            # borrowed: its owner waits for that instead of evicting for it.
             if name != own and any(leaving.over(name, key) > 0 for key in self.option.amounts)
         ]
 
@@ -264,8 +264,8 @@ class Candidates(msgspec.Struct, dict=True):
         """The quotas that do not suffice."""
         quotas, own, amounts = self.queues.quotas, self.entry.queue, self.option.amounts
         found = {(m.flavor, m.resource) for m in self.queues.limits(self.entry).missing(amounts)}
-        # In a mode without borrowing it has to end up within its nominal quota, so what others leave of the cohort's
-        # is no help.
+        # In a mode without borrowing it has to end up within its nominal
+        # quota, so what others leave of the cohort's is no help.
         if not self.mode.borrowing:
             found |= {key for key, more in amounts.items() if quotas.used(own, key) + more > quotas.nominal(own, key)}
         return found

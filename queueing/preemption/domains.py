@@ -261,8 +261,7 @@ class CandidateDomains(msgspec.Struct, frozen=True, dict=True):
         age = (created.max() - created) / max(float(created.max() - created.min()), 1.0)
         important = (self.occupancy.priority[rows.owner] - low) / max(high - low, 1.0)
         weight[rows.owner] = 1.0 + important * (_LARGER if by_count else 1.0) + _OLDER * age
-        # Where priorities come first and span less than 1,000, sizes and ages stay below the step between two of
-        # them.
+        # Where priorities come first and span less than 1,000, sizes and ages stay below the step between two of them.
         weight += _LARGER * self._sizes(rows)
         # A gang on many nodes goes once: counted whole on each, it would look dearer than as many small workloads.
         spread = np.maximum(np.bincount(rows.owner, minlength=size), 1)

@@ -100,8 +100,8 @@ class NodesInside(msgspec.Struct, dict=True):
         possible = 0
         for room in rooms.values():
             possible += self.emptied(room)
-            # The cheap question first: with everybody gone the nodes must take all pods, or the search inside them is
-            # in vain.
+            # The cheap question first: with everybody gone the nodes must
+            # take all pods, or the search inside them is in vain.
             if possible >= self.pod_set.count:
                 return _Greedy(self, rooms).run()
         return None
@@ -159,8 +159,7 @@ class NodesInside(msgspec.Struct, dict=True):
         """The least cost of victims who give back as much; the highest priority is no bound where numbers count."""
         highest = EVERYBODY
         if not self.rules.by_count:
-            # The least highest priority comes first in every comparison, so no victim above it can be in the least
-            # set.
+            # The least highest priority comes first in every comparison, so no victim above it can be in the least set.
             for highest in sorted({priority for priority, _, _ in offers}):
                 gains = [gives for priority, _, gives in offers if priority <= highest]
                 if all(sum(row) >= amount for row, amount in zip(zip(*gains, strict=True), missing, strict=True)):
@@ -323,15 +322,15 @@ class _Greedy:
             self._push_bound(name)
         while len(self._landed) < inner.pod_set.count and self._heap:
             _, _, _, room, pick = heapq.heappop(self._heap)
-            # Rooms are never changed in place: another object means that victims went or a pod came since it was
-            # pushed.
+            # Rooms are never changed in place: another object means that
+            # victims went or a pod came since it was pushed.
             if rooms[room.node] is not room:
                 continue  # looked at again since
             if pick is not None:
                 self._place_pod(room, pick)
             elif (pick := inner.cheapest(room)) is not None:
-                # Ties go to nodes in their order: the bound of an earlier node is looked into before an equal price
-                # of a later one is taken.
+                # Ties go to nodes in their order: the bound of an earlier node
+                # is looked into before an equal price of a later one is taken.
                 self._push(inner.price(room, pick), 2 * self._order[room.node], room, pick)
         settled = len(self._landed) == inner.pod_set.count and max(self._landed, default=ideal) <= ideal
         return Proposed(list(self._taken), inner.price_of(self._taken.values(), self._landed, 0)[:-1], settled)

@@ -86,8 +86,8 @@ def crossing_without_need(state: ClusterState, key: str, assignments: Sequence[A
                 if across and part.shape is not None:
                     layout = state.machines[node].layout
                     if id(layout) not in needs:
-                        # A pod that crosses sockets on an empty machine too crosses everywhere: it says nothing
-                        # against this place.
+                        # A pod that crosses sockets on an empty machine too crosses
+                        # everywhere: it says nothing against this place.
                         alone = asked(layout, empty(layout), part.shape)
                         needs[id(layout)] = landing_of(layout, alone.zones) is Landing.ACROSS
                     found += 0 if needs[id(layout)] else across

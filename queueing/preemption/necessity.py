@@ -27,8 +27,8 @@ class NecessityProof(msgspec.Struct):
         outlook = UpperBounds.of(state, site.outlook.tree.flavor.name, site.outlook.pod_set)
         if outlook is None:
             return
-        # Copied: victims that turn out not to be needed are charged back here, while the engine's columns stay as
-        # they are.
+        # Copied: victims that turn out not to be needed are charged
+        # back here, while the engine's columns stay as they are.
         self._free = [free.copy() for free in outlook.free]
         self._fits = outlook.leaves()
         self._held = site.holdings(taken)

@@ -62,8 +62,8 @@ class PromisedRoom(msgspec.Struct, frozen=True):
                 return made
             if self._lasts(found.assignments, found.victims):
                 return found
-            # On these nodes one of the two orders fails, so all slots count there from now on; the next try goes
-            # elsewhere.
+            # On these nodes one of the two orders fails, so all slots
+            # count there from now on; the next try goes elsewhere.
             twice |= frozenset(_nodes(found.assignments))
         return made
 
@@ -106,8 +106,8 @@ class PromisedRoom(msgspec.Struct, frozen=True):
         # Three sets before the trial: on most clusters one of them is empty, and nothing is tried.
         names = self.state.machines.keys() & _nodes(assignments)
         promised = names and {name for key in self.queues.promised() for name in _nodes(self._parts(key))}
-        # Victims that lose some slices keep pods on their nodes; what those leave is not worked out here, so the plan
-        # passes.
+        # Victims that lose some slices keep pods on their nodes; what
+        # those leave is not worked out here, so the plan passes.
         parted = any(victim.domains for victim in victims)
         return parted or not (names and promised and names & promised) or self._lasts(assignments, victims)
 
@@ -145,8 +145,8 @@ def _left(state: ClusterState, queues: Queues, twice: Collection[str]) -> Slots:
         return {}
     checkpoint = state.begin()
     try:
-        # Measured without what is promised: else a gain would be what is left after the promise, not what the victims
-        # give.
+        # Measured without what is promised: else a gain would be what
+        # is left after the promise, not what the victims give.
         state.release_all(held)
         before = {name: _Room.of(state, name) for name in names}
         _take_out(state, queues, _going(queues))
@@ -227,8 +227,7 @@ def _uncovered(
     left, fewer = list[Assignment](), False
     for part in parts:
         plain = part.devices is None and not part.attached.shared
-        # Devices and shared volumes are not amounts of a node, and an anti-affine slot keeps others out by being
-        # there.
+        # Devices and shared volumes are not amounts of a node, and an anti-affine slot keeps others out by being there.
         if not plain or (part.source is not None and part.source.anti_affinity):
             left.append(part)
             continue

@@ -100,8 +100,8 @@ class Proposals(msgspec.Struct):
             best: Key = (math.inf,)
             least, nodes, settled = math.inf, 0, False
             for number, region in enumerate(islice(regions, LOOKED)):
-                # Within `SAME` only size and age differ, so a domain there may cost as much and let the pods land
-                # better.
+                # Within `SAME` only size and age differ, so a domain there
+                # may cost as much and let the pods land better.
                 if region.cost >= (least if settled or nodes > AS_GOOD else least * SAME):
                     break  # by sums alone those that follow cost as much as one that was looked into
                 chosen = self._chosen(inner, region, most_nodes)

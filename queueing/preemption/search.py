@@ -71,8 +71,8 @@ def plan(state: ClusterState, queues: Queues, entry: Entry, option: FlavorAssign
         quotas.free_all(going)  # their quota is on its way back already
         charge_coming(quotas, queues.kept_for(), back, leaving)  # but for what successors are to have of it
         with state.cluster.devices.deallocated():  # and these devices
-            # The mildest mode that finds a plan decides, though a harsher one may find a cheaper plan: policies come
-            # before costs.
+            # The mildest mode that finds a plan decides, though a harsher
+            # one may find a cheaper plan: policies come before costs.
             for mode in modes(queues, entry, option):
                 search = partial(_search, state, queues, entry, option, mode)
                 found = search() if mode.overriding else _within_budgets(queues, search)
@@ -92,8 +92,8 @@ def _within_budgets(queues: Queues, search: Callable[[], Plan | None]) -> Plan |
     budgets = queues.budgets
     kept: list[str] = []
     try:
-        # One holder more is left alone each time, so the loop ends; past the limit no plan is better than one that a
-        # budget refuses half way.
+        # One holder more is left alone each time, so the loop ends; past the
+        # limit no plan is better than one that a budget refuses half way.
         while (found := search()) is not None and len(kept) < MOST_KEPT:
             victims = [(victim.priority, victim.key) for victim in found.victims if not victim.domains]
             over = budgets.over(victims, queues.evicting)
@@ -161,8 +161,8 @@ class _Search:
         return self.queues.victim_rules(self.entry.queue)
 
     def _no_better(self, site: CandidateDomains, proposal: Proposal, best: Plan) -> bool:
-        # A price leaves out fragmentation, the last part of the key: a proposal of an equal price is taken for no
-        # better.
+        # A price leaves out fragmentation, the last part of the key:
+        # a proposal of an equal price is taken for no better.
         if proposal.price:
             return proposal.price >= best.key(self._rules)[: len(proposal.price)]
         if self._rules.by_count:
@@ -204,8 +204,8 @@ class _Search:
             for option in prefixes(self.option):
                 found = put(state, key, option)
                 if isinstance(found, Refusal):
-                    # The pod sets before it are held while the domains for this one are ranked, or both would count
-                    # the same room.
+                    # The pod sets before it are held while the domains for this
+                    # one are ranked, or both would count the same room.
                     state.reserve(key, before)
                     site = self._site(found)
                     state.release(key)
@@ -251,8 +251,8 @@ class _Search:
         resources = self._resources
         frees = [self._frees(unit) for unit in units]
         self._needed = None
-        # A bound of what evictions mend: no plan leaves fewer nodes broken, so sets that cost more even so end the
-        # search.
+        # A bound of what evictions mend: no plan leaves fewer nodes
+        # broken, so sets that cost more even so end the search.
         mended = -partly_free(self.state, resources)
         for chosen in subsets(priorities, frees, self._rules):
             if best is not None and (*chosen.key, chosen.freed, mended) >= best.key(self._rules):

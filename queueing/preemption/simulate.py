@@ -44,7 +44,7 @@ class SimulatedRemoval:
     def quota_reachable(self) -> bool:
         """Whether quota would suffice once every candidate that gives some back were gone: fails fast."""
         quotas = self.queues.quotas
-        # Fails fast for what no eviction brings: even an idle cohort has too little.
+        # Even an idle cohort has too little: no eviction brings that.
         if not self.limits.ever(self.option.asked):
             return False
         if self.quota_fits():

@@ -86,8 +86,8 @@ class _Finder(msgspec.Struct):
         asked = {"pods": 1, **asks}
         groups = [(g, [r for r in g.resources if asked.get(r, 0) > 0]) for g in self.queue.groups]
         covered = {resource for _, resources in groups for resource in resources}
-        # A queue without quota for ``pods`` does not limit them; any other resource without quota would be taken for
-        # nothing.
+        # A queue without quota for ``pods`` does not limit them; any
+        # other resource without quota would be taken for nothing.
         lacking = sorted(r for r, amount in asks.items() if amount > 0 and r not in covered and r != "pods")
         if lacking:
             self.reason = Reason.NO_QUOTA
@@ -185,8 +185,7 @@ def options(
         each = [[*_unlimited(finder, pod_set)] for pod_set in pod_sets]
     else:
         each = [[*finder.choices(pod_set)] for pod_set in pod_sets]
-    # Two bounds: of combinations that are looked at, since most may fail to unite groups, and of options that are
-    # kept.
+    # Two bounds: of combinations that are looked at, since most may fail to unite groups, and of options that are kept.
     together = (choices for choices in islice(product(*each), 4096) if _united(choices))
     found = tuple(_option(choices, asks) for choices in islice(together, MOST_OPTIONS))
     if found:
@@ -226,8 +225,8 @@ def _option(choices: Sequence[_Choice], asks: Mapping[str, Amounts]) -> FlavorAs
         takes = usage(asks[choice.pod_set.name], choice.pod_set.count)
         for resource, flavor in choice.flavors:
             amounts[flavor, resource] = amounts.get((flavor, resource), 0) + takes[resource]
-            # Counted amounts are cut where a pod asks for absurdly much; what it asks for is judged whole, or it
-            # would slip in.
+            # Amounts are cut where a pod asks for more than can be
+            # counted; the whole ask is judged, or it would slip in.
             if (each := choice.pod_set.cut.get(resource, 0)) * choice.pod_set.count > takes[resource]:
                 above = each * choice.pod_set.count - takes[resource]
                 more[flavor, resource] = more.get((flavor, resource), 0) + above

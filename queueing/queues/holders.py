@@ -61,8 +61,7 @@ class Holders:
         victims = {victim for victim in nominated if self._has(victim, parts.get(victim, ()))}
         entry.hold_grant(grant, victims, waits=waits)
         self._list(entry, grant, 1)
-        # One that is evicted and resized meanwhile goes on leaving: charged as staying it would be a victim once
-        # more.
+        # One that is evicted and resized meanwhile goes on leaving: charged as staying it would be a victim once more.
         self._quotas.charge_workload(key, Held(grant.queue, grant.amounts, leaving=key in self.evicting))
         self.settle(entry)
         self.losing.update((victim, parts[victim]) for victim in victims if victim in parts)

@@ -178,8 +178,8 @@ class Leaving(msgspec.Struct):
     def _add(self, unit: str) -> None:
         """The quota that a unit holds comes back."""
         if (held := self.quotas.held.get(unit)) is not None:
-            # Quota that is marked as leaving is out of `Quotas.over` already; the rest is taken off there by
-            # ``unasked``.
+            # Quota that is marked as leaving is out of `Quotas.over`
+            # already; the rest is taken off there by ``unasked``.
             for sums in (self.amounts,) if held.leaving else (self.amounts, self.unasked):
                 total = sums.setdefault(held.queue, {})
                 for name, amount in held.amounts.items():

@@ -53,8 +53,8 @@ class Budgets:
 
     def allows(self, key: str, pods: int) -> bool:
         """Whether so many pods of a holder may go, whichever they are."""
-        # A budget that is not known (any more) allows nothing: a wrong "no" costs a plan, a wrong "yes" an eviction
-        # in vain.
+        # A budget that is not known (any more) allows nothing: a
+        # wrong "no" costs a plan, a wrong "yes" an eviction in vain.
         return all(
             min(pods, taken) <= self._allowed.get(budget, 0) for budget, taken in self._takes.get(key, {}).items()
         )

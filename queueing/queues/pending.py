@@ -162,8 +162,8 @@ class PendingQueue:
         ready = self._ready
         while ready:
             order, _, group = ready[0]
-            # Stale: the group was parked, has another head (then it was pushed again with that), or ended and was
-            # made again.
+            # Stale: the group was parked, has another head (then it was
+            # pushed again with that), or ended and was made again.
             if group.inadmissible or group.head != order or self.groups.get(group.key) is not group:
                 heapq.heappop(ready)
                 continue

@@ -59,13 +59,13 @@ class PendingWorkloads:
     def route(self, entry: Entry) -> None:
         """Have one wait in the line of its cluster queue, or note why it can wait in none."""
         stuck, queue = self._config.refused(entry.workload)
-        # In its line already: leaving and joining would cost it its place in the turns and what is known of its
-        # refusal.
+        # In its line already: leaving and joining would cost it its
+        # place in the turns and what is known of its refusal.
         if stuck is None and entry.group is not None and entry.queue == queue:
             return
         self.remove_entry(entry)
-        # Joined also where it waits in a line: if nobody looks at it in the coming cycle, it gets the reason of those
-        # that it waits behind.
+        # Joined also where it waits in a line: if nobody looks at it in the
+        # coming cycle, it gets the reason of those that it waits behind.
         self.news.join_party(entry.workload.key, of_namespace(entry.workload.key))
         if stuck is not None:
             entry.get_stuck(queue, stuck)

@@ -171,7 +171,7 @@ class Queues:
                 workload, order(workload), shape(workload), now if since is None else since
             )
         elif entry.workload != workload:
-            # Out of its line before it changes: line and group are found by the old order and shape.
+            # Out of its line before it changes: its group is that of the old priority and shape.
             self.pending.remove_entry(entry)
             entry.change(workload)
             # Its class may say by now that it is nobody's victim, or no more.
@@ -269,8 +269,7 @@ class Queues:
         """Charge a pod (``namespace/name``) without a workload, or (None) no more; True where it took anything else."""
         unit = orphan(pod)
         before = self.quotas.held.get(unit)
-        # Events of a pod come often and rarely change what it takes; charging again would wake all that wait for
-        # quota.
+        # Events of a pod come often and rarely change what it takes; charging again would wake all that wait for quota.
         if before == held:
             return False
         self.quotas.free(unit)
@@ -290,8 +289,8 @@ class Queues:
         if not self.quotas.shares(queue):
             return 0.0, False, entry.order
         less = self.leaving.amounts.get(queue)
-        # Quota that is held for successors counts as used; the workload must not seem to borrow because of successors
-        # behind it.
+        # Quota that is held for successors counts as used; the workload
+        # must not seem to borrow because of successors behind it.
         if kept := [one for one in self.kept_for() if one.entry.queue == queue]:
             less = dict(less or {})
             for one in kept:
@@ -379,7 +378,6 @@ class Queues:
         """
         self.submit(workload, now)
         entry = self.entries[workload.key]
-        # Told again after a reconnect: restoring it once more would undo what was packed since.
         if entry.grant == grant:
             return
         self.grant(state, workload.key, grant, nominated=nominated, parts=parts, stored=True, waits=waits)
@@ -427,8 +425,8 @@ class Queues:
         if counts is None or entry is None or entry.phase is not Phase.ADMITTED:
             self.growing.pop(key, None)
         elif key not in self.growing or self.growing[key][0] != counts:
-            # Only a new wish comes here: the same one told again keeps what is known of its refusal, else each event
-            # would cost a look.
+            # Only a new wish comes here: the same one told again keeps what
+            # is known of its refusal, else each event would cost a look.
             self.growing[key] = dict(counts), ()
 
     def grow_later(self, key: str, wish: dict[str, int]) -> None:

@@ -81,8 +81,8 @@ class Quotas:
                 for key, quota in self._quota[name].items():
                     common[key] = common.get(key, 0) + quota.nominal - _own(quota)
                 for key, used in self._used.get(name, {}).items():
-                    # As Kueue counts it (resource_node.go): usage reaches the cohort only beyond what a queue does
-                    # not lend.
+                    # As Kueue counts it (resource_node.go): usage reaches the
+                    # cohort only beyond what a queue does not lend.
                     taken[key] = taken.get(key, 0) + max(0, used - self._own(name, key))
             self._common[cohort], self._taken[cohort] = common, taken
 
@@ -230,8 +230,8 @@ class Quotas:
         left = self._available(queue, key)
         if not non_preemptible:
             return left
-        # Those that stay count, whoever else borrows: borrowers of its queue are evicted for one that is within the
-        # nominal quota.
+        # Those that stay count, whoever else borrows: borrowers of its
+        # queue are evicted for one that is within the nominal quota.
         return min(left, max(0, self.nominal(queue, key) - self._non_preemptible.get(queue, {}).get(key, 0)))
 
     def _available(self, queue: str, key: FlavorResource) -> int:

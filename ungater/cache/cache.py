@@ -168,8 +168,7 @@ class Cache:
             self._gives_back(entry)
         others = granted.of_other_queues(entry, self.keys, now)
         entry.bar_pods(Counter(one.pod_set for one in others))
-        # After the pods that wait for another queue are barred: these are not missing, and their slots go back at
-        # once.
+        # After the pods that wait for another queue are barred: these are not missing, and their slots go back at once.
         missing.note(entry, now, doubted=self.doubts.about(entry.job.namespace, now) > 0)
 
     def _shared(
@@ -361,8 +360,8 @@ class Cache:
 
     def _take_in(self, pods: Sequence[objects.Pod]) -> Iterator[None]:
         """The pods that there are, once their jobs are known."""
-        # Owners that are known by their pods alone have no entry before this, and a pod without an entry counts as
-        # nobody's.
+        # Owners that are known by their pods alone have no entry
+        # before this, and a pod without an entry counts as nobody's.
         yield from self._each("pod", pods, self.pod_groups.gather)
         yield from self._each("pod", pods, self._charges.note_outside)
         # Nominations after all admissions: a victim that holds nothing yet would be taken for one that is gone.
@@ -400,8 +399,8 @@ class Cache:
         for one in found:
             with self.guard(kind, key_of(one)):
                 take(one)
-            # Pods count as well: a job with 10,000 of them takes longer than a slice of small ones, and the lease is
-            # renewed between slices alone.
+            # Pods count as well: a job with 10,000 of them takes longer than a
+            # slice of small ones, and the lease is renewed between slices alone.
             taken += 1 + (many(one) if many else 0)
             if taken >= SLICE:
                 yield

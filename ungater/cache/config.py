@@ -135,8 +135,8 @@ class ConfigEvents:
             self._queues.remove_flavor(event.key)
         else:
             self.set_flavor(event.new)
-        # Also where queues do not know the flavor: options, memos and counters of free room depend on those of the
-        # engine.
+        # Also where queues do not know the flavor: options, memos and
+        # counters of free room depend on those of the engine.
         self._queues.flavors_changed()
         self._core.queue_inadmissible()
         for uid, entry in self._entries.items():
@@ -161,11 +161,10 @@ class ConfigEvents:
             self._queues.remove_cluster_queue(event.key)
         else:
             self.set_cluster_queue(event.new)
-        # Before the signal: a cycle must not place jobs by what a level's name meant in the old flavors of their
-        # queue.
+        # Before the signal: a cycle must not place jobs by what a level's name meant in the old flavors of their queue.
         self._rerouted()
-        # Only a queue that is new: jobs were left running for want of it, and a change of its quota makes none of
-        # them wait.
+        # Only a queue that is new: jobs were left running for want of
+        # it, and a change of its quota makes none of them wait.
         if event.old is None and event.new is not None:
             self._look_at_left_running()
         self._signal()
@@ -226,8 +225,8 @@ class ConfigEvents:
         """A ClusterQueue is there."""
         try:
             self._queues.set_cluster_queue(cluster_queue(wire))
-        # One queue that cannot be read must not stop the others, and its workloads must not lose their quota.
         except ValueError as error:
+            # One queue that cannot be read must not stop the others, and its workloads must not lose their quota.
             log.warning(
                 "a ClusterQueue cannot be read; what was known of it counts", queue=wire.metadata.name, error=error
             )

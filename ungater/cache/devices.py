@@ -93,8 +93,7 @@ class DeviceEvents:
         self._tell(event.key, was, now)
         turned = (was is not None and was.allocated) != (now is not None and now.allocated)
         results = new.results if new is not None else None
-        # Most events of a claim change its reservations or conditions; devices are counted again only for these
-        # three.
+        # Most events of a claim change its reservations or conditions; devices are counted again only for these three.
         if results == before and not turned and had == have:
             return
         uses = None
@@ -115,8 +114,8 @@ class DeviceEvents:
 
     def _tell(self, key: str, was: KnownClaim | None, now: KnownClaim | None) -> None:
         """Those who name a claim may have it now, or no more; who waits for a place among its users can wait longer."""
-        # Only its users changed: with 256 pods of one claim each of them would have all workloads that name it looked
-        # at.
+        # Only its users changed: with 256 pods of one claim each of
+        # them would have all workloads that name it looked at.
         after = 0.0 if now is None or not now.alike(was) else USERS_AFTER
         if now != was:
             for uid in self._claims.named.naming(key):

@@ -63,8 +63,8 @@ class NodeEvents:
             return
         before = self._state.nodes.get(event.key)
         if event.new is None:
-            # The time of the loss, as seen here: after a restart it begins when a pod's node is first asked for
-            # (`missing_since`).
+            # The time of the loss, as seen here: after a restart it begins
+            # when a pod's node is first asked for (`missing_since`).
             self._missing[event.key] = self._clock()
             changed = self._state.remove_node(event.key)
             self._mismatches.forget(event.key)
@@ -88,8 +88,7 @@ class NodeEvents:
             self._core.layout_changed()
             self._changed.add(event.key)
             self._signal()
-            # Ready again: its kubelet ends pods, so pods that were told to stop meanwhile count as leaving from now
-            # on.
+            # Ready again: its kubelet ends pods, so pods that were told to stop meanwhile count as leaving from now on.
             for pod in self._stores.pods_on(event.key):
                 if pod.metadata.deletion_timestamp is not None:
                     self._left_pods.pay(pod, self._entries.of_pod(pod))
@@ -128,8 +127,7 @@ class NodeEvents:
         node = self._state.nodes.get(host)
         if node is not None and node.labels.get(HOSTNAME_LABEL) == host:
             return [host]
-        # The name of a node and its host name label may differ (cloud providers), so one look-up is not always
-        # enough.
+        # The name of a node and its host name label may differ (cloud providers), so one look-up is not always enough.
         return [node.name for node in self._state.nodes.values() if node.labels.get(HOSTNAME_LABEL) == host]
 
     def on_topology(self, event: Event[NodeResourceTopology]) -> None:

@@ -78,8 +78,8 @@ class PodOwners:
     def forget(self, uid: str) -> None:
         """Forget whose a Job was, once it and its pods are gone: watches may tell of the pods later."""
         parent = self._parents.get(uid)
-        # Pods may outlive their Job in the watch: forgotten sooner, they would be taken for pods of a Job that nobody
-        # serves.
+        # Pods may outlive their Job in the watch: forgotten sooner,
+        # they would be taken for pods of a Job that nobody serves.
         if parent is not None and uid not in self._children.get(parent, ()) and not any(self._named(uid)):
             del self._parents[uid]
             if (parts := self.wholes.parts.get(parent)) is not None:
@@ -177,8 +177,8 @@ class NamedGroups:
         """Why a job is given nothing beside others of its groups; None where it may be."""
         for group in sorted(self._of.get(entry.id, ())):
             name, naming = group.partition("/")[2], self.naming(group)
-            # Past the limit a workload waits with that as its reason, or one tenant's pods would have thousands
-            # looked at.
+            # Past the limit a workload waits with that as its reason, or
+            # one tenant's pods would have thousands looked at.
             if entry.id not in naming:
                 return f"more than {MOST_IN_GROUP} workloads share PodGroup {name}: give each a PodGroup of its own"
             for uid in naming:

@@ -27,7 +27,7 @@ from ungater.model.pod_slots import finished
 from ungater.model.workload_entry import WorkloadEntry
 
 TWICE = "(two budgets of one pod)"  # no legal name; nothing is ever allowed of it
-# A thousand budgets of one tenant, compared with all its pods, took seconds before each cycle.
+# A thousand budgets of one tenant, compared with all its pods, would take seconds before each cycle.
 MOST_BUDGETS = 128
 MOST_TERMS = 1024
 
@@ -55,8 +55,7 @@ class _Matcher(msgspec.Struct, frozen=True):
             match one.operator:
                 case "NotIn":
                     before = forbidden.get(one.key, frozenset())
-                    # Several requirements on one key have to hold all; "must not be there" is stricter than any
-                    # value.
+                    # Several requirements on one key have to hold all; "must not be there" is stricter than any value.
                     forbidden[one.key] = before | values if before is not None else None
                 case "DoesNotExist":
                     forbidden[one.key] = None
@@ -117,8 +116,8 @@ class _Namespace(msgspec.Struct):
     def _fill(self) -> None:
         while self.waiting and len(self.matchers) < MOST_BUDGETS:
             budget, selector = next(iter(self.waiting.items()))
-            # The first that does not fit stops all behind it: any budget that waits makes the namespace's pods
-            # protected anyway.
+            # The first that does not fit stops all behind it: any budget
+            # that waits makes the namespace's pods protected anyway.
             if selector is None or self.terms + (terms := _terms(selector)) > MOST_TERMS:
                 return
             del self.waiting[budget]
@@ -149,14 +148,14 @@ class BudgetWatch:
             helped = True
         else:
             selector, cut = event.new.spec.selector, event.new.metadata.cut
-            # The disruption controller writes a budget's status with every pod; only another selector costs a
-            # comparison.
+            # The disruption controller writes a budget's status with
+            # every pod; only another selector costs a comparison.
             known = event.key in namespace.selectors and namespace.selectors[event.key] == selector
             if not known or cut != namespace.is_cut(event.key):
                 namespace.set(event.key, selector, cut=cut)
             helped = budgets.allow(event.key, event.new.allowed)
-        # The first, the last, or the one that makes the namespace unclear: all of its workloads are counted in
-        # another way.
+        # The first, the last, or the one that makes the namespace
+        # unclear: all of its workloads are counted in another way.
         if new or not namespace.selectors or bool(namespace.waiting) != unclear:
             self._turned.add(name)
         if not namespace.selectors:

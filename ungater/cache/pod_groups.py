@@ -72,8 +72,8 @@ class PodGroups:
             return
         pods = {other.metadata.uid: other for other in (*self._owners.pods_of(key), pod)}
         own = self._own_of(key, pods.values())
-        # Made again with the name that is free: the view's Workload, its key and what pods are marked with follow
-        # from it.
+        # Made again with the name that is free: the view's Workload,
+        # its key and what pods are marked with follow from it.
         if own is not None and (name := self._views.free_name(own, pods.values())) != own.workload:
             own = self._own_of(key, pods.values(), workload=name)
         if own is not None and not any(self._is_own(own, other) for other in pods.values()):
@@ -146,8 +146,8 @@ class PodGroups:
             self._views.drop(entry.id)
             return False
         own = self._own_of(entry.id, entry.pods.values(), entry.own, self._counts(entry))
-        # A LeaderWorkerSet of the same name with another uid: its Workload has another name, and the old one's slots
-        # are not its.
+        # A LeaderWorkerSet of the same name with another uid: its
+        # Workload has another name, and the old one's slots are not its.
         if own is not None and own.workload != entry.own.workload:
             return self._replaced(entry)
         waits = own is not None and (own.queue or own.id.startswith(LEADERS) or moves.under_way(entry))

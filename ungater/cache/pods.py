@@ -57,8 +57,8 @@ class PodEvents:
             return
         ends = old.metadata.deletion_timestamp is not None and not finished(old)
         gated = is_gated(old, self._keys.gate)
-        # kube-scheduler looks at a group again only when one of its gates goes, and counts pods that end (1.37): both
-        # events free others.
+        # kube-scheduler looks at a group again only when one of its gates
+        # goes, and counts pods that end (1.37): both events free others.
         if (gated and (new is None or not is_gated(new, self._keys.gate))) or (ends and (new is None or finished(new))):
             for uid in self._named_groups.naming(f"{old.metadata.namespace}/{old.spec.pod_group}"):
                 self._enqueue(uid, LEAST_BATCH)
@@ -101,8 +101,8 @@ class PodEvents:
         if not (same and old is not None and _charged_alike(old, new)):
             if entry is not None and new.spec.node_name and self._charges.marked(entry, new):
                 with self._guard("pod", event.key):
-                    # Before it is charged: pods of one workload may have come in another order than foreseen, and
-                    # change places.
+                    # Before it is charged: pods of one workload may have come in
+                    # another order than foreseen, and change places.
                     self._charges.settle(entry, new)
             self._charges.charge(new)
             self._left_pods.pay(new, entry)
@@ -182,8 +182,7 @@ class PodEvents:
             return self._batch
         if len(entry.pods) >= full:
             return 0.0
-        # Longer for large jobs: their controller makes pods for seconds, and each look costs as much as there are
-        # pods.
+        # Longer for large jobs: their controller makes pods for seconds, and each look costs as much as there are pods.
         return min(self._batch, LEAST_BATCH + BATCH_A_POD * full)
 
     def _forget_pod(self, pod: objects.Pod, *, charged: bool = False) -> None:

@@ -152,8 +152,8 @@ class JobViews:
             others
             or self._entries.names(own.workload_key)
             or self._stores.workload(f"{own.namespace}/{longer}") is not None
-            # Pods that run by the longer name decide: with the usual one they would be another workload's after a
-            # restart.
+            # Pods that run by the longer name decide: with the usual one
+            # they would be another workload's after a restart.
             or any(mark_of(pod, self._keys) == longer for pod in pods)
         ):
             return longer

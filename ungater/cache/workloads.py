@@ -44,8 +44,8 @@ class WorkloadEvents:
             return
         if event.new is None:
             entry.mark_deleted(workload.metadata.uid)
-            # Another Workload of that name may be observed already, by the answer to our own write: then this event
-            # is old news.
+            # Another Workload of that name may be observed already, by
+            # the answer to our own write: then this event is old news.
             if entry.observed is None or entry.observed.uid == entry.gone:
                 self._note_deleted(entry)
                 entry.forget_workload()
@@ -58,8 +58,8 @@ class WorkloadEvents:
     def _note_deleted(self, entry: WorkloadEntry) -> None:
         """Its Workload is gone, and not by us: count that, unless it went with those whose it was."""
         owners = entry.observed.owners if entry.observed is not None else frozenset()
-        # Counted, since a tenant that deletes it over and over costs a creation each time; the next one comes later
-        # each time.
+        # Counted, since a tenant that deletes it over and over costs
+        # a creation each time; the next one comes later each time.
         if not entry.removing and (entry.job.uid in owners or not owners.isdisjoint(entry.pods)):
             entry.writes.note_deleted(self._clock())
 
@@ -89,8 +89,8 @@ class WorkloadEvents:
         if observed is not None and observed.uid != entry.gone:
             entry.observe(observed)
             self._take_over(entry, observed)
-        # After the answer: the watch may have told of a later change while the write was busy, and tells of it only
-        # once.
+        # After the answer: the watch may have told of a later change
+        # while the write was busy, and tells of it only once.
         latest = self._stores.workload(entry.key)
         if latest is not None and not _is_known(entry, latest) and belongs(latest, entry.job):
             self.saw_workload(entry, observed_of(latest))

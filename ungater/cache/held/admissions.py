@@ -107,8 +107,8 @@ class Admissions:
             if victim is not None:
                 if (told := self._reservations.awaited(key)) is not None:
                     victim.evict_for(told)
-                # The eviction may have got no further than the plan before the restart: the look at the victim goes
-                # on with it.
+                # The eviction may have got no further than the plan before
+                # the restart: the look at the victim goes on with it.
                 self._enqueue(victim.id, 0.0)
 
     # --- holding -------------------------------------------------------------------------------------------------

@@ -48,8 +48,8 @@ class Charges:
     def charge(self, pod: objects.Pod) -> None:
         """Charge a pod that has not finished where it is bound, with its claim, or heads for; others take nothing."""
         if not pod.spec.node_name:
-            # Its workload is gone while it is on its way: without a charge its node would be given away before it
-            # arrives.
+            # Its workload is gone while it is on its way: without a
+            # charge its node would be given away before it arrives.
             if node := self._heads_for(pod):
                 attached, devices = self._volumes.attached(pod), self._claimed.missing(pod)
                 self._charge_node(convert.pod(_bound(pod, node), self._scheduler, attached=attached, devices=devices))
@@ -142,8 +142,9 @@ class Charges:
         spared = self._class_rules.spares(pod) or not may_be_evicted(pod, self._keys)
         if self._entries.of_pod(pod) is not None or spared:
             self._queues.remove_pod(key)
-        # A pod that ends is not made a candidate, and remains one if it was: a preemptor may wait for its end.
         elif pod.metadata.deletion_timestamp is None and pod.spec.node_name and not finished(pod):
+            # A pod that ends does not come here: it becomes no candidate,
+            # and remains one if it was, as a preemptor may wait for it.
             self._queues.set_pod(outside(pod))
 
     def note_stop(self, pod: objects.Pod) -> None:

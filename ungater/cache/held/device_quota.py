@@ -57,8 +57,8 @@ class DeviceQuota:
         """Why it is not known what such pods take of quota; None where it is. ``made``: the claims that a pod has."""
         if not spec.resource_claims:
             return None
-        # A named claim may be shared: counted for each pod it would be paid several times, counted once by nobody in
-        # particular.
+        # A named claim may be shared: counted for each pod it would
+        # be paid several times, counted once by nobody in particular.
         if len(made_of_templates(spec)) < len(spec.resource_claims):
             return "quota counts no ResourceClaims that pods name, only those made of templates"
         ask = self._claimed.asked(namespace, spec, made)

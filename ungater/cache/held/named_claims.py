@@ -86,8 +86,7 @@ class NamedClaims:
                 continue
             pods = self._pods(job, claim)
             others = len(known.users - entry.pods.keys()) if known.users else 0
-            # resource.k8s.io allows 256 users of a claim: one pod more would hang at kube-scheduler with its slot
-            # held.
+            # resource.k8s.io allows 256 users of a claim: one pod more would hang at kube-scheduler with its slot held.
             if others + pods > MOST_USERS:
                 left = max(MOST_USERS - others, 0)
                 return f'ResourceClaim "{name}" takes {MOST_USERS} pods, of which {left} may still come: {pods} name it'
@@ -131,8 +130,7 @@ class NamedClaims:
         first = named.get(self._first.get(claim, ""))
         if first is None or not _contends(first):
             contend = [one for one in named.values() if _contends(one)]
-            # Holders first, then the oldest; kept then, so that two that look in turn do not both wait for each
-            # other.
+            # Holders first, then the oldest; kept then, so that two that look in turn do not both wait for each other.
             first = min(contend or [entry], key=lambda one: (one.admission is None, one.job.created, one.key))
             self._first[claim] = first.id
         return None if first.id == entry.id else first

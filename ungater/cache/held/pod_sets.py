@@ -73,16 +73,16 @@ class RequestedPodSets:
         found = self._volumes.added(entry, owned, found)
         if (devices := _devices(self._devices, entry, owned)) is not None:
             reach = self._devices.named.reach(entry.job.namespace, owned.template.spec)
-            # Nobody knows which devices a shared claim will get, so its pods go to one node that has some; not where
-            # all nodes reach whatever it may get.
+            # Nobody knows which devices a shared claim will get, so its pods go to
+            # one node that has some; not where all nodes reach whatever it may get.
             one = devices.shared and not self._state.cluster.devices.common.spread(devices)
             where = ONE_NODE if one else found.topology
             found = msgspec.structs.replace(found, devices=devices, claim_nodes=reach, topology=where)
         asked = at_least(entry.asked.get(owned.name, {}), entry.granted(owned.name) or {})
         more = self._quota.beside_nodes(asked)
         if (entry.job.foretold or entry.asked_for_more) and entry.admission is None:  # its pods' template is not all
-            # By the largest pod: all pods of a pod set are placed alike, and a smaller slot would take none of the
-            # larger ones.
+            # By the largest pod: all pods of a pod set are placed alike,
+            # and a smaller slot would take none of the larger ones.
             for pod in entry.pods_of(owned):
                 more = more if finished(pod) else at_least(more, convert.pod_requests(pod.spec))
         return msgspec.structs.replace(found, requests=at_least(found.requests, more)) if more else found
@@ -119,8 +119,8 @@ class RequestedPodSets:
             return tuple(index for index, is_closed in zip(wanted, found, strict=True) if is_closed)
 
         lost = unusable()
-        # Room that victims and their preemptor both hold makes nodes look full: before pods are moved for that, it is
-        # counted once.
+        # Room that victims and their preemptor both hold makes nodes
+        # look full: before pods are moved for that, it is counted once.
         if not lost or not self._queues.promised():
             return lost
         with self._queues.counted_once(self._state):

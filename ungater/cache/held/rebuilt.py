@@ -99,8 +99,8 @@ class RebuiltAdmissions:
         kept = [one for pod_set in job.pod_sets if (one := self._kept(entry, pod_set)) is not None]
         if len(kept) < len(job.pod_sets) or not any(one.pods for one in kept):
             return None
-        # With places for missing pods if quota covers them, else with what runs: that takes room whether it is held
-        # or not.
+        # With places for missing pods if quota covers them, else with
+        # what runs: that takes room whether it is held or not.
         for complete in (True, False) if grows(entry) else (True,):
             admission = self._admission(entry, kept, complete=complete)
             if admission is None or any(
@@ -143,8 +143,7 @@ class RebuiltAdmissions:
         said = {(pod.metadata.annotations or {}).get(ADMITTED_QUOTA) for pod in pods}
         text = next(iter(said))
         quota = decode(text)
-        # Pods of one pod set run by one admission. Where they differ, somebody wrote on them, or they are of two
-        # times.
+        # Pods of one pod set run by one admission. Where they differ, somebody wrote on them, or they are of two times.
         if len(said) > 1 or (text and quota is None) or (quota is None and entry.job.queue):
             return None
         tried = [self._seen(pod_set, pods, quota, flavor) for flavor in self._flavors(quota)]
@@ -230,8 +229,8 @@ class RebuiltAdmissions:
             return None
         checkpoint = state.begin()
         try:
-            # Its pods fill the slots that are restored below; charged beside them they would seem to overdraw their
-            # nodes.
+            # Its pods fill the slots that are restored below; charged
+            # beside them they would seem to overdraw their nodes.
             for one in kept:
                 self._claim(entry, one)
             if noted is not None:
@@ -334,8 +333,8 @@ class RebuiltAdmissions:
         depth, charged = quotas.begin(), Counter[tuple[str, str]]()
         try:
             for pod in entry.pods.values():
-                # The quota that its pods run with is charged already, pod by pod: it must not be asked for a second
-                # time.
+                # The quota that its pods run with is charged already, pod by
+                # pod: it must not be asked for a second time.
                 if (own := quotas.free(orphan(key(pod)))) is not None and own.queue == name:
                     charged.update(own.amounts)
             more = {one: amount for one, amount in amounts.items() if amount > charged[one]}

@@ -157,8 +157,8 @@ class Reservations:
         ours = entry.queue
         borrows = entry.grant is not None and any(quotas.over(ours, key) > 0 for key in entry.grant.amounts)
         detail = Reason.RECLAIMED_WHILE_BORROWING if borrows else Reason.RECLAIMED
-        # Later rules win: a plan does not store by which rule each victim goes, so it is worked out from the queues
-        # as they are.
+        # Later rules win: a plan does not store by which rule each
+        # victim goes, so it is worked out from the queues as they are.
         detail = Reason.FAIR_SHARING if self.queues.rules.fair else detail
         detail = Reason.IN_CLUSTER_QUEUE if ours == other.queue else detail
         detail = Reason.OUTSIDE_QUEUES if other.outside is not None else detail
@@ -263,8 +263,7 @@ class Reservations:
     def replace(self, entry: WorkloadEntry, grant: AssumedAdmission) -> None:
         """Hold other slots from now on. Those that it leaves are nobody's until `replaced`: they are what is stored."""
         before = self.queues.entries[entry.key].grant
-        # The old slots stay taken until the write ends: should the controller die in between, they are what is
-        # stored.
+        # The old slots stay taken until the write ends: should the controller die in between, they are what is stored.
         left = hold_elsewhere(self.state, self.queues, entry.key, grant)
         if before is not None:
             self.state.restore(_leaving(entry.key), left)
@@ -277,7 +276,7 @@ class Reservations:
         if before is None:
             return False
         entry.give_up(frozenset())
-        # Stored by now: from here on the slots that it left are anybody's.
+        # The write has ended: from here on the slots that it left are anybody's.
         self.state.release(_leaving(entry.key))
         self.queues.gave_back(self.state, before)
         return True
