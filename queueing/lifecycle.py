@@ -211,8 +211,10 @@ Instruction = Set | Evict | EvictPods | Suspend | Release | Deactivate | Leave |
 
 def decide(life: Life, rules: LifeRules, now: float) -> tuple[Instruction, ...]:
     """What is to be done now, in order; () where nothing is, and nothing is to be waited for but events."""
+    # A finished job before everything else: an eviction under way has nothing left to evict.
     if life.outcome is not None:
         return tuple(_ended(life, life.outcome, rules, now))
+    # Without a reservation, Evicted is the past of a workload that waits again.
     if life.evicted is not None and life.reserved_at is not None:
         return tuple(_going(life, life.evicted, rules, now))
     if life.reserved_at is not None:
@@ -227,6 +229,7 @@ def preempted(detail: Reason, message: str) -> Evict:
 
 def backoff(rules: LifeRules, requeues: int) -> float:
     """Seconds before return number ``requeues`` (from 1)."""
+    # The exponent is bounded, as anybody may write ``requeues`` into a status, and a float overflows at 1,024.
     return min(rules.backoff_most, rules.backoff * 2.0 ** min(max(requeues - 1, 0), MOST_DOUBLINGS))
 
 
@@ -240,6 +243,7 @@ def _ended(life: Life, outcome: Reason, rules: LifeRules, now: float) -> Iterato
 
 def _going(life: Life, evicted: Evicted, rules: LifeRules, now: float) -> Iterator[Instruction]:
     """On its way out, one step at a time."""
+    # Pods before the suspension: suspending a Job deletes its pods without asking their PodDisruptionBudgets.
     if life.bound:
         yield EvictPods(left=life.bound)
         return
@@ -248,6 +252,7 @@ def _going(life: Life, evicted: Evicted, rules: LifeRules, now: float) -> Iterat
         return
     reason = _known(evicted.reason)
     slow, last = reason in _SLOW, reason in _LAST
+    # A preemption is no failure of the workload: it neither backs off nor counts against the limit.
     requeues = life.requeues + 1 if slow else life.requeues
     over = slow and rules.backoff_limit is not None and requeues > rules.backoff_limit
     if life.active and last:
@@ -257,6 +262,7 @@ def _going(life: Life, evicted: Evicted, rules: LifeRules, now: float) -> Iterat
         yield Deactivate(reason=Reason.REQUEUE_LIMIT, message=text)
     until = now
     if slow or reason is Reason.SCHEDULER_REFUSED:
+        # From the eviction on and not from now: a restart in between must not begin the pause again.
         until = evicted.at + (backoff(rules, requeues) if slow else life.pause)
     leave = over or last or not life.active
     yield Release(reason=reason, message=evicted.message, until=until, requeues=requeues, leave=leave)
@@ -272,6 +278,7 @@ def _known(reason: str) -> Reason:
 
 def _holding(life: Life, rules: LifeRules, now: float) -> Iterator[Instruction]:
     """It holds quota and room."""
+    # Before the conditions and the start: what is to end must not be admitted or started first.
     wrong = _wrong(life)
     if wrong is not None:
         yield from wrong
@@ -301,6 +308,7 @@ def _wrong(life: Life) -> tuple[Instruction, ...] | None:
             return (Evict(reason=Reason.CHECK_REJECTED, message=text),)
         if check.state is CheckState.RETRY:
             return (Evict(reason=Reason.CHECK_RETRY, message=text),)
+    # Only once it was started: between its admission and its start it is suspended by right.
     if life.started and life.suspended:
         return (Evict(reason=Reason.SUSPENDED, message=BY_HAND),)
     return None
@@ -316,6 +324,7 @@ def _running(life: Life, rules: LifeRules, now: float, admitted_at: float) -> It
     elif not all_ready and life.ready_at is not None:
         text = f"{life.ready} of {life.wanted} pods are ready"
         yield Set(type=Condition.PODS_READY, status=False, reason=Reason.PODS_NOT_READY, message=text)
+    # By time alone: instructions have no order, and of equal times the first one that was named wins.
     deadlines = sorted(_deadlines(life, rules, admitted_at, all_ready=all_ready), key=lambda one: one[0])
     for at, instructions in deadlines:
         if at <= now:
@@ -330,6 +339,7 @@ def _deadlines(
 ) -> Iterator[tuple[float, tuple[Instruction, ...]]]:
     """(when, what is to be done then)."""
     if not all_ready and life.ending_until < inf:  # pods that kube-scheduler would not bind yet are late for nobody
+        # Once all were ready the recovery timeout counts, also where nobody noted when that ended.
         again = life.unready_at is not None or life.ready_at is not None
         since = life.unready_at if life.unready_at is not None else life.ready_at if again else admitted_at
         limit = rules.recovery_timeout if again else rules.ready_timeout
@@ -341,6 +351,7 @@ def _deadlines(
         yield life.lost_at + rules.replacement, (Evict(reason=Reason.REPLACEMENT_TIMEOUT, message=text),)
     if life.most_execution is not None:
         text = f"it ran for {life.most_execution:g} seconds, which is its limit (maximumExecutionTimeSeconds)"
+        # Time that it ran before its last eviction counts, or an eviction a day would let it run for ever.
         at = admitted_at + life.most_execution - life.executed
         yield at, (Evict(reason=Reason.MAXIMUM_EXECUTION_TIME, message=text),)
 

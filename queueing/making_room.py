@@ -69,6 +69,7 @@ class RoomTurns:
     def _is_due(self, queues: Queues, claim: BackfillReservation, now: float) -> bool:
         at, free = self._tried.get(claim.key, (-np.inf, None))
         rested = now - claim.entry.since >= self._rules.rest and now - at >= AGAIN
+        # Nothing came free since, so the same search would fail again.
         return rested and not claim.hopeless and free != _free(queues, claim)
 
     def note(self, queues: Queues, claim: BackfillReservation, now: float) -> None:
@@ -106,6 +107,7 @@ def make_room(
     ``priority``: up to this one workloads go whatever the claimant's is; None: of none that is higher than that.
     """
     parts = claim.option.parts
+    # Without the quota the room would be emptied in vain; sums say nothing of several pod sets together.
     if claim.lacks or len(parts) != 1 or len(parts[0][1]) != 1:
         return {}
     flavor, (pod_set,) = parts[0]
@@ -113,6 +115,7 @@ def make_room(
         return {}
     checkpoint = state.begin()
     try:
+        # Room that is kept for the claimant is its own: it counts as free here.
         state.release(claim.holder)
         outlook, usage = UpperBounds.of(state, flavor, pod_set), queues.holders.usage(state, flavor)
         if outlook is None or usage is None or not outlook.by_host or outlook.rank < 0:
@@ -152,7 +155,9 @@ class _Domains:
         rows = usage.rows()
         rows = rows.of(usage.alive[: len(usage.keys)][rows.owner])
         self._sizes = _sizes(outlook, usage, rows)
+        # All owners at once, by columns; who may be asked to go is asked one by one later, of the few that are chosen.
         below = (self._sizes <= self._limit) & (usage.priority[: len(usage.keys)] <= priority)
+        # Units that are parts of workloads or plain pods are no entries: only whole workloads move.
         below &= np.array([key in queues.entries for key in usage.keys], np.bool_)
         self._rows = rows.of(below[rows.owner])
         self._now = outlook.leaves()
@@ -163,6 +168,7 @@ class _Domains:
         """How much would go, as pods of the claimant, and who, the largest first; by domain."""
         count, outlook = self._outlook.pod_set.count, self._outlook
         short = count - outlook.summed(self._now)
+        # A domain that lacks nothing by sums and still does not take the claimant is not mended by moving anybody.
         possible = ((short > 0) & (outlook.summed(self._gain) >= short)).nonzero()[0]
         for domain in possible[np.argsort(short[possible], kind="stable")][:DOMAINS].tolist():
             owners = self._fewest(outlook.span(domain), int(short[domain]))
@@ -184,12 +190,14 @@ class _Domains:
         emptied: set[int] = set()
         got = 0
         for leaf in sorted(cost, key=lambda leaf: (cost[leaf], leaf)):
+            # Those chosen for an earlier node go from this one as well, for nothing.
             fresh = on[leaf] - chosen
             if not all(self._goes(owner) for owner in fresh):
                 continue
             chosen |= fresh
             if len(chosen) > self._most or self._size(chosen) > self._limit:
                 return set()
+            # A node gives its pods only once all on it go; one that was emptied by the way counts too.
             done = {each for owner in fresh for each in leaves[owner] if on[each] <= chosen} - emptied
             emptied |= done
             got += sum(gains[each] for each in done)
@@ -240,10 +248,12 @@ def _moved(
             if other is None or not allows(key, other):
                 return {}
             found[key] = other
+            # The new places are held before the next one looks for its own, or two would go to the same node.
             state.reserve(key, other.assignments)
             state.reserve(_leaving(key), without(grant.assignments, other.assignments))  # until its pods are gone
         state.release_all([_leaving(key) for key in found])
         there = {key: known[key] for key in found}
+        # The last word is a placement: moved workloads may have taken what the claimant counts on.
         return found if found and _wanted(state, claim, there, moved=True) else {}
     finally:
         state.rollback(checkpoint)
@@ -290,6 +300,7 @@ def _elsewhere(
         if not gone:
             return None
         found = relocate(state, key, asked[name], gone)
+        # The pods that stay may bind the rest to their domain; all of the pod set may go where a part of it may not.
         if isinstance(found, Refusal) and len(gone) < len(held.slices):
             return relocate(state, key, asked[name], {part.values: part.count for part in held.slices})
         return found

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from queueing.queues.eviction_units import Path
     from queueing.queues.queues import Queues
 
+# Messages end up in conditions, which people read in one line of a terminal.
 NAMED: Final = 3
 # How close a refusal is to an admission, closest first; what the engine refuses is in its own order between.
 _FIRST: Final = (Reason.BEHIND_OTHERS, Reason.INSUFFICIENT_QUOTA)
@@ -77,6 +78,7 @@ def _users(queues: "Queues", names: Iterable[str], key: FlavorResource) -> str:
     """The workloads that use most of it."""
     used: Counter[str] = Counter()
     for name in names:
+        # Some of them are enough to name three; thousands of holders would make every refusal slow.
         for workload in queues.holders.first(name):
             used[queues.title_of(workload)] += queues.quotas.held[workload].amounts.get(key, 0)
     ranked = sorted(used.items(), key=lambda pair: (-pair[1], pair[0]))

@@ -26,6 +26,7 @@ LOOK: Final = 5.0  # seconds between two looks at who may be moved
 LOOKED_AT: Final = 64  # workloads at one look
 SEARCHES: Final = 8  # of them, those for which places are searched
 HOUR: Final = 3600.0
+# Sixteen rests at most; the log remembers a move for twice as long.
 MOST_DOUBLINGS: Final = 4
 
 
@@ -95,6 +96,7 @@ class MoveLog:
 
     def saw(self, key: str, at: float, now: float) -> None:
         """Its Workload says that it was moved then: that counts where nothing is known of it, after a restart."""
+        # This process knows its own moves better than a status; an old one must not start a rest again.
         if key in self._last or now - at > self._until_forgotten(1):
             return
         self._last[key] = _Moved(at)
@@ -105,6 +107,7 @@ class MoveLog:
         """How many moves may begin now; ``asked``: of those that an administrator asks for."""
         lately = [one for one in self._begun if now - one.at < HOUR]
         left = max(0, self.rules.per_hour - len(lately))
+        # Unasked moves get half, rounded down but at least one; what administrators ask for may use all of it.
         own = min(self.rules.per_hour, max(1, self.rules.per_hour // 2))
         return left if asked else min(left, max(0, own - sum(not one.asked for one in lately)))
 
@@ -130,6 +133,7 @@ class MoveLog:
         return self.rules.rest * 2.0 ** min(times - 1, MOST_DOUBLINGS)
 
     def _until_forgotten(self, times: int) -> float:
+        # Remembered for twice the rest: forgotten sooner, its next rest would begin at the shortest again.
         return max(HOUR, 2.0 * self._rest(times))
 
     def _forget(self, now: float) -> None:
@@ -178,6 +182,8 @@ class MoveTurns:
         for namespace, keys in wanting.items():
             recent = self._log.recent(namespace, now)
             order = sorted((self._tried_at(key), key) for key in keys)
+            # The second of a namespace counts as if its first had been
+            # moved, so namespaces alternate within one look, too.
             found += [(recent + turn, at, key) for turn, (at, key) in enumerate(order)]
         return [key for *_, key in sorted(found)]
 

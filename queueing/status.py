@@ -100,6 +100,7 @@ def standings(queues: Queues, flavors: Collection[str], *, unchecked: Collection
             if entry.phase is not Phase.ADMITTED:
                 standing.count_pending()
             if entry.grant is not None and entry.phase in HOLDING:
+                # A nomination holds quota and is not admitted.
                 settled = entry.phase is Phase.ADMITTED and key not in unchecked
                 standing.count_reserving(entry.grant.amounts, settled=settled)
     for unit, held in queues.quotas.held.items():
@@ -113,6 +114,7 @@ def _cluster(queues: Queues, queue: ClusterQueue, known: Collection[str]) -> Sta
     nominal, share = dict(_nominal(queue)), None
     if queues.rules.fair and queue.cohort:
         found = queues.quotas.share(queue.name)
+        # JSON has no infinity, and the field is an integer of 64 bits.
         share = INFINITE_SHARE if isinf(found) else round(found)
     return Standing(
         active,
@@ -144,6 +146,7 @@ def _activity(queue: ClusterQueue, known: Collection[str]) -> tuple[bool, Reason
         return False, Reason.QUEUE_STOPPED, f"it is stopped (stopPolicy {queue.stop}): nothing is admitted"
     lacking = [flavor.flavor for group in queue.groups for flavor in group.flavors if flavor.flavor not in known]
     for group in queue.groups:
+        # One flavor of a group is enough to admit; a group without any stops whoever asks for its resources.
         if all(flavor.flavor in lacking for flavor in group.flavors):
             names = ", ".join(flavor.flavor for flavor in group.flavors)
             text = f"there is no ResourceFlavor {names}: nothing that asks for {', '.join(group.resources)} is admitted"

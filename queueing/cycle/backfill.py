@@ -49,6 +49,7 @@ from queueing.queues.queues import Queues
 from queueing.queues.quota import Missing
 from queueing.queues.successor import without
 
+# One pod and nothing else: a node whose last free place for a pod is held takes no pod of any size.
 _HELD = PodSet(name="claim", count=0, requests={PODS: 1}, topology=TopologyRequest(policy=Policy.UNCONSTRAINED))
 
 
@@ -60,6 +61,7 @@ def renew(state: ClusterState, queues: Queues, shield: Shield) -> list[Entry]:
     """
     unseen: list[Entry] = []
     now = shield.now
+    # Ended claims go first: a claim that is still listed keeps the next workload of its line out in `_next`.
     for claim in list(queues.claims.values()):
         settle(state, queues, claim, now)
     while queues.aging and queues.aging[0][0] <= now:
@@ -67,8 +69,12 @@ def renew(state: ClusterState, queues: Queues, shield: Shield) -> list[Entry]:
         entry = queues.entries.get(key)
         if entry is None or not _waits(entry) or not _keeps_room(queues, entry):
             continue
+        # It began to wait again since this heap entry was pushed;
+        # joining its line pushed another entry with the later time.
         if entry.since + queues.rules.patience > now:
             continue
+        # Its group was never refused, so it may fit as things are: it
+        # gets a look before anybody behind it, not a claim.
         if entry.group is not None and entry.group.refusal is None:
             unseen.append(entry)
         else:
@@ -78,11 +84,15 @@ def renew(state: ClusterState, queues: Queues, shield: Shield) -> list[Entry]:
         _next(state, queues, shield, slot, heap)
     for claim in queues.claims.values():
         claim.age(now - claim.entry.since, queues.rules.hold)
+        # A domain that once would do may lose nodes, or gain pods that no queue admitted. The proof costs a placement
+        # in the emptied cluster, so it is repeated rarely.
         if claim.waited - claim.proved_at >= queues.rules.patience:
             with shield(claim.key):
                 _prove(state, queues, claim)
         rooms = tuple(queues.rooms.get(flavor, 0) for flavor in claim.option.rooms)
         lacks = bool(_missing(queues, claim))
+        # The room that is kept depends on what became free and on the quota that is lacking, on nothing else. Closing
+        # without a change would wake everybody in every cycle.
         if (rooms, lacks) != (claim.seen, claim.lacks):
             claim.see(rooms)
             with shield(claim.key):
@@ -114,6 +124,7 @@ def settle(state: ClusterState, queues: Queues, claim: BackfillReservation, now:
     if _may_claim(queues, claim.entry) and not claim.hopeless:
         return True
     end(state, queues, claim)
+    # It may claim again, but not before another patience: else a hopeless one would be proved in every cycle.
     if _waits(claim.entry):
         heapq.heappush(queues.aging, (now + queues.rules.patience, claim.key))
     return False
@@ -144,6 +155,7 @@ def _enlist(state: ClusterState, queues: Queues, entry: Entry, now: float) -> st
     if group is None or not _may_claim(queues, entry):
         heapq.heappush(queues.aging, (now + queues.rules.patience, entry.workload.key))  # it does not wait for others
         return ""
+    # A claim on a flavor whose quota is too small even when idle would keep room that its workload may never use.
     option = next((o for o in queues.options_of(state, group).found if queues.limits(entry).ever(o.asked)), None)
     if option is None and not queues.quotas.queues[entry.queue].unlimited:
         heapq.heappush(queues.aging, (now + queues.rules.patience, entry.workload.key))
@@ -151,6 +163,7 @@ def _enlist(state: ClusterState, queues: Queues, entry: Entry, now: float) -> st
     option = option or next(iter(queues.options_of(state, group).found), None)
     if option is None:
         return ""
+    # Without a topology the workload waits for quota alone, so its line is that of the pool and of one of its flavors.
     slot = option.rooms[0] if option.rooms else f"{queues.quotas.pool(entry.queue)}\0{min(option.amounts)[0]}"
     heapq.heappush(queues.aged.setdefault(slot, []), (entry.order, entry.workload.key))
     return slot
@@ -161,6 +174,8 @@ def _next(state: ClusterState, queues: Queues, shield: Shield, slot: str, heap: 
     while heap:
         order, key = heap[0]
         entry, option = queues.entries.get(key), None
+        # The heap is never searched: entries of workloads that left,
+        # changed their priority or claimed meanwhile are dropped here.
         stands = entry is not None and _waits(entry) and entry.order == order and key not in queues.claims
         if entry is not None and stands:
             with shield(key):
@@ -170,11 +185,13 @@ def _next(state: ClusterState, queues: Queues, shield: Shield, slot: str, heap: 
             if entry is not None and stands and _waits(entry):
                 heapq.heappush(queues.aging, (shield.now + queues.rules.patience, key))
             continue
+        # Two claims on one flavor could each hold half of what either of them needs, and neither would ever get in.
         if any(_meets(queues, claim, entry, option) for claim in queues.claims.values()):
             return
         heapq.heappop(heap)
         seen = tuple(queues.rooms.get(flavor, 0) for flavor in option.rooms)
         claim = BackfillReservation(entry, option, seen=seen)
+        # Aged before it is proved: `prove` notes the time of waiting at which it holds.
         claim.age(shield.now - entry.since, queues.rules.hold)
         with shield(key):
             if _prove(state, queues, claim):
@@ -196,6 +213,8 @@ def _claimable(state: ClusterState, queues: Queues, slot: str, entry: Entry) -> 
 
 def _prove(state: ClusterState, queues: Queues, claim: BackfillReservation) -> bool:
     """Whether it would fit were all gone that queues admitted; where not, its claim is to end."""
+    # A placement in the emptied cluster takes about as long as a
+    # search for victims, and counts so against the cycle's looks.
     queues.count_search()
     found = fits_emptied(state, queues, claim.key, claim.option)
     if found is None:
@@ -218,6 +237,7 @@ def end(state: ClusterState, queues: Queues, claim: BackfillReservation) -> None
     queues.claims.pop(claim.key, None)
     state.release(claim.holder)
     queues.room_freed(claim.option.rooms)
+    # Workloads that the claim kept from quota wait for this event: no quota is given back, so no other event comes.
     queues.pending.move_events_to_active([("claim", claim.key)])
 
 
@@ -229,6 +249,7 @@ def open_(state: ClusterState, claims: Iterable[BackfillReservation]) -> None:
 
 def behind(queues: Queues, entry: Entry) -> list[BackfillReservation]:
     """The claims of those who do not come before a workload: they do not stop it."""
+    # Its own claim is among these, so a claimant sees the room that is kept for it.
     return [claim for claim in queues.claims.values() if claim.order >= entry.order]
 
 
@@ -267,8 +288,12 @@ def opened(
     finally:
         for claim in lifted:
             with shield(claim.key):
+                # The one that looked may be the claimant itself, and be
+                # admitted by now: then the claim ends instead of closing again.
                 if settle(state, queues, claim, shield.now):
                     close(state, queues, claim)
+                    # Closing may find that no domain is of use any more, and
+                    # marks the claim so; it must not stay until the next cycle.
                     settle(state, queues, claim, shield.now)
 
 
@@ -285,6 +310,7 @@ def close(state: ClusterState, queues: Queues, claim: BackfillReservation) -> No
     Room is kept for successors while others are looked at, and not between cycles. What a claim lacks, and where it is,
     must not depend on that: it would change with each look, and wake everybody each time.
     """
+    # Room that it keeps already would count as taken, and each closing would find less than the one before.
     state.release(claim.holder)
     held, chosen = not claim.lacks, list[tuple[str, UpperBounds, Ints]]()
     with without(state, queues.quotas, queues.successors.values()):
@@ -293,10 +319,12 @@ def close(state: ClusterState, queues: Queues, claim: BackfillReservation) -> No
         for flavor, pod_sets in claim.option.parts if not missing else ():  # else room is of no use to it yet
             if (outlook := UpperBounds.of(state, flavor, pod_sets[0])) is not None:
                 chosen.append((flavor, outlook, _leaves(state, queues, claim, outlook, len(pod_sets))))
+    # It held room until now and lacks quota: workloads that were refused for that room are looked at again.
     if missing and held:
         queues.room_freed(claim.option.rooms)
     rooms: list[Assignment] = []
     for flavor, outlook, leaves in chosen:
+        # Row 0 of the table is ``pods``. It is negative where a node holds more pods than it may.
         free = np.maximum(state.cluster.table.free[0][outlook.tree.span][leaves], 0)
         if (free > 0).any():
             counts = free[free > 0]
@@ -312,17 +340,20 @@ def _named(flavor: str) -> PodSet:
 def _leaves(state: ClusterState, queues: Queues, claim: BackfillReservation, outlook: UpperBounds, sets: int) -> Ints:
     """The leaves that are kept of a flavor: in the claimed domain, and of it as many as would do."""
     flavor, tree = outlook.tree.flavor.name, outlook.tree
+    # Sums over one pod set say nothing of where several fit together, so no choice of nodes could be justified.
     if sets > 1:
         return _all(claim, outlook)
     occupancy = queues.holders.usage(state, flavor)
     if occupancy is None:
         return np.zeros(0, np.int64)
     rows = occupancy.rows()
+    # Rows of workloads that left stay until they are many (`queueing.queues.usage`); they free nothing.
     rows = rows.of(occupancy.alive[: len(occupancy.keys)][rows.owner])
     freed = occupancy.freed(rows, [resource for resource, _ in outlook.needs])
     on = np.bincount(rows.leaf, minlength=tree.size)
     used = np.bincount(outlook.owner, on).astype(np.int64)
     domain = _domain(state, queues, claim, outlook, outlook.domains(freed), used)
+    # The path is dropped as well, so that a later look chooses freely among all domains that did not fail.
     if domain is None:
         claim.domains.pop(flavor, None)
         claim.mark_hopeless()
@@ -334,11 +365,15 @@ def _leaves(state: ClusterState, queues: Queues, claim: BackfillReservation, out
         return leaves
     then, now = outlook.leaves(freed)[leaves], outlook.leaves()[leaves]
     kept = np.isin(leaves, occupancy.leaves(claim.nodes.get(flavor, ())))
+    # Last key first: leaves that could never take a pod come last;
+    # then most room now, least held by workloads, kept ones.
     best = np.lexsort((~kept, on[leaves], -now, then == 0))
     enough = int(np.searchsorted(then[best].cumsum(), outlook.pod_set.count)) + 1
     chosen = np.sort(best[:enough])
+    # Other nodes are taken only for more room in all. Swapping equals would move the claim about.
     if kept.any() and then[kept].sum() >= outlook.pod_set.count and now[kept].sum() >= now[chosen].sum():
         chosen = kept.nonzero()[0]
+    # Nothing of ours can end there any more and the kubelets still refuse, so counts per node promised too much.
     if not on[leaves[chosen]].any() and claim.refused:
         claim.whole.add(flavor)
         return leaves
@@ -364,6 +399,7 @@ def _domain(  # noqa: PLR0917  (what is known of the domains)
     """The claimed domain; chooses one where none is claimed, or that one is of no use; None where none is of use."""
     flavor = outlook.tree.flavor.name
     best, proved = None, None
+    # Last key first: the domain with most room now, and of equal ones that in which workloads hold least.
     order: list[int] = np.lexsort((used, -outlook.domains())).tolist()
     for domain in order:
         if then[domain] < outlook.pod_set.count:

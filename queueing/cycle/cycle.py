@@ -113,6 +113,8 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     """
     made = Decisions()
     shield = Shield(state, queues, now, made.failed)
+    # A workload that was admitted in the last cycle is nobody's victim until its
+    # write has ended: evicting it would evict what the API server does not know yet.
     queues.fresh.intersection_update(queues.storing)  # the others are stored by now
     # 1. Time: who was put off and is due waits again, and so does who waits until its devices are counted.
     queues.due(now)
@@ -121,6 +123,7 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     # 2. Drained queues: what is admitted there goes.
     made.evict.extend(_drained(queues))
     # 3. Nominated: one whose victims are all gone is admitted, into the room that was kept for it.
+    # Before claims and turns: what these hold is theirs already, and what one of them gives up is free for all turns.
     for key in list(queues.nominated):
         with shield(base_of(key)):
             if is_growth(key):
@@ -143,6 +146,8 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
                 searches = queues.searches
                 _look_in_order(state, queues, shield, group, growers, made)
                 by_rank -= looks_since(queues, searches)
+            # With no looks left it is the first of the next cycle; a
+            # whole patience later somebody behind it would have its room.
             backfill.look_again(queues, entry, now, soon=by_rank <= 0 and is_next(entry))
         # 6. Turns: one queue after the other, the first of each, until nobody is left or the limit is reached. Who is
         #    admitted and wants more pods gets them in its place among them, or nominates victims for them.
@@ -156,6 +161,8 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
         _grow(state, queues, shield, growers.in_turn(later), made)
     # 8. Admissions help few: who looks at other pods, who may take back what somebody borrows now, and who waits until
     #    those that were just admitted may be victims.
+    # Woken once, after all turns: an admission in the middle would
+    # wake groups that had their turn, and they would have another.
     granted = [one.grant for one in made.admitted]
     queues.pending.move_events_to_active(dict.fromkeys(chain.from_iterable(map(queues.took, granted))))
     # 9. Whoever joined those who wait and was not looked at hears why.
@@ -170,8 +177,10 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
 def _drained(queues: Queues) -> Iterator[Drained]:
     for key in sorted(queues.drains):
         entry = queues.entries[key]
+        # Told once: the caller stores the eviction, and the entry stays in ``drains`` until its pods are gone.
         if not entry.drained:
             entry.mark_drained()
+            # Leaving from now on, so that no plan of this cycle takes it for a victim of its own.
             queues.evict(key)
             yield Drained(
                 key, Reason.QUEUE_DRAINED, f"cluster queue {entry.queue} is drained (stopPolicy HoldAndDrain)"
@@ -182,6 +191,7 @@ def _made_room(state: ClusterState, queues: Queues, now: float, key: str, made: 
     """Admit one for whom all victims are gone."""
     entry = queues.entries[key]
     grant = entry.grant
+    # Slots that victims still hold would be held twice, and a kubelet would refuse the second pod.
     if entry.victims or grant is None:
         return
     if (why := obstacle(state, queues, key)) is None:
@@ -190,6 +200,7 @@ def _made_room(state: ClusterState, queues: Queues, now: float, key: str, made: 
             entry.refuse(refusal)
         return
     if why:
+        # Given back before it waits: it is looked at again in this very cycle, and must find its own room free.
         queues.release_and_requeue(state, key, now)
         made.given_up.append(Waiting(key, Reason.PENDING, f"{why}; it waits again"))
         return
@@ -201,6 +212,8 @@ def _made_room(state: ClusterState, queues: Queues, now: float, key: str, made: 
 def _held_up(state: ClusterState, queues: Queues, now: float, entry: Entry, made: Decisions) -> Refusal | None:
     """What one is told whose victims are gone, where claims that they had take long to be deallocated."""
     claims = awaited_claims(state, queues, entry.workload.key)
+    # kube-controller-manager deallocates a claim a moment after its
+    # last pod went. A message at once would be wrong most of the time.
     late = entry.hold_up(now) + DEALLOCATED if claims else now
     if late > now:
         made.come_back(late)
@@ -243,13 +256,17 @@ def _grow(state: ClusterState, queues: Queues, shield: Shield, keys: Iterator[st
             backfill.opened(state, queues, shield, backfill.open_to_growth(queues, entry)),
             successors.opened(state, queues, shield, entry, elastic.lacking(queues, key) if queues.successors else {}),
         ):
+            # Free room comes before victims: growth that fits evicts nobody.
             made.resized.extend(elastic.grow(state, queues, key))
             if key not in queues.growing:
                 continue
             made.refused_growth.add(key)
+            # Some of the pods only where none can be had by preemption: a
+            # partial growth would take the room that the plan counts on.
             if (found := growth.nominate(state, queues, key)) is None:
                 made.resized.extend(elastic.grow_partly(state, queues, key))
             else:
+                # A workload that is looked at later in this cycle may follow these victims instead of evicting others.
                 queues.leaving.victims_go([victim.key for victim in found.plan.victims], shield.now)
                 text = messages.preempting(queues, found.plan)
                 made.preempting.append(
@@ -276,6 +293,7 @@ def _decide(state: ClusterState, queues: Queues, shield: Shield, group: Equivale
     head = group.head
     assert head is not None  # noqa: S101  (``Turns`` gives groups that have one)
     entry = queues.entries[head.key]
+    # Its rank against successors goes by its first option: which one fits is not known before the look.
     found = queues.options_of(state, group).found
     with (
         backfill.opened(state, queues, shield, backfill.behind(queues, entry)),
@@ -286,6 +304,8 @@ def _decide(state: ClusterState, queues: Queues, shield: Shield, group: Equivale
 
 def _look_at(state: ClusterState, queues: Queues, shield: Shield, entry: Entry, made: Decisions) -> None:
     key, outcome = entry.workload.key, nominate(state, queues, entry)
+    # Before its group is parked: giving up a place wakes the
+    # groups that wait for it, and this one may wait for it next.
     if isinstance(outcome, Waits) and outcome.follows is not None:
         successors.add_successor(queues, entry, outcome.follows.option, outcome.follows.assignments)
     else:
@@ -294,8 +314,11 @@ def _look_at(state: ClusterState, queues: Queues, shield: Shield, entry: Entry, 
         case Fits(option, assignments, counts, over):
             asks = asks_of(entry.workload)
             grant = AssumedAdmission(entry.queue, counts, option.flavors, option.amounts, assignments, asks)
+            # The place lies in room that soft claims keep: without
+            # lifting them the reservation would overdraw the nodes.
             with backfill.opened(state, queues, shield, over):
                 queues.grant(state, key, grant)
+            # Before anybody else has a turn: later plans of this cycle must not name it.
             queues.fresh.add(key)
             partly = any(counts[p.name] < p.count for p in entry.workload.pod_sets)
             made.admitted.append(Admitted(key, grant, _admitted(grant, partly=partly), partly))
@@ -304,11 +327,14 @@ def _look_at(state: ClusterState, queues: Queues, shield: Shield, entry: Entry, 
             grant = AssumedAdmission(entry.queue, counts, option.flavors, option.amounts, plan.assignments, asks)
             parts = {victim.key: victim.domains for victim in plan.victims if victim.domains}
             victims = [victim.key for victim in plan.victims]
+            # Held at once, beside what the victims hold: nobody behind it may take the room while the victims end.
             queues.grant(state, key, grant, nominated=victims, parts=parts)
             queues.leaving.victims_go(victims, shield.now)
             text, title = messages.preempting(queues, plan), entry.workload.title
             made.preempting.append(Preempting(key, grant, plan.victims, text, title=title))
         case Waits():
+            # On the first refusal after a start it may have waited for
+            # long already, and claims before anybody behind it has a turn.
             if _wait(queues, shield.now, entry, outcome, made):
                 backfill.refused(state, queues, entry, shield)
 
@@ -319,6 +345,8 @@ def _wait(queues: Queues, now: float, entry: Entry, waits: Waits, made: Decision
     assert group is not None  # noqa: S101  (it was looked at in its line)
     queues.pending.mark_inadmissible(group, waits.events, aside=waits.aside)
     before = group.refusal
+    # A text lists users of quota and what would never fit, which
+    # is not cheap. The decision depends on the reason alone.
     if before is None or before.reason is not waits.reason or now >= group.refused_at + DETAILS:
         group.refuse(waits.refusal(), now)
     else:

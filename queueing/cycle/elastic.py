@@ -58,10 +58,12 @@ def resize(state: ClusterState, queues: Queues, key: str, counts: Mapping[str, i
     held = {pod_set.name: 0 for pod_set in entry.workload.pod_sets} | dict(grant.counts)
     dearer = {name for name in counts if _is_dearer(entry, name)}
     unknown = counts.keys() - held.keys()
+    # Raised before anything changes, so that a caller with a wrong name leaves the grant as it is.
     if unknown:
         raise ValueError(f"{key} has no pod set {', '.join(sorted(unknown))}")
     fewer = {name: count for name, count in counts.items() if count < held[name]}
     more = {name: max(count, held[name]) for name, count in counts.items() if count > held[name] or name in dearer}
+    # Given back first: what shrinks may be the very room and quota that the other pod set grows into.
     if fewer:
         _apply(state, queues, entry, _shrunk(state, entry, fewer))
     grown = _grown(state, queues, entry, more) if more else None
@@ -77,6 +79,7 @@ def reclaim(state: ClusterState, queues: Queues, key: str, finished: Mapping[str
     entry = _admitted(queues, key)
     wanted = {pod_set.name: pod_set.count for pod_set in entry.workload.pod_sets}
     held = _grant(entry).counts
+    # Never more than it holds: ``wanted`` may be larger after an edit, and finished pods must not make a workload grow.
     counts = {name: min(held[name], max(0, wanted[name] - done)) for name, done in finished.items() if name in held}
     return resize(state, queues, key, counts)
 
@@ -108,6 +111,7 @@ def move(
     found = replace(state, key, sized(entry, held.levels, pod_set, held.count), lost)
     if isinstance(found, Refusal):
         return found
+    # The engine returns the very assignment where no slot was on these nodes: nothing is to be stored.
     if found is held:
         return None
     grant = _grant(entry)
@@ -135,6 +139,7 @@ def eager(queues: Queues) -> list[str]:
     return [
         key
         for key, (_, seen) in queues.growing.items()
+        # A growth that waits for its victims holds its room already: a second try would take it twice.
         if may_grow(queues, key) and growth_of(key) not in queues.entries and queues.freed_so_far(key) != seen
     ]
 
@@ -183,6 +188,8 @@ def grow_partly(state: ClusterState, queues: Queues, key: str) -> list[Resized]:
     entry, wish = queues.entries[key], wished(queues, key)
     held, refusal = _grant(entry).counts, entry.refusal
     more = {name: count for name, count in wish.items() if count > held.get(name, 0)}
+    # Bisection over one number: with two pod sets, or a higher
+    # charge for pods that run already, "more" has no single order.
     if not entry.workload.one_by_one or len(more) != 1 or any(_is_dearer(entry, name) for name in wish):
         return []
     ((name, wanted),) = more.items()
@@ -194,9 +201,11 @@ def grow_partly(state: ClusterState, queues: Queues, key: str) -> list[Resized]:
         return None if isinstance(found, Refusal) else found
 
     queues.count_search()  # it takes as many looks
+    # All of it was refused a moment ago, so the search ends one unit below that.
     best = most(1, (wanted - has - 1) // size, with_more)
     if best is None:
         return []
+    # Granting forgets what was refused, and the rest of the wish is still refused: the text is put back below.
     _apply(state, queues, entry, best)
     if refusal is not None:
         entry.refuse(refusal)
@@ -220,6 +229,7 @@ def _is_dearer(entry: Entry, name: str) -> bool:
     """Whether the pods of a pod set ask for more than was granted to each; also where that is not known."""
     granted = _grant(entry).asks.get(name)
     asked = asks_of(entry.workload).get(name, {})
+    # A grant that was stored without ``asks`` says nothing of its pods: they count as no dearer.
     return granted is not None and exceeds(asked, granted)
 
 
@@ -239,6 +249,7 @@ def sized(entry: Entry, levels: Sequence[str], name: str, count: int) -> PodSet:
     """The pod set as it was placed, with so many pods."""
     pod_set = next(p for p in entry.workload.pod_sets if p.name == name)
     topology = pod_set.topology
+    # ``auto`` is the narrowest level of whichever flavor is tried; here that is the flavor in which it stands.
     if topology.level == AUTO:
         anywhere = msgspec.structs.replace(topology, policy=Policy.UNCONSTRAINED, level=None)  # as it stands already
         topology = msgspec.structs.replace(topology, level=levels[-1]) if levels else anywhere
@@ -261,6 +272,8 @@ def _shrunk(state: ClusterState, entry: Entry, fewer: Mapping[str, int]) -> Assu
 def _with_fewer(entry: Entry, counts: Mapping[str, int], parts: Sequence[Assignment]) -> AssumedAdmission:
     """What it holds once it has so many pods, in these places."""
     grant = _grant(entry)
+    # Charged at what was granted to each pod, though the template
+    # asks for another amount by now: growth alone changes that.
     asks = {name: grant.asks.get(name, ask) for name, ask in asks_of(entry.workload).items()}
     amounts = _amounts(asks, counts, grant.flavors)
     return AssumedAdmission(grant.queue, counts, grant.flavors, amounts, tuple(parts), grant.asks)
@@ -279,9 +292,12 @@ def _grown(state: ClusterState, queues: Queues, entry: Entry, more: Mapping[str,
         missing = queues.limits(entry).missing(delta)
         if missing:
             return messages.insufficient(queues, grant.queue, missing)
+        # A claimant's quota is kept from growth as from an admission:
+        # a service could scale out for ever in front of it.
         claim = barred(queues, entry, FlavorAssignment({}, delta, ()))
         if claim is not None:
             return messages.behind(queues.title_of(claim.key), queues.quotas.pool(grant.queue))
+    # Each pod set is placed beside those before it; all of it is undone, since ``_apply`` holds the whole grant.
     checkpoint = state.begin()
     try:
         for name, count in more.items():
@@ -327,6 +343,8 @@ def flavors_of_growth(
         if name not in names:
             continue
         mine, granted = found.get(name) or {}, grant.asks.get(name, {})
+        # A pod that asks for a further resource pays for it too: with the grant's flavors alone a tenant could have
+        # devices for nothing by adding them to the template later.
         more = {one: amount for one, amount in ask.items() if one not in granted} if mine else usage(ask, 1)
         takes = [resource for resource, amount in more.items() if amount and resource in group_of]
         if mine and (bare := [resource for resource, amount in more.items() if amount and resource not in group_of]):
@@ -353,6 +371,8 @@ def _more(
     held = state.assignments(key).get(name)
     if held is not None:
         pod_set = sized(entry, held.levels, name, count)
+        # Larger pods may not fit where slots are, so ``enlarge`` moves
+        # slots that no pod claims yet and whose node is too small.
         grown = enlarge if exceeds(pod_set.requests, held.requests) else extend
         found = grown(state, key, pod_set, count - held.count)
         return found if isinstance(found, Refusal) else (found,)
@@ -379,6 +399,7 @@ def room_of_growth(state: ClusterState, granted: Collection[str]) -> str:
 def _apply(state: ClusterState, queues: Queues, entry: Entry, grant: AssumedAdmission) -> None:
     before = _grant(entry)
     queues.grant(state, entry.workload.key, grant)
+    # A change of places alone gives back nothing: waking everybody for it would cost a cycle of looks.
     if _less(grant, before):
         queues.gave_back(state, before)
     if _less(before, grant):

@@ -51,7 +51,10 @@ def _emptied(state: ClusterState, queues: Queues) -> Iterator[None]:
         held = set(keys)
         bound |= {name for name, pod in state.pods.items() if pod.claim is not None and pod.claim[0] in held}
         for name in sorted(bound):
+            # The devices of its claims count as free too: whoever waits
+            # for devices that a workload has does not wait in vain.
             state.remove_pod(name, deallocated=True)
+        # Room that claims keep is taken from what is free: kept on, the claimant itself would seem not to fit.
         state.release_all([*keys, *(claim.holder for claim in queues.claims.values())])
         yield
     finally:

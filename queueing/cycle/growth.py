@@ -49,6 +49,7 @@ def nominate(state: ClusterState, queues: Queues, key: str) -> Grows | None:
     """Victims for what one of those who grow was just refused; their room and quota are held then. None: nobody."""
     entry = queues.entries[key]
     grant, queue = entry.grant, queues.quotas.queues.get(entry.queue)
+    # The refusal is the one that this cycle's try at growth left on the entry.
     if entry.refusal is None or entry.refusal.reason not in HELPED or grant is None or queue is None:
         return None
     if not (queue.preemption.any and entry.workload.preempts):
@@ -57,12 +58,16 @@ def nominate(state: ClusterState, queues: Queues, key: str) -> Grows | None:
     if found is None:
         return None
     pod_sets, option = found
+    # Under a name of its own: under the workload's key the engine
+    # would replace the slots that it has with the new ones.
     workload = msgspec.structs.replace(entry.workload, key=growth_of(key), pod_sets=pod_sets, at_least={})
     more = Entry(workload, entry.order, entry.shape, 0.0, queue=entry.queue)
+    # Quota that a claim keeps, and room that comes free by itself, come before evictions: victims would go in vain.
     if barred(queues, more, option) is not None or successors.place_once_gone(state, queues, more, option) is not None:
         return None
     made = plan(state, queues, more, option)
     if made is None:
+        # An admission that is being stored is no candidate yet; `Queues.stored` has this growth looked at again.
         if queues.fresh:
             queues.victimless.add(key)  # once they are stored they may be victims
         return None
@@ -84,13 +89,17 @@ def settle(state: ClusterState, queues: Queues, key: str) -> elastic.Resized | s
     if grown is None or entry.grant is None or entry.phase is not Phase.ADMITTED or base in queues.evicting:
         queues.end_growth(state, base)
         return "the workload itself is evicted"
+    # Its wish fell below what was planned for: held further, the difference would be given to pods that nobody makes.
     if wish is None or any(wish.get(name, 0) < count for name, count in _sum(entry.grant, grown).items()):
         queues.end_growth(state, base)
         return "it wants fewer pods now"
     why = None if more.victims else obstacle(state, queues, key)
     if why is None:
         return None
+    # Ended before the whole is granted: else slots and quota of the difference
+    # would be held twice for a moment, and the quota of a full queue overdrawn.
     held = queues.end_growth(state, base)
+    # A flavor whose levels changed has other domains: slices of two trees cannot be merged into one assignment.
     whole = None if why or held is None else _whole(state, entry, entry.grant, grown)
     if whole is None:
         queues.growing[base] = wish, ()
@@ -112,6 +121,7 @@ def _difference(
     more = {name: count - grant.counts.get(name, 0) for name, count in wish.items()}
     more = {name: count for name, count in more.items() if count > 0}
     asked = asks_of(entry.workload)
+    # Dearer pods raise the charge of pods that run: that cannot be said as a request beside them.
     if not more or any(name in asked and exceeds(asked[name], ask) for name, ask in grant.asks.items()):
         return None
     flavors = elastic.flavors_of_growth(queues.quotas.queues[entry.queue], entry, more)
@@ -134,6 +144,7 @@ def _difference(
         if room:  # in a flavor without a topology it is not placed
             parts.setdefault(room, []).append(pod_set)
     named = {name: flavors[name] for name in more if name in flavors}
+    # Evicting for what the queue may never use would only cost the victims their work.
     if not queues.limits(entry).ever(amounts):
         return None
     placed = tuple((room, tuple(sets)) for room, sets in parts.items())
@@ -142,15 +153,18 @@ def _difference(
 
 def _beside(pod_set: PodSet, held: Assignment | None) -> PodSet | None:
     """A pod set that may go where more pods of this assignment may; None where they would complete a slice."""
+    # A group is placed together; its other pod sets stand already, and are not in this request.
     pod_set = msgspec.structs.replace(pod_set, group="")
     layers = pod_set.topology.slices
     if held is None or not held.slices:
         return pod_set
+    # A slice that is begun has to be completed where its other pods are; a request beside it could go elsewhere.
     if layers and (held.count % layers[0].size or pod_set.count % layers[0].size):
         return None
     if pod_set.topology.policy is not Policy.REQUIRED or pod_set.topology.level not in held.levels:
         return pod_set
     levels = held.levels[: held.levels.index(pod_set.topology.level) + 1]
+    # The required domain is where the first slice stands; all others are in the same one by definition.
     domain = domain_labels(levels, held.slices[0].values)
     return msgspec.structs.replace(pod_set, node_selector=pod_set.node_selector | domain)
 

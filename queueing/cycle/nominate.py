@@ -135,6 +135,8 @@ class _QueueNominator(msgspec.Struct):
     def run(self, found: tuple[FlavorAssignment, ...], wrong: Refusal | None) -> Outcome:
         """See ``nominate``."""
         counts = {pod_set.name: pod_set.count for pod_set in self.entry.workload.pod_sets}
+        # Free room comes first, then room that comes free by itself,
+        # then evictions: each costs others more than the one before.
         made = self.in_turn(found, counts) or self.place_later(found, counts) or self.at_last(found, counts)
         if made is not None:
             return made
@@ -157,6 +159,7 @@ class _QueueNominator(msgspec.Struct):
                 first = queue.preempt_first and borrowing is None
                 if first and (made := self.place_later([option], counts) or self.preempts(option, counts)) is not None:
                     return made
+                # Kept for `at_last` only where it was not tried here: a search for victims is too dear to repeat.
                 self.possible += [] if queue.preempt_first else [option]
         return borrowing
 
@@ -179,9 +182,11 @@ class _QueueNominator(msgspec.Struct):
             return None  # what comes free bit by bit is one bit for it, and it has nobody evicted
         if self.entry.workload.follows:
             return None  # an old revision leaves only as pods of the new one run
+        # Nobody's going mends any other reason, so it would follow the leavers in vain.
         if not any(one.reason in lacked for one in self.waits.refusals):
             return None
         for option in found:
+            # Quota that a claimant before it lacks is the claimant's, also when it comes back.
             if barred(self.queues, self.entry, option) is not None:
                 continue
             placed = successors.place_once_gone(self.state, self.queues, self.entry, option)
@@ -189,10 +194,15 @@ class _QueueNominator(msgspec.Struct):
                 if successors.fits_once_given_up(self.state, self.queues, self.entry, option):
                     self.waits.wait_for(("claim", one.key) for one in self.queues.kept_for())
                 continue
+            # A promised slot and its victims count twice on a node. Counted once, there may be room for it at once.
             promised = PromisedRoom(self.state, self.queues, self.entry, option)
             if self._may_preempt and self._suffices(option) and (now := promised.put()) is not None:
                 return Fits(option, now, counts)
+            # Woken under its own name: `Leaving` says so when it has
+            # waited long enough, and successors when its place is lost.
             self.waits.events["claim", self.entry.workload.key] = None
+            # One that gave up its place waits for the same leavers without one: two that give way to each other would
+            # else be taken on and given up in turn, for ever.
             again = self.entry.workload.key in self.queues.leaving.spent
             return Waits(self.waits.refusals, self.waits.events, follows=None if again else Follows(option, placed))
         return None
@@ -200,9 +210,12 @@ class _QueueNominator(msgspec.Struct):
     def fits(self, option: FlavorAssignment) -> tuple[Assignment, ...] | None:
         """Where the pods go if quota and room are there; else None, with the reason noted."""
         placed = self._fits(option)
+        # Amounts may be free while zones are not. The kubelet gives zones to the pod
+        # that comes first, and would then refuse the pod whose victims went for them.
         if placed is not None and not PromisedRoom(self.state, self.queues, self.entry, option).spared(placed):
             self._wait_for_zones(option)
             return None
+        # Whether the successors are all that stops it: then it waits for them, and evicts nobody for room that is free.
         if placed is None and (first := self.queues.kept_for()):
             with without(self.state, self.queues.quotas, first):
                 fits = self.queues.limits(self.entry).fits(option.asked)
@@ -223,6 +236,8 @@ class _QueueNominator(msgspec.Struct):
         pool = queues.quotas.pool(queue)
         if missing:
             waits.wait_for(("quota", pool, m.flavor, m.resource) for m in missing)
+            # A plan of evictions is judged by room as well, so room that
+            # comes free may make one possible though quota lacks.
             waits.wait_for(("room", flavor) for flavor in option.rooms if self._may_preempt)
             text = partial(messages.insufficient, queues, queue, missing)
             waits.refusals.append(Noted(Reason.INSUFFICIENT_QUOTA, text))
@@ -236,6 +251,7 @@ class _QueueNominator(msgspec.Struct):
         if isinstance(found, Refusal):
             waits.wait_for(("room", flavor) for flavor in option.rooms)
             if _looks_at_pods(option):
+                # With affinity an admission may help as well as an end, in any flavor.
                 waits.events["placed",] = waits.events["gone",] = None
             if found.reason is Reason.BEHIND_OTHERS:
                 waits.wait_for(("claim", key) for key in queues.claims)
@@ -265,10 +281,14 @@ class _QueueNominator(msgspec.Struct):
     def _into_room(self, option: FlavorAssignment) -> tuple[Assignment, ...] | Refusal:
         """Place it, unless an equal request was refused since room was last freed."""
         queues = self.queues
+        # The memo holds for room that everybody sees alike. Here
+        # claims behind it are open, or successors keep room from it.
         if queues.successors or any(claim.order >= self.entry.order for claim in queues.claims.values()):
             found = put(self.state, self.entry.workload.key, option)  # room is open, or closed, that is not to others
             return self._over(option, found) if isinstance(found, Refusal) else found
         key = option.request
+        # These counters only grow, so equal ones mean that nothing
+        # has come free; what was taken since refuses all the more.
         now = tuple(queues.rooms.get(flavor, 0) for flavor in option.rooms)
         known = queues.memo.get(key)
         if known is not None and known[0] == now:
@@ -276,7 +296,9 @@ class _QueueNominator(msgspec.Struct):
         found = put(self.state, self.entry.workload.key, option)
         if isinstance(found, Refusal):
             found = self._over(option, found)
+        # An admission could help one with affinity without freeing room, so its refusals are not kept.
         if isinstance(found, Refusal) and not _looks_at_pods(option):
+            # Anybody makes shapes. Emptied as a whole: the memo saves time and nothing depends on it.
             if len(queues.memo) >= MEMO:
                 queues.memo.clear()
             queues.memo[key] = (now, found)
@@ -290,6 +312,7 @@ class _QueueNominator(msgspec.Struct):
         if not isinstance(found, Refusal):
             self.over = soft
             return found
+        # It would fit if nothing were kept: then the refusal names who is before it, instead of a lack of room.
         if len(kept) > len(soft) and not isinstance(self._without(kept, option), Refusal):
             return messages.behind_in_room([self.queues.title_of(claim.key) for claim in kept if not claim.soft])
         return refusal
@@ -302,6 +325,7 @@ class _QueueNominator(msgspec.Struct):
         key = self.entry.workload.key
         crossing = crossing_without_need(self.state, key, found)
         other = self._without(soft, option) if crossing else found
+        # Kept room is entered only for a gain; of equal landings the room stays with the claimant.
         if not crossing or isinstance(other, Refusal) or crossing_without_need(self.state, key, other) >= crossing:
             return found
         self.over = soft
@@ -321,6 +345,7 @@ class _QueueNominator(msgspec.Struct):
         """Victims for an option, or that it needs none beside those of others; None where none would do."""
         if barred(self.queues, self.entry, option) is not None:
             return None
+        # Only one that would have somebody evicted may look at promised room, so a plan comes first.
         made = plan(self.state, self.queues, self.entry, option)
         promised = PromisedRoom(self.state, self.queues, self.entry, option)
         if made is not None and self._suffices(option) and (placed := promised.put()) is not None:
@@ -334,6 +359,8 @@ class _QueueNominator(msgspec.Struct):
                 self.waits.events["placed",] = None  # in the next cycle they may be victims
             return None
         best = promised.cheaper(made)
+        # Its victims may hold other zones than its pods get then: the
+        # kubelet is free to give them those of the promised slot.
         if not promised.spared(best.assignments, best.victims):
             self._wait_for_zones(option)
             return None
@@ -361,6 +388,8 @@ class _QueueNominator(msgspec.Struct):
         name, least = next(iter(workload.at_least.items()))
         pod_set = next((p for p in workload.pod_sets if p.name == name), None)
         size = pod_set.topology.slices[0].size if pod_set is not None and pod_set.topology.slices else 1
+        # Whole slices, at least as many pods as ``least``; all of
+        # them were refused already, so the search ends below that.
         low, high = -(-least // size), ((pod_set.count if pod_set is not None else 0) - 1) // size
         return most(low, high, lambda units: self._with(workload, name, units * size))
 
@@ -377,6 +406,7 @@ class _QueueNominator(msgspec.Struct):
     def _with(self, whole: Workload, name: str, count: int) -> Fits | None:
         workload = scaled(whole, {name: count})
         queue = self.queues.quotas.queues[self.entry.queue]
+        # Options of the smaller workload are made for it: their amounts depend on the counts.
         for option in options(self.state, queue, self.queues.plain, workload).found:
             placed = self.fits(option)
             if placed is not None:
@@ -388,11 +418,14 @@ class _QueueNominator(msgspec.Struct):
 
         That its pods ask for something other than room is looked at where it would hold up others.
         """
+        # Aside: in a StrictFIFO queue one that can never run would hold up everybody behind it.
         if all(one.reason in NEVER for one in self.waits.refusals):
             return True
         if not any(self._may_come(event) for event in self.waits.events):
             return True
         possible = [option for option in found if self._ever(option)]
+        # The proof costs a placement in the emptied cluster; only in
+        # a StrictFIFO queue somebody pays for not having it.
         if not self.queues.quotas.queues[self.entry.queue].strict or not all(map(asks_for_more_than_room, possible)):
             return False
         self.queues.count_search()
@@ -419,6 +452,7 @@ def nominate(state: ClusterState, queues: Queues, entry: Entry) -> Outcome:
     pod_sets = (pod_set for option in known.found for _, parts in option.parts for pod_set in parts)
     asks = dict.fromkeys([pod_set.devices for pod_set in pod_sets if pod_set.devices is not None])
     counting, tenant = state.cluster.devices.counting, entry.workload.key.partition("/")[0]
+    # Refused before any search: with counts that are too low it would have victims evicted for devices that are free.
     if left := max([counting.uncounted(ask, tenant) for ask in asks], default=0):
         waits = Waits(events={COUNTED: None})
         waits.add(messages.counting(left))

@@ -18,6 +18,7 @@ def obstacle(state: ClusterState, queues: Queues, key: str) -> str | None:
     grant = entry.grant
     if grant is None:
         return None
+    # Room before quota before devices: what never comes back ends the nomination, however long the rest would take.
     if _overfull(state, queues, entry.workload):
         return "a node where room was made for it is gone, or is too small now"
     if _quota_suffices(queues, key, grant):
@@ -40,6 +41,8 @@ def _of_devices(state: ClusterState, queues: Queues, key: str) -> str | None:
     """As `obstacle`, as far as the devices go that are kept for it."""
     if not _lacks_devices(state, queues, key):
         return ""
+    # Asked again as if all claims without pods were deallocated:
+    # devices that lack even then are gone, or somebody else's.
     with state.cluster.devices.deallocated():
         node = _lacks_devices(state, queues, key)
     return f"the devices that were kept for it on node {node} are gone, or others have them now" if node else None
@@ -63,6 +66,7 @@ def _lacks_devices(state: ClusterState, queues: Queues, key: str) -> str:
                     return name
             if part.devices is not None and (name := state.cluster.devices.common.overdrawn(part.devices, units)):
                 return name
+            # Reserved part by part: the next pod set is counted beside the devices that this one takes.
             state.reserve(key, parts[: number + 1])
     return ""
 
@@ -71,6 +75,7 @@ def _quota_suffices(queues: Queues, key: str, grant: AssumedAdmission) -> bool:
     """Whether what a nominated workload is to get fits beside what others hold, but for what their victims hold too."""
     quotas = queues.quotas
     depth = quotas.begin()
+    # Others who wait for victims hold quota that their victims hold as well; each of these sums counts once.
     quotas.free_all([key, *queues.quotas.sharing(grant.queue, queues.promised())])
     fits = queues.limits(queues.entries[key]).fits(grant.amounts)
     quotas.rollback(depth)
@@ -86,10 +91,12 @@ def _overfull(state: ClusterState, queues: Queues, workload: Workload) -> bool:
     # Not the grant's slices: after a restart those name no nodes.
     slices = [piece for part in state.assignments(workload.key).values() for piece in part.slices if piece.count]
     names = {name for piece in slices for name, _ in piece.nodes}
+    # A slice without nodes is one whose domain left the tree: its room is gone.
     if any(not piece.nodes for piece in slices) or any(name not in state.nodes for name in names):
         return True
     with queues.counted_once(state):
         short = {name for name in names if _is_short(state, name)}
+        # Only where a node is short: plain pods are taken out by name, which costs a pass over all of them.
         for entry in queues.outside.values() if short else ():
             pod = entry.outside
             if pod is not None and pod.node in short and pod.priority < workload.outranks:

@@ -29,6 +29,7 @@ def narrowed(
         return
     found: dict[tuple[tuple[str, str], ...], None] = {}
     for option in options:
+        # First as things are: where quota alone lacks, it is the domain that has the room now.
         for gone in ((), workload.follows):
             domain = _domain(_placed(state, queues, workload.key, option, gone), level)
             found |= {tuple(domain.items()): None} if domain else {}

@@ -44,22 +44,27 @@ class Shield(msgspec.Struct, frozen=True):
 
     def failed_with(self, key: str, error: Exception, depths: tuple[int, int]) -> None:
         """What was tried for a workload ended so; ``depths``: of state and quotas, before it was tried."""
+        # Undone before anything is given back: what the attempt had begun is on top of what the workload holds.
         self.state.rollback_to(depths[0])
         self.queues.quotas.rollback_to(depths[1])
         self._put_off(key, error)
 
     def _put_off(self, key: str, error: Exception) -> None:
         queues, entry = self.queues, self.queues.entries.get(key)
+        # No workload has this key (any more), so there is nothing to put off; the error is told all the same.
         if entry is None:
             self.failed.append(Failed(key, error, self.now))
             return
+        # Doubled up to the longest wait. The exponent is bounded, as a float overflows at 2 to the power of 1,024.
         until = self.now + min(LONGEST, FIRST * 2.0 ** min(entry.count_error() - 1, 16))
         self.failed.append(Failed(key, error, until))
         queues.end_growth(self.state, key)
+        # An admission that is stored stays held: giving it back here would let others into room where its pods run.
         if entry.phase is Phase.ADMITTED and not self._new(key):
             if key in queues.growing:  # else it would say so again as soon as it hears of the error
                 queues.grow_later(key, queues.growing[key][0])
             return
+        # An admission of this cycle that is not stored goes back whole, and with it whatever it wanted beside that.
         queues.wish(key, None)
         queues.release(self.state, key)
         queues.put_off(key, until)
@@ -88,6 +93,7 @@ class _Attempt:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
+        # Cancellation and exits are nobody's fault, and end the cycle.
         if not isinstance(error, Exception):
             return False
         self._shield.failed_with(self._key, error, (self._state, self._quotas))  # told in full: see the module

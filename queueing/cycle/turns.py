@@ -50,12 +50,14 @@ class Ranks:
         head = group.head
         assert head is not None  # noqa: S101  (``next`` gives groups that have one)
         queues = self.queues
+        # Without a cohort nothing is borrowed or shared, so the options need not be made for the rank.
         found = queues.options_of(self.state, group).found if queues.quotas.shares(group.line.queue) else ()
         return queues.rank(queues.entries[head.key], found[0].amounts if found else {})
 
     def of_queue(self, group: EquivalenceClass, rank: Rank) -> Rank:
         """Of a queue whose first group has this rank: where that would borrow, of the first behind it that need not."""
         line = group.line
+        # In a StrictFIFO queue nobody behind the first is looked at, so nobody behind it can lend the queue its rank.
         if not rank[1] or line.strict or len(line.groups) == 1:
             return rank
         owners = self._owners.get(line.queue)
@@ -65,6 +67,7 @@ class Ranks:
             one = owners[-1]
             if not one.inadmissible and one.head is not None and not (found := self.of_group(one))[1]:
                 return found
+            # The ranks change as others are admitted: one that would borrow by now is never asked again in this cycle.
             owners.pop()
         return rank
 
@@ -82,6 +85,7 @@ class Turns:
         self.queues = queues
         self.shield = shield
         self.ranks = ranks
+        # Share, whether the queue's best would borrow, whether its first would, rounds so far, order, queue.
         self.heap: list[tuple[float, bool, bool, int, Order, str]] = []
         for line in queues.lines.values():
             self.enter_queue(line)
@@ -90,6 +94,7 @@ class Turns:
     def enter_queue(self, line: PendingQueue) -> None:
         """A queue takes part if it has somebody to look at."""
         while (group := line.next()) is not None and line.queue in self.queues.quotas.queues:
+            # It joins at the present round: with the rounds that it missed it would be served alone until it caught up.
             if not line.active:
                 line.join(self.queues.pending.turn)
             with self.shield(head_of(group)):
@@ -107,10 +112,13 @@ class Turns:
             group = line.next()
             if group is None:
                 continue
+            # Its round counts before the look, so that a look that fails costs the queue its turn as any other does.
             searches = self._serve(line)
             yield group
             by_rank -= looks_since(self.queues, searches)
+            # Entered again with the rank of whoever is first now; the old entry is off the heap already.
             self.enter_queue(line)
+        # The second half only starts with a queue left on the heap: where rank served all, it costs nothing.
         rotation = self.queues.pending.in_turn()
         while self.heap and by_turns > 0 and (group := next(rotation, None)) is not None:
             searches = self._serve(group.line)
@@ -167,6 +175,7 @@ class Growers:
         self.by_turns = limit // 2
         self.by_rank = limit - self.by_turns
         self.lines: dict[str, list[str]] = {}  # by queue, the first at the end
+        # Taken once a cycle: who is refused and wants more still does not have a second turn in the same cycle.
         for key in sorted(elastic.eager(queues), key=lambda key: queues.entries[key].order, reverse=True):
             self.lines.setdefault(queues.entries[key].queue, []).append(key)
 
@@ -195,6 +204,7 @@ class Growers:
         rotation.set_members([key for key in self.queues.growing if key in left], of_namespace)
         for key in rotation.in_turn(lambda key: key if self.by_turns > 0 else None):
             rotation.leave_party(key)  # it had its turn in this cycle
+            # Asked again here: a look of this cycle may have made it a victim since the members were set.
             if key not in self.queues.growing or not elastic.may_grow(self.queues, key) or self._may_lose(key, groups):
                 continue
             queue, searches = self.queues.entries[key].queue, self.queues.searches
@@ -205,6 +215,7 @@ class Growers:
     def _may_lose(self, key: str, groups: Collection[EquivalenceClass]) -> bool:
         entry = self.queues.entries[key]
         firsts = (self.queues.entries[head_of(group)] for group in groups)
+        # It would lose all that it has for a pod more: its place in the order alone gets it room in front of these.
         return any(
             backfill.may_take(self.queues, first, entry)
             for first in firsts

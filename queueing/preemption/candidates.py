@@ -46,14 +46,18 @@ def modes(queues: Queues, entry: Entry, option: FlavorAssignment) -> Iterator[Mo
     """What the policies allow, the mildest first."""
     quotas, policy = queues.quotas, _policy(queues, entry)
     queue, priority = quotas.queues[entry.queue], entry.workload.priority
+    # Beyond every priority: Kubernetes has 32 bits for one.
     most = priority - 1 if policy.reclaim is Reclaim.LOWER else (1 << 62)
     if queue.cohort and policy.reclaim is not Reclaim.NEVER:
         owed = not quotas.borrows(entry.queue, option.amounts)
+        # Without a budget that keeps anybody the overriding mode finds the same as the mode before it.
         protected = queues.spared or queues.budgets.guarded
         last = Mode(most, borrowing=False, reason=Reason.RECLAIMED, overriding=True)
         overriding = [last] if owed and protected and queues.rules.override else []
         if queues.rules.fair:
             yield Mode(most, borrowing=True, reason=Reason.FAIR_SHARING)
+            # Last: a budget is overridden only where nobody else would
+            # do, and only for nominal quota, which nobody else may keep.
             yield from overriding
             return
         if owed:
@@ -85,6 +89,8 @@ class Candidates(msgspec.Struct, dict=True):
     def anyone(self) -> bool:
         """Whether there may be a candidate at all: most searches end here."""
         within, mine = _policy(self.queues, self.entry).within, self.entry.workload.priority
+        # Counts by priority are kept up to date by events, so a search
+        # that cannot find anybody ends without looking at anyone.
         lowest = self.queues.holders.lowest(self.entry.queue)
         newer = within is Within.LOWER_OR_NEWER
         if lowest is not None and within is not Within.NEVER and (lowest < mine or (lowest == mine and newer)):
@@ -138,8 +144,10 @@ class Candidates(msgspec.Struct, dict=True):
             found |= np.isin(queue, others) & (priority <= self.mode.others)
         if self.queues.rules.pods:
             found |= (queue == OUTSIDE_NUMBER) & (priority < mine.outranks)
+        # Rows and numbers of units that left stay until they are many.
         found &= occupancy.alive[:size]
         queues = self.queues
+        # Few against all owners, so they are taken out by name; all else is one comparison of columns.
         protected = (key for key in (*queues.spared, *queues.budgets.guarded) if self._protected(key))
         spared = (key for key in queues.holders.non_preemptible if self.spared(key))
         leaving = *queues.nominated, *queues.evicting, *queues.fresh, *queues.losing, *self._followed
@@ -188,6 +196,8 @@ class Candidates(msgspec.Struct, dict=True):
 
     def _others(self) -> list[str]:
         """Queues of the cohort that use more than their nominal quota of something that is wanted, as things are."""
+        # Asked once a search: who borrows is asked again, victim by
+        # victim, as quota is taken (`SimulatedRemoval._take_quota`).
         if self._borrowers is None:
             self._borrowers = self._find_others() if self.mode.others is not None else []
         return self._borrowers
@@ -197,6 +207,8 @@ class Candidates(msgspec.Struct, dict=True):
         return [
             name
             for name in sorted(self.queues.quotas.members(own))
+            # Quota that a queue gives back by itself counts as not
+            # borrowed: its owner waits for that instead of evicting for it.
             if name != own and any(leaving.over(name, key) > 0 for key in self.option.amounts)
         ]
 
@@ -237,6 +249,7 @@ class Candidates(msgspec.Struct, dict=True):
         if held is None or not held.non_preemptible:
             return False
         overheld = self.queues.quotas.overheld
+        # Another queue may take the excess: else naming a class would keep the nominal quota of others.
         return held.queue == self.entry.queue or not any(overheld(held.queue, name) > 0 for name in self.option.amounts)
 
     def _protected(self, key: str) -> bool:
@@ -244,12 +257,15 @@ class Candidates(msgspec.Struct, dict=True):
         if key not in self.queues.spared and key not in self.queues.budgets.guarded:
             return False
         other = self.queues.entries.get(key)
+        # Within a queue budgets hold in every mode: taking back nominal quota is a matter between queues.
         return not self.mode.overriding or other is None or other.queue == self.entry.queue
 
     def _lacking(self) -> set[FlavorResource]:
         """The quotas that do not suffice."""
         quotas, own, amounts = self.queues.quotas, self.entry.queue, self.option.amounts
         found = {(m.flavor, m.resource) for m in self.queues.limits(self.entry).missing(amounts)}
+        # In a mode without borrowing it has to end up within its nominal
+        # quota, so what others leave of the cohort's is no help.
         if not self.mode.borrowing:
             found |= {key for key, more in amounts.items() if quotas.used(own, key) + more > quotas.nominal(own, key)}
         return found

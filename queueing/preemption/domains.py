@@ -105,9 +105,11 @@ class CandidateDomains(msgspec.Struct, frozen=True, dict=True):
         ``every``: with those of each priority in between as well, for where sums may promise too much. ``by_count``:
         where the number of victims comes first, whatever their priorities; a victim costs 1 then.
         """
+        # With all candidates gone nothing would fit: one sum ends most hopeless searches.
         if not len(self.rows.owner) or not self._suffices(len(self._priorities) - 1):
             return
         low, high = 0, len(self._priorities) - 1
+        # Bisection: what suffices with victims up to one priority suffices with more of them.
         while low < high:
             middle = (low + high) // 2
             if self._suffices(middle):
@@ -116,6 +118,7 @@ class CandidateDomains(msgspec.Struct, frozen=True, dict=True):
                 low = middle + 1
         last = len(self._priorities) - 1
         if by_count:
+            # Where the number comes first no priority is too high, so all candidates are looked at together.
             low = last
         for at in range(low, last + 1) if every else sorted({low, last}):
             yield from self._ranked(at, by_count=by_count)
@@ -123,6 +126,7 @@ class CandidateDomains(msgspec.Struct, frozen=True, dict=True):
     def _up_to(self, at: int) -> tuple[Rows, dict[str, Ints]]:
         """What all up to this one of the priorities hold, and by resource what would be free without them."""
         found = self._looked_at.get(at)
+        # Each step of the bisection, and each rank after it, would else sum the same rows.
         if found is None:
             rows = self.rows.of(self.occupancy.priority[self.rows.owner] <= self._priorities[at])
             found = self._looked_at[at] = rows, self.occupancy.freed(rows, self.resources)
@@ -150,14 +154,17 @@ class CandidateDomains(msgspec.Struct, frozen=True, dict=True):
         enough = outlook.domains(freed, claimed) >= need
         have = outlook.summed(now)
         leaves = (enough[owner] & (gain > 0)).nonzero()[0]
+        # Greedy within a domain: nodes by what a freed pod costs there, until as many are freed as lack.
         each = cost[leaves] / gain[leaves]
         leaves = leaves[np.lexsort((each, owner[leaves]))]
         before = gain[leaves].cumsum() - gain[leaves]
         domain = owner[leaves]
         starts = np.searchsorted(domain, np.arange(len(enough) + 1))
+        # Running sums start again in each domain; the 0 serves where no leaf is left at all.
         offset = np.append(before, 0)[np.minimum(starts[domain], len(before))]
         used = before - offset < need - have[domain]
         price = np.bincount(domain[used], weights=cost[leaves[used]], minlength=len(enough))
+        # Of domains that cost the same the one with less room comes first: it leaves larger ones whole.
         for at in np.lexsort((outlook.summed(then), price)).tolist():
             if enough[at]:
                 span = outlook.span(at)
@@ -165,6 +172,7 @@ class CandidateDomains(msgspec.Struct, frozen=True, dict=True):
                 chosen = np.zeros(outlook.tree.size, np.bool_)
                 chosen[leaves[used & (domain == at)]] = True
                 first = leaves[domain == at]
+                # Nodes that take pods without any victim come first; those of ``first`` need some.
                 ready = now[span] > 0
                 ready[first - span.start] = False
                 wide, cost_of = self._distinct(inside), float(price[at])
@@ -199,13 +207,16 @@ class CandidateDomains(msgspec.Struct, frozen=True, dict=True):
         price = self._prices(rows, by_count=by_count)
         rows, price = _sorted(rows, price, priorities)
         starts = np.searchsorted(rows.leaf, rows.leaf)  # by row, the first one of its node
+        # Nodes that filters refuse (selectors, taints, affinity) are out, whatever is freed on them.
         enough = outlook.passing[rows.leaf] > 0
         lacks: list[tuple[Ints, Ints]] = []  # by resource and row: what the node lacks, what the row gives
         for (resource, need), free in zip(outlook.needs, outlook.free, strict=True):
             gives = rows.units * self.occupancy.amounts(resource)[rows.kind]
             lacks.append((need - free[rows.leaf], gives))
+            # Rows of a node are in the order of priority, so running sums say with which row each resource suffices.
             enough &= (lacks[-1][0] <= 0) | (_up_to_here(gives, starts) >= lacks[-1][0])
         first = enough.nonzero()[0]
+        # The first row of each node at which all resources suffice: its priority bounds the highest one from below.
         leaves, at = np.unique(rows.leaf[first], return_index=True)
         first, price = first[at], _up_to_here(price, starts)[first[at]]
         most, least = priorities[rows.owner[first]], np.maximum(priorities[rows.owner[starts[first]]], 0)
@@ -217,7 +228,9 @@ class CandidateDomains(msgspec.Struct, frozen=True, dict=True):
             freed += np.maximum(lacking[first], 0) if is_device(resource) else 0
             largest = np.zeros(outlook.tree.size, np.int64)
             np.maximum.at(largest, rows.leaf[may], gives[may])
+            # As many victims as it takes if each gave as much as the largest one does.
             size = np.maximum(size, -(-lacking[first] // np.maximum(largest[leaves], 1)))
+        # Negative priorities count as 0 in sums, as in plans, so the bound never exceeds what a plan costs.
         total = least * size if by_count else np.maximum(most, 0) + least * (size - 1)
         order = np.lexsort((leaves, price, total, size) if by_count else (leaves, price, size, total, most))
         columns = [column[order].tolist() for column in (most, total, size, freed, leaves)]
@@ -248,7 +261,9 @@ class CandidateDomains(msgspec.Struct, frozen=True, dict=True):
         age = (created.max() - created) / max(float(created.max() - created.min()), 1.0)
         important = (self.occupancy.priority[rows.owner] - low) / max(high - low, 1.0)
         weight[rows.owner] = 1.0 + important * (_LARGER if by_count else 1.0) + _OLDER * age
+        # Where priorities come first and span less than 1,000, sizes and ages stay below the step between two of them.
         weight += _LARGER * self._sizes(rows)
+        # A gang on many nodes goes once: counted whole on each, it would look dearer than as many small workloads.
         spread = np.maximum(np.bincount(rows.owner, minlength=size), 1)
         found: Floats = (weight / spread)[rows.owner]
         return found

@@ -31,6 +31,7 @@ from engine.preemption.search import find
 from queueing.preemption.landings import Landings
 from queueing.preemption.plan import ranked
 
+# Above every priority: who may be taken was decided by the queues' policies before the nodes are looked into.
 EVERYBODY: Final = 1 << 62
 
 Offer = tuple[int, int, Amount]  # priority, its part of the sum, what a victim gives back of what is short
@@ -99,6 +100,8 @@ class NodesInside(msgspec.Struct, dict=True):
         possible = 0
         for room in rooms.values():
             possible += self.emptied(room)
+            # The cheap question first: with everybody gone the nodes must
+            # take all pods, or the search inside them is in vain.
             if possible >= self.pod_set.count:
                 return _Greedy(self, rooms).run()
         return None
@@ -144,6 +147,7 @@ class NodesInside(msgspec.Struct, dict=True):
                 for victim in room.victims
             ]
         )
+        # Nodes that lack the same and whose victims give the same share the answer.
         key = names, missing, offers
         if key not in self._bounds:
             cost = self._least_cost(missing, offers)
@@ -155,6 +159,7 @@ class NodesInside(msgspec.Struct, dict=True):
         """The least cost of victims who give back as much; the highest priority is no bound where numbers count."""
         highest = EVERYBODY
         if not self.rules.by_count:
+            # The least highest priority comes first in every comparison, so no victim above it can be in the least set.
             for highest in sorted({priority for priority, _, _ in offers}):
                 gains = [gives for priority, _, gives in offers if priority <= highest]
                 if all(sum(row) >= amount for row, amount in zip(zip(*gains, strict=True), missing, strict=True)):
@@ -167,6 +172,7 @@ class NodesInside(msgspec.Struct, dict=True):
             for priority, weight, gives in offers
             if priority <= highest
         ]
+        # A knapsack over amounts: a lower bound by numbers, as it knows nothing of zones.
         found = cheapest(missing, items)
         if found is None:
             return None
@@ -184,6 +190,7 @@ class NodesInside(msgspec.Struct, dict=True):
             return Landing.UNKNOWN
         rows = {name: at for at, name in enumerate(layout.resources)}
         asked_for = [(rows[name], amount) for (inside, name), amount in needs.needs if inside]
+        # From one zone to the whole machine: the first block that is large enough when empty is the best there is.
         for landing, zones in sorted(blocks_of(layout)):
             within = [row for at, row in enumerate(layout.allocatable) if zones >> at & 1]
             if all(sum(max(row[at], 0) for row in within) >= amount for at, amount in asked_for):
@@ -213,6 +220,7 @@ class NodesInside(msgspec.Struct, dict=True):
                 held = self.state.held_inside(pod)
                 uses += held.zones if held is not None else ()
         for pod_set, assignment in self.state.assignments(holder.workload).items():
+            # Slots without a pod hold room too: their pods are to come, and would be refused if another took it.
             units = self.state.unclaimed_on(holder.workload, pod_set, name)
             if units:
                 _add(requests, {PODS: 1, **assignment.requests, **assignment.attached.most}, units)
@@ -245,6 +253,7 @@ class NodesInside(msgspec.Struct, dict=True):
 
     def _outline_anew(self, room: NodeRoom, victim: Victim) -> tuple[object, ...]:
         uses = victim.placement.zones if victim.placement is not None else ()
+        # Without links one device is as good as another, so nodes that differ in device numbers alone are equal.
         linked = room.layout is not None and any(room.layout.links)
         held = [
             (use.zone, *sorted(use.amounts.items()), *(sorted(use.devices.items()) if linked else ())) for use in uses
@@ -313,11 +322,15 @@ class _Greedy:
             self._push_bound(name)
         while len(self._landed) < inner.pod_set.count and self._heap:
             _, _, _, room, pick = heapq.heappop(self._heap)
+            # Rooms are never changed in place: another object means that
+            # victims went or a pod came since it was pushed.
             if rooms[room.node] is not room:
                 continue  # looked at again since
             if pick is not None:
                 self._place_pod(room, pick)
             elif (pick := inner.cheapest(room)) is not None:
+                # Ties go to nodes in their order: the bound of an earlier node
+                # is looked into before an equal price of a later one is taken.
                 self._push(inner.price(room, pick), 2 * self._order[room.node], room, pick)
         settled = len(self._landed) == inner.pod_set.count and max(self._landed, default=ideal) <= ideal
         return Proposed(list(self._taken), inner.price_of(self._taken.values(), self._landed, 0)[:-1], settled)
@@ -335,11 +348,13 @@ class _Greedy:
         """Have one more pod on a node."""
         rooms, gone = self._rooms, [room.victims[at] for at in pick.victims]
         keys = [victim.key for victim in gone]
+        # A workload goes whole: its other nodes have more room now, and their bounds are stale.
         others = {other for key in keys for other in self._on[key]} | {room.node}
         for other in others:
             rooms[other] = _without(rooms[other], keys)
         self._taken |= {victim.key: victim.priority for victim in gone}
         admitted = self._inner.admitted(rooms[room.node])
+        # The kubelet may refuse after all; the victims stay taken, and the node is asked again with what they left.
         if admitted is not None:
             rooms[room.node] = admitted
             self._landed.append(pick.landing)
@@ -359,6 +374,7 @@ def _without(room: NodeRoom, gone: Iterable[str]) -> NodeRoom:
     for victim in room.victims:
         if victim.key in keys:
             _add(free, victim.requests, 1)
+            # A placement that names zones which the machine does not have (a stale report) is no room inside it.
             if room.layout is not None and victim.placement is not None and fits_zones(room.layout, victim.placement):
                 uses += victim.placement.zones
     if uses and room.layout is not None and state is not None:

@@ -51,10 +51,12 @@ class Landings(NamedTuple):
 def landings_of(state: ClusterState, key: str, assignments: Sequence[Assignment]) -> Landings | None:
     """Where the pods of these assignments land as things are in a state that they are not in yet. Changes nothing."""
     inside = [part for part in assignments if inner(part.shape) is not None]
+    # No landings at all: a count of zeros would compare as "all land well".
     if not inside or not state.machines:
         return None
     checkpoint = state.begin()
     try:
+        # Reserved as a trial: the engine then decides the zones as it would at an admission.
         state.reserve(key + _TRIAL, assignments)
         return Landings.of(
             landing
@@ -84,6 +86,8 @@ def crossing_without_need(state: ClusterState, key: str, assignments: Sequence[A
                 if across and part.shape is not None:
                     layout = state.machines[node].layout
                     if id(layout) not in needs:
+                        # A pod that crosses sockets on an empty machine too crosses
+                        # everywhere: it says nothing against this place.
                         alone = asked(layout, empty(layout), part.shape)
                         needs[id(layout)] = landing_of(layout, alone.zones) is Landing.ACROSS
                     found += 0 if needs[id(layout)] else across
@@ -101,6 +105,7 @@ def _on(state: ClusterState, key: str, pod_set: str, node: str, count: int) -> l
     machine = state.machines.get(node)
     placements = state.placements(key, pod_set, node) if machine is not None else ()
     found = [] if machine is None else [_landing(machine.layout, placement) for placement in placements]
+    # Fewer placements than pods: the kubelet is not known to take the rest.
     return found + [Landing.UNKNOWN] * (count - len(found))
 
 

@@ -27,6 +27,8 @@ class NecessityProof(msgspec.Struct):
         outlook = UpperBounds.of(state, site.outlook.tree.flavor.name, site.outlook.pod_set)
         if outlook is None:
             return
+        # Copied: victims that turn out not to be needed are charged
+        # back here, while the engine's columns stay as they are.
         self._free = [free.copy() for free in outlook.free]
         self._fits = outlook.leaves()
         self._held = site.holdings(taken)
@@ -49,6 +51,7 @@ class NecessityProof(msgspec.Struct):
         self._fits[leaves] -= self._change(held)[mine]
         for free, amounts in zip(self._free, held.amounts, strict=True):
             free[leaves] -= amounts[mine]
+        # One more that stays makes others more needed: what was proven holds, but more may be provable now.
         self._sure = None
 
     def _proven(self, held: SlotHoldings) -> Mask:
@@ -60,6 +63,7 @@ class NecessityProof(msgspec.Struct):
         for at in (domains >= need).nonzero()[0].tolist():
             inside = domain == at
             lost = np.bincount(held.owner[inside], weights=change[inside], minlength=len(sure))
+            # Needed in every domain that would do, or the workload would go elsewhere without this victim.
             sure &= domains[at] - lost < need
         return sure
 
@@ -71,4 +75,5 @@ class NecessityProof(msgspec.Struct):
             fits = part if fits is None else np.minimum(fits, part)
         assert fits is not None  # noqa: S101  (one of pods is always needed)
         now = self._fits[held.leaf]
+        # A node takes no more with this owner left there than it takes now.
         return now - np.minimum(np.maximum(fits, 0) * self.site.outlook.passing[held.leaf], now)

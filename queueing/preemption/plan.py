@@ -63,4 +63,5 @@ def ranked(rules: Rules, highest: int, total: int, size: int, landings: Landings
     """
     if not rules.by_count:
         return (highest, total, size) if landings is None else (highest, total, size, *landings.wide)
+    # S is better the higher it is, and all else the lower: so it is negated.
     return (size, total) if landings is None else (size, -landings.score(rules, total), total)

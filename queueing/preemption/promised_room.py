@@ -57,10 +57,13 @@ class PromisedRoom(msgspec.Struct, frozen=True):
         for _ in range(TRIES):
             with self._counted_once(twice) as differs:
                 found = plan(self.state, self.queues, self.entry, self.option) if differs else None
+            # Only a cheaper plan is worth counting promised room once.
             if found is None or found.key(rules) >= made.key(rules):
                 return made
             if self._lasts(found.assignments, found.victims):
                 return found
+            # On these nodes one of the two orders fails, so all slots
+            # count there from now on; the next try goes elsewhere.
             twice |= frozenset(_nodes(found.assignments))
         return made
 
@@ -84,6 +87,7 @@ class PromisedRoom(msgspec.Struct, frozen=True):
         ``twice``: nodes where all slots count.
         """
         if twice not in self._left:
+            # For one that looks at other pods, a slot that is left out would be a pod that it does not see.
             looks = any(looks_at_pods(pod_set) for _, parts in self.option.parts for pod_set in parts)
             self._left[twice] = {} if looks else _left(self.state, self.queues, twice)
         checkpoint = self.state.begin()
@@ -99,8 +103,11 @@ class PromisedRoom(msgspec.Struct, frozen=True):
 
         A slot that fits in no zone before its victims are gone is counted in amounts alone until then.
         """
+        # Three sets before the trial: on most clusters one of them is empty, and nothing is tried.
         names = self.state.machines.keys() & _nodes(assignments)
         promised = names and {name for key in self.queues.promised() for name in _nodes(self._parts(key))}
+        # Victims that lose some slices keep pods on their nodes; what
+        # those leave is not worked out here, so the plan passes.
         parted = any(victim.domains for victim in victims)
         return parted or not (names and promised and names & promised) or self._lasts(assignments, victims)
 
@@ -117,6 +124,7 @@ class PromisedRoom(msgspec.Struct, frozen=True):
         checkpoint = state.begin()
         try:
             _take_out(state, self.queues, [*_going(self.queues), *(victim.key for victim in victims)])
+            # The kubelet serves whichever pods come first, and nothing says which do.
             for order in ({**near, key: assignments}, {key: assignments, **near}):
                 state.release_all(order)
                 for one, parts in order.items():
@@ -132,10 +140,13 @@ def _left(state: ClusterState, queues: Queues, twice: Collection[str]) -> Slots:
     """What counts of what is promised, of those of whose slots some are covered."""
     held = {key: tuple(state.assignments(key).values()) for key in queues.promised()}
     names = [name for name in _nodes(part for parts in held.values() for part in parts) if name not in twice]
+    # Each node is compared zone by zone, twice.
     if not names or len(names) > MOST:
         return {}
     checkpoint = state.begin()
     try:
+        # Measured without what is promised: else a gain would be what
+        # is left after the promise, not what the victims give.
         state.release_all(held)
         before = {name: _Room.of(state, name) for name in names}
         _take_out(state, queues, _going(queues))
@@ -199,6 +210,7 @@ class _Room(msgspec.Struct):
         rows = [(self.amounts, takes), *((self.zones.get(zone, {}), amounts) for zone, amounts in uses.items())]
         if any(row.get(name, 0) < amount for row, amounts in rows for name, amount in amounts.items()):
             return False
+        # Taken off at once: the next slot must not be covered by the same room.
         for row, amounts in rows:
             row.update(_less({name: row.get(name, 0) for name in amounts}, amounts))
         return True
@@ -215,6 +227,7 @@ def _uncovered(
     left, fewer = list[Assignment](), False
     for part in parts:
         plain = part.devices is None and not part.attached.shared
+        # Devices and shared volumes are not amounts of a node, and an anti-affine slot keeps others out by being there.
         if not plain or (part.source is not None and part.source.anti_affinity):
             left.append(part)
             continue

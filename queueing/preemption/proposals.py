@@ -57,6 +57,7 @@ class Proposals(msgspec.Struct):
 
     def __iter__(self) -> Iterator[Proposal]:
         site, inner = self.site, NodesInside.of(self.state, self.site.outlook.pod_set, self.rules)
+        # Devices of claims come free by counts that no node's inside knows, so sums decide.
         if inner is None or site.relief is not None:
             yield from self._by_sums(every=inner is not None)
             return
@@ -66,8 +67,10 @@ class Proposals(msgspec.Struct):
         if site.need == 1:
             one = OnePod(self, inner)
             yield from islice(one, FIRST)
+            # Every node was asked with everybody gone, so no domain can take the pod either.
             if one.hopeless:
                 return
+        # The whole flavor is one domain then; its cheapest nodes alone are looked into, and sums speak for the rest.
         large = site.outlook.rank < 0 and site.outlook.tree.size > MOST_NODES
         yield from self._looked_into(inner, MOST_NODES if large else None)
         if large:
@@ -97,6 +100,8 @@ class Proposals(msgspec.Struct):
             best: Key = (math.inf,)
             least, nodes, settled = math.inf, 0, False
             for number, region in enumerate(islice(regions, LOOKED)):
+                # Within `SAME` only size and age differ, so a domain there
+                # may cost as much and let the pods land better.
                 if region.cost >= (least if settled or nodes > AS_GOOD else least * SAME):
                     break  # by sums alone those that follow cost as much as one that was looked into
                 chosen = self._chosen(inner, region, most_nodes)
@@ -108,6 +113,7 @@ class Proposals(msgspec.Struct):
                 nodes += len(region.leaves)
                 if chosen.price < best:
                     best, settled = chosen.price, chosen.settled
+            # By price, then in the order of the sums: proposals themselves have no order.
             for _, _, proposal in sorted(found, key=lambda one: one[:2]):
                 yield proposal
 
@@ -161,6 +167,7 @@ class OnePod:
     def __iter__(self) -> Iterator[Proposal]:
         rules = self._of.rules
         nodes = self._site.nodes(by_count=rules.by_count)
+        # Nodes that are not looked at may take the pod, so nothing is said of hopelessness any more.
         if len(nodes) > MOST_NODES:
             self.hopeless, nodes = False, nodes[:MOST_NODES]
         heap = [_Node.at(number, bound, (bound,)) for number, bound in enumerate(map(self._bound, nodes))]
@@ -190,6 +197,7 @@ class OnePod:
             return _Node.at(node.number, inner.price(room, pick), node.bounds, room, pick)
         if bound is None:
             return None
+        # Bounds never fall with a closer look: the heap relies on it, and each is computed in another way.
         bound = max(bound, node.price)
         return _Node.at(node.number, bound, (*node.bounds, bound), room)
 

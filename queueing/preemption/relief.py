@@ -69,6 +69,7 @@ class DeviceRelief(msgspec.Struct, frozen=True):
                 here = slots.setdefault(node, {})
                 here[ask] = here.get(ask, 0) + units
             pods = frozenset().union(*(one.pods for one in gone))
+            # Asked for all at once: a claim that several share comes free only with the last of them.
             counts = self.state.cluster.devices.relieved(self.ask, pods, slots)
             found = self._counts[most] = counts[self.outlook.tree.span]
         return found

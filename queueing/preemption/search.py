@@ -66,10 +66,13 @@ def plan(state: ClusterState, queues: Queues, entry: Entry, option: FlavorAssign
     try:
         quotas, leaving = queues.quotas, queues.leaving
         going = quotas.sharing(entry.queue, queues.going())
+        # Noted before the quota is freed: of these the successors are to have a part.
         back = [quotas.held[key] for key in set(going).intersection(leaving.workloads)]
         quotas.free_all(going)  # their quota is on its way back already
         charge_coming(quotas, queues.kept_for(), back, leaving)  # but for what successors are to have of it
         with state.cluster.devices.deallocated():  # and these devices
+            # The mildest mode that finds a plan decides, though a harsher
+            # one may find a cheaper plan: policies come before costs.
             for mode in modes(queues, entry, option):
                 search = partial(_search, state, queues, entry, option, mode)
                 found = search() if mode.overriding else _within_budgets(queues, search)
@@ -89,12 +92,15 @@ def _within_budgets(queues: Queues, search: Callable[[], Plan | None]) -> Plan |
     budgets = queues.budgets
     kept: list[str] = []
     try:
+        # One holder more is left alone each time, so the loop ends; past the
+        # limit no plan is better than one that a budget refuses half way.
         while (found := search()) is not None and len(kept) < MOST_KEPT:
             victims = [(victim.priority, victim.key) for victim in found.victims if not victim.domains]
             over = budgets.over(victims, queues.evicting)
             if over is None:
                 return found
             kept.append(over)
+            # As if its budget allowed nothing: the search is run again without it.
             budgets.guarded[over] = None
         return None
     finally:
@@ -119,11 +125,13 @@ class _Search:
         if not self.candidates.anyone():
             return None
         self.queues.count_search()
+        # Quota before room: it is a few sums, and most searches of full queues end here.
         if not self.removal.quota_reachable():
             return None
         refused = put(self.state, self.entry.workload.key, self.option)
         if not isinstance(refused, Refusal):
             return self._tried()  # only quota is lacking
+        # Nobody's going makes a level, a label or a volume appear.
         if refused.reason not in HELPED:
             return None
         best, several = self._best(refused), sum(len(pod_sets) for _, pod_sets in self.option.parts) > 1
@@ -138,8 +146,10 @@ class _Search:
         if site is None:
             return None
         for spent, proposal in enumerate(islice(self._proposals(site), WIDE_TRIES)):
+            # Proposals come cheapest first by bounds, so the first that cannot be better ends the search.
             if best is not None and (spent >= TRIES or self._no_better(site, proposal, best)):
                 break
+            # The proof adds up counts of nodes; where a leaf is a domain of several nodes it says nothing.
             self._needed = NecessityProof(site) if site.outlook.by_host else None
             found = self._tried(*proposal.sets)
             if found is not None and (best is None or found.key(self._rules) < best.key(self._rules)):
@@ -151,6 +161,8 @@ class _Search:
         return self.queues.victim_rules(self.entry.queue)
 
     def _no_better(self, site: CandidateDomains, proposal: Proposal, best: Plan) -> bool:
+        # A price leaves out fragmentation, the last part of the key:
+        # a proposal of an equal price is taken for no better.
         if proposal.price:
             return proposal.price >= best.key(self._rules)[: len(proposal.price)]
         if self._rules.by_count:
@@ -177,6 +189,7 @@ class _Search:
         """Several pod sets for which that finds nothing: ever more victims, the least important first."""
         self._needed = None
         order = sorted(self.candidates.units(), key=self.candidates.importance)
+        # Powers of two: each try places all pod sets, and `_cut` spares whom the larger step took in vain.
         sizes = [1 << power for power in range(2, 1 + max(2, len(order).bit_length()))]
         return self._tried(*(order[:size] for size in sizes))
 
@@ -191,6 +204,8 @@ class _Search:
             for option in prefixes(self.option):
                 found = put(state, key, option)
                 if isinstance(found, Refusal):
+                    # The pod sets before it are held while the domains for this
+                    # one are ranked, or both would count the same room.
                     state.reserve(key, before)
                     site = self._site(found)
                     state.release(key)
@@ -215,6 +230,7 @@ class _Search:
                 self.removal.take_all(keys, more)
                 found = put(state, self.entry.workload.key, option)
                 if not isinstance(found, Refusal):
+                    # Kept for the pod sets that follow; the outer transaction still undoes all of it.
                     quotas.commit(depth)
                     state.commit(checkpoint)
                     taken |= more
@@ -235,6 +251,8 @@ class _Search:
         resources = self._resources
         frees = [self._frees(unit) for unit in units]
         self._needed = None
+        # A bound of what evictions mend: no plan leaves fewer nodes
+        # broken, so sets that cost more even so end the search.
         mended = -partly_free(self.state, resources)
         for chosen in subsets(priorities, frees, self._rules):
             if best is not None and (*chosen.key, chosen.freed, mended) >= best.key(self._rules):
@@ -271,6 +289,7 @@ class _Search:
                     break
             if placed is None:
                 return None
+            # Room first, quota second: the victims for room give back quota too, and often all that lacks.
             if not self.removal.quota_fits():
                 for key in self.candidates.by_quota():
                     if self.removal.take_all([key], taken):
@@ -294,13 +313,16 @@ class _Search:
         quotas, state, needed = self.queues.quotas, self.state, self._needed
         if needed is not None:
             needed.start(state, taken)
+        # The most important are tried first: of victims that could stand in for one another the least important go.
         for key in sorted(taken, key=lambda unit: self._spared(unit, taken[unit].held), reverse=True):
             if len(taken) == 1 or (needed is not None and needed.surely(key)):
                 continue
             depth, checkpoint = quotas.begin(), state.begin()
+            # Quota alone is asked before pods are put back: it costs far less than a placement.
             self.removal.give_back(key, taken[key].held)
             without = None
             if self.removal.quota_fits():
+                # Slots before pods: a pod that comes back takes its own slot, and would count beside it otherwise.
                 if not is_pod(key):
                     self.removal.reserve_rest(holder_of(key), (unit for unit in taken if unit != key))
                 for pod in taken[key].pods:
@@ -348,6 +370,7 @@ class _Search:
             other = self.queues.holder(key)
             workload, domains = other.workload, tuple(filter(None, map(domain_of, of_it)))
             left = sum(part.count for part in split(self.removal.before[key], domains)[0]) if domains else 0
+            # Below its least number of pods the rest is of no use to it.
             if left == 0 or left < max(workload.at_least.values(), default=0):
                 domains = ()
             own = other.queue == self.entry.queue

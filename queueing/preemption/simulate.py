@@ -44,6 +44,7 @@ class SimulatedRemoval:
     def quota_reachable(self) -> bool:
         """Whether quota would suffice once every candidate that gives some back were gone: fails fast."""
         quotas = self.queues.quotas
+        # Even an idle cohort has too little: no eviction brings that.
         if not self.limits.ever(self.option.asked):
             return False
         if self.quota_fits():
@@ -52,6 +53,7 @@ class SimulatedRemoval:
         lacked = self._lacks()
         while not fits and (keys := [other.workload.key for other in islice(givers, some)]):
             gone += len(keys)
+            # In no order and without pods: this only asks whether there is any point in searching.
             fits = bool(self._take_each(keys)) and self.quota_fits()
             some = 1 if fits else self._more(gone, lacked)
         quotas.rollback(depth)
@@ -78,12 +80,15 @@ class SimulatedRemoval:
 
     def take_all(self, units: Iterable[str], taken: dict[str, RemovedUnit]) -> bool:
         """Take out whom the rules still allow; True where anybody was taken."""
+        # In order of importance: whether a queue may still be taken from depends on who was taken before.
         ranked = sorted({unit: None for unit in units if unit not in taken}, key=self.candidates.importance)
+        # Noted before anything is taken: afterwards the quotas do not know it any more.
         held = {unit: self._given(unit) for unit in ranked}
         gone = self._take_each(ranked)
         whole: list[str] = []
         for unit in gone:
             key = holder_of(unit)
+            # The assignments before its first unit went: slices are split from these, whichever of them goes next.
             if key not in self.before:
                 self.before[key] = tuple(self.state.assignments(key).values())
             pods = self.pods(unit)
@@ -101,6 +106,7 @@ class SimulatedRemoval:
         """Take the quota of units away, one after the other, of those that may still be taken; returns those."""
         quotas, own = self.queues.quotas, self.entry.queue
         held = [quotas.held.get(key) for key in keys]
+        # Nobody in its own queue borrows from the preemptor, so no rule has to be asked again between two of them.
         if all(one is not None and one.queue == own for one in held):
             quotas.free_all(keys)
             return keys
@@ -120,6 +126,8 @@ class SimulatedRemoval:
                 return False
             if self.candidates.spared(key):
                 return False
+            # Kueue's LessThanInitialShare and LessThanOrEqualToFinalShare: the share after this admission has to be
+            # below what the victim's queue has now, or not above what it has once the victim is gone.
             if self.queues.rules.fair:
                 mine = quotas.share(self.entry.queue, more=self.option.amounts)
                 before = quotas.share(held.queue)
@@ -143,6 +151,7 @@ class SimulatedRemoval:
             return None
         lost = sum(part.count for part in split(grant.assignments, [domain])[1])
         total = max(sum(grant.counts.values()), 1)
+        # By pods, as all pods of its one pod set are charged alike.
         amounts = {name: amount // total * lost for name, amount in grant.amounts.items()}
         return msgspec.structs.replace(held, amounts=amounts)
 

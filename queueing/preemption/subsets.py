@@ -24,4 +24,5 @@ def subsets(priorities: Sequence[int], freed: Sequence[int], rules: Rules) -> It
             total = sum([max(value, 0) for value in values])
             key = (size, total) if rules.by_count else (max(values), total, size)
             found.append(Chosen(key, sum([freed[at] for at in members]), members))
+    # Sorted as a whole: with priorities first, a set of three may come before one of two.
     yield from sorted(found)

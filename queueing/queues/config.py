@@ -31,6 +31,7 @@ class QueueConfig(msgspec.Struct):
         """The flavors that a LocalQueue gives; None where it leads to no ClusterQueue, or to one without quota."""
         local = self.local.get((namespace, queue))
         found = self.quotas.queues.get(local.cluster_queue) if local is not None else None
+        # A queue without quota takes any flavor, so it narrows nothing.
         if found is None or found.unlimited:
             return None
         return tuple([quota.flavor for group in found.groups for quota in group.flavors])

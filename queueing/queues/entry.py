@@ -109,6 +109,7 @@ class Entry(msgspec.Struct, eq=False):
     def hold_grant(self, grant: AssumedAdmission, victims: set[str], *, waits: bool) -> None:
         """It holds a grant instead of what it held; nominated where victims have to go first, or it ``waits``."""
         self.grant, self.queue, self.victims, self.refusal = grant, grant.queue, victims, None
+        # Counts by priority (`Holders.lowest`) take back what they added, also where the priority changes meanwhile.
         self.held_at, self.held_up = self.workload.priority, None
         self.phase = Phase.NOMINATED if victims or waits else Phase.ADMITTED
 

@@ -74,6 +74,7 @@ def units_of(workload: Workload, parts: Iterable[Assignment]) -> list[str]:
         if level in part.levels:
             depth = part.levels.index(level) + 1
             found |= dict.fromkeys(piece.values[:depth] for piece in part.slices)
+    # A workload that holds no slots, as all its pods are done, still holds quota to give back.
     return [part_of(workload.key, domain) for domain in found] or [workload.key]
 
 

@@ -82,9 +82,12 @@ class _Finder(msgspec.Struct):
     def choices(self, pod_set: PodSet) -> Iterator[_Choice]:
         """What one pod set may be given."""
         asks = self.asks[pod_set.name]
+        # Every pod is one of ``pods``, so a group for that resource is used also by pods that ask for nothing.
         asked = {"pods": 1, **asks}
         groups = [(g, [r for r in g.resources if asked.get(r, 0) > 0]) for g in self.queue.groups]
         covered = {resource for _, resources in groups for resource in resources}
+        # A queue without quota for ``pods`` does not limit them; any
+        # other resource without quota would be taken for nothing.
         lacking = sorted(r for r, amount in asks.items() if amount > 0 and r not in covered and r != "pods")
         if lacking:
             self.reason = Reason.NO_QUOTA
@@ -93,8 +96,10 @@ class _Finder(msgspec.Struct):
             self.wrong.append(f"{beyond}. Beside that, {text}" if beyond else text)
             return
         used = [(group, resources) for group, resources in groups if resources]
+        # It asks for a topology and for no resource with quota: the first group's flavors are the only way to nodes.
         if not used and _asks(pod_set):
             used = [(group, []) for group, _ in groups[:1]]
+        # A product of what administrators and tenants write; bounded, or one pod set could stop the cycle.
         for flavors in islice(product(*(group.flavors for group, _ in used)), MOST_OPTIONS):
             names = [quotas.flavor for quotas in flavors]
             pairs = zip(names, used, strict=True)
@@ -106,6 +111,7 @@ class _Finder(msgspec.Struct):
     def choice(self, pod_set: PodSet, names: Sequence[str], chosen: Chosen) -> _Choice | None:
         """One combination of flavors; None where it is impossible whatever is free."""
         rooms = [name for name in dict.fromkeys(names) if name in self.state.flavors]
+        # Two trees of nodes have no slots in common.
         if len(rooms) > 1:
             self.wrong.append(f"flavors {' and '.join(rooms)} both have a topology; a pod set can be in one only")
             return None
@@ -145,6 +151,7 @@ class _Finder(msgspec.Struct):
             return f"flavor {', '.join(names)} has another {clash[0]} than the pods' node selector"
         for name in dict.fromkeys(names):
             flavor = self.state.flavors.get(name) or self.plain[name]
+            # A flavor's tolerations are given to its pods at admission, so they count here.
             tolerations = pod_set.tolerations + flavor.tolerations
             taints = (taint for taint in flavor.taints if taint.effect in KEEPS_OUT)
             taint = next((taint for taint in taints if not tolerates(tolerations, taint)), None)
@@ -178,6 +185,7 @@ def options(
         each = [[*_unlimited(finder, pod_set)] for pod_set in pod_sets]
     else:
         each = [[*finder.choices(pod_set)] for pod_set in pod_sets]
+    # Two bounds: of combinations that are looked at, since most may fail to unite groups, and of options that are kept.
     together = (choices for choices in islice(product(*each), 4096) if _united(choices))
     found = tuple(_option(choices, asks) for choices in islice(together, MOST_OPTIONS))
     if found:
@@ -217,6 +225,8 @@ def _option(choices: Sequence[_Choice], asks: Mapping[str, Amounts]) -> FlavorAs
         takes = usage(asks[choice.pod_set.name], choice.pod_set.count)
         for resource, flavor in choice.flavors:
             amounts[flavor, resource] = amounts.get((flavor, resource), 0) + takes[resource]
+            # Amounts are cut where a pod asks for more than can be
+            # counted; the whole ask is judged, or it would slip in.
             if (each := choice.pod_set.cut.get(resource, 0)) * choice.pod_set.count > takes[resource]:
                 above = each * choice.pod_set.count - takes[resource]
                 more[flavor, resource] = more.get((flavor, resource), 0) + above
@@ -242,6 +252,7 @@ def put(state: ClusterState, key: str, option: FlavorAssignment) -> tuple[Assign
             found = place(state, WorkloadRequest(key, pod_sets, (flavor,)))
             if isinstance(found, Refusal):
                 return found
+            # Flavors may share nodes: what one part takes there the next one must not find free.
             state.reserve(f"{key}\0{flavor}\0{number}", found.assignments)
             assignments += found.assignments
     finally:

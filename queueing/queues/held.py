@@ -20,6 +20,7 @@ def summed(parts: Iterable[Held]) -> list[Held]:
     """What several hold, charged together: it comes to the same. Those of one shape share their amounts."""
     alike: dict[tuple[str, bool, bool, int], list[Quantities]] = {}
     for held in parts:
+        # By identity: those of one shape share the dict itself, and comparing dicts would cost as much as summing them.
         same = held.queue, held.leaving, held.non_preemptible, id(held.amounts)
         alike.setdefault(same, []).append(held.amounts)
     sums: dict[tuple[str, bool, bool], Quantities] = {}

@@ -57,16 +57,21 @@ class Holders:
         key = entry.workload.key
         if entry.grant is not None:
             self._list(entry, entry.grant, -1)
+        # A stored plan may name victims that went while no controller was there: nobody waits for these.
         victims = {victim for victim in nominated if self._has(victim, parts.get(victim, ()))}
         entry.hold_grant(grant, victims, waits=waits)
         self._list(entry, grant, 1)
+        # One that is evicted and resized meanwhile goes on leaving: charged as staying it would be a victim once more.
         self._quotas.charge_workload(key, Held(grant.queue, grant.amounts, leaving=key in self.evicting))
         self.settle(entry)
         self.losing.update((victim, parts[victim]) for victim in victims if victim in parts)
         self.evict(*(victim for victim in victims if victim not in parts))
+        # The new grant holds nothing in the domains that it was to lose, so whoever waits for those has them.
         if key in self.losing and not split(grant.assignments, self.losing[key])[1]:
             self._lost(key)
+        # Stored slots are held wherever they are, full node or not: their pods run there.
         (state.restore if stored else state.reserve)(key, grant.assignments)
+        # As the engine packed them: what was given in may name domains without nodes.
         self._usage.note(self._owner(entry), state.assignments(key))
         if entry.phase is Phase.NOMINATED:
             self.nominated[key] = None
@@ -81,6 +86,7 @@ class Holders:
         if entry is None or entry.grant is None:
             return None
         grant = entry.grant
+        # Its victims stay after all: unmarked, so that they may be victims of somebody else.
         self._quotas.mark_leaving(*entry.victims, leaving=False)
         for victim in entry.victims:
             self.evicting.pop(victim, None)
@@ -92,6 +98,7 @@ class Holders:
         self.nominated.pop(key, None)
         self.non_preemptible.pop(key, None)
         self._usage.note(SlotOwner(key), {})
+        # Last: preemptors that waited for it see its quota and slots free.
         self._lost(key)
         return grant
 
@@ -119,6 +126,7 @@ class Holders:
             for key in keys
             if key in outside or ((entry := entries.get(key)) is not None and entry.grant is not None)
         ]
+        # Marked in one go: sums by shape cost far less than one change for each of a hundred victims.
         self._quotas.mark_leaving(*going)
         for key in going:
             self.losing.pop(key, None)
@@ -144,6 +152,7 @@ class Holders:
         entry = self._entries.get(victim)
         if victim not in self._quotas.held or entry is None or entry.grant is None:
             return False
+        # Slices that were given up before the restart are waited for by nobody.
         return not domains or bool(split(entry.grant.assignments, domains)[1])
 
     def _lost(self, victim: str) -> None:
@@ -270,9 +279,11 @@ def helped_by(state: ClusterState, grant: AssumedAdmission) -> set[str]:
     """The flavors in which somebody may find room once a grant is gone: flavors may share nodes."""
     if any(part.source is not None and part.source.anti_affinity for part in grant.assignments):
         return flavors_of(grant) | state.flavors.keys()  # it kept others out of whole domains
+    # The common case: no need to walk over the nodes.
     if len(state.flavors) <= 1:
         return flavors_of(grant)
     slices = [piece for part in grant.assignments for piece in part.slices]
+    # Stored slots without nodes say nothing of which flavors share them, so all may be helped.
     if not all(piece.nodes for piece in slices):
         return flavors_of(grant) | state.flavors.keys()
     return flavors_of(grant).union(*(state.flavors_on(name) for piece in slices for name, _ in piece.nodes))

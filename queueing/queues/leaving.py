@@ -27,6 +27,7 @@ from queueing.queues.eviction_units import orphan
 from queueing.queues.quota import Quotas
 
 QUIET: Final = 10.0  # seconds
+# Each is a change of the state that is made and undone; a namespace that deletes everything must not stop the cycle.
 MOST: Final = 2048  # pods that are taken out to see what there is without them
 
 
@@ -87,6 +88,7 @@ class Leaving(msgspec.Struct):
 
     def pod_ended(self, workload: str) -> None:
         """A pod of a workload ended, and none is made in its place: the others are expected to follow."""
+        # Each pod that ends renews the ten seconds, but not the minute since the first one.
         self._ending.setdefault(workload, _Departure()).stamp_anew()
 
     def workload_gone(self, workload: str) -> None:
@@ -96,6 +98,7 @@ class Leaving(msgspec.Struct):
     def may_follow(self, key: str) -> bool:
         """Whether one may wait for those that leave."""
         since = self._followers.get(key)
+        # For one patience it waits, for one more it may not, then it may again.
         return since is None or not self.patience <= self._now - since < 2 * self.patience
 
     def follow(self, key: str) -> None:
@@ -108,12 +111,15 @@ class Leaving(msgspec.Struct):
         before = {*self.pods}, {*self.workloads}
         late_from, self._now = self._now - self.patience, now
         wait = ((key, at) for key, at in self._followers.items() if self._waits(key))
+        # One that got what it waited for is forgotten, so that it may wait again after an eviction.
         self._followers = {key: at for key, at in wait if now - at < 2 * self.patience}
+        # Those whose time ran out between the last look and this one: each is woken once.
         self.waited = [key for key, at in self._followers.items() if late_from < at <= now - self.patience]
         for key in [key for key in self._evicted if key not in self.evicting]:
             del self._evicted[key]
         for key in self.evicting:
             self._evicted.setdefault(key, _Departure())
+        # Events bring no time: what came since the last cycle is dated by the cycle that first sees it.
         for one in (*self._pods.values(), *self._ending.values(), *self._evicted.values()):
             one.stamp(now)
         ends = {key: _earlier(self._until(one), one, QUIET) for key, one in self._ending.items()}
@@ -125,10 +131,12 @@ class Leaving(msgspec.Struct):
         self.begun += [key for key in self.workloads if key not in before[1]]
         waits = (at + self.patience for at in self._followers.values())
         self.next_time = min((at for at in (*stops.values(), *ends.values(), *waits) if at > now), default=inf)
+        # Other leavers are other chances, so whoever gave up a place may follow these.
         if before != ({*self.pods}, {*self.workloads}):
             self.spent.clear()
         self.spent.intersection_update([key for key in self.spent if base_of(key) in self.entries])
         self._count()
+        # Believed until now and still there: whoever counted on them has to look elsewhere.
         late = before[0].difference(self.pods) & state.pods.keys()
         stuck = [
             key
@@ -170,6 +178,8 @@ class Leaving(msgspec.Struct):
     def _add(self, unit: str) -> None:
         """The quota that a unit holds comes back."""
         if (held := self.quotas.held.get(unit)) is not None:
+            # Quota that is marked as leaving is out of `Quotas.over`
+            # already; the rest is taken off there by ``unasked``.
             for sums in (self.amounts,) if held.leaving else (self.amounts, self.unasked):
                 total = sums.setdefault(held.queue, {})
                 for name, amount in held.amounts.items():
@@ -217,6 +227,7 @@ class Leaving(msgspec.Struct):
         """
         checkpoint = state.begin()
         try:
+            # Pods that stop come before those of workloads that leave, should there be more than `MOST`.
             theirs = (pod for key in self.workloads for pod in self.entries[key].pods)
             for pod in dict.fromkeys(islice((*self.pods, *theirs), MOST)):
                 state.remove_pod(pod, deallocated=True)

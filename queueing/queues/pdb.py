@@ -27,6 +27,7 @@ class Budgets:
         """So many more pods may go; True where that is more than before."""
         before = self._allowed.get(budget, 0)
         self._allowed[budget] = pods
+        # Only holders that this budget selects: a cluster has many budgets that change with every pod.
         for key in self._holders.get(budget, ()):
             self._judge(key)
         return pods > before
@@ -45,12 +46,15 @@ class Budgets:
             self._takes[key] = takes
             for budget in takes:
                 self._holders.setdefault(budget, set()).add(key)
+        # Asked before it is judged again: only a change wakes somebody.
         was = key in self.guarded
         self._judge(key)
         return was and key not in self.guarded
 
     def allows(self, key: str, pods: int) -> bool:
         """Whether so many pods of a holder may go, whichever they are."""
+        # A budget that is not known (any more) allows nothing: a
+        # wrong "no" costs a plan, a wrong "yes" an eviction in vain.
         return all(
             min(pods, taken) <= self._allowed.get(budget, 0) for budget, taken in self._takes.get(key, {}).items()
         )
@@ -64,6 +68,7 @@ class Budgets:
         if not selected:
             return None
         left = Counter(self._allowed)
+        # The budget's status lags behind evictions under way, so their pods are taken off here.
         for key in leaving:
             left.subtract(self._takes.get(key, {}))
         for _, key in sorted(selected):

@@ -46,6 +46,7 @@ class EquivalenceClass(msgspec.Struct, eq=False):
     def head(self) -> Order | None:
         """The first of its members."""
         heap = self.heap
+        # Members leave without a search of the heap; their orders are dropped when they come to the top.
         while heap and self.members.get(heap[0].key) != heap[0]:
             heapq.heappop(heap)
         return heap[0] if heap else None
@@ -121,6 +122,7 @@ class PendingQueue:
             group = self.groups[key] = EquivalenceClass(key, self)
         before = group.head
         group.add(order)
+        # A group that is parked stays so: what refused its first refuses this one too.
         if not group.inadmissible and (before is None or order < before):
             self._push(group)
         return group
@@ -145,6 +147,7 @@ class PendingQueue:
     def _push(self, group: EquivalenceClass) -> None:
         head = group.head
         if head is not None:
+            # Groups have no order: of equal heads the one that was pushed first decides.
             self._pushed += 1
             heapq.heappush(self._ready, (head, self._pushed, group))
             self._take_turns(group)
@@ -159,9 +162,12 @@ class PendingQueue:
         ready = self._ready
         while ready:
             order, _, group = ready[0]
+            # Stale: the group was parked, has another head (then it was
+            # pushed again with that), or ended and was made again.
             if group.inadmissible or group.head != order or self.groups.get(group.key) is not group:
                 heapq.heappop(ready)
                 continue
+            # Kept on the heap: once the one before it is woken, this one is next after it.
             if self.holds_up(order):
                 return None
             return group

@@ -59,9 +59,13 @@ class PendingWorkloads:
     def route(self, entry: Entry) -> None:
         """Have one wait in the line of its cluster queue, or note why it can wait in none."""
         stuck, queue = self._config.refused(entry.workload)
+        # In its line already: leaving and joining would cost it its
+        # place in the turns and what is known of its refusal.
         if stuck is None and entry.group is not None and entry.queue == queue:
             return
         self.remove_entry(entry)
+        # Joined also where it waits in a line: if nobody looks at it in the
+        # coming cycle, it gets the reason of those that it waits behind.
         self.news.join_party(entry.workload.key, of_namespace(entry.workload.key))
         if stuck is not None:
             entry.get_stuck(queue, stuck)
@@ -88,6 +92,7 @@ class PendingWorkloads:
         while self._later and self._later[0][0] <= now:
             until, key = heapq.heappop(self._later)
             entry = entries.get(key)
+            # Heap entries are never searched: an older one of a workload that was put off again names another time.
             if entry is not None and entry.phase is Phase.LATER and entry.until == until:
                 entry.restart(now)
                 self.route(entry)
@@ -103,6 +108,7 @@ class PendingWorkloads:
         for flavor in flavors:
             self.rooms[flavor] = self.rooms.get(flavor, 0) + 1
             self.move_events_to_active([("room", flavor)])
+        # Groups whose pods look at other pods may be helped by any pod that goes, whatever flavor it was in.
         self.move_events_to_active([("gone",)])
 
     def gave_quota(self, queue: str, amounts: Quantities) -> None:
@@ -117,6 +123,7 @@ class PendingWorkloads:
     def move_events_to_active(self, events: Iterable[Event]) -> None:
         """Whoever is parked under one of these events is looked at again."""
         for event in events:
+            # Taken out as a whole, since waking a group changes the tables of all its events.
             for group in self._inadmissible.pop(event, ()):
                 self.look_again(group)
 
@@ -136,8 +143,10 @@ class PendingWorkloads:
 
     def mark_inadmissible(self, group: EquivalenceClass, waits: Iterable[Event], *, aside: bool) -> None:
         """Nobody looks at a group until one of the events comes."""
+        # Parked under other events: the ones of the look before count no more.
         self._forget_events(group)
         group.mark_inadmissible(tuple(waits), aside=aside)
+        # A parked group takes no turns; it joins at the end of its namespace when it is woken.
         self._rotation.leave_party(group)
         for event in group.waits:
             self._inadmissible.setdefault(event, {})[group] = None

@@ -87,6 +87,7 @@ class Queues:
     def set_cluster_queue(self, queue: ClusterQueue) -> None:
         """Take in a ClusterQueue, new or changed."""
         old = self.quotas.queues.get(queue.name)
+        # Told twice, or only its status changed: waking a whole cohort for that would cost a cycle of looks.
         if old == queue:
             return
         self.quotas.set_queue(queue)
@@ -170,8 +171,10 @@ class Queues:
                 workload, order(workload), shape(workload), now if since is None else since
             )
         elif entry.workload != workload:
+            # Out of its line before it changes: its group is that of the old priority and shape.
             self.pending.remove_entry(entry)
             entry.change(workload)
+            # Its class may say by now that it is nobody's victim, or no more.
             self.holders.settle(entry)
             if workload.key in self.growing:  # what kept it from more pods may be no more part of its wish
                 self.growing[workload.key] = self.growing[workload.key][0], ()
@@ -187,6 +190,7 @@ class Queues:
     def due(self, now: float) -> None:
         """Those whose time has come wait again."""
         self.pending.due(self.entries, now)
+        # A possible victim is back: whoever waits for room in its flavors may find a plan.
         for key in [key for key, until in self.spared.items() if until <= now]:
             del self.spared[key]
             entry = self.entries.get(key)
@@ -219,6 +223,7 @@ class Queues:
         """That ended, well or not. True where somebody is to be looked at again, whose victim it may be now."""
         self.storing.discard(key)
         self.fresh.discard(key)
+        # Asked before the events are moved, which empties them.
         helped = self.pending.awaited(("placed",)) or bool(self.victimless)
         self.pending.move_events_to_active([("placed",)])
         self.growing.update({one: (self.growing[one][0], ()) for one in self.victimless & self.growing.keys()})
@@ -236,6 +241,7 @@ class Queues:
 
     def forget(self, state: ClusterState, key: str) -> None:
         """It finished, was deleted or made inactive: it gives back all, and is gone."""
+        # Released before the entry goes: what it held says whom that helps.
         self.release(state, key)
         entry = self.entries.pop(key, None)
         if entry is not None:
@@ -248,6 +254,7 @@ class Queues:
         """A pod of the workload is in the engine's state; so a search for victims can take it out and put it back."""
         entry = self.entries.get(workload)
         if entry is not None:
+            # A pod that another workload had under the same name (it was made again) belongs to that one no more.
             self.unbind(pod)
             entry.pods.add(pod)
             self.of_pod[pod] = workload
@@ -262,6 +269,7 @@ class Queues:
         """Charge a pod (``namespace/name``) without a workload, or (None) no more; True where it took anything else."""
         unit = orphan(pod)
         before = self.quotas.held.get(unit)
+        # Events of a pod come often and rarely change what it takes; charging again would wake all that wait for quota.
         if before == held:
             return False
         self.quotas.free(unit)
@@ -281,6 +289,8 @@ class Queues:
         if not self.quotas.shares(queue):
             return 0.0, False, entry.order
         less = self.leaving.amounts.get(queue)
+        # Quota that is held for successors counts as used; the workload
+        # must not seem to borrow because of successors behind it.
         if kept := [one for one in self.kept_for() if one.entry.queue == queue]:
             less = dict(less or {})
             for one in kept:
@@ -304,6 +314,7 @@ class Queues:
 
     def holder(self, unit: str) -> Entry:
         """Whose unit it is (`queueing.queues.eviction_units`)."""
+        # Whole workloads first, by one look-up: they are nearly all of the units.
         return self.entries.get(unit) or self.entries.get(holder_of(unit)) or self.outside[holder_of(unit)]
 
     def title_of(self, unit: str) -> str:
@@ -344,6 +355,7 @@ class Queues:
         cycle admits it.
         """
         entry = self.entries[key]
+        # Out of its line before it holds anything: no look may find it there with a grant.
         self.pending.remove_entry(entry)
         self.holders.set_grant(state, entry, grant, nominated=nominated, parts=parts or {}, stored=stored, waits=waits)
         self.news.leave_party(key)
@@ -375,6 +387,7 @@ class Queues:
 
         It is STUCK until it is submitted, put off or forgotten.
         """
+        # Growth goes with its workload: nobody else would ever end it.
         self.end_growth(state, key)
         self.leaving.workload_gone(key)
         grant = self.holders.release(state, key)
@@ -395,6 +408,7 @@ class Queues:
 
     def gave_back(self, state: ClusterState, grant: AssumedAdmission) -> None:
         """Quota and room of a grant, or part of it, are free again."""
+        # Stored admissions may name flavors that nobody has; without the cut, counters would stay for them for ever.
         self.room_freed(helped_by(state, grant) & {*state.flavors, *self.plain})  # in others nobody finds room
         self.pending.gave_quota(grant.queue, grant.amounts)
 
@@ -411,6 +425,8 @@ class Queues:
         if counts is None or entry is None or entry.phase is not Phase.ADMITTED:
             self.growing.pop(key, None)
         elif key not in self.growing or self.growing[key][0] != counts:
+            # Only a new wish comes here: the same one told again keeps what
+            # is known of its refusal, else each event would cost a look.
             self.growing[key] = dict(counts), ()
 
     def grow_later(self, key: str, wish: dict[str, int]) -> None:
@@ -423,8 +439,10 @@ class Queues:
         if grant is None:
             return (0,)
         looks = any(looks_at_pods(pod_set) for pod_set in self.entries[key].workload.pod_sets)
+        # One that holds nothing, as all its pods are done, grows into any flavor, and would else wait for none.
         flavors = sorted(self.rooms if looks else chosen_for(grant) or self.rooms)
         pool = self.quotas.pool(grant.queue)
+        # Counters only: comparing them is cheap, and each grows with whatever may help.
         return self.changes, self.pending.pools.get(pool, 0), *(self.rooms.get(flavor, 0) for flavor in flavors)
 
     def release_and_requeue(self, state: ClusterState, key: str, now: float, *, until: float = 0.0) -> None:
@@ -441,6 +459,7 @@ class Queues:
 
     def options_of(self, state: ClusterState, group: EquivalenceClass) -> FlavorAssignments:
         """What the workloads of a group may be given; kept until queues or flavors change."""
+        # Equal for all members, whose shapes are equal, so made once a group and version of queues and flavors.
         if group.options is None or group.options_at != self.changes:
             workload = self.entries[next(iter(group.members))].workload
             made = options(state, self.quotas.queues[group.line.queue], self.plain, workload)

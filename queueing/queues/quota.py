@@ -81,6 +81,8 @@ class Quotas:
                 for key, quota in self._quota[name].items():
                     common[key] = common.get(key, 0) + quota.nominal - _own(quota)
                 for key, used in self._used.get(name, {}).items():
+                    # As Kueue counts it (resource_node.go): usage reaches the
+                    # cohort only beyond what a queue does not lend.
                     taken[key] = taken.get(key, 0) + max(0, used - self._own(name, key))
             self._common[cohort], self._taken[cohort] = common, taken
 
@@ -110,6 +112,7 @@ class Quotas:
             self._charge(old, -1)
         self.held[workload] = held
         self._charge(held, 1)
+        # Undone newest first, so the state that an entry goes back to is the one that it was made in.
         if self._open:
             self._undo.append(
                 partial(self.free, workload) if old is None else partial(self.charge_workload, workload, old)
@@ -126,6 +129,7 @@ class Quotas:
 
     def free_all(self, workloads: Iterable[str]) -> None:
         """Give back what several workloads held, in one go."""
+        # A dict, so a holder that is named twice is freed once.
         parts = {workload: self.held[workload] for workload in workloads if workload in self.held}
         sums = summed(parts.values())
         for workload in parts:
@@ -144,6 +148,7 @@ class Quotas:
     def mark_leaving(self, *workloads: str, leaving: bool = True) -> None:
         """Mark holders as victims on their way out, or as such that stay after all."""
         held = self.held
+        # Those that stand so already are left out, so that the undo turns back only what changed.
         changed = {key: old for key in workloads if (old := held.get(key)) is not None and old.leaving != leaving}
         for workload, old in changed.items():
             held[workload] = Held(old.queue, old.amounts, leaving, old.non_preemptible)
@@ -175,6 +180,7 @@ class Quotas:
                 _set(apart, key, apart.get(key, 0) + sign * amount)
             if taken is not None:
                 own = _own(quotas.get(key, _NONE))
+                # Only what crosses the line between its own and the common part changes the cohort's sum.
                 above = (after - own if after > own else 0) - (before - own if before > own else 0)
                 if above:
                     _set(taken, key, taken.get(key, 0) + above)
@@ -224,6 +230,8 @@ class Quotas:
         left = self._available(queue, key)
         if not non_preemptible:
             return left
+        # Those that stay count, whoever else borrows: borrowers of its
+        # queue are evicted for one that is within the nominal quota.
         return min(left, max(0, self.nominal(queue, key) - self._non_preemptible.get(queue, {}).get(key, 0)))
 
     def _available(self, queue: str, key: FlavorResource) -> int:
@@ -235,6 +243,7 @@ class Quotas:
         if not found.cohort:
             return max(0, quota.nominal - used)
         own = _own(quota)
+        # Negative while a quota was lowered below what is used; the queue's own part stays available even then.
         common = self._common[found.cohort].get(key, 0) - self._taken[found.cohort].get(key, 0)
         if quota.borrowing is not None:
             common = min(common, quota.nominal + quota.borrowing - max(used, own))
@@ -317,6 +326,7 @@ class Quotas:
         dominant = max((amount / lent[name] for name, amount in beyond.items() if lent.get(name)), default=0.0)
         if dominant <= 0:
             return 0.0
+        # The weight is in thousandths too, hence a million.
         return dominant * 1e6 / found.weight if found.weight > 0 else float("inf")
 
     def shares(self, queue: str) -> bool:
@@ -345,6 +355,7 @@ class Quotas:
         del self._open[depth - 1 :]
         while len(self._undo) > mark:
             undo = self._undo.pop()
+            # Undoing must note no undo of its own; open transactions further out have their entries already.
             nested, self._open = self._open, []
             undo()
             self._open = nested

@@ -31,6 +31,8 @@ class Rotation(Generic[Member]):
 
     def join_party(self, member: Member, party: Party) -> None:
         """One takes turns with this party; it keeps the turn that it has there."""
+        # Joining again keeps its place and leaving loses it, so a
+        # member that comes and goes is behind members that stay.
         if self._party_of.get(member) != party:
             self.leave_party(member)
             self._party_of[member] = party
@@ -74,6 +76,8 @@ class Rotation(Generic[Member]):
             if member is None:
                 idle.add(party)
                 continue
+            # Moved to the end before it is yielded: whoever is served may
+            # leave, join, or fail, and its turn counts in any case.
             del members[member], self._parties[party]
             members[member] = None
             self._parties[party] = members

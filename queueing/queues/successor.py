@@ -85,6 +85,7 @@ def charge_coming(quotas: Quotas, successors: Iterable[Successor], back: Iterabl
         amounts = dict(charged.amounts)
         for queue, covered in one.covered.items():
             for name, amount in covered.items():
+                # Each promised amount is charged once, whichever of several successors comes first.
                 taken = min(amount, promised.get((queue, name), 0))
                 if taken > 0:
                     promised[queue, name] -= taken

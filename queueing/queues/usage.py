@@ -70,6 +70,7 @@ class FlavorUsage:
 
     def add(self, owner: SlotOwner, assignments: Iterable[Assignment]) -> None:
         """A workload was admitted: the assignments that are in this flavor."""
+        # Rows are only ever added: the old ones die with their number, and the workload gets a new one.
         self.remove(owner.key)
         rank = self.tree.rank(owner.level)
         for assignment in assignments:
@@ -78,6 +79,7 @@ class FlavorUsage:
             if rank is None:
                 self._row(self._number(owner, owner.key), leaves, units, kind)
                 continue
+            # One unit a domain, so that a search may take the slices of one domain and leave the rest.
             domains = self.tree.owners[rank][leaves]
             for domain in np.unique(domains).tolist():
                 inside = domains == domain
@@ -100,6 +102,7 @@ class FlavorUsage:
         number = self.numbers[unit] = len(self.keys)
         self.keys.append(unit)
         self._units.setdefault(owner.key, []).append(unit)
+        # Doubled, not grown by one: columns are numpy arrays and are copied.
         if number == len(self.alive):
             self.alive, self.created = _doubled(self.alive), _doubled(self.created)
             self.priority, self.queue = _doubled(self.priority), _doubled(self.queue)
@@ -125,6 +128,7 @@ class FlavorUsage:
         if self._parts:
             self._rows = _joined([self._rows, *self._parts])
             self._parts = []
+        # Half of the numbers are dead: each sum over rows costs twice what it has to.
         if len(self.keys) > 64 and len(self.keys) > 2 * len(self.numbers):
             self._compact()
         return self._rows
@@ -171,6 +175,7 @@ class FlavorUsage:
 
     def _where(self, assignment: Assignment) -> tuple[Ints, Ints]:
         packing = assignment.packing
+        # Made for this very tree: leaves need not be looked up by name.
         if packing is not None and packing[0] is self.tree:
             return packing[1], packing[2]
         at = self._leaves_by_name
@@ -206,6 +211,7 @@ class UsageIndex:
         if tree is None:
             return None
         found = self._of.get(flavor)
+        # Leaves are positions in one tree: with another one every row would name a wrong node.
         if found is None or found.tree is not tree:
             found = self._of[flavor] = FlavorUsage(tree)
             for owner in owners():

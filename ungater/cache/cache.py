@@ -130,6 +130,7 @@ class Cache:
             keys, stores.reads_devices, self.state, device_resources or {}, scheduler
         )
         apart, quota = partial(anywhere, priorities, volumes, devices), devices.quota
+        # Before `Core`: the queues that all parts share are those of the reservations.
         self.reservations = Reservations(
             self.state, queueing, priorities.of_pods, apart, clock.now, classes=classes, quota=quota
         )
@@ -162,10 +163,12 @@ class Cache:
 
     def count_pods(self, entry: WorkloadEntry, now: float) -> None:
         """Count the pods of a job before it is looked at. ``now``: seconds of the monotonic clock."""
+        # A job that is suspended before its pods came has used up that much of its namespace's time for missing pods.
         if (entry.own or entry.job).suspended:
             self._gives_back(entry)
         others = granted.of_other_queues(entry, self.keys, now)
         entry.bar_pods(Counter(one.pod_set for one in others))
+        # After the pods that wait for another queue are barred: these are not missing, and their slots go back at once.
         missing.note(entry, now, doubted=self.doubts.about(entry.job.namespace, now) > 0)
 
     def _shared(
@@ -240,6 +243,7 @@ class Cache:
         found = dict(self.pod_volumes.choices(entry, slots, waiting))
         for uid, choice in self.device_claims.named.choices(entry, slots, waiting).items():
             other = found.get(uid)
+            # A pod with both kinds of claims goes only to slots that both leave it.
             found[uid] = choice if other is None else PodChoice(other.slots & choice.slots, other.why or choice.why)
         return found
 
@@ -311,6 +315,7 @@ class Cache:
 
     def _why(self, entry: WorkloadEntry) -> str:
         """Why a job waits: what was found in its queue, or what its Workload says of one that is in none."""
+        # In no queue's order, so queueing knows no reason: without this all of these would count as Pending.
         if entry.key not in self.queues.entries and entry.observed is not None:
             said = objects.condition(entry.observed.conditions, QUOTA_RESERVED)
             if said is not None and said.status == "False" and said.reason in _REASONS:
@@ -336,28 +341,38 @@ class Cache:
 
         ``pods_of`` must answer already. What is listed and what ``stores`` answer must stay the same until the end.
         """
+        # Before everything else: jobs ask for levels by the names of flavors, and nodes are counted by them.
         yield from self._each("flavor", sorted(flavors, key=objects.key), self.config.set_flavor)
         yield from self._each("namespace", namespaces, self.config.set_namespace)
         yield from self._each("clusterqueue", cluster_queues, self.config.set_cluster_queue)
         yield from self._each("localqueue", local_queues, self.config.set_local_queue)
         yield from self._each("priorityclass", classes, self.classes.set_class)
+        # Sorted, so that a restart numbers nodes and jobs alike whatever order the API server lists them in.
         yield from self._each("node", sorted(nodes, key=objects.key), self.nodes.load)
+        # Jobs after queues and nodes: what a Workload holds is held as soon as its entry is made.
         yield from self._each("job", sorted(jobs, key=objects.key), self.jobs.set_job, self._pods_in)
         yield from self._each("jobset", sorted(jobsets, key=objects.key), self.jobs.set_jobset, self._pods_in)
         yield from self._take_in(tuple(pods))
+        # Once all pods are in: from here on the reports of nodes count as made with all of these pods there.
         self.state.settle()
+        # Last: an event before this would be judged by half of what there is.
         self._core.go_live()
 
     def _take_in(self, pods: Sequence[objects.Pod]) -> Iterator[None]:
         """The pods that there are, once their jobs are known."""
+        # Owners that are known by their pods alone have no entry
+        # before this, and a pod without an entry counts as nobody's.
         yield from self._each("pod", pods, self.pod_groups.gather)
         yield from self._each("pod", pods, self._charges.note_outside)
+        # Nominations after all admissions: a victim that holds nothing yet would be taken for one that is gone.
         yield from self._each_entry(self.admissions.nominate)
         yield from self._each("pod", pods, self.pods.load)
+        # After all pods: claims may be reserved for pods that ended while no controller was there.
         self.devices.load(pods)
         rebuilt = RebuiltAdmissions(
             self._core, self.admissions, self.reservations, self.pod_sets, self.device_claims.quota
         )
+        # Last: a job without a Workload may have only slots that no stored admission holds.
         yield from self._each_entry(rebuilt.rebuild_admission)
 
     def _each(
@@ -384,6 +399,8 @@ class Cache:
         for one in found:
             with self.guard(kind, key_of(one)):
                 take(one)
+            # Pods count as well: a job with 10,000 of them takes longer than a
+            # slice of small ones, and the lease is renewed between slices alone.
             taken += 1 + (many(one) if many else 0)
             if taken >= SLICE:
                 yield

@@ -37,6 +37,7 @@ class PriorityClasses:
     def unknown_class(self, owner: JobView) -> bool:
         """Whether a job's label names no class that counts for it."""
         named = owner.workload_class
+        # A label that names the pods' own PriorityClass changes nothing, so it is no error.
         return bool(named) and named not in self._rules.of_workloads and named != owner.priority_class
 
     def of_pods(self, owner: JobView) -> int:
@@ -92,11 +93,13 @@ class ClassEvents:
 
     def _say(self, rules: dict[str, ClassRule], event: Event[objects.PriorityClass]) -> None:
         core = self._core
+        # False where no rule of preemption changed: the value counts for jobs that are looked at from now on.
         if not self.rules.note(rules, event.key, event.new):
             return
         for entry in core.entries.values():
             with core.guard("workload", entry.key):
                 self._class_changed(entry)
+        # Plain pods are asked again only where settings let them be victims: there may be very many.
         for name in core.state.nodes if core.queues.rules.pods else ():
             for pod in core.stores.pods_on(name):
                 with core.guard("pod", objects.key(pod)):
@@ -123,6 +126,7 @@ class ConfigEvents:
 
     def on_flavor(self, event: Event[objects.ResourceFlavor]) -> None:
         """A flavor came, changed or went: who waits may have a place now, or never; who holds slots keeps them."""
+        # Our own write of the flavor's condition comes back as an event; it would have every job looked at.
         if not self._core.live or _same_flavor(event.old, event.new):
             return
         self._core.layout_changed()
@@ -131,6 +135,8 @@ class ConfigEvents:
             self._queues.remove_flavor(event.key)
         else:
             self.set_flavor(event.new)
+        # Also where queues do not know the flavor: options, memos and
+        # counters of free room depend on those of the engine.
         self._queues.flavors_changed()
         self._core.queue_inadmissible()
         for uid, entry in self._entries.items():
@@ -155,7 +161,10 @@ class ConfigEvents:
             self._queues.remove_cluster_queue(event.key)
         else:
             self.set_cluster_queue(event.new)
+        # Before the signal: a cycle must not place jobs by what a level's name meant in the old flavors of their queue.
         self._rerouted()
+        # Only a queue that is new: jobs were left running for want of
+        # it, and a change of its quota makes none of them wait.
         if event.old is None and event.new is not None:
             self._look_at_left_running()
         self._signal()
@@ -186,6 +195,7 @@ class ConfigEvents:
 
     def _rerouted(self) -> None:
         """Queues give other flavors: what a name means may depend on that."""
+        # As long as each name means one level everywhere, no queue's choice of flavors changes what jobs ask for.
         if self._core.level_names.ambiguous:
             self._renamed()
 
@@ -216,6 +226,7 @@ class ConfigEvents:
         try:
             self._queues.set_cluster_queue(cluster_queue(wire))
         except ValueError as error:
+            # One queue that cannot be read must not stop the others, and its workloads must not lose their quota.
             log.warning(
                 "a ClusterQueue cannot be read; what was known of it counts", queue=wire.metadata.name, error=error
             )
@@ -234,4 +245,5 @@ def _same_flavor(old: objects.ResourceFlavor | None, new: objects.ResourceFlavor
     if old is None or new is None or old.spec != new.spec:
         return False
     was, now = old.metadata, new.metadata
+    # A flavor that was made again has another uid: its status is empty, though its spec is the same.
     return (was.uid, was.generation) == (now.uid, now.generation)

@@ -81,10 +81,12 @@ class Core:
     def queue_inadmissible(self, flavors: Iterable[str] | None = None) -> None:
         """Something changed that could help a workload that waits, for a place in ``flavors`` (None: in any)."""
         self.generation += 1
+        # Also with no flavors at all: that wakes workloads whose pods look at other pods.
         self.queues.room_freed(self.flavors if flavors is None else flavors)
         self.signal()
 
     def dead(self, name: str) -> bool:
         """Whether nobody on this node ends pods."""
         node = self.state.nodes.get(name)
+        # A kubelet that does not answer ends no pod; it may take hours until somebody deletes it by force.
         return node is None or not node.ready

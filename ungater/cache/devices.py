@@ -46,6 +46,7 @@ class DeviceEvents:
         try:
             read = _class_of(new) if new is not None else None
         finally:
+            # In ``finally``: a class that cannot be read any more must not leave what it said before.
             self._devices.set_class(event.key, read)
             self._claimed.set_class(event.key, read)
             for uid in self._claims.set_class(event.key, new, self._entries):
@@ -55,6 +56,7 @@ class DeviceEvents:
     def on_slice(self, event: Event[ResourceSlice]) -> None:
         """A ResourceSlice came, changed or went."""
         old, new = event.old, event.new
+        # Each change of a slice has devices counted again; metadata alone changes nothing.
         if old is not None and new is not None and old.spec == new.spec:
             return
         read = None
@@ -85,11 +87,13 @@ class DeviceEvents:
         """A claim came or went, was given devices, or gave them back; or other pods have it."""
         new, before = event.new, event.old.results if event.old is not None else None
         had, have = (one.pods if one is not None else frozenset() for one in (event.old, new))
+        # Taken in before it is compared: workloads that are looked at because of it ask for the claim as it is now.
         was = self._claimed.set_claim(event.key, new)
         now = self._claimed.known(event.key)
         self._tell(event.key, was, now)
         turned = (was is not None and was.allocated) != (now is not None and now.allocated)
         results = new.results if new is not None else None
+        # Most events of a claim change its reservations or conditions; devices are counted again only for these three.
         if results == before and not turned and had == have:
             return
         uses = None
@@ -99,6 +103,7 @@ class DeviceEvents:
             self._devices.set_uses(event.key, uses or (), have)
             if turned and (one := new or event.old) is not None:
                 self._charge_owners(one)
+            # Devices came free only where it had some: a claim that is given its first ones helps nobody.
             if before and (results != before or had - have):
                 self._helped()
 
@@ -109,6 +114,8 @@ class DeviceEvents:
 
     def _tell(self, key: str, was: KnownClaim | None, now: KnownClaim | None) -> None:
         """Those who name a claim may have it now, or no more; who waits for a place among its users can wait longer."""
+        # Only its users changed: with 256 pods of one claim each of
+        # them would have all workloads that name it looked at.
         after = 0.0 if now is None or not now.alike(was) else USERS_AFTER
         if now != was:
             for uid in self._claims.named.naming(key):
@@ -119,6 +126,7 @@ class DeviceEvents:
         for owner in claim.metadata.owner_references:
             name = f"{claim.metadata.namespace}/{owner.name}"
             charged = self._state.pods.get(name) if owner.kind == "Pod" else None
+            # The claim names its pod by name alone: the node where the engine has it leads to the object.
             for pod in self._stores.pods_on(charged.node) if charged is not None else ():
                 if key(pod) == name:
                     self._charges.charge(pod)

@@ -66,6 +66,7 @@ class Entries(Mapping[str, WorkloadEntry]):
 
     def rename(self, entry: WorkloadEntry, own: JobView, job: JobView) -> None:
         """Its Workload has another name, which the views tell."""
+        # Its key may be another job's by now: two owners may have asked for one name.
         if self._ids.get(entry.key) == entry.id:
             del self._ids[entry.key]
         entry.view(own, job)
@@ -87,6 +88,7 @@ class Entries(Mapping[str, WorkloadEntry]):
     def note_removed(self, workload: str) -> None:
         """A Workload of this uid was deleted, by us or unseen: what is still heard of it is old, whoever asks."""
         self._removed[workload] = None
+        # Bounded: a tenant who deletes Workloads without end must not fill the memory.
         if len(self._removed) > REMOVED:
             del self._removed[next(iter(self._removed))]
 

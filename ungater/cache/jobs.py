@@ -15,6 +15,7 @@ from ungater.jobs.jobset import made_by, owner_of_jobset, parent_of
 from ungater.model.job_view import controlled_by, id_of, identity
 from ungater.model.workload_entry import WorkloadEntry
 
+# Jobs and JobSets have a watch each, so a Job may be seen first. Ten seconds are enough for a watch that is late.
 UNPROVED = 10.0  # seconds for which a Job is believed that names a JobSet nobody has seen
 
 
@@ -53,6 +54,7 @@ class JobEvents:
         if not self._core.live:
             return
         if event.old is not None and (event.new is None or event.new.metadata.uid != event.old.metadata.uid):
+            # Dropped before the new one is taken in: a Job that was made again under its name starts with nothing.
             self._views.drop(id_of(event.old))
             self._forget_child(event.old)
             self._unproved.pop(id_of(event.old), None)
@@ -71,6 +73,7 @@ class JobEvents:
     def set_job(self, job: objects.Job) -> None:
         """A Job is there, or changed."""
         parent = self._parent(job) or self._launched_by(job)
+        # A tenant may rewrite owner references: the JobSet that it leaves must not count its pods on.
         if self._owners.parent(id_of(job)) not in {None, parent}:
             self._forget_child(job)  # it has another owner now
         if parent:
@@ -81,9 +84,11 @@ class JobEvents:
             self._views.drop(id_of(job))  # another controller's, who makes its pods elsewhere, or not at all
             return
         uid = id_of(job)
+        # Read before `release`: afterwards nothing says that they were a JobSet's.
         pods = tuple(self._stores.pods_of(uid)) if self._owners.parent(uid) is not None else ()
         for pod in pods:
             self._pods.leaves(pod, pod)  # a JobSet's until now
+        # Between leaving and charging: a pod has to be charged for the owner that it has from here on.
         self._owners.release(uid)
         self._views.observe_job(owner_of(job, self._keys, self._views.before(uid)))
         for pod in pods:
@@ -102,6 +107,7 @@ class JobEvents:
         if named is None:
             return ""
         jobset = self._stores.jobset(f"{namespace}/{named.name}")
+        # By uid: a JobSet that was made again under its name did not make this Job.
         if jobset is not None and jobset.metadata.uid == named.uid:
             believed = made_by(jobset, job.metadata)
         elif self._keys.queue_name in (job.metadata.labels or {}):
@@ -120,6 +126,7 @@ class JobEvents:
         )
         told = self._wholes.told.get(maker)
         entry = self._entries.get(id_of(job))
+        # A Job that holds something of its own keeps it: taken for a launcher, what it holds would be nobody's.
         if told is None or not told.makes(job, self._keys) or (entry is not None and entry.admission is not None):
             return ""
         return told.id if self._pod_groups.is_whole(told) else ""
@@ -127,6 +134,7 @@ class JobEvents:
     def judge_unproved(self) -> None:
         """Look again at Jobs that name a queue and a JobSet that nobody saw; to be called now and then."""
         now = self._clock()
+        # No event comes when the time is up: the watch of JobSets has nothing to tell.
         for uid in [uid for uid, since in self._unproved.items() if now - since >= UNPROVED]:
             job = self._owners.jobs_of(self._owners.parent(uid) or "").get(uid)
             if job is not None and not self._parent(job):
@@ -151,6 +159,7 @@ class JobEvents:
         if new:
             for pod in self._owners.pods_of(id_of(job)):
                 self._gated_orphans.forget(pod.metadata.uid)
+                # It was a pod of nobody, and perhaps a candidate for eviction; now its JobSet answers for it.
                 self._queues.remove_pod(objects.key(pod))
                 entry.pods[pod.metadata.uid] = pod
                 self._charges.charge(pod)

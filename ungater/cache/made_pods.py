@@ -46,7 +46,9 @@ class MadePods:
     ) -> PodSetView:
         template, spec = own.template, own.template.spec
         made = entry.made.get(own.name) if entry is not None else None
+        # Pods that were made of another template say nothing of this one. Gates are left out, as they are ours.
         if made is not None and made.made_of == structs.replace(spec, scheduling_gates=None):
+            # DefaultTolerationSeconds adds some to every pod, which are not the template's.
             tolerations = kept_tolerations(made.spec) or None
             volumes = spec.volumes if per_pod else made.spec.volumes
             kept = structs.replace(
@@ -57,6 +59,7 @@ class MadePods:
         if not ranges and runtime is None:
             return own
         known = entry.filled.get(at) if entry is not None else None
+        # By identity of the template: comparing two of them at each event costs more than filling one.
         if known is None or known.own is not template or (known.ranges, known.runtime) != (ranges, runtime):
             filled = structs.replace(template, spec=with_defaults(spec, ranges, runtime))
             known = FilledTemplate(template, ranges, runtime, filled)
@@ -93,6 +96,7 @@ class PodDefaults:
             return
         for entry in tuple(entries):
             with self._core.guard("workload", entry.key):
+                # Pods that are made from now on may differ from the ones that were seen, whose form counts no more.
                 entry.forget_pods()
                 self._review(entry.id)
 

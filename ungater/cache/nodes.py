@@ -63,6 +63,8 @@ class NodeEvents:
             return
         before = self._state.nodes.get(event.key)
         if event.new is None:
+            # The time of the loss, as seen here: after a restart it begins
+            # when a pod's node is first asked for (`missing_since`).
             self._missing[event.key] = self._clock()
             changed = self._state.remove_node(event.key)
             self._mismatches.forget(event.key)
@@ -71,10 +73,12 @@ class NodeEvents:
             self._in_flight.forget(event.key)
         else:
             self._missing.pop(event.key, None)
+            # A kubelet writes its node's status every few minutes, and mostly nothing of it is read here.
             if changed := self._state.set_node(self._read(event.new)):
                 self._refusals.changed(event.key, self._entries.values())
                 self._core.queue_inadmissible()
         if event.new is None or event.old is None or worth_a_look(event.old, event.new):
+            # After the node itself: its inside is read with what it has to give now.
             self._look_inside(event.key)
         if changed and before is not None and event.new is not None:
             self._note_relabelled(before, self._state.nodes[event.key])
@@ -84,6 +88,7 @@ class NodeEvents:
             self._core.layout_changed()
             self._changed.add(event.key)
             self._signal()
+            # Ready again: its kubelet ends pods, so pods that were told to stop meanwhile count as leaving from now on.
             for pod in self._stores.pods_on(event.key):
                 if pod.metadata.deletion_timestamp is not None:
                     self._left_pods.pay(pod, self._entries.of_pod(pod))
@@ -98,6 +103,7 @@ class NodeEvents:
             slots = entry.slots_of(pod) if entry is not None else None
             for level in slots.levels if slots is not None else ():
                 was, now = before.labels.get(level), after.labels.get(level)
+                # Only where the pod's own selector names the old value: it was sent there for that label.
                 if entry is not None and was != now and was == selector.get(level):
                     text = f"{after.name} ({level} was {was}, is {now or 'gone'})"
                     self._relabelled.setdefault(entry.id, {}).setdefault(after.name, text)
@@ -121,6 +127,7 @@ class NodeEvents:
         node = self._state.nodes.get(host)
         if node is not None and node.labels.get(HOSTNAME_LABEL) == host:
             return [host]
+        # The name of a node and its host name label may differ (cloud providers), so one look-up is not always enough.
         return [node.name for node in self._state.nodes.values() if node.labels.get(HOSTNAME_LABEL) == host]
 
     def on_topology(self, event: Event[NodeResourceTopology]) -> None:
@@ -137,6 +144,7 @@ class NodeEvents:
         """What a node publishes of its inside may have changed."""
         found = self._topologies.refresh(name)
         if found.zones:
+            # Other zones are known now, so which of them each pod has is read again.
             for pod in self._stores.pods_on(name):
                 self._charges.charge(pod)
                 self._charges.note_arrival(pod)
@@ -166,6 +174,7 @@ class NodeEvents:
         self._changed |= self._charges.overdrawn()
         if not self._changed:
             return
+        # Slots without a node are those of wide domains: any node that changed may be one of theirs.
         changed, self._changed = self._changed | {""}, set()
         for uid, entry in self._entries.items():
             if any(slot.node in changed for slots in entry.slots_in.values() for slot in slots.slots):

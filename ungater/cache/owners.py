@@ -39,6 +39,7 @@ class PodOwners:
 
     def pods_of(self, uid: str) -> Iterable[objects.Pod]:
         """The pods of an owner and of its Jobs."""
+        # Sorted: parts are a set, and equal histories have to see pods in one order.
         keys = (uid, *self._children.get(uid, ()), *sorted(self.wholes.parts.get(uid, ())))
         return (pod for one in keys for pod in self._named(one))
 
@@ -77,6 +78,8 @@ class PodOwners:
     def forget(self, uid: str) -> None:
         """Forget whose a Job was, once it and its pods are gone: watches may tell of the pods later."""
         parent = self._parents.get(uid)
+        # Pods may outlive their Job in the watch: forgotten sooner,
+        # they would be taken for pods of a Job that nobody serves.
         if parent is not None and uid not in self._children.get(parent, ()) and not any(self._named(uid)):
             del self._parents[uid]
             if (parts := self.wholes.parts.get(parent)) is not None:
@@ -104,10 +107,12 @@ class GatedOrphans:
         """Remember a gated pod whose owner is no job that is served, so that somebody tells why it stays gated."""
         if not is_gated(pod, self._keys.gate) or pod.metadata.deletion_timestamp is not None:
             return
+        # Its owner may be seen in a moment; a message before that would be wrong.
         if (waiting := self._wholes.unseen.get(maker_of(pod, self._keys))) is not None and owner_key(
             pod, self._keys
         ) in waiting[1]:
             return
+        # Not replaced: None says that this was reported, and each event would report it again.
         self.pods.setdefault(pod.metadata.uid, pod)
 
     def forget(self, uid: str) -> None:
@@ -140,6 +145,7 @@ class NamedGroups:
             return
         self._forget_groups(entry.id, before - now)
         for group in now - before:
+            # Before this one is added: it is looked at by its own event.
             for other in self.naming(group):
                 self._enqueue(other, 0.0)  # it may be told of this one
             self._naming.setdefault(group, {})[entry.id] = None
@@ -164,12 +170,15 @@ class NamedGroups:
 
     def naming(self, group: str) -> tuple[str, ...]:
         """The ids of the jobs that name a group, of too many the first."""
+        # In the order in which they came: a workload that joins later cannot push out one that was counted.
         return tuple(islice(self._naming.get(group, ()), MOST_IN_GROUP))
 
     def hindrance(self, entry: WorkloadEntry) -> str | None:
         """Why a job is given nothing beside others of its groups; None where it may be."""
         for group in sorted(self._of.get(entry.id, ())):
             name, naming = group.partition("/")[2], self.naming(group)
+            # Past the limit a workload waits with that as its reason, or
+            # one tenant's pods would have thousands looked at.
             if entry.id not in naming:
                 return f"more than {MOST_IN_GROUP} workloads share PodGroup {name}: give each a PodGroup of its own"
             for uid in naming:

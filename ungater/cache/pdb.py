@@ -27,6 +27,7 @@ from ungater.model.pod_slots import finished
 from ungater.model.workload_entry import WorkloadEntry
 
 TWICE = "(two budgets of one pod)"  # no legal name; nothing is ever allowed of it
+# A thousand budgets of one tenant, compared with all its pods, would take seconds before each cycle.
 MOST_BUDGETS = 128
 MOST_TERMS = 1024
 
@@ -54,6 +55,7 @@ class _Matcher(msgspec.Struct, frozen=True):
             match one.operator:
                 case "NotIn":
                     before = forbidden.get(one.key, frozenset())
+                    # Several requirements on one key have to hold all; "must not be there" is stricter than any value.
                     forbidden[one.key] = before | values if before is not None else None
                 case "DoesNotExist":
                     forbidden[one.key] = None
@@ -69,6 +71,7 @@ class _Matcher(msgspec.Struct, frozen=True):
         """Whether a pod with these labels is selected."""
         if len(self.needs) > len(labels) or not all(key in labels for key in self.needs):
             return False
+        # The shorter side is walked: a tenant may write 1,000 keys into a selector, or as many labels on a pod.
         keys = (self.keys, labels) if len(self.keys) < len(labels) else (labels, self.keys)
         return all(self._passes(key, labels[key]) for key in keys[0] if key in keys[1])
 
@@ -113,6 +116,8 @@ class _Namespace(msgspec.Struct):
     def _fill(self) -> None:
         while self.waiting and len(self.matchers) < MOST_BUDGETS:
             budget, selector = next(iter(self.waiting.items()))
+            # The first that does not fit stops all behind it: any budget
+            # that waits makes the namespace's pods protected anyway.
             if selector is None or self.terms + (terms := _terms(selector)) > MOST_TERMS:
                 return
             del self.waiting[budget]
@@ -143,10 +148,14 @@ class BudgetWatch:
             helped = True
         else:
             selector, cut = event.new.spec.selector, event.new.metadata.cut
+            # The disruption controller writes a budget's status with
+            # every pod; only another selector costs a comparison.
             known = event.key in namespace.selectors and namespace.selectors[event.key] == selector
             if not known or cut != namespace.is_cut(event.key):
                 namespace.set(event.key, selector, cut=cut)
             helped = budgets.allow(event.key, event.new.allowed)
+        # The first, the last, or the one that makes the namespace
+        # unclear: all of its workloads are counted in another way.
         if new or not namespace.selectors or bool(namespace.waiting) != unclear:
             self._turned.add(name)
         if not namespace.selectors:
@@ -156,9 +165,11 @@ class BudgetWatch:
     def on_pod(self, event: Event[Pod]) -> None:
         """A pod came, changed or went."""
         pod = event.new or event.old
+        # Most namespaces have no budget, and pods have events all the time.
         if pod is None or pod.metadata.namespace not in self._namespaces:
             return
         seen = [one for one in (event.old, event.new) if one is not None]
+        # Of both versions: a pod that changed its owner has to leave the count of the one that it had.
         owners = {self._cache.entries.owners.of(one) for one in seen}
         if len(seen) < 2 or len(owners) > 1 or _budgeted(seen[0]) != _budgeted(seen[1]):
             self._dirty |= owners
@@ -169,12 +180,14 @@ class BudgetWatch:
         if self._turned:
             self._dirty |= {entry.id for entry in entries.values() if entry.job.namespace in self._turned}
             self._turned.clear()
+        # Before workloads are counted: it says which of them are to be.
         self._compare()
         for uid in [uid for uid in self._keyed if uid not in entries]:
             self._cache.queues.budgets.set_selected(self._keyed.pop(uid), {})
         for uid in [uid for uid in self._counted if uid not in entries]:
             del self._counted[uid]
         helped = False
+        # Popped one by one, each under a guard of its own: an error of one workload leaves the others for this call.
         while self._dirty:
             if (entry := entries.get(self._dirty.pop())) is not None:
                 with self._cache.guard("workload", entry.key):
@@ -231,6 +244,7 @@ class BudgetWatch:
                 known = labels, {name for name, one in namespace.matchers.items() if one.selects(labels)}
             counted[pod.metadata.uid] = known
         self._counted[entry.id] = counted
+        # The Eviction API answers 500 for a pod that more than one budget selects, whatever these allow.
         return Counter(TWICE if len(names) > 1 else min(names) for _, names in counted.values() if names)
 
     def _move_inadmissible(self, *, helped: bool) -> None:

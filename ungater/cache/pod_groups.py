@@ -62,6 +62,7 @@ class PodGroups:
         if (maker := maker_of(pod, self._keys)) != "":
             told = self._wholes.told.get(maker)
             known = told is not None and (maker in self._wholes.ids or told.role(pod) in told.replicas.counts)
+            # Pods of one owner are one workload only if none of them was placed apart before the owner was seen.
             if told is not None and known and self.is_whole(told):
                 key = self._owners.take_part(maker, part)
             elif told is None and waits and self._may_come(pod, maker):
@@ -71,6 +72,8 @@ class PodGroups:
             return
         pods = {other.metadata.uid: other for other in (*self._owners.pods_of(key), pod)}
         own = self._own_of(key, pods.values())
+        # Made again with the name that is free: the view's Workload,
+        # its key and what pods are marked with follow from it.
         if own is not None and (name := self._views.free_name(own, pods.values())) != own.workload:
             own = self._own_of(key, pods.values(), workload=name)
         if own is not None and not any(self._is_own(own, other) for other in pods.values()):
@@ -78,6 +81,7 @@ class PodGroups:
         if own is None:
             self._unled.setdefault(set_of(key), set()).add(key)
             return
+        # The old Workload's slots may be another's already: these pods wait until its end is seen.
         if (waiting := self._leftover.get(own.workload_key)) is not None:
             waiting.append(pod)
             return
@@ -137,10 +141,13 @@ class PodGroups:
         """Look at the pods of an owner that is known by them alone; False where it is gone, and forgotten now."""
         if entry.id not in self._entries.groups or entry.own is None:
             return True
+        # Without pods and without a Workload nothing is left to hold or to remove.
         if not entry.pods and entry.observed is None:
             self._views.drop(entry.id)
             return False
         own = self._own_of(entry.id, entry.pods.values(), entry.own, self._counts(entry))
+        # A LeaderWorkerSet of the same name with another uid: its
+        # Workload has another name, and the old one's slots are not its.
         if own is not None and own.workload != entry.own.workload:
             return self._replaced(entry)
         waits = own is not None and (own.queue or own.id.startswith(LEADERS) or moves.under_way(entry))
@@ -170,6 +177,7 @@ class PodGroups:
 
     def _counts(self, entry: WorkloadEntry) -> Mapping[str, int]:
         """How many pods each pod set has by the Workload, where that is admitted: some may not be there at a start."""
+        # At a start a kind of which no pod is listed yet would count as none, and its slots would go back.
         held = entry.job.kinds and entry.observed is not None and entry.observed.admission is not None
         workload = self._stores.workload(entry.key) if held else None
         return {one.name: one.count for one in workload.spec.pod_sets} if workload is not None else {}
@@ -206,7 +214,9 @@ class PodGroups:
             return own
         if entry.lack_pods(self._clock()) >= BARE:
             return own
+        # No event tells that its next pods do not come.
         self._enqueue(entry.id, BARE)
+        # An owner that says itself how many pods it has keeps that number; of the others nobody knows how many come.
         pod_sets = tuple([replace(one, count=0) for one in own.pod_sets]) if own.open_ended else own.pod_sets
         return replace(own, over="", ready=0, pod_sets=pod_sets)
 
@@ -251,6 +261,7 @@ class PodGroups:
     def on_native(self, event: Event[objects.PodGroup]) -> None:
         """A PodGroup came, changed or went: the jobs that name it are looked at. Its status is kube-scheduler's."""
         old, new = event.old, event.new
+        # kube-scheduler writes the status of a PodGroup with each try.
         if old is None or new is None or old.spec != new.spec:
             for uid in self._named.naming(event.key):
                 with self._guard("workload", uid):
@@ -301,6 +312,7 @@ class PodGroups:
             return True
         parts = (told.id, *(f"{told.id}/{kind}" for kind in told.replicas.counts))
         stored = [self._stores.workload(f"{told.namespace}/{name}") for name in told.workloads]
+        # Stored Workloads decide too: after a restart the pods may not be listed yet, but are held apart.
         names = {one.name for there in stored if there is not None for one in there.spec.pod_sets}
         apart = (
             any(part in self._entries for part in parts)

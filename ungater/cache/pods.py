@@ -57,6 +57,8 @@ class PodEvents:
             return
         ends = old.metadata.deletion_timestamp is not None and not finished(old)
         gated = is_gated(old, self._keys.gate)
+        # kube-scheduler looks at a group again only when one of its gates
+        # goes, and counts pods that end (1.37): both events free others.
         if (gated and (new is None or not is_gated(new, self._keys.gate))) or (ends and (new is None or finished(new))):
             for uid in self._named_groups.naming(f"{old.metadata.namespace}/{old.spec.pod_group}"):
                 self._enqueue(uid, LEAST_BATCH)
@@ -81,6 +83,7 @@ class PodEvents:
             return
         new, old = event.new, event.old
         self._group_changes(old, new)
+        # One event may tell of two pods: deleted and made again under its name while the watch was cut.
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             self._forget_pod(old)
             if new is None:
@@ -88,14 +91,18 @@ class PodEvents:
         if new is None:
             return
         same = old is not None and old.metadata.uid == new.metadata.uid
+        # Taken from the old owner before the new one gets it: in both entries it would take two slots.
         if same and old is not None and owner_key(old, self._keys) != owner_key(new, self._keys):
             self.leaves(old, new)
             same = False
+        # Before its entry is asked for: this pod may be the one that makes it.
         self._pod_groups.gather(new)
         entry = self._entries.of_pod(new)
         if not (same and old is not None and _charged_alike(old, new)):
             if entry is not None and new.spec.node_name and self._charges.marked(entry, new):
                 with self._guard("pod", event.key):
+                    # Before it is charged: pods of one workload may have come in
+                    # another order than foreseen, and change places.
                     self._charges.settle(entry, new)
             self._charges.charge(new)
             self._left_pods.pay(new, entry)
@@ -118,6 +125,7 @@ class PodEvents:
         One whose patch is under way may run by it: it keeps its place in the workload that it leaves.
         """
         entry, uid = self._entries.of_pod(old), old.metadata.uid
+        # Asked before the pod is forgotten: afterwards nobody knows that a patch is under way.
         sent = entry.on_its_way(uid) if entry is not None else None
         self._forget_pod(old, charged=self._left_pods.unseen(old) and self._left_pods.unseen(new))
         if entry is None or sent is None or not answers_for(entry) or not is_gated(new, self._keys.gate):
@@ -138,6 +146,7 @@ class PodEvents:
             sent = entry.expectations.pop(uid)  # our own patch, seen at last
             # Where the watch was cut, it is first seen to be let go when it is done already, or on its way out.
             ends = finished(new) or new.metadata.deletion_timestamp is not None
+            # Its slot may have moved while the patch was under way: then the pod runs by a place that is not its own.
             if ends or not self._stands(entry, sent.values):
                 self._enqueue(entry.id, 0.0)
             elif new.spec.pod_group:
@@ -166,12 +175,14 @@ class PodEvents:
     def delay(self, entry: WorkloadEntry) -> float:
         """How long to wait for more pods of the job: not at all once they are all there."""
         full = entry.job.full
+        # Nobody knows how many pods come, so the whole batch is waited for while more come than there are slots.
         if entry.job.open_ended and (
             not entry.slots_in or len(entry.pods) > sum([slots.total for slots in entry.slots_in.values()])
         ):
             return self._batch
         if len(entry.pods) >= full:
             return 0.0
+        # Longer for large jobs: their controller makes pods for seconds, and each look costs as much as there are pods.
         return min(self._batch, LEAST_BATCH + BATCH_A_POD * full)
 
     def _forget_pod(self, pod: objects.Pod, *, charged: bool = False) -> None:
@@ -206,6 +217,7 @@ def _charged_alike(old: objects.Pod, new: objects.Pod) -> bool:
         and old.metadata.annotations == new.metadata.annotations
         and old.status.resource_claim_statuses == new.status.resource_claim_statuses
         and old.status.extended_resource_claim_status == new.status.extended_resource_claim_status
+        # An in-place resize ends in the status alone: the room that it leaves is free from then on.
         and (old.status is new.status or given_otherwise(old) == given_otherwise(new))
     )
 

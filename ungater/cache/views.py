@@ -65,6 +65,7 @@ class JobViews:
     def seen(self, own: JobView) -> JobView:
         """A job as everything here is to look at it."""
         find = self._stores.native_group if self._stores.reads_groups() else None
+        # A level's name is read within the flavors of the job's queue: a second pool may call another label so.
         flavors = self._queues.config.flavors(own.namespace, own.queue) if own.queue else None
         names = self._names if flavors is None else self._names.within(flavors)
         own = with_groups(self._pods.seen(own).named(names), find, self._keys, self._priority_of)
@@ -72,6 +73,7 @@ class JobViews:
 
     def review_all(self) -> None:
         """Look at all jobs anew, for what they ask for may mean something else now."""
+        # A copy: a review may drop an entry.
         for entry in tuple(self._entries.values()):
             with self._guard("workload", entry.key):
                 self.review(entry.id)
@@ -113,6 +115,7 @@ class JobViews:
             entry.mark_started()
         resumed = before.suspended and not entry.job.over
         if _worth_a_look(before, entry.job, admitted=entry.admission is not None):
+            # Its pods are about to come and have it looked at; a look before that finds nothing to do.
             self._enqueue(entry.id, entry.until_pods_come if resumed else 0.0)
 
     def renew(self, entry: WorkloadEntry, own: JobView) -> None:
@@ -121,6 +124,7 @@ class JobViews:
         One that was over may be so no more: a pod names the workload that it was let go for first, until our own patch
         to it is seen. What is stored for it is held again then, as it would be after a restart.
         """
+        # Asked before the view changes: what is stored is held again only on the way from "over" to "not over".
         held, over = holds(entry.job), entry.job.over
         entry.view(own, self.seen(own))
         self._devices.note(entry)
@@ -138,14 +142,18 @@ class JobViews:
         So does a job whose Workload was stored by 0.1.0, which had other names for those of other controllers.
         """
         earlier = replace(own, workload=earlier_name(own.kind, own.name, own.uid, own.part))
+        # The stored name first, or pods that run by the old Workload would be charged to nobody.
         if earlier.workload != own.workload and self._is_stored(earlier):
             return earlier.workload
         longer, there = longer_name(own.workload, own.owner), self._stores.workload(own.workload_key)
+        # A Workload that is known to be deleted blocks no name: its watch is late.
         others = there is not None and not belongs(there, own) and not self._entries.is_removed(there.metadata.uid)
         if (
             others
             or self._entries.names(own.workload_key)
             or self._stores.workload(f"{own.namespace}/{longer}") is not None
+            # Pods that run by the longer name decide: with the usual one
+            # they would be another workload's after a restart.
             or any(mark_of(pod, self._keys) == longer for pod in pods)
         ):
             return longer
@@ -167,6 +175,7 @@ class JobViews:
         longer = longer_name(entry.own.workload, entry.own.owner)
         if longer == entry.own.workload:
             return False
+        # Under the old name, before the entry has the new one: queueing knows it by that.
         self._admissions.dequeue_entry(entry)
         own = replace(entry.own, workload=longer)
         self._entries.rename(entry, own, self.seen(own))
@@ -175,6 +184,7 @@ class JobViews:
     def make(self, own: JobView, after: float = 0.0) -> None:
         """A job is new; it is looked at ``after`` so many seconds."""
         owner = self.seen(own)
+        # Listed before it is filled: what is charged for its pods is found through the entry.
         entry = self._entries.add(owner, own)
         try:
             self._fill(entry)
@@ -208,6 +218,7 @@ class JobViews:
 
     def drop(self, uid: str) -> None:
         """A job is gone, or is no workload of its own: all that is held for it is given back."""
+        # Out of the entries first: what is freed below must find pods that are nobody's.
         entry = self._entries.drop(uid)
         self._volumes.forget(uid)
         self._groups.forget(uid)

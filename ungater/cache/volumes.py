@@ -59,9 +59,11 @@ class VolumeEvents:
         charge = len({limit_of_volume(one) for one in both}) > 1 or len(both) == 1
         for key in sorted({f"{one.namespace}/{one.name}" for one in references}):
             self._requeue_and_charge(key, charge=charge)
+        # A local volume is a disk of one host: how many claims that node can take changes with it.
         for host in sorted({host for one in both if (host := host_of(one))}):
             for node in self._nodes.named(host):
                 self._nodes.attaches(node)
+        # Any claim of the class that is not bound may get this volume.
         for name in sorted({one.spec.storage_class_name for one in both if is_available(one)}):
             self._requeue_users(name)
 
@@ -69,6 +71,7 @@ class VolumeEvents:
         """A class came, changed or went; those that name none may have another one now."""
         if self._core.live:
             self._requeue_users(event.key)
+            # The default class may be another one now.
             self._requeue_users("")
 
     def on_csi_node(self, event: Event[CsiNode]) -> None:
@@ -91,6 +94,7 @@ class VolumeEvents:
         if not self._core.live or new is None:
             return
         same = old is not None and old.node_topology == new.node_topology
+        # Less helps nobody, and drivers write these objects with every volume that they make.
         if not same or old is None or limit_of(new) > limit_of(old):
             self._requeue_users(new.storage_class_name)
 
@@ -103,6 +107,7 @@ class VolumeEvents:
         for one in claims_of(old):
             key = f"{old.metadata.namespace}/{one.name}"
             claim = self._stores.storage.claim(key)
+            # Only ReadWriteOncePod: any other claim is nobody's to give back.
             if claim is not None and ALONE in (claim.spec.access_modes or ()):
                 self._requeue_and_charge(key, charge=False)
 

@@ -11,6 +11,7 @@ from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
 from ungater.model.workload_object import Workload, observed_of
 from ungater.model.workload_spec import belongs
 
+# A watch that was cut lists again within seconds; a wrong guess would make a Workload that is still there.
 UNSTORED = 30.0  # seconds after which a Workload that no watch tells of is taken to be deleted
 
 
@@ -35,6 +36,7 @@ class WorkloadEvents:
         if workload is None:
             return
         if event.old is not None and (event.new is None or event.old.metadata.uid != event.new.metadata.uid):
+            # Its end was seen, so nothing old can come of it any more.
             self._entries.forget_removed(event.old.metadata.uid)
             self._pod_groups.cleared(event.key)
         entry = self._owner_of(workload)
@@ -42,17 +44,22 @@ class WorkloadEvents:
             return
         if event.new is None:
             entry.mark_deleted(workload.metadata.uid)
+            # Another Workload of that name may be observed already, by
+            # the answer to our own write: then this event is old news.
             if entry.observed is None or entry.observed.uid == entry.gone:
                 self._note_deleted(entry)
                 entry.forget_workload()
                 self._enqueue(entry.id, 0.0)
             return
+        # While a write is on its way its answer decides; what comes meanwhile is read when it ends (`written`).
         if not entry.writes.busy and not _is_known(entry, workload):
             self.saw_workload(entry, observed_of(workload))
 
     def _note_deleted(self, entry: WorkloadEntry) -> None:
         """Its Workload is gone, and not by us: count that, unless it went with those whose it was."""
         owners = entry.observed.owners if entry.observed is not None else frozenset()
+        # Counted, since a tenant that deletes it over and over costs
+        # a creation each time; the next one comes later each time.
         if not entry.removing and (entry.job.uid in owners or not owners.isdisjoint(entry.pods)):
             entry.writes.note_deleted(self._clock())
 
@@ -60,6 +67,7 @@ class WorkloadEvents:
         """Take over what the API server has of a Workload; where its admission is not what is held, it wins."""
         if observed.uid == entry.gone or self._entries.is_removed(observed.uid):
             return
+        # Versions only grow: this is the echo of what was seen before.
         if entry.observed is not None and observed.version <= entry.observed.version:
             return
         entry.observe(observed)
@@ -75,11 +83,14 @@ class WorkloadEvents:
 
         An answer about a Workload that was seen to be deleted comes too late.
         """
+        # Something was asked for while the write was on its way: it is looked at now, with what the write left.
         if entry.writes.end():
             self._enqueue(entry.id, 0.0)
         if observed is not None and observed.uid != entry.gone:
             entry.observe(observed)
             self._take_over(entry, observed)
+        # After the answer: the watch may have told of a later change
+        # while the write was busy, and tells of it only once.
         latest = self._stores.workload(entry.key)
         if latest is not None and not _is_known(entry, latest) and belongs(latest, entry.job):
             self.saw_workload(entry, observed_of(latest))
@@ -111,6 +122,7 @@ class WorkloadEvents:
         """The API server has no Workload of its any more, whatever a late watch says yet, also to a new entry."""
         if entry.observed is not None:
             uid, there = entry.observed.uid, self._stores.workload(entry.key)
+            # The store has it still, so its end is yet to come, and must not be taken for that of the next one.
             if there is not None and there.metadata.uid == uid:
                 self._entries.note_removed(uid)
             entry.mark_deleted(uid)

@@ -64,6 +64,7 @@ class Admissions:
 
     def dequeue_entry(self, entry: WorkloadEntry) -> None:
         """It waits no more."""
+        # Asked before the wait ends: afterwards nothing says whose eviction it waited for.
         victims = self._reservations.victims_of(entry.key)
         if self._reservations.end_wait(entry):
             self._core.queue_inadmissible(())
@@ -96,6 +97,7 @@ class Admissions:
         if not observed.active:
             return  # it waits no more: the plan is removed when it is looked at
         workload = self._reservations.workload(entry, self._pod_sets.wish(entry), self._pod_sets.rank(entry))
+        # The plan of a workload that waits and the plan for growth look alike; its stored admission tells them apart.
         if observed.admission is None:
             self._reservations.nominate(entry, observed.nomination, workload)
         elif entry.admission is not None:
@@ -105,6 +107,8 @@ class Admissions:
             if victim is not None:
                 if (told := self._reservations.awaited(key)) is not None:
                     victim.evict_for(told)
+                # The eviction may have got no further than the plan before
+                # the restart: the look at the victim goes on with it.
                 self._enqueue(victim.id, 0.0)
 
     # --- holding -------------------------------------------------------------------------------------------------
@@ -116,14 +120,18 @@ class Admissions:
         """
         if self._entries.get(entry.id) is not entry:
             return
+        # Noted before it is replaced: with less than before, somebody else may be helped.
         before = entry.grant
         workload = self._reservations.workload(entry, self._pod_sets.wish(entry), self._pod_sets.rank(entry))
+        # Held before its pods are charged: a pod claims a slot, and without one it would count beside it.
         self._reservations.restore_admission(entry, admission, workload)
         entry.shrink(None)
         for pod in entry.pods.values():
             self._charges.charge(pod)
             self._left_pods.pay(pod, entry)
+        # After its own pods have their places: pods that left it keep one only where one is free.
         self._left_pods.judge(entry)
+        # At a start the zones that were predicted for its pods are promised again; events do not count yet.
         if not self._core.live:
             promise_again(self._state, self._topologies, entry)
         elif before is not None:
@@ -134,6 +142,7 @@ class Admissions:
 
     def admit(self, entry: WorkloadEntry, admission: Admission, grant: AssumedAdmission) -> None:
         """The admission is stored: from here on pods may go."""
+        # Held before its pods are charged: the charge of a pod asks which slots there are.
         self._reservations.admit(entry, admission, grant)
         entry.forget_refusal()
         for pod in entry.pods.values():
@@ -145,10 +154,12 @@ class Admissions:
     def free(self, entry: WorkloadEntry) -> None:
         """Give back all that is held for the job; it waits for nothing any more."""
         victims = self._reservations.victims_of(entry.key)
+        # Before the slots are freed: pods that run by them are remembered with the quota that they run by.
         self._clear(entry)
         if self._reservations.free(entry):
             self._core.queue_inadmissible(())
         self.stand_down(victims)
+        # After all is given back: pods that run on are charged by themselves, so that nothing runs unpaid.
         self._leave_pods(entry)
         self._charges.note_left(entry)
 

@@ -48,6 +48,8 @@ class Charges:
     def charge(self, pod: objects.Pod) -> None:
         """Charge a pod that has not finished where it is bound, with its claim, or heads for; others take nothing."""
         if not pod.spec.node_name:
+            # Its workload is gone while it is on its way: without a
+            # charge its node would be given away before it arrives.
             if node := self._heads_for(pod):
                 attached, devices = self._volumes.attached(pod), self._claimed.missing(pod)
                 self._charge_node(convert.pod(_bound(pod, node), self._scheduler, attached=attached, devices=devices))
@@ -58,6 +60,7 @@ class Charges:
             self.give_back(pod)
             return
         node = pod.spec.node_name
+        # Read before the pod is charged: they say whether it is new, and what its charge changes.
         came, unrecorded = objects.key(pod) not in self._state.pods, self._state.unrecorded(node)
         try:
             shape, placement = self._topologies.of_pod(pod, self._placement_sent(pod))
@@ -82,6 +85,7 @@ class Charges:
         makes_room = came and entry is not None and self._smaller_than_growth(entry, pod)
         has_claims = bool(pod.spec.resource_claims) or pod.status.extended_resource_claim_status is not None
         makes_room |= came and has_claims  # its slot kept devices beside those that it has by now
+        # A pod that takes less than its slot leaves room when it comes, which no other event tells of.
         if less or makes_room or self._state.unrecorded(node) < unrecorded:
             self._core.queue_inadmissible(self._state.flavors_on(node))
         if entry is not None and (entry.job.queue or entry.job.scales):  # whose room somebody may ask for
@@ -98,6 +102,7 @@ class Charges:
         before = self._state.free(pod.node) if known else {}
         self._state.set_pod(pod)
         after = self._state.free(pod.node) if known else {}
+        # Below zero, and further below than before: a node that is as short as before is not named again.
         if any(amount < min(0, before.get(name, 0)) for name, amount in after.items()):
             self._overdrawn.add(pod.node)
             self._core.signal()
@@ -121,9 +126,11 @@ class Charges:
     def _heads_for(self, pod: objects.Pod) -> str:
         """The node that a pod was sent to which no workload has slots for any more, as it was orphaned on its way."""
         meta, host = pod.metadata, (pod.spec.node_selector or {}).get(HOSTNAME_LABEL, "")
+        # A tenant may write any host name into a selector: only pods that carry our mark and no gate count.
         if self._keys.workload not in (meta.annotations or {}) or is_gated(pod, self._keys.gate) or finished(pod):
             return ""
         entry, node = self._entries.of_pod(pod), self._state.nodes.get(host)
+        # Its workload still holds its slot, and with it the room: charged as well, it would count twice.
         kept = entry is not None and self.marked(entry, pod)
         return "" if kept or node is None or meta.deletion_timestamp is not None else host
 
@@ -136,11 +143,14 @@ class Charges:
         if self._entries.of_pod(pod) is not None or spared:
             self._queues.remove_pod(key)
         elif pod.metadata.deletion_timestamp is None and pod.spec.node_name and not finished(pod):
+            # A pod that ends does not come here: it becomes no candidate,
+            # and remains one if it was, as a preemptor may wait for it.
             self._queues.set_pod(outside(pod))
 
     def note_stop(self, pod: objects.Pod) -> None:
         """Have a bound pod count as leaving where it was told to stop, and somebody on its node ends it."""
         node, stops = pod.spec.node_name, pod.metadata.deletion_timestamp is not None
+        # On a node whose kubelet does not answer it may stay for hours, so nobody is to wait for it.
         if stops and node and not finished(pod) and not self._core.dead(node):
             self._queues.leaving.pod_stops(objects.key(pod))
 
@@ -164,10 +174,12 @@ class Charges:
         if charged is not None and self._state.remove_pod(charged.key):
             self._mismatches.changed(charged.node, self._entries.values())
             self._refusals.changed(charged.node, self._entries.values())
+            # With anti-affinity its end may open whole domains, in any flavor.
             self._core.queue_inadmissible(None if _keeps_off(pod) else self._state.flavors_on(charged.node))
 
     def note_arrival(self, pod: objects.Pod) -> None:
         """A pod may be on its way to a node, or have come."""
+        # Arrivals matter only inside nodes: without zones and devices every pod is spared the walk below.
         if not (self._state.machines or self._state.cluster.devices.published):
             return
         entry, node = self._entries.of_pod(pod), pod.spec.node_name
@@ -183,6 +195,7 @@ class Charges:
         if entry is None:
             return None
         expectation = entry.expectations.get(pod.metadata.uid)
+        # A pod that changed places with another one runs by the other's placement, not by that of its own patch.
         return entry.swaps.get(pod.metadata.uid) or (expectation.placement if expectation is not None else None)
 
     def settle(self, entry: WorkloadEntry, pod: objects.Pod) -> None:
@@ -199,6 +212,7 @@ class Charges:
         if entry is None or not entry.slots_in or not self.marked(entry, pod):
             return None
         slots = entry.slots_of(pod)
+        # The mark alone is no claim: a pod whose selector names no slot would fill one where it is not.
         if slots is None or slots.of_selector(pod.spec.node_selector) is None:
             return None
         return entry.key, entry.pod_set_of(pod)

@@ -65,11 +65,13 @@ class ClaimedDevices:
             return extended
         if not (named or extended):
             return None
+        # Counted by half of the objects, pods would be sent to nodes whose devices are taken.
         if not self._reads():
             return UNREAD
         found = self._asked(namespace, named, made, extended)
         if isinstance(found, str):
             return found
+        # Asked each time: classes come and go, while what is read of claims is remembered.
         if unknown := sorted(classes_of(found) - self._known):
             return f'DeviceClass "{unknown[0]}" does not exist'
         return COSTLY if self._refused(found) else found
@@ -90,6 +92,7 @@ class ClaimedDevices:
         statuses = pod.status.resource_claim_statuses or ()
         made = {one.name: one.resource_claim_name for one in statuses}
         named = claims_by_template(pod.spec)
+        # Claims that pods name themselves are not the pod's own: several may share one.
         left = [
             one for one in named if not one[1].startswith(OWN) and self._waits(pod.metadata.namespace, one[0], made)
         ]
@@ -144,11 +147,13 @@ class ClaimedDevices:
                 own[f"{namespace}/{what.removeprefix(OWN)}"] = None
             else:
                 claim, template = self._claims.get(claims.get(name, "")), self._templates.get(f"{namespace}/{what}")
+                # A claim that was made keeps what its template said then; the template may have changed since.
                 text = claim.text if claim is not None else template
                 found = (text,) if text is not None else f'ResourceClaimTemplate "{what}" does not exist'
             if isinstance(found, str):
                 return found
             wanted += [(name, what, text) for text in found]
+        # Before it is read: parsing what a tenant wrote costs by its length, at each look.
         if sum(len(text) for _, _, text in wanted) > LONGEST:
             return f"what they ask for is longer than {LONGEST} characters"
         key = tuple(wanted), extended, tuple(own)
@@ -158,6 +163,7 @@ class ClaimedDevices:
                 ask = read_ask(*key)
             except ObjectError as error:
                 return str(error)
+            # Emptied as a whole: tenants make texts, and what is asked for often is read again in a moment.
             if len(self._asks) >= REMEMBERED:
                 self._asks.clear()
             self._asks[key] = ask

@@ -64,6 +64,7 @@ class DeviceClaims:
 
     def hindrance(self, entry: WorkloadEntry) -> str | None:
         """Why a workload is given nothing as its pods ask for devices; None where they do not."""
+        # Forgotten before it is asked again: `_why` notes the resources again, also the ones of single pods.
         self._asking.pop(entry.job.id, None)
         self._hindered.discard(entry.job.id)
         self.note(entry)
@@ -74,6 +75,7 @@ class DeviceClaims:
 
     def _hindrance(self, entry: WorkloadEntry) -> str | None:
         job = entry.job
+        # Templates before pods: they tell it before any pod exists, so nothing is admitted that its pods cannot have.
         for owned in job.pod_sets:
             if owned.count and (why := self._why(job, owned.template.spec)) is not None:
                 return f"the pods of pod set {owned.name} {why}"
@@ -84,6 +86,7 @@ class DeviceClaims:
             if pod.spec.resource_claims is None and not self._classes.asked_by(pod.spec):
                 continue  # there may be thousands
             name = pod.metadata.name
+            # Pods that were let go have what they have; a reason for them would hold up the others.
             waits = is_gated(pod, self._keys.gate) and not finished(pod) and pod.metadata.deletion_timestamp is None
             if not waits or (first is not None and name >= first[0]):
                 continue
@@ -159,6 +162,7 @@ class DeviceClaims:
         if wanted and self.claimed.reads:
             found = self.claimed.of(job.namespace, spec, made)
             return f"ask for {wanted[0]}: {found}" if isinstance(found, str) else None
+        # Without the APIs of devices, a node that publishes the resource itself (its device plugin) still serves it.
         missing = next((name for name in wanted if not self._nodes[name]), None)
         if missing is None:
             return None
@@ -209,6 +213,7 @@ class DeviceClaims:
         for change, names in ((1, has - was), (-1, was - has)):
             for name in names:
                 self._nodes[name] += change
+                # From none to one, or from one to none: only these two change an answer.
                 if self._nodes[name] == max(change, 0):
                     turned.add(name)
                 if not self._nodes[name]:

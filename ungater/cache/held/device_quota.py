@@ -57,6 +57,8 @@ class DeviceQuota:
         """Why it is not known what such pods take of quota; None where it is. ``made``: the claims that a pod has."""
         if not spec.resource_claims:
             return None
+        # A named claim may be shared: counted for each pod it would
+        # be paid several times, counted once by nobody in particular.
         if len(made_of_templates(spec)) < len(spec.resource_claims):
             return "quota counts no ResourceClaims that pods name, only those made of templates"
         ask = self._claimed.asked(namespace, spec, made)
@@ -68,10 +70,12 @@ class DeviceQuota:
         if owned is None or not _pays(entry):
             return None
         spec, requests = owned.template.spec, pod_set.requests
+        # By what was granted, where it holds something: a template that changed since takes or frees no quota.
         had = granted_devices(entry, pod_set.name) if spec.resource_claims else None
         ask = self._asked(entry.job.namespace, spec) if had is None else had
         requests = at_least(pod_requests(spec), requests) if self._classes.asked_by(spec) else requests
         found = self._takes(requests, spec, ask)
+        # Never less than it was granted: a mapping that is taken away must not make running devices free.
         for wished in (entry.asked.get(pod_set.name), entry.granted(pod_set.name)):
             if logical := {name: amount for name, amount in (wished or {}).items() if self._is_logical(name)}:
                 found = at_least(found, logical)
@@ -115,6 +119,7 @@ class DeviceQuota:
 
     def _is_logical(self, name: str) -> bool:
         """Whether a resource is one of a mapping, or was: containers may not ask for others without a domain."""
+        # By its form too: a stored grant may name a resource of a mapping that is gone.
         return name in self._names or ("/" not in name and not is_of_nodes(name))
 
     def _takes(self, requests: Amounts, spec: PodSpec, ask: DeviceAsk | str | None) -> Amounts:
@@ -126,6 +131,7 @@ class DeviceQuota:
         of_claims = self._of_claims(ask, spec)[0] if isinstance(ask, DeviceAsk) else {}
         more = [(logical, requests[name]) for name, logical in moved.items() if name in requests]
         for name, amount in (*more, *of_claims.items()):
+            # Bounded at each step: a claim may ask for any number of devices, and sums must stay within 64 bits.
             found[name] = bounded(found.get(name, 0) + amount)
         return found
 
@@ -157,6 +163,7 @@ class DeviceQuota:
         found = [self._of_ask(one) for one in request.alternatives]
         if (wrong := next((one for one in found if isinstance(one, str)), None)) is not None:
             return wrong
+        # The scheduler takes the first alternative that fits, so only equal charges are known before.
         if len(set(found)) != 1:
             return "has alternatives that count differently, and quota does not know which of them it gets"
         return found[0]

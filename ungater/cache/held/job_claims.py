@@ -58,6 +58,7 @@ class JobClaims:
             return self._reach(key)
         named = one.template.storage_class_name
         self._known.note(entry.id, storage.default_class if named is None else named)
+        # Under "" too: any class may become the default one (`VolumeEvents.on_class`).
         self._known.note(entry.id, "")
         return reach_of_template(storage, one.template, self._available)
 
@@ -94,6 +95,7 @@ class JobClaims:
                     f'waiting for the ephemeral volume controller to make persistentvolumeclaim "{one.name}"'
                 )
             controller = objects.controller_of(claim.metadata)
+            # As kube-scheduler has it: a claim of that name that somebody else made is not the pod's.
             if controller is None or controller.uid != pod.metadata.uid:
                 return NotReady(f'persistentvolumeclaim "{one.name}" was not made for pod {pod.metadata.name}')
         return self._reach(key)
@@ -134,9 +136,11 @@ class JobClaims:
         first: list[objects.Pod] = []
         for pod in self._known.pods_with(key):
             uid, mark = pod.metadata.uid, (pod.metadata.annotations or {}).get(keys.workload)
+            # A pod that was let go has the claim as good as one that is bound: a second one would hang beside it.
             sent = entry.on_its_way(uid) is not None or (mark is not None and not is_gated(pod, keys.gate))
             if finished(pod) or not (pod.spec.node_name or sent):
                 continue
+            # Two are enough: for any pod that asks, one of them is another.
             if len(first) < 2:
                 first.append(pod)
             if uid not in entry.pods:

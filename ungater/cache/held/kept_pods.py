@@ -110,6 +110,7 @@ def _sliced(kept: KeptPods, topology: TopologyRequest, part: Assignment) -> bool
         homes: dict[int, Path] = {}
         for pod in kept.pods:
             rank, domain = kept.pod_set.rank(pod), kept.place(pod)[:depth]
+            # Whole slices are not enough: ranks that belong together have to be in one of them.
             if rank is not None and homes.setdefault(rank // layer.size, domain) != domain:
                 return False
     return True

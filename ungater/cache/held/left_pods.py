@@ -27,6 +27,7 @@ class LeftPods:
     def pay(self, pod: objects.Pod, entry: WorkloadEntry | None) -> None:
         """Charge a pod by itself where it runs and no workload answers for it, and no more where one does."""
         mark = self._orphans.let_go_for(pod)
+        # Its owner by now is not the workload that let it go: that one pays, or the pod itself.
         if entry is not None and mark not in {None, entry.job.workload}:
             entry = None
         if entry is None:
@@ -70,6 +71,7 @@ class LeftPods:
             return None
         pod_set = (pod.metadata.annotations or {}).get(self._keys.pod_set, "")
         if uid not in entry.left:
+            # All slots have pods: one more in its place would be a pod that nobody paid for.
             if not entry.has_place(pod_set, self._keys.gate):
                 return None
             self._enqueue(entry.id, 0.0)
@@ -85,6 +87,7 @@ class LeftPods:
 
     def judge(self, entry: WorkloadEntry) -> None:
         """What is held for a job changed: those that left it have their places in it, or are charged by themselves."""
+        # Judged all at once: while they are looked at, no place counts as taken by one that is judged later.
         left = dict(entry.left)
         entry.left.clear()
         for uid, (pod_set, pod) in left.items():

@@ -86,9 +86,11 @@ class NamedClaims:
                 continue
             pods = self._pods(job, claim)
             others = len(known.users - entry.pods.keys()) if known.users else 0
+            # resource.k8s.io allows 256 users of a claim: one pod more would hang at kube-scheduler with its slot held.
             if others + pods > MOST_USERS:
                 left = max(MOST_USERS - others, 0)
                 return f'ResourceClaim "{name}" takes {MOST_USERS} pods, of which {left} may still come: {pods} name it'
+            # With devices given, `reach` decides where its pods go, and nobody has to be first.
             if known.allocated:
                 continue
             why = self._unshareable(job, spec, claim) or _grouped(entry, spec) if pods > 1 else ""
@@ -128,6 +130,7 @@ class NamedClaims:
         first = named.get(self._first.get(claim, ""))
         if first is None or not _contends(first):
             contend = [one for one in named.values() if _contends(one)]
+            # Holders first, then the oldest; kept then, so that two that look in turn do not both wait for each other.
             first = min(contend or [entry], key=lambda one: (one.admission is None, one.job.created, one.key))
             self._first[claim] = first.id
         return None if first.id == entry.id else first
@@ -147,6 +150,7 @@ class NamedClaims:
         ahead: dict[str, str] | None = None
         where: dict[object, frozenset[int]] = {}
         nodes: SlotNodes | None = None
+        # By name: which pod goes ahead must not depend on the order of events.
         for pod in sorted((pod for pod in waiting if claims_named(pod)), key=lambda pod: pod.metadata.name):
             ahead = self._ahead(entry) if ahead is None else ahead
             if why := self._follows(entry, pod, ahead):
@@ -155,6 +159,7 @@ class NamedClaims:
             reach = self.reach(pod.metadata.namespace, pod.spec)
             if not reach:
                 continue
+            # Thousands of pods may name claims on the same nodes: slots are compared once for each set of nodes.
             if reach not in where:
                 places = [(slot.values, slot.node) for slot in slots.slots]
                 nodes = nodes or SlotNodes(self._state, slots.flavor, slots.levels, places)
@@ -194,6 +199,7 @@ def _given_to(entry: WorkloadEntry, known: KnownClaim) -> str:
     where it cannot.
     """
     users = [entry.pods[uid] for uid in known.users if uid in entry.pods]
+    # With users of other workloads, or one that is bound, kube-scheduler is not allocating the claim any more.
     if not users or len(users) < len(known.users) or any(pod.spec.node_name for pod in users):
         return ""
     return min(pod.metadata.name for pod in users)

@@ -53,6 +53,7 @@ class Orphans:
             return
         for name, pod in self._paid_by(entry):
             uid, part = pod.metadata.uid, admission.part(name)
+            # The patch may have arrived though the watch does not say so: until it does, the pod may run.
             if is_gated(pod, self._gate) and entry.on_its_way(uid) is not None:
                 self._unseen[uid] = entry.job.workload
             if part is not None and part.flavors and self.runs(pod) and _said(pod) is None:
@@ -64,14 +65,17 @@ class Orphans:
         True where quota is free again that it took.
         """
         uid = pod.metadata.uid
+        # Seen without its gate: from here on the pod itself says by what it runs.
         if not is_gated(pod, self._gate):
             self._unseen.pop(uid, None)
         if not self.runs(pod):
             return self.gone(pod)
+        # The annotation first: it is part of the patch that let the pod go, and survives a restart.
         quota = _said(pod) or self._remembered.get(uid)
         if entry is not None and answers_for(entry):
             freed = self._queues.charge(key(pod), None) | self._overruns.moved(entry, uid)
             return self._beside(pod, entry) or freed
+        # Out of the workload's sum before it is charged by itself: it must not be paid for twice.
         freed = self._overruns.forget(uid)
         return self._queues.charge(key(pod), self._held(pod, quota) if quota is not None else None) or freed
 
@@ -93,6 +97,7 @@ class Orphans:
         for pod in entry.pods.values():
             if self.let_go_for(pod) in {None, entry.job.workload}:
                 yield entry.pod_set_of(pod), pod
+        # Those that left and keep their places are paid for like the workload's own.
         yield from entry.left.values()
 
     def _takes_of(self, entry: WorkloadEntry, pod: Pod) -> Held | None:

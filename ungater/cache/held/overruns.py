@@ -98,9 +98,11 @@ class Overruns:
         own = self._queues.quotas.held.get(key)
         freed = False
         by_queue = self._taken[key].by_queue
+        # A copy: queues of which nothing is taken any more are dropped on the way.
         for queue, amounts in tuple(by_queue.items()):
             holds: Mapping[tuple[str, str], int] = own.amounts if own is not None and own.queue == queue else {}
             more = {name: amount - holds.get(name, 0) for name, amount in amounts.items()}
+            # Only what is beyond is charged: within its admission the workload's own charge pays.
             more = {name: amount for name, amount in more.items() if amount > 0}
             freed |= self._queues.charge(_unit(key, queue), Held(queue, more) if more else None)
             if not any(amounts.values()):

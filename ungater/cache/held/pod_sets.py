@@ -52,6 +52,7 @@ class RequestedPodSets:
         inside = owned.request.policy is Policy.REQUIRED and any(
             level in levels and levels.index(level) > levels.index(owned.shared) for levels in flavors
         )
+        # A required level inside the shared domain binds each pod set to a domain of its own there.
         return SHARED if alike and not inside else ""
 
     def pod_set(
@@ -72,12 +73,16 @@ class RequestedPodSets:
         found = self._volumes.added(entry, owned, found)
         if (devices := _devices(self._devices, entry, owned)) is not None:
             reach = self._devices.named.reach(entry.job.namespace, owned.template.spec)
+            # Nobody knows which devices a shared claim will get, so its pods go to
+            # one node that has some; not where all nodes reach whatever it may get.
             one = devices.shared and not self._state.cluster.devices.common.spread(devices)
             where = ONE_NODE if one else found.topology
             found = msgspec.structs.replace(found, devices=devices, claim_nodes=reach, topology=where)
         asked = at_least(entry.asked.get(owned.name, {}), entry.granted(owned.name) or {})
         more = self._quota.beside_nodes(asked)
         if (entry.job.foretold or entry.asked_for_more) and entry.admission is None:  # its pods' template is not all
+            # By the largest pod: all pods of a pod set are placed alike,
+            # and a smaller slot would take none of the larger ones.
             for pod in entry.pods_of(owned):
                 more = more if finished(pod) else at_least(more, convert.pod_requests(pod.spec))
         return msgspec.structs.replace(found, requests=at_least(found.requests, more)) if more else found
@@ -91,6 +96,7 @@ class RequestedPodSets:
         """What a job asks for, as queueing takes it: its pod sets that need pods, or all where it holds something."""
         pod_sets, observed = entry.job.pod_sets, entry.observed
         holds = entry.admission is not None or (observed is not None and observed.admission is not None)
+        # Pod sets without pods stay in what is stored, so a workload that holds something keeps all of them.
         whole = holds or len(pod_sets) == 1
         wanted = pod_sets if whole else [one for one in pod_sets if one.count] or pod_sets[:1]
         return tuple([self.pod_set(entry, one, _unresolved(one.request)) for one in wanted])
@@ -98,6 +104,7 @@ class RequestedPodSets:
     def rank(self, entry: WorkloadEntry) -> int:
         """The priority with which a job waits: that of its Workload, where it has a queue."""
         queued = entry.job.queue and entry.observed is not None
+        # Administrators may change the priority of a Workload; the class says only what it was made with.
         return entry.observed.priority if queued and entry.observed is not None else self._priorities.of(entry.job)
 
     def lost(
@@ -112,6 +119,8 @@ class RequestedPodSets:
             return tuple(index for index, is_closed in zip(wanted, found, strict=True) if is_closed)
 
         lost = unusable()
+        # Room that victims and their preemptor both hold makes nodes
+        # look full: before pods are moved for that, it is counted once.
         if not lost or not self._queues.promised():
             return lost
         with self._queues.counted_once(self._state):

@@ -76,6 +76,7 @@ class PodVolumes:
         own = {pod.metadata.uid: claims.own(named, pod) for pod in pods}
         made = {one.name for one in named if one.template is not None}
         several = {one for one, many in Counter(one for pod in own.values() for one in pod.limits).items() if many > 1}
+        # Pods may share any number of claims; counted for each pod instead, a node attaches fewer, never more.
         if len(several) > MOST_CLAIMS:
             several = set()
         shared = dict.fromkeys(one for one in common.limits if one[1] not in made)
@@ -83,6 +84,7 @@ class PodVolumes:
         each = {uid: Counter([one[0] for one in pod.limits if one not in several]) for uid, pod in own.items()}
         parts = Counter((one.nodes, tuple(sorted(each[uid].items()))) for uid, one in own.items() if one.nodes)
         nodes = dict.fromkeys(common.nodes)
+        # The common reach of all is narrower than each pod's own, so no pod is sent where its volumes do not reach.
         if len(parts) > MOST_PARTS:
             nodes |= dict.fromkeys(terms for part, _ in parts for terms in part)
             parts.clear()
@@ -135,6 +137,7 @@ class PodVolumes:
         with_claims = (pod for pod in waiting if pod.spec.volumes is not None)
         for pod in sorted(with_claims, key=lambda pod: pod.metadata.name):
             reach = claims.of_pod(pod)
+            # Two pods of one look: the claim is not in use yet, and both would be let go.
             if isinstance(reach, PodReach) and (taken := given.intersection(reach.alone)):
                 reach = NotReady(f'persistentvolumeclaim "{min(taken)}" is ReadWriteOncePod: another pod has it first')
             if isinstance(reach, NotReady):
@@ -167,6 +170,7 @@ class PodVolumes:
     def _note(self, uid: str, key: str) -> None:
         """Of so many that a job waits for, the newest count: whoever makes claims could name any number of classes."""
         known = self._named.setdefault(uid, {})
+        # To the end: the order is that of the latest use.
         known.pop(key, None)
         known[key] = None
         self._concerned.setdefault(key, set()).add(uid)

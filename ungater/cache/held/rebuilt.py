@@ -74,6 +74,7 @@ class RebuiltAdmissions:
         job, observed = entry.job, entry.observed
         noted = observed.held if observed is not None else None
         there = observed is not None or self._stores.workload(entry.key) is not None
+        # A Workload that is there says itself what is held; pods are asked only where nobody else says it.
         if entry.admission is not None or (there and noted is None):
             return False
         if (
@@ -98,6 +99,8 @@ class RebuiltAdmissions:
         kept = [one for pod_set in job.pod_sets if (one := self._kept(entry, pod_set)) is not None]
         if len(kept) < len(job.pod_sets) or not any(one.pods for one in kept):
             return None
+        # With places for missing pods if quota covers them, else with
+        # what runs: that takes room whether it is held or not.
         for complete in (True, False) if grows(entry) else (True,):
             admission = self._admission(entry, kept, complete=complete)
             if admission is None or any(
@@ -134,11 +137,13 @@ class RebuiltAdmissions:
         pods = self._placed(entry, pod_set)
         if not pods:
             return KeptPods(pod_set, (), None, None, {}, {}) if not pod_set.count or grows(entry) else None
+        # More pods than the job wants: some of them are not its own, or it shrinks; no word of theirs is believed.
         if len(pods) > pod_set.count:
             return None
         said = {(pod.metadata.annotations or {}).get(ADMITTED_QUOTA) for pod in pods}
         text = next(iter(said))
         quota = decode(text)
+        # Pods of one pod set run by one admission. Where they differ, somebody wrote on them, or they are of two times.
         if len(said) > 1 or (text and quota is None) or (quota is None and entry.job.queue):
             return None
         tried = [self._seen(pod_set, pods, quota, flavor) for flavor in self._flavors(quota)]
@@ -181,6 +186,7 @@ class RebuiltAdmissions:
             yield from (flavors[name] for name in sorted(flavors))
             return
         rooms = {name for name in quota.flavors.values() if name in flavors}
+        # A pod set is in one flavor with a topology at most, so two of them are no admission of ours.
         if len(rooms) <= 1:
             yield flavors[rooms.pop()] if rooms else None
 
@@ -188,6 +194,7 @@ class RebuiltAdmissions:
         """Whether a pod is where it says that it was sent, on a node of its flavors; or on its way to what is there."""
         flavor, node = kept.flavor, self._state.nodes.get(pod.spec.node_name)
         labels = dict(zip(kept.levels, kept.place(pod), strict=True))
+        # No node has the label any more, so the pod's empty value for it is no contradiction.
         for level in self._state.cluster.lost_levels(kept.name):
             if not labels.get(level, ""):
                 labels.pop(level, None)
@@ -222,6 +229,8 @@ class RebuiltAdmissions:
             return None
         checkpoint = state.begin()
         try:
+            # Its pods fill the slots that are restored below; charged
+            # beside them they would seem to overdraw their nodes.
             for one in kept:
                 self._claim(entry, one)
             if noted is not None:
@@ -236,6 +245,7 @@ class RebuiltAdmissions:
                 others = [part for name, part in state.assignments(entry.key).items() if name != one.pod_set.name]
                 state.reserve(entry.key, [*others, *more])
             parts = dict(state.assignments(entry.key))
+            # Their victims still run in that room, perhaps these very pods: what is promised is planned again.
             state.release_all([name for name in self._queues.nominated if name != entry.key])
             return parts if self._has_room(parts.values()) and together(kept, wished, parts) else None
         finally:
@@ -323,6 +333,8 @@ class RebuiltAdmissions:
         depth, charged = quotas.begin(), Counter[tuple[str, str]]()
         try:
             for pod in entry.pods.values():
+                # The quota that its pods run with is charged already, pod by
+                # pod: it must not be asked for a second time.
                 if (own := quotas.free(orphan(key(pod)))) is not None and own.queue == name:
                     charged.update(own.amounts)
             more = {one: amount for one, amount in amounts.items() if amount > charged[one]}

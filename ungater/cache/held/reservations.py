@@ -66,12 +66,14 @@ class Reservations:
         queues, now, key = self.queues, self._clock(), entry.key
         queues.submit(self.workload(entry, pod_sets, priority), now, _waits_since(entry))
         queued = queues.entries[key]
+        # Put off once: each look would push another entry onto the heap.
         if until > now and not (queued.phase is Phase.LATER and queued.until == until):
             queues.put_off(key, until)
 
     def workload(self, entry: WorkloadEntry, pod_sets: tuple[PodSet, ...], priority: int) -> model.Workload:
         """The job as queueing sees it. ``pod_sets``: those that need pods."""
         owner, observed = entry.job, entry.observed
+        # An empty name is that of no LocalQueue, so a tenant cannot make one that leads there.
         if not owner.queue and (owner.namespace, "") not in self.queues.local:
             self.queues.set_local_queue(model.LocalQueue(namespace=owner.namespace, name="", cluster_queue=UNQUEUED))
         created = moment(owner.created) or 0.0
@@ -155,6 +157,8 @@ class Reservations:
         ours = entry.queue
         borrows = entry.grant is not None and any(quotas.over(ours, key) > 0 for key in entry.grant.amounts)
         detail = Reason.RECLAIMED_WHILE_BORROWING if borrows else Reason.RECLAIMED
+        # Later rules win: a plan does not store by which rule each
+        # victim goes, so it is worked out from the queues as they are.
         detail = Reason.FAIR_SHARING if self.queues.rules.fair else detail
         detail = Reason.IN_CLUSTER_QUEUE if ours == other.queue else detail
         detail = Reason.OUTSIDE_QUEUES if other.outside is not None else detail
@@ -208,6 +212,7 @@ class Reservations:
     def nominate(self, entry: WorkloadEntry, nomination: Nomination, workload: model.Workload) -> None:
         """Hold what the API server says that a workload gets once its victims are gone."""
         grant = self.grant_of(entry, nomination.admission)
+        # By uid: a workload of the same name that was made since owes nobody anything.
         victims = [key for key, uid in nomination.victims.items() if self._is(key, uid)]
         parts = nomination.domains
         self.queues.restore(self.state, workload, grant, self._clock(), nominated=victims, parts=parts, waits=True)
@@ -238,6 +243,7 @@ class Reservations:
     def admit(self, entry: WorkloadEntry, admission: Admission, grant: AssumedAdmission) -> None:
         """What was decided is stored; not of a pod set that its job has no more (a role), which is held for nobody."""
         self.moving.pop(entry.key, None)
+        # Held as stored, or it would be held for nobody until a restart.
         if any(admission.part(name) is None for name in grant.counts):
             stored = self.grant_of(entry, admission)
             self.queues.grant(self.state, entry.key, stored)
@@ -247,6 +253,7 @@ class Reservations:
 
     def _keep(self, entry: WorkloadEntry, admission: Admission, grant: AssumedAdmission) -> None:
         held = self.state.assignments(entry.key)
+        # The engine knows the nodes inside wide domains, which what is stored does not name.
         packed = msgspec.structs.replace(grant, assignments=tuple(held.values()))
         entry.hold_admission(admission, packed, {name: self.slots_of(assignment) for name, assignment in held.items()})
         queued = self.queues.entries.get(entry.key)
@@ -256,6 +263,7 @@ class Reservations:
     def replace(self, entry: WorkloadEntry, grant: AssumedAdmission) -> None:
         """Hold other slots from now on. Those that it leaves are nobody's until `replaced`: they are what is stored."""
         before = self.queues.entries[entry.key].grant
+        # The old slots stay taken until the write ends: should the controller die in between, they are what is stored.
         left = hold_elsewhere(self.state, self.queues, entry.key, grant)
         if before is not None:
             self.state.restore(_leaving(entry.key), left)
@@ -268,12 +276,14 @@ class Reservations:
         if before is None:
             return False
         entry.give_up(frozenset())
+        # The write has ended: from here on the slots that it left are anybody's.
         self.state.release(_leaving(entry.key))
         self.queues.gave_back(self.state, before)
         return True
 
     def forget_assumed(self, entry: WorkloadEntry, until: float) -> None:
         """A write failed for certain: hold what was held before it, or wait again, not before ``until``."""
+        # Its job went while the write was on its way; nothing but the engine may still hold something.
         if entry.key not in self.queues.entries:
             self.state.release(entry.key)
         elif entry.grant is None:
@@ -311,6 +321,7 @@ class Reservations:
         assignments = tuple(self.assignment(entry, part) for part in admission.parts if part.slots is not None)
         counts = {part.name: part.count for part in admission.parts}
         asks = {part.name: asked for part in admission.parts if (asked := part.asks) is not None}
+        # Where no amounts for each pod are known, the ones of its slots stand in.
         asks |= {one.pod_set: one.requests for one in assignments if one.pod_set not in asks}
         if not admission.queue:
             return AssumedAdmission(UNQUEUED, counts, {name: {} for name in counts}, {}, assignments, asks)
@@ -326,11 +337,13 @@ class Reservations:
         slots = slots or part.slots
         if slots is None:
             raise AssertionError(f"{entry.key}: pod set {part.name} has no slots")
+        # A pod set that the job has no more: held like the first until the next admission is stored.
         owned = next((one for one in entry.job.pod_sets if one.name == part.name), entry.job.pod_sets[0])
         flavors = self.state.flavors
         named = (name for name in part.flavors.values() if name in flavors and flavors[name].levels == slots.levels)
         return Assignment(
             pod_set=part.name,
+            # By levels too: a flavor that was made again with other levels is not the one that the slots are in.
             flavor=next(named, slots.flavor),
             levels=slots.levels,
             requests=self._of_nodes(part, owned),
