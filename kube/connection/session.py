@@ -139,4 +139,5 @@ class Session:
             )
 
     def _behind_fence(self, method: str) -> AbstractContextManager[object]:
+        # A read does no harm, whoever leads. Every other method may write, so only GET passes.
         return _OPEN if self._fence is None or method == "GET" else behind(self._fence)

@@ -112,6 +112,7 @@ def _without(selector: LabelSelector | None, keys: tuple[str, ...]) -> LabelSele
     kept = [
         one
         for one in selector.match_expressions or ()
+        # Expressions of one value alone: a user's own with the same key and several values is a difference.
         if not (one.key in keys and one.operator in {"In", "NotIn"} and len(one.values or ()) == 1)
     ]
     return replace(selector, match_expressions=tuple(kept) or None)
