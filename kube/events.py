@@ -47,7 +47,7 @@ log = structlog.get_logger()
 # Six minutes, as client-go's recorder of events.k8s.io ends a series.
 WINDOW_SECONDS = 360.0
 SERIES_SECONDS = 10.0
-# An object's first 25 events, as client-go has it, which gives one back each five minutes and not each minute.
+# An object's first 25 events, as client-go has it, which gives one back each five minutes (tools/record).
 BURST = 25
 REFILL_SECONDS = 60.0
 QUEUE = 4096
@@ -242,8 +242,7 @@ class EventRecorder:
     async def _create(self, series: _Series) -> None:
         for attempt in range(ATTEMPTS):
             try:
-                # Before the body is made: repetitions up to now are in it, and those that come while it is sent count
-                # again.
+                # Before the body is made: it has all repetitions up to now, and those that come meanwhile count later.
                 self._counting.pop(series, None)
                 await self._client.create(EVENTS, self._body(series), type=Object)
             # The name has a random part: an earlier attempt arrived, and its answer did not.

@@ -127,8 +127,7 @@ class LeaderElector:
         keeping = asyncio.ensure_future(self._keep())
         try:
             await asyncio.wait({leading, keeping}, return_when=asyncio.FIRST_COMPLETED)
-            # The work is looked at first: where both ended in one turn of the loop, its result or error is what the
-            # caller hears.
+            # The work is looked at first: where both ended in one turn of the loop, the caller hears of its end.
             if leading.done():
                 leading.result()
                 return True

@@ -126,8 +126,7 @@ async def lines(stream: aiohttp.StreamReader) -> AsyncGenerator[list[bytes], Non
     while chunk := await stream.readany():
         head, newline, rest = chunk.rpartition(b"\n")
         if newline:
-            # Joined only once a line is whole: a buffer that grows chunk by chunk copies a large object at each of
-            # them.
+            # Joined only once a line is whole: a buffer that grows copies a large object at each chunk.
             parts.append(head)
             yield b"".join(parts).split(b"\n")
             parts, size = [], 0
@@ -209,8 +208,7 @@ class Feed(Generic[T]):
                         # A change came, so the server is well: the next break waits for the shortest pause again.
                         failures = 0
                         yield batch
-            # These break the watch and not its place in history. All others leave this loop, and everything is listed
-            # again.
+            # These break the watch and not its place in history. After all others everything is listed again.
             except (ConnectionFailed, KubeTimeout, BadAnswer, TooManyRequests, ServerError) as error:
                 if isinstance(error, KubeTimeout) and self._opened_at > opened:
                     log.info("watch was silent", resource=str(self._resource), seconds=self._inactivity)
@@ -252,8 +250,7 @@ class Feed(Generic[T]):
             transport.stream(path, params=params, inactivity=self._inactivity, what=what) as stream,
             aclosing(lines(stream)) as batches,
         ):
-            # Set once the server has let the watch begin: a timeout after this is silence, one before it is a server
-            # that hangs.
+            # Set once the watch has begun: a timeout after this is silence, one before it is a server that hangs.
             self.heard, self._opened_at = self.clock.now(), self.clock.monotonic()
             async for batch in batches:
                 # Taken before anything is decoded, so that the signal HANDLED measures decoding and handlers together.

@@ -76,8 +76,7 @@ class _Request(aiohttp.ClientRequest):
     """A request behind the fence. Between asking and the first byte nothing is awaited."""
 
     async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
-        # Asked here and not at the call: waiting for a connection, TLS, and retries may take longer than the lease
-        # lasts.
+        # Asked here and not at the call: a free connection, TLS and retries may take longer than the lease lasts.
         may_send = _fence.get()
         if may_send is not None and not may_send():
             raise Fenced(f"{self.method} {self.url.path} was not sent: this process does not lead any more")
@@ -234,8 +233,7 @@ class Transport:
             failure: ApiError | ConnectionFailed
             try:
                 status, headers, answer = await self._once(method, url, body, content_type, most)
-            # TimeoutError is an OSError too, but the deadline comes as a cancellation: only `send` turns it into an
-            # error.
+            # TimeoutError is an OSError too, but the deadline comes as a cancellation until `send` is left.
             except (aiohttp.ClientError, OSError) as error:
                 self._tell(method, 0)
                 failure = ConnectionFailed(f"{method} {name()}: {_explain(error)}")
