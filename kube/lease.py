@@ -148,6 +148,7 @@ class LeaderElector:
                 await self._sleep_until(self._clock.monotonic() + min(self._retry_seconds, self._renew_seconds) / 4)
 
     async def _sleep_until(self, moment: float) -> None:
+        # Never past the end of the lease: whoever leads must notice the end when it comes.
         await asyncio.sleep(max(0.0, min(moment, self._lead_until) - self._clock.monotonic()))
 
     async def _try(self, seconds: float) -> bool:

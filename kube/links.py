@@ -186,6 +186,7 @@ def _graph_of(
     words, size = matrix.words, len(matrix.words)
     gpus = _in_order(spec, count, ids) if spec and ids else None
     order = sorted({_index(gpu)[0] for gpu in gpus or ()})
+    # The matrix may have more GPUs than the resource has devices: the others are cut into slices.
     if gpus is not None and len(order) == count and order[-1] < size:
         order = [_index(gpu)[0] for gpu in gpus]
         words = tuple(tuple(words[one][other] for other in order) for one in order)
@@ -211,6 +212,7 @@ def _agree(one: LinkGraph, other: LinkGraph) -> bool:
 
 def from_annotations(annotations: Mapping[str, str]) -> Matrix | None:
     """The matrix of a node's annotations; None where there is none. Raises LinkError where it cannot be read."""
+    # Under any domain, for each exporter writes it under its own.
     keys = sorted(key for key in annotations if key.rpartition("/")[2] == MATRIX_NAME)
     found = {key: parse_matrix(annotations[key], f"annotation {key}") for key in keys}
     if len({matrix.words for matrix in found.values()}) > 1:

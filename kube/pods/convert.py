@@ -271,6 +271,7 @@ def _namespaces(wire: objects.PodAffinityTerm, own: str) -> tuple[tuple[str, ...
         return wire.namespaces or (own,), ""
     if chosen.match_labels or chosen.match_expressions:
         return wire.namespaces or (), "a namespaceSelector by label"
+    # An empty selector is that of all namespaces.
     return None, ""
 
 

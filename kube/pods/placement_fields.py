@@ -50,6 +50,7 @@ def placement_fields(spec: PodSpec, default_class: str = "") -> Fields:
         spec.priority_class_name or default_class,
         spec.node_selector or {},
         required.node_selector_terms if required else None,
+        # In any order: whatever adds tolerations to pods puts them at the end, and a template has its own.
         frozenset(kept_tolerations(spec)),
         [_container(one) for one in spec.containers or ()],
         [(one.restart_policy, *_container(one)) for one in spec.init_containers or ()],

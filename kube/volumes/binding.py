@@ -88,6 +88,7 @@ class Storage(msgspec.Struct, frozen=True):
     def default_class(self) -> str:
         """The class of claims that name none: the newest of those that are default."""
         defaults = [one for one in self.classes() if one.default]
+        # The times are RFC 3339 text in UTC, and such texts sort as the times do.
         newest = max(defaults, key=lambda one: (one.metadata.creation_timestamp or "", one.metadata.name), default=None)
         return newest.metadata.name if newest is not None else ""
 
