@@ -192,6 +192,7 @@ class TopologyWriter:
 
 def foreign(found: Json) -> bool:
     """Whether somebody else writes this NodeResourceTopology: its zones, or all of it, are another manager's."""
+    # The API server keeps this record itself, so no exporter has to say whose the object is.
     managers = {
         entry.get("manager", "")
         for entry in found["metadata"].get("managedFields") or ()

@@ -194,6 +194,7 @@ class _Merging:
         for owner in sorted(held):
             for block in held[owner]:
                 _take_block(zones, block)
+        # The kubelet lists allocatable memory under the Static policy alone.
         return bool(allocatable), zones, held
 
     def devices(self, remembered: Mapping[str, Mapping[str, Zones]]) -> dict[str, dict[str, Device]]:
