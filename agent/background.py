@@ -15,7 +15,7 @@ async def in_thread(call: Callable[[], T]) -> T:
     future: asyncio.Future[T] = loop.create_future()
 
     def finish(result: T | None, error: BaseException | None) -> None:
-        # Whoever waited was cancelled meanwhile.
+        # The caller was cancelled meanwhile.
         if future.done():
             return
         if error is not None:

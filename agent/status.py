@@ -45,7 +45,7 @@ def status(held: Held, hardware: Hardware, gpus: Gpus, pods: Collection[Pod], co
 
 def ready(held: Held, hardware: Hardware, gpus: Gpus) -> tuple[bool, Reason, str]:
     """Whether the kubelet's next admission can be predicted exactly: the condition's status, reason and message."""
-    # What fails on the PCI bus changes no admission: the kubelet hears of devices and their zones from plugins.
+    # A fault on the PCI bus changes no admission: the kubelet hears of devices and their zones from plugins.
     missing = [*held.missing, *(problem for problem in hardware.problems if not problem.startswith("bus/pci/"))]
     notes = [*(problem for problem in hardware.problems if problem.startswith("bus/pci/")), *gpus.problems]
     if gpus.absent:

@@ -64,7 +64,7 @@ def definition(kind: type[ApiObject]) -> dict[str, Any]:
 
 def schema(kind: type[ApiObject]) -> Schema:
     """The structural schema of a kind. ``metadata`` is checked by the API server itself."""
-    # What may be sent, not what comes back: in the other mode every field with a default is required.
+    # The schema of what is sent: in the other mode every field with a default is required.
     raw = kind.model_json_schema(by_alias=True, mode="validation")
     whole = _structural(raw, raw.get("$defs", {}))
     for known in ("apiVersion", "kind", "metadata"):  # the API server has its own schema and texts for them
@@ -147,7 +147,7 @@ def _inlined(node: Schema, definitions: dict[str, Schema]) -> Schema:
     """The node with what it refers to and its one arm that is not null; marks of both are kept."""
     for inner in _referred(node, definitions):
         outer = {key: value for key, value in node.items() if key not in {"$ref", "anyOf"}}
-        # What stands at the field wins over what stands at its type. Rules are not replaced: both hold.
+        # The field's own marks win over those of its type. Rules are not replaced: both hold.
         merged = _inlined(inner, definitions) | outer
         if CEL in inner and CEL in outer:
             merged[CEL] = [*inner[CEL], *outer[CEL]]

@@ -107,8 +107,7 @@ class Client(Session):
                 # Without a token the 410 means something else, and a fresh start would ask for the same again.
                 if "continue" not in params:
                     raise
-                # Unpaged, the list has no token that can expire again. Large objects stay in pages, or one answer has
-                # them all.
+                # Unpaged, the list has no token that can expire again. Lists of large objects stay in pages.
                 params["limit"], fresh = limit if large else 0, True
                 del params["continue"]
                 continue

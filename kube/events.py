@@ -163,7 +163,7 @@ class EventRecorder:
                     group.create_task(self._write_new())
                 group.create_task(self._write_counts())
         finally:
-            # Shielded: who cancels a second time would lose what the last moments before an end have to say.
+            # Shielded: a second cancellation would lose the events of the last moments.
             await asyncio.shield(self.close())
 
     async def close(self) -> None:
@@ -280,6 +280,7 @@ class EventRecorder:
 
     def _forget(self, series: _Series) -> None:
         self._counting.pop(series, None)
+        # Only its own entry: while a write was under way the next series may have begun under the same key.
         if self._series.get(series.key) is series:
             self._series.pop(series.key)
 

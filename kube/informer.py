@@ -231,8 +231,7 @@ class Informer(Generic[T]):
     def _set(self, key: str, new: T) -> None:
         old = self._store.get(key)
         if old is not None:
-            # Between two lists, or two events of a broken watch, an object may be deleted and made again under its
-            # name.
+            # An object may be deleted and made again under its name between two lists, or while a watch is broken.
             if old.metadata.uid != new.metadata.uid:
                 self._remove(key, None)
                 old = None

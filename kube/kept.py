@@ -58,7 +58,7 @@ class KeptParts(Generic[T]):
             return obj
         name = key(obj)
         before = self._beyond.get(name)
-        # What it had before goes back first, or an update of a large object is weighed against the object itself.
+        # Its former parts go back first, or an update of a large object is weighed against the object itself.
         self.forget(name)
         if beyond <= 0:
             return obj
@@ -79,6 +79,7 @@ class KeptParts(Generic[T]):
             return
         namespace = name.partition("/")[0]
         left = self._sums[namespace] - parts
+        # No entry of 0: namespaces come and go, and their names would stay for ever.
         if left:
             self._sums[namespace] = left
         else:

@@ -194,6 +194,7 @@ class LeaderElector:
 
     def _observe(self, lease: Lease) -> None:
         self.holder = lease.spec.holder_identity or ""
+        # By the version, which each renewal changes, and not by the times: those are of the holder's clock.
         record = (self.holder, lease.metadata.resource_version)
         if record != self._observed:
             self._observed, self._observed_at = record, self._clock.monotonic()

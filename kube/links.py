@@ -205,7 +205,7 @@ def _graph_of(
 
 def _agree(one: LinkGraph, other: LinkGraph) -> bool:
     """Whether two graphs have the same NVLinks; a matrix of 0 and 1 does not count them."""
-    # Such a matrix only says whether there are NVLinks, so only that is compared.
+    # A matrix of 0 and 1 says whether there are NVLinks and not how many, so only that is compared.
     flat = {links for row in other.nvlinks for links in row} <= {0, 1}
     return one.nvlinks == other.nvlinks or (flat and one.neighbours == other.neighbours)
 

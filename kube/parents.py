@@ -145,7 +145,6 @@ def revised(revision: ControllerRevision) -> LeaderWorkerTemplate | None:
     """What a revision keeps of a LeaderWorkerSet; None where it cannot be read."""
     try:
         return _decode_revised(revision.data).spec.leader_worker_template
-    # Whoever may edit in the namespace writes these: deep nesting must not look like an error of ours, which rings an
-    # alert.
+    # Users of the namespace may write these: deep nesting must not look like an error of ours and ring an alert.
     except (msgspec.MsgspecError, RecursionError):
         return None

@@ -84,7 +84,7 @@ async def read_body(request: web.BaseRequest, limit: int) -> bytes:
     """
     content = request.content
     length = request.content_length
-    # Before a byte is read: whoever says that it is too large need not send it.
+    # Before a byte is read: a client that announces too large a body need not send it.
     if length is not None and length > limit:
         raise BodyTooLargeError
     try:

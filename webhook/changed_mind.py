@@ -61,7 +61,7 @@ def _changed(
         return
     if before is not None and after is not None and canonical(before, keys) != canonical(after, keys):
         yield (*canonical(before, keys), after.field)
-    # What stands above the template in two places is one copy in it: the lower place comes last, and wins.
+    # The places above the template have one copy in it: the lower place comes last, and wins.
     said, says = ({key: text for place, _ in places for key, text in place.items()} for places in (was, now))
     for key in (*WISHES, *keys.grouping):
         if key in said and says.get(key) != said[key]:

@@ -160,7 +160,7 @@ class ReviewConnection(RequestHandler):
         """Expect a request."""
         super().connection_made(transport)
         if isinstance(transport, asyncio.Transport):
-            # What a client does not read piles up so far: its next review goes aiohttp's way, which waits.
+            # Unread answers of a client pile up so far: its next review goes aiohttp's way, which waits.
             transport.set_write_buffer_limits(high=MAX_UNSENT)
             self._place.made(transport.abort)
         self._expect(HEAD_SECONDS)

@@ -54,7 +54,7 @@ class Decisions(Generic[T]):
     def on_pod(self, pod: Pod, operation: str = CREATE, old: Pod | None = None, beyond: Sequence[Problem] = ()) -> T:
         """What `mutate.mutate_pod` decides."""
         queued = self.rules.keys.queue_name in labels_of(pod.metadata)  # its name may be wrong in many ways
-        # What is kept depends on the key alone: a queue's name, an old object and a large one's limits are not in it.
+        # A decision that is kept depends on its key alone, which has no queue, old object or limits of large ones.
         if operation != CREATE or queued or beyond:
             return self._finish(mutate_pod(pod, self.rules, operation, old, beyond))
         key = self._pod_key(pod)

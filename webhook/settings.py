@@ -54,7 +54,7 @@ def judged(new: ConfigMap, old: ConfigMap | None, domain: str, manager: str = ""
     except SettingsError as error:
         return Decision(denied=Problem(INVALID, str(error)))
     try:
-        # What is in use may name a setting twice: up to Topogate 0.2.0 the last one counted.
+        # Settings that are in use may name one twice: up to Topogate 0.2.0 the last one counted.
         stored = parse(_text(old), source="", twice=True) if old is not None else None
     except SettingsError:
         stored = None

@@ -138,8 +138,7 @@ class _Merging:
         state = self.reading.cpu
         if state is None:
             held = {owner: found.cpus for owner, found in self._listed() if found.cpus}
-            # The kubelet lists allocatable CPUs under the static policy alone, which helps where its configuration is
-            # not readable.
+            # The kubelet lists allocatable CPUs under the static policy alone, so its configuration may be missing.
             static = self.config.cpu_manager_policy == STATIC_CPU or bool(self._allocatable().cpus)
             return static, self.hardware.cpus - _union(held.values()), held
         held, freed = self._split(state.entries)

@@ -108,7 +108,7 @@ class Plugin:
         Raises:
             ConfigError: the plugin or provider failed.
         """
-        # Remembered before the lock: whoever holds it may be asking for the very same token.
+        # Remembered before the lock: the call that holds it may be asking for the very same token.
         before = self._header, self._until
         async with self._lock:
             if (self._header, self._until) != before:

@@ -124,6 +124,7 @@ class Transport:
             self._options["proxy"] = connection.proxy
         if connection.server_name:
             self._options["server_hostname"] = connection.server_name
+        # Weak, so that sockets of connections that end by themselves are not kept.
         self._sockets: WeakSet[socket.socket] = WeakSet()
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(

@@ -97,7 +97,7 @@ def _resources(spec: PodSpec, containers: Iterable[Container], enough: float = i
     """The names of the resources that a pod asks for; once there are more than ``enough``, no more are read."""
     names = set(spec.overhead or ())
     for each in (spec.resources, *(container.resources for container in containers)):
-        # A pod of 90 containers with 1,000 resources each took 0.8 s at each look when all of them were read.
+        # To read all names of a pod of 90 containers with 1,000 resources each takes 0.8 s, at each look.
         if len(names) > enough:
             break
         names |= _names(each)

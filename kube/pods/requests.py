@@ -103,8 +103,7 @@ def charged_requests(pod: Pod, allocatable: Mapping[str, int], rules: SchedulerR
         return asked
     counted = pod_requests(pod.spec, pod.status, rules)
     for name in OVERCOMMITTED:
-        # Bounded by what the node says that it has: with a stolen kubelet's credentials any amount could be charged to
-        # a queue.
+        # Bounded by what the node has: with a kubelet's stolen credentials a queue could be charged any amount.
         spec_says = asked.pop(name, 0)
         if amount := min(counted.get(name, 0), max(spec_says, allocatable.get(name, 0))):
             asked[name] = amount

@@ -35,8 +35,7 @@ def pod_shape(
         ValueError: a quantity cannot be parsed.
     """
     if too_many_parts(spec):
-        # As Burstable: devices are aligned for every class, and CPUs of its own are foretold for none that was not
-        # read.
+        # As Burstable: devices are aligned for every class, and a pod that is not read is promised no CPUs of its own.
         whole = Container(kind=ContainerKind.APP, name="", requests=_aligned(pod_requests(spec)), limits=())
         return PodShape(containers=(whole,), qos=Qos.BURSTABLE)
     return PodShape(

@@ -114,8 +114,7 @@ class Available:
             # Before the comparison: a question that is too much ends here, and costs no more.
             self._count(known.number)
             found = known.found[wish] = self._made(of, known, _united(_matching(known, wish)), size)
-        # As FindMatchingVolume does: a volume that is kept for the claim is compared by neither selector nor access
-        # modes.
+        # As FindMatchingVolume does: a volume kept for the claim is compared by neither selector nor access modes.
         mine = [terms for mode, terms in known.kept.get(key, ()) if mode == wish.mode]
         return _united([*mine, found]) if mine else found
 
