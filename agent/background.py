@@ -15,6 +15,7 @@ async def in_thread(call: Callable[[], T]) -> T:
     future: asyncio.Future[T] = loop.create_future()
 
     def finish(result: T | None, error: BaseException | None) -> None:
+        # The caller was cancelled meanwhile.
         if future.done():
             return
         if error is not None:
@@ -31,5 +32,6 @@ async def in_thread(call: Callable[[], T]) -> T:
         with suppress(RuntimeError):  # the loop is closed: nobody waits
             loop.call_soon_threadsafe(finish, result, failed)
 
+    # Not in the loop's pool: calls that hang would fill it, and its threads keep a process from ending.
     threading.Thread(target=run, daemon=True).start()
     return await future

@@ -49,6 +49,7 @@ HARDWARE_TIMEOUT_SECONDS = 60.0
 CAPACITY_SECONDS = 60.0  # how long the node's status may lag behind a change of its devices
 RETRY_FIRST_SECONDS = 1.0
 RETRY_MOST_SECONDS = 60.0
+# One look may wait for several calls of 30 s each and then a pause of 60 s, and is alive all the same.
 STUCK_SECONDS = 300.0
 NO_HARDWARE = Hardware(zones=())
 
@@ -86,6 +87,7 @@ class Agent:
             field_selector=f"spec.nodeName={node}",
             on_event=self._on_pod,
             clock=clock,
+            # Tenants write the annotations of their pods, and this process has 256 MiB for all pods of the node.
             kept=KeptParts(PODS.kind, READ, most=MOST_KEPT),
         )
         self._wake = asyncio.Event()
@@ -123,6 +125,7 @@ class Agent:
 
     def _on_pod(self, event: Event[NodePod]) -> None:
         if (wire := event.new or event.old) is not None:
+            # Also for a pod that went: one that came and went between two looks is in neither list of pods.
             self._roster.note(pod(wire).uid)
         self._wake.set()
 
@@ -143,8 +146,10 @@ class Agent:
                 log.error("looking at the hardware takes too long: what was known stays", node=self._name)
             elif (error := looking.exception()) is not None:
                 log.error("looking at the hardware failed: what was known stays", node=self._name, exc_info=error)
+            # Also where looking hangs or failed: allocations do not wait for a driver.
             self._looked.set()
             self._node_old = True
+            # Now and then what is there is read again, for somebody may have deleted or changed it.
             self._flex_topo.forget()
             self._topology.forget()
             self._wake.set()
@@ -155,20 +160,24 @@ class Agent:
     async def _turn(self) -> None:
         await self._looked.wait()
         while not self._pods.has_synced:
+            # Alive while it waits: to restart the agent does not bring the API server back.
             self._beat = self._clock.monotonic()
             await asyncio.sleep(SETTLE_SECONDS)
         failures = 0
         while True:
             began = self._clock.monotonic()
             self._beat = began
+            # Before the look: what happens while it runs wakes the next one.
             self._wake.clear()
             try:
                 await self._look_and_write()
             except KubeError as error:
                 pause = backoff(failures, first=RETRY_FIRST_SECONDS, most=RETRY_MOST_SECONDS)
                 failures += 1
+                # The Node may have been deleted and made again, and what is published belongs to the new one.
                 self._node_old = True
                 log.warning("not published", node=self._name, error=str(error), retry_seconds=round(pause, 1))
+                # Not cut short by a wake: pods and files change on while the API server is away.
                 await asyncio.sleep(pause)
                 continue
             failures, self.ready = 0, True
@@ -186,6 +195,7 @@ class Agent:
         root, proc = Path(settings.agent_sysfs), Path(settings.agent_proc)
         with self._timed("hardware"):
             hardware = await in_thread(lambda: sysfs.read(root, proc))
+        # At once: below a driver may hang, and the rest of the machine is published without it.
         self._hardware = hardware
         with self._timed("gpus"):
             self._gpus = await in_thread(lambda: gpus.read(self._nvml, hardware, before))
@@ -203,6 +213,7 @@ class Agent:
             self._metrics.read.labels(source).observe(self._clock.monotonic() - began)
 
     async def _look_and_write(self) -> None:
+        # One list for the whole look: the store goes on changing while files are read.
         wires = list(self._pods.store.values())
         pods = [pod(wire) for wire in wires]
         reading = await self._read(pods)
@@ -225,6 +236,7 @@ class Agent:
         if reading.answer is not None:
             last = self._last.answer if self._last else None
             reading = replace(reading, answer=with_last(reading.answer, last, pods))
+        # Without it the policies read as the kubelet's defaults, which is further off than what held a moment ago.
         if reading.config is None and self._last is not None:
             reading = replace(reading, config=self._last.config)
         self._last = replace(reading, answer=reading.answer or (self._last.answer if self._last else None))
@@ -233,6 +245,7 @@ class Agent:
     async def _look_at_node(self, reading: Reading) -> Node:
         """The node's status, where it may have changed: it says how many devices are unhealthy, and the version."""
         healthy = {name: set(ids) for name, ids in reading.answer.allocatable.devices.items()} if reading.answer else {}
+        # The kubelet's own list changes at once; the node's status, which counts the unhealthy ones too, follows later.
         if healthy != self._healthy:
             self._healthy, self._node_until = healthy, self._clock.monotonic() + CAPACITY_SECONDS
         if self._node is None or self._node_old or self._clock.monotonic() <= self._node_until:
@@ -241,6 +254,7 @@ class Agent:
         return self._node
 
     async def _merge(self, reading: Reading, pods: list[Pod]) -> Held:
+        # After a restart: what the agent before published still knows the zones of devices that are unhealthy now.
         if self._remembered is None:
             self._remembered = _devices_of(await self._flex_topo.load())
         gone = self._roster.gone(uids(reading), pods, complete=self._pods.has_synced)
@@ -266,6 +280,7 @@ class Agent:
         faults = {gpu.address: gpu.fault for gpu in self._gpus.gpus}
         for gpu in self._gpus.gpus:
             name, told = gpu.uuid or gpu.address, self._told.get(gpu.address, "")
+            # Once for each fault: the hardware is looked at every few minutes, and a GPU may stay faulty for weeks.
             if gpu.fault and gpu.fault != told:
                 self._recorder.event(about, "Warning", Reason.GPU_FAULTY, "LookAtHardware", f"GPU {name}: {gpu.fault}")
             elif told and not gpu.fault:

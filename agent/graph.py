@@ -95,6 +95,7 @@ def _sockets(hardware: Hardware) -> Iterator[Component]:
 
 
 def _zones(hardware: Hardware) -> Iterator[Component]:
+    # From the last core to the first, so that the first one counts where a zone spans sockets.
     sockets = {core.zone: core.socket for core in reversed(hardware.cores)}
     for zone in hardware.zones:
         pages = dict(sorted(zone.hugepages.items()))
@@ -122,6 +123,7 @@ def _gpus(hardware: Hardware, gpus: Gpus) -> Iterator[Component]:
             gpu_id(gpu),
             graph.GPU,
             uuid=gpu.uuid or None,
+            # A GPU that never answered has no index: the 0 of its record is another one's.
             index=gpu.index if gpu.uuid else None,
             model=gpu.model or None,
             memory=gpu.memory or None,

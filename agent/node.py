@@ -38,6 +38,7 @@ def capacity(node: Node) -> dict[str, int]:
     return {
         name: int(amount)
         for name, amount in counts.items()
+        # Devices come in whole numbers; what has a unit or a fraction is something else under a name with a domain.
         if "/" in name and not name.startswith(_OWN) and amount.isascii() and amount.isdigit()
     }
 

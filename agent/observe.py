@@ -49,6 +49,7 @@ class Observer:
             async with limit:
                 await self._patch(wire, text)
 
+        # All are tried before an error is raised, or the first pod that fails would hold up the rest in each round.
         answers = await asyncio.gather(*(one(wire, text) for wire, text in wanted), return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException):
@@ -69,11 +70,13 @@ class Observer:
                 or (text is None and not exact)
             ):
                 continue
+            # The watch may not have shown our own write yet: the same text waits for it, another one does not.
             if sent != text or now - at >= SEEN_SECONDS:
                 yield wire, text
 
     async def _patch(self, wire: NodePod, text: str | None) -> None:
         metadata = wire.metadata
+        # By uid: a pod that was made again under this name has its own placement.
         body = guard({"metadata": {"annotations": {NUMA_PLACEMENT_OBSERVED: text}}}, uid=metadata.uid)
         try:
             await self._client.patch(PODS, metadata.name, metadata.namespace, body=body, field_manager=MANAGER)

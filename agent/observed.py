@@ -52,6 +52,7 @@ def _cpus(held: Held) -> dict[str, set[int]]:
 
 def _by_zone(cpus: set[int], zone_of: Mapping[int, int]) -> dict[int, int]:
     counts: dict[int, int] = {}
+    # A CPU that went offline since is in the kubelet's file and in no zone.
     for cpu in cpus & zone_of.keys():
         counts[zone_of[cpu]] = counts.get(zone_of[cpu], 0) + 1
     return counts

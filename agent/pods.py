@@ -59,6 +59,7 @@ class Roster:
         self._seen.update(dict.fromkeys(known, now))
         # What the kubelet's files are about to tell of a pod that went may be read a moment later.
         self._seen = {uid: at for uid, at in self._seen.items() if uid in held or now - at < GRACE_SECONDS}
+        # Before the first list nobody is unknown, for nobody is known.
         unknown = {uid for uid in held - known.keys() if uid not in self._seen and complete}
         self._unknown = {uid: self._unknown.get(uid, now) for uid in unknown}
         finished = {uid for uid in held & known.keys() if known[uid].finished}

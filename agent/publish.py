@@ -69,6 +69,7 @@ class FlexTopoWriter:
                 known, outcome = await self._create(spec, owner), "written"
             elif change := self._spec_change(known, spec, owner):
                 known, outcome = await self._patch(change), "written"
+            # After the spec: whoever reads the status then finds all components that it names.
             if change := _status_change(known, status, ready, self._clock.utc()):
                 known, outcome = await self._patch(change, "status"), "written"
         except KubeError:
@@ -98,6 +99,7 @@ class FlexTopoWriter:
         change: Json = {}
         if difference := merge_patch(_plain(known.spec), _plain(spec)):
             change["spec"] = difference
+        # A Node that was made again has another uid: the garbage collector would take what belongs to the old one.
         if msgspec.to_builtins(known.metadata.owner_references) != (owner,):
             change["metadata"] = {"ownerReferences": [owner]}
         return change
@@ -126,6 +128,7 @@ class TopologyWriter:
             return "foreign"
         try:
             outcome = await self._write(wanted, owner)
+        # Another exporter wrote in between: what it left is read, and in mode auto it is theirs from now on.
         except Conflict:
             self.forget()
             outcome = await self._write(wanted, owner)
@@ -162,6 +165,7 @@ class TopologyWriter:
     async def _load(self) -> None:
         self._no_kind = False
         try:
+            # A missing object and a missing kind answer alike here. Creating it tells them apart.
             self._known = await self._client.get(NODE_RESOURCE_TOPOLOGIES, self._node)
         except NotFound:
             self._known = None
@@ -188,6 +192,7 @@ class TopologyWriter:
 
 def foreign(found: Json) -> bool:
     """Whether somebody else writes this NodeResourceTopology: its zones, or all of it, are another manager's."""
+    # The API server keeps this record itself, so no exporter has to say whose the object is.
     managers = {
         entry.get("manager", "")
         for entry in found["metadata"].get("managedFields") or ()
@@ -228,6 +233,7 @@ def _status_change(known: FlexTopo, status: FlexTopoStatus | None, ready: Ready,
     change = merge_patch(_plain(before), _plain(wanted))
     if not change:
         return {}
+    # The time is that of the kubelet's state: a message of the condition that changes leaves it as it is.
     if change.keys() - {"conditions"}:
         change["observedAt"] = now
     return {"status": change}

@@ -41,6 +41,7 @@ async def run(
         for task in (*tasks, stopping):
             task.cancel()
         with suppress(asyncio.CancelledError):
+            # The recorder first: the line after this may raise, and its last events would be lost.
             await tasks[1]
         with suppress(asyncio.CancelledError):
             await tasks[0]  # raises what ended it

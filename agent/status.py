@@ -45,6 +45,7 @@ def status(held: Held, hardware: Hardware, gpus: Gpus, pods: Collection[Pod], co
 
 def ready(held: Held, hardware: Hardware, gpus: Gpus) -> tuple[bool, Reason, str]:
     """Whether the kubelet's next admission can be predicted exactly: the condition's status, reason and message."""
+    # A fault on the PCI bus changes no admission: the kubelet hears of devices and their zones from plugins.
     missing = [*held.missing, *(problem for problem in hardware.problems if not problem.startswith("bus/pci/"))]
     notes = [*(problem for problem in hardware.problems if problem.startswith("bus/pci/")), *gpus.problems]
     if gpus.absent:
@@ -200,5 +201,6 @@ def _gpus(held: Held, gpus: Gpus, names: Mapping[str, Pod]) -> Iterator[Componen
 def _use(
     component: str, status_: str, users: Collection[Owner] = (), names: Mapping[str, Pod] | None = None
 ) -> ComponentUse:
+    # The kind takes no more, and one list that is too long would have the whole object refused.
     used_by = tuple(Holder(**_holder(owner, names or {})) for owner in list(users)[:512])
     return ComponentUse(id=component, status=status_, used_by=used_by or None)

@@ -38,6 +38,7 @@ def topology(node: str, held: Held, hardware: Hardware, pods: Collection[Pod]) -
         "apiVersion": API_VERSION,
         "kind": KIND,
         "metadata": {"name": node},
+        # For readers that are older than the attributes; where both are read, the attributes win.
         "topologyPolicies": [LEGACY_POLICIES.get((policy, scope), "None")],
         "attributes": [{"name": name, "value": value} for name, value in _attributes(held, pods)],
         "zones": [_zone(zone, held) for zone in hardware.zones],
@@ -71,6 +72,7 @@ def _zone(zone: Zone, held: Held) -> Json:
 def _resources(zone: Zone, held: Held) -> Iterator[tuple[str, int, int, int]]:
     """Name, capacity, allocatable and available."""
     if held.static_cpu and zone.cpus:
+        # The default set has the reserved CPUs too, which no container ever gets for itself.
         usable = zone.cpus - held.reserved
         yield "cpu", len(zone.cpus), len(usable), len(usable & held.default)
     if held.static_memory and (node := held.memory_zones.get(zone.id)):

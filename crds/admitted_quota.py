@@ -29,5 +29,6 @@ def decode(text: str | None) -> AdmittedQuota | None:
         return None
     try:
         return _decode(text)
+    # Unreadable text is no quota: an error here would be taken for one of ours, with each event of the pod.
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None

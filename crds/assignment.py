@@ -12,6 +12,7 @@ from typing import Any
 
 Domain = tuple[tuple[str, ...], int]
 
+# Some 50 kB as slices, at 200 bytes a domain: people still read it, and a status still has room for the rest.
 SLICES_LIMIT = 256
 
 
@@ -28,6 +29,7 @@ def decode(assignment: dict[str, Any], levels: Sequence[str] = ()) -> tuple[tupl
 
     Raises KeyError where a slice lacks the label of a level.
     """
+    # The slices do not tell the order of the levels: the API server sorts the keys of maps.
     keys = tuple(assignment.get("levels") or levels)
     if "groups" in assignment:
         return keys, [domain for group in assignment["groups"] for domain in _members(group)]
@@ -45,6 +47,7 @@ def _runs(domains: Sequence[Domain]) -> Iterator[tuple[tuple[str, ...], list[Dom
 def _group(parent: tuple[str, ...], run: list[Domain]) -> dict[str, Any]:
     names = [values[-1] for values, _ in run]
     prefix = _common(names)
+    # Only what follows the prefix: of names like n1 and n11 both ends would take the same letter.
     suffix = _common([name[: len(prefix) - 1 if prefix else None : -1] for name in names])[::-1]
     group: dict[str, Any] = {"values": list(parent)}
     group |= {key: text for key, text in (("prefix", prefix), ("suffix", suffix)) if text}
@@ -62,4 +65,5 @@ def _members(group: dict[str, Any]) -> Iterator[Domain]:
 
 
 def _common(names: Sequence[str]) -> str:
+    # One name stays whole: it would be all prefix, and nobody would find it in the object.
     return commonprefix(names) if len(names) > 1 else ""  # noqa: RUF071 - names are no paths

@@ -56,6 +56,7 @@ FIELD_MANAGER = "topogate"
 FINALIZER = f"{GROUP}/in-use"
 
 
+# With `Keys.read`: what is never cut from an object that is too large to be kept whole (`kube.kept`).
 _READ = (
     *(*RANK_LABELS, JOB_SET_ROLE, JOB_SET_INDEX, NUMA_POLICY, NUMA_RESOURCES, GPU_LINK, TOPOLOGY_QOS, EVICT_BY),
     *(PREEMPTIBLE, PREEMPTION_POLICY, NUMA_PLACEMENT_PREDICTED, NUMA_PLACEMENT_OBSERVED, ADMITTED_QUOTA, GPU_STATES),
@@ -71,6 +72,7 @@ class Keys(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def read(self) -> frozenset[str]:
         """All labels and annotations that decide anything here, whoever writes them."""
+        # By reflection, so that a key that is added below cannot be missing here.
         names = [name for name, one in vars(Keys).items() if isinstance(one, cached_property) and name != "read"]
         found = [getattr(self, name) for name in names]
         return frozenset([key for one in found for key in ((one,) if isinstance(one, str) else one)]).union(_READ)

@@ -19,5 +19,6 @@ def described(model: type[BaseModel]) -> type[BaseModel]:
             match field, text:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(meaning))):
                     made.model_fields[name].description = inspect.cleandoc(meaning)
+    # The schema was made with the class, when its fields had no descriptions yet.
     made.model_rebuild(force=True)
     return made

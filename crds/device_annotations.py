@@ -78,5 +78,6 @@ def indexes_of(ids: Sequence[str]) -> dict[str, int]:
         indexes = [int(number) for number in numbers]
         return dict(zip(ids, indexes, strict=True)) if sorted(indexes) == list(range(len(ids))) else {}
     if all(_PCI.fullmatch(name) for name in ids):
+        # In either case of hexadecimal digits: some plugins write addresses in capitals.
         return {name: index for index, name in enumerate(sorted(ids, key=str.lower))}
     return {}

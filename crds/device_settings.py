@@ -61,6 +61,7 @@ def ambiguous(mappings: Iterable[DeviceClassMapping]) -> str | None:
     twice = [name for name, count in Counter(one.name for one in found).items() if count > 1]
     if twice:
         return f"expected each name once, {twice[0]} is there twice"
+    # A class in two mappings would be charged to two resources of a queue.
     classes = Counter(name for one in found for name in one.device_class_names)
     twice = [name for name, count in classes.items() if count > 1]
     return f"expected each DeviceClass once, {twice[0]} is there twice" if twice else None

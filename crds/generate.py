@@ -64,6 +64,7 @@ def definition(kind: type[ApiObject]) -> dict[str, Any]:
 
 def schema(kind: type[ApiObject]) -> Schema:
     """The structural schema of a kind. ``metadata`` is checked by the API server itself."""
+    # The schema of what is sent: in the other mode every field with a default is required.
     raw = kind.model_json_schema(by_alias=True, mode="validation")
     whole = _structural(raw, raw.get("$defs", {}))
     for known in ("apiVersion", "kind", "metadata"):  # the API server has its own schema and texts for them
@@ -130,6 +131,7 @@ def _structural(node: Schema, definitions: dict[str, Schema]) -> Schema:
     cleaned = {key: value for key, value in node.items() if key not in {"title", "$defs", "anyOf", "const"}}
     if node.get("default", ...) is None:
         del cleaned["default"]
+    # A structural schema knows no const: a field with one value is an enum of one.
     if "const" in node:
         cleaned["enum"] = [node["const"]]
     if "x-kubernetes-int-or-string" in node:
@@ -137,6 +139,7 @@ def _structural(node: Schema, definitions: dict[str, Schema]) -> Schema:
     for key, walk in _CHILDREN.items():
         if key in cleaned:
             cleaned[key] = walk(cleaned[key], definitions)
+    # Description and type first, where a person looks for them.
     return dict(sorted(cleaned.items(), key=lambda item: _ORDER.get(item[0], len(_ORDER))))
 
 
@@ -144,6 +147,7 @@ def _inlined(node: Schema, definitions: dict[str, Schema]) -> Schema:
     """The node with what it refers to and its one arm that is not null; marks of both are kept."""
     for inner in _referred(node, definitions):
         outer = {key: value for key, value in node.items() if key not in {"$ref", "anyOf"}}
+        # The field's own marks win over those of its type. Rules are not replaced: both hold.
         merged = _inlined(inner, definitions) | outer
         if CEL in inner and CEL in outer:
             merged[CEL] = [*inner[CEL], *outer[CEL]]

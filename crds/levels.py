@@ -65,6 +65,7 @@ class LevelNames:
 
     def within(self, flavors: Iterable[Flavor]) -> "LevelNames":
         """Those of some flavors, as of a queue's; what none of them names means what it means everywhere."""
+        # Nearly every cluster: each name has one meaning, whatever the queue.
         if not self.ambiguous:
             return self
         wanted = self._levels.keys() & set(flavors)
@@ -93,10 +94,12 @@ class LevelNames:
     def _read(self) -> bool:
         levels = {level for each in self._levels.values() for level in each}
         found: dict[Name, dict[Level, None]] = {}
+        # Sorted, so that a message names levels in one order, whichever flavor came first.
         for flavor in sorted(self._names):
             for name, level in self._names[flavor].items():
                 if name not in levels and level in self._levels[flavor]:
                     found.setdefault(name, {})[level] = None
+        # They are made of what the flavors said before.
         self._within.clear()
         past = {name: meant for name, meant in self._meaning.items() if name not in levels}
         before, self._meaning = self._meaning, past | {name: tuple(meant) for name, meant in found.items()}
@@ -129,6 +132,7 @@ def check_level(
 
     Raises RequestError (UnknownLevel) that lists the levels that exist, or says that there are none yet.
     """
+    # First: an ambiguous name is no level of any flavor, and would be told as an unknown one.
     _check_names(request, names)
     wanted = request.level is not None
     having = [levels for levels in flavors.values() if levels and not (wanted and level_in(request, levels) is None)]
@@ -142,6 +146,7 @@ def check_level(
     else:
         allowed = f"there is no ResourceFlavor{of} with spec.topology yet: create one first"
     text = request.as_written.level or "unconstrained"
+    # Without their domains: a person who writes rack means a key that ends with it.
     called = {name for level in known for name in (*names.of(level), level.rpartition("/")[2])}
     if hint := meant(text.rpartition("/")[2], called):
         allowed = f"{hint} {allowed[:1].upper()}{allowed[1:]}"
@@ -187,6 +192,7 @@ def _check_layers(
 def _descend(level: str | None, layers: Sequence[str], levels: Sequence[str]) -> bool:
     """Whether the layers are levels that go down, none of them above the requested level."""
     at = [levels.index(layer) if layer in levels else -1 for layer in layers]
+    # Without a level of its own the request begins at the widest one.
     above = levels.index(level) if level in levels else 0
     return min(at) >= above and all(high < low for high, low in pairwise(at))
 

@@ -6,6 +6,7 @@ import re
 from functools import lru_cache
 
 MAX_NAME = 63
+# 40 bits keep names apart by chance, and not against somebody who looks for two that are alike (`owner_digest`).
 _HASH_LENGTH = 10
 _LONGER_HASH = 26  # characters of 5 bits: nobody finds two that are alike
 _MAX_KIND = 32
@@ -20,6 +21,7 @@ _OF_NODES = ("cpu", "memory", "pods", "storage", "ephemeral-storage")  # their a
 
 def is_label_key(text: str) -> bool:
     """Whether Kubernetes takes the text as the key of a label."""
+    # Without a prefix this is -1; the pattern alone does not bound the length of one.
     return text.find("/") <= _MAX_PREFIX and _LABEL_KEY.fullmatch(text) is not None
 
 

@@ -25,6 +25,7 @@ def agreed(request: ParsedRequest | None, level: str, path: str) -> ParsedReques
     field = f"{path}.{LEVEL_PATH}"
     if request is None:
         return ParsedRequest(Policy.REQUIRED, level, field)
+    # The rest of the request stays: slices are then made within the group's level.
     if request.level is None:
         return replace(request, policy=Policy.REQUIRED, level=level, field=field, written=None)
     if request.level != level:

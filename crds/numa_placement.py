@@ -45,6 +45,7 @@ def zone_id(name: str) -> int | None:
     """The kubelet id of a zone by its name; None for what is no such name."""
     digits = name.removeprefix(ZONE_PREFIX)
     plain = name.startswith(ZONE_PREFIX) and digits.isascii() and digits.isdigit() and len(digits) <= len(str(MAX_ZONE))
+    # No leading zeros: two spellings of one zone would be two entries of it.
     return int(digits) if plain and int(digits) <= MAX_ZONE and str(int(digits)) == digits else None
 
 
@@ -67,6 +68,7 @@ def decode(text: str) -> NumaPlacement | None:
     """The placement of a record; None where it is malformed or empty. Equal texts give the same object."""
     try:
         uses = tuple(sorted((_use(entry) for entry in _decode(text)), key=lambda use: use.zone))
+    # An annotation is text that somebody wrote, nested as deeply as JSON goes: none of it may raise.
     except (msgspec.MsgspecError, UnicodeError, ValueError, RecursionError):
         return None
     if not uses or len({use.zone for use in uses}) < len(uses):
@@ -116,6 +118,7 @@ def _use(entry: _Entry) -> ZoneUse:
 
 
 def _amount(resource: str, value: Any) -> int:
+    # Bounded as every amount is, so that sums of them stay within 64 bits.
     amount = bounded(parse(resource, value))
     if amount < 0:
         raise ValueError(f"{resource}: negative")

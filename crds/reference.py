@@ -145,6 +145,7 @@ def _type(node: Schema) -> str:
 
 def _bounds(node: Schema) -> Iterator[str]:
     words = {"minItems": "at least", "maxItems": "at most", "minimum": "from", "maximum": "to"}
+    # The bounds of a quantity are those of its integer form alone, and would mislead a reader.
     if "x-kubernetes-int-or-string" not in node:
         yield from (f"{word} {node[key]:,}" for key, word in words.items() if key in node)
     if "default" in node and node["default"] != {}:
@@ -168,4 +169,5 @@ def _plain(value: Any) -> str:
 
 
 def _row(*cells: str) -> str:
+    # A row of Markdown ends at a line break, and descriptions have them.
     return f"| {' | '.join(' '.join(cell.split()) for cell in cells)} |\n"

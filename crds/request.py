@@ -160,6 +160,7 @@ def wishes_of(job: Mapping[str, str] | None, template: Mapping[str, str] | None,
     """The wishes of a job that ``asks`` for a topology; else those alone that are about its queue. Raises as above."""
     if asks:
         return parse_job_wish(job, template)
+    # Without a request the others have no effect, so a bad one among them refuses nothing.
     said = [place[PREEMPTIBLE] for place in (job or {}, template or {}) if PREEMPTIBLE in place]
     return {PREEMPTIBLE: said[0]} if said else {}
 
@@ -188,6 +189,7 @@ def parse_job_wish(job: Mapping[str, str] | None, template: Mapping[str, str] | 
     parse_wish(template, path=TEMPLATE_PATH)
     if bad := next(contradicting_wishes(job, template), None):
         raise RequestError(Reason.CONTRADICTING_REQUESTS, bad.field, bad.value, bad.message)
+    # Where both name one they agree, or the line above has raised.
     return {key: place[key] for place in (job, template) for key in WISHES if key in place}
 
 
@@ -231,6 +233,7 @@ def level_in(request: ParsedRequest, levels: Sequence[str]) -> str | None:
 
 def pods_in_all(text: str) -> int | None:
     """The number of pods that an annotation tells; None where it is none."""
+    # The length before the number: Python's int refuses very long texts by an error of its own.
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 10 and 0 < int(text) < 1 << 31 else None
 
 
@@ -249,6 +252,7 @@ def unresolved(request: ParsedRequest) -> TopologyRequest:
 
 def _parsed(places: Sequence[Place], keys: Keys) -> ParsedRequest | None:
     found = _merge([request for annotations, path in places for request in _written(annotations, keys, path)])
+    # Only where nothing else is asked for: unconstrained beside a level would contradict it.
     found = found or _implied(places, keys)
     slices = read_slices(places, keys)
     if isinstance(slices, BadSlices):

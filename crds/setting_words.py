@@ -39,6 +39,7 @@ def expected(problem: ErrorDetails, patterns: Mapping[str, str]) -> str:
         return f"expected {patterns[context['pattern']]}"
     if type_ in _BOUNDS:
         before, name, after = _BOUNDS[type_]
+        # Times are floats, and 60.0 reads as 60 to whoever wrote it.
         bound = str(context[name]).removesuffix(".0").replace("'", "")
         return f"expected {before} {bound}{after}"
     if (kind := _KINDS.get(type_.partition("_")[0])) is not None:

@@ -120,6 +120,7 @@ def _check_level(level: str, field: str) -> None:
 
 
 def _size(text: str, field: str) -> int:
+    # The length first: Python's int refuses texts of more than 4,300 digits by an error of its own.
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(MAX_SIZE)) and 1 <= int(text) <= MAX_SIZE):
         raise _Wrong(field, text, f'Invalid value: "{text}": expected a whole number from 1 to {MAX_SIZE}')
     return int(text)
@@ -140,6 +141,7 @@ def _constraints(text: str, field: str) -> Iterator[SliceLayer]:
         if layer.level in levels:
             text = f'Duplicate value: "{layer.level}": layer {levels[layer.level]} has it'
             raise _Wrong(f"{field}[{at}].topology", layer.level, text)
+        # 0 for the widest layer, which every size divides.
         if above % layer.size:
             text = f"Invalid value: {layer.size}: expected a divisor of the size of the layer above, {above}"
             raise _Wrong(f"{field}[{at}].size", str(layer.size), text)
@@ -154,6 +156,7 @@ def _constraint(entry: Any, field: str, text: str, expected: str) -> SliceLayer:
     if not isinstance(level, str):
         raise _Wrong(f"{field}.topology", "", "Required value: the node label key of a topology level")
     _check_level(level, f"{field}.topology")
+    # In Python true is the number 1.
     if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MAX_SIZE:
         shown = msgspec.json.encode(size).decode()
         raise _Wrong(f"{field}.size", shown, f"Invalid value: {shown}: expected a whole number from 1 to {MAX_SIZE}")

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+# Comparing is quadratic in the length, and the name is what somebody wrote.
 LONGEST = 100  # characters of a name that are compared
 
 

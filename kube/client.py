@@ -27,6 +27,7 @@ else:
 
     T = TypeVar("T")
 
+# As the pager of client-go asks for.
 PAGE = 500
 PAGE_BYTES = 8 * 1024 * 1024  # of a page that may be smaller; one of 500 pods has 5 MB
 Propagation = Literal["Background", "Foreground", "Orphan"]
@@ -97,21 +98,26 @@ class Client(Session):
         params: dict[str, Any] = {"labelSelector": label_selector, "fieldSelector": field_selector, "limit": limit}
         fresh, large = True, False
         while True:
+            # One object is taken whatever its size: no page is smaller. So is a list that is unpaged for a lost token.
             most = PAGE_BYTES if params["limit"] > 1 else None
             try:
                 answer = await self._send("GET", resource, namespace, params=params, timeout=timeout, most=most)
                 page = decode(Page, answer, resource)
             except Gone:
+                # Without a token the 410 means something else, and a fresh start would ask for the same again.
                 if "continue" not in params:
                     raise
+                # Unpaged, the list has no token that can expire again. Lists of large objects stay in pages.
                 params["limit"], fresh = limit if large else 0, True
                 del params["continue"]
                 continue
             except AnswerTooLarge:
+                # The same token goes with the smaller limit: the server counts from the last object that it sent.
                 params["limit"], large = max(1, params["limit"] // 4), True
                 continue
             yield page, fresh
             fresh = False
+            # The limit grows back by twos: a few large objects make a few small pages, and not a whole list of them.
             if len(answer) < PAGE_BYTES // 4:
                 params["limit"] = min(limit, params["limit"] * 2)
             if not page.metadata.continue_:
@@ -326,6 +332,7 @@ class Client(Session):
             NotFound: the pod is gone.
             Conflict: it has another uid.
         """
+        # The uid keeps a pod that was made again under this name from being evicted for the one before it.
         options = _delete_options(uid, None, None, grace_period, dry_run=dry_run)
         eviction = {
             "apiVersion": "policy/v1",

@@ -191,6 +191,7 @@ def api_error(status: int, body: bytes = b"", headers: Mapping[str, Any] | None 
     try:
         parsed = _decode_status(body)
     except msgspec.DecodeError:
+        # A proxy's error page may be of any size, and messages end up in logs and conditions.
         parsed = Status(message=body[:300].decode(errors="replace").strip())
     header = (headers or {}).get("Retry-After")
     return from_status(parsed, code=status, retry_after=_seconds(header), request=request)
@@ -200,6 +201,7 @@ def from_status(status: Status, *, code: int = 0, retry_after: float | None = No
     """The exception for a Status object; ``code`` (the HTTP status) wins over the one inside."""
     code = code or status.code or 500
     cls = _BY_STATUS.get(code, ServerError if code >= 500 else ApiError)
+    # The API server sends both as 409; only the reason tells a create that lost from a write that was late.
     if cls is Conflict and status.reason == "AlreadyExists":
         cls = AlreadyExists
     return cls(code, status.reason, status.message, retry_after, request=request, details=status.details)

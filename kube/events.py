@@ -44,8 +44,10 @@ from kube.told_events import REPORTERS
 
 log = structlog.get_logger()
 
+# Six minutes, as client-go's recorder of events.k8s.io ends a series.
 WINDOW_SECONDS = 360.0
 SERIES_SECONDS = 10.0
+# An object's first 25 events, as client-go has it, which gives one back each five minutes (tools/record).
 BURST = 25
 REFILL_SECONDS = 60.0
 QUEUE = 4096
@@ -129,6 +131,7 @@ class EventRecorder:
         self.dropped = 0
         self._client = client
         self._controller = f"{REPORTERS}{component}"
+        # The API server refuses an event whose reportingInstance has more than 128 characters.
         self._instance = (instance or f"{component}-{socket.gethostname()}-{os.getpid()}")[:128]
         self._clock = clock
         self._series: SharedTable[SeriesKey, _Series] = SharedTable(SERIES, lambda key: key[0].namespace)
@@ -160,12 +163,14 @@ class EventRecorder:
                     group.create_task(self._write_new())
                 group.create_task(self._write_counts())
         finally:
+            # Shielded: a second cancellation would lose the events of the last moments.
             await asyncio.shield(self.close())
 
     async def close(self) -> None:
         """Write what is left, for at most a few seconds; ``run`` does that itself once it has begun."""
         try:
             async with asyncio.timeout(FLUSH_SECONDS):
+                # New events come first: a count can be added only to an event that the API server has.
                 while not self._queue.empty():
                     await self._create(self._queue.get_nowait())
                 for series in [series for series in self._counting if series.created]:
@@ -190,6 +195,7 @@ class EventRecorder:
     def _begin(self, series: _Series) -> None:
         if (gone := self._queue.make_room(series.key[0].namespace)) is not None:
             self.dropped += 1
+            # Its series goes with it: repetitions of an event that nobody writes would be counted for nothing.
             self._forget(gone)
         try:
             self._queue.put_nowait(series)
@@ -199,6 +205,7 @@ class EventRecorder:
         self._keep(series)
 
     def _keep(self, series: _Series) -> None:
+        # The series that made room can be found by no event any more, so nothing is to be counted for it either.
         if (gone := self._series.use(series.key, series)) is not None:
             self._counting.pop(gone, None)
 
@@ -235,8 +242,10 @@ class EventRecorder:
     async def _create(self, series: _Series) -> None:
         for attempt in range(ATTEMPTS):
             try:
+                # Before the body is made: it has all repetitions up to now, and those that come meanwhile count later.
                 self._counting.pop(series, None)
                 await self._client.create(EVENTS, self._body(series), type=Object)
+            # The name has a random part: an earlier attempt arrived, and its answer did not.
             except AlreadyExists:
                 pass
             except (ConnectionFailed, KubeTimeout, ServerError, TooManyRequests) as error:
@@ -254,6 +263,7 @@ class EventRecorder:
     async def _write_count(self, series: _Series) -> None:
         if series not in self._counting:
             return  # it was forgotten meanwhile
+        # Before the write: a repetition that comes while it is under way is written in the next round.
         del self._counting[series]
         body = {"series": {"count": series.count, "lastObservedTime": series.last_time}}
         try:
@@ -270,6 +280,7 @@ class EventRecorder:
 
     def _forget(self, series: _Series) -> None:
         self._counting.pop(series, None)
+        # Only its own entry: while a write was under way the next series may have begun under the same key.
         if self._series.get(series.key) is series:
             self._series.pop(series.key)
 
@@ -300,6 +311,7 @@ class EventRecorder:
 
 def _event_name(regarding: str) -> str:
     """A name that no other event has, and that says what it is about."""
+    # Names end at 253 characters, and the object's own may have all of them. No part of a name ends in a dot or a dash.
     return f"{regarding[:220].rstrip('.-')}.{secrets.token_hex(8)}"
 
 

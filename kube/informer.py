@@ -62,6 +62,7 @@ class Index(Generic[T]):
     def set(self, key: str, obj: T) -> None:
         """Take in an object, or its next state."""
         values = self._compute(key, obj)
+        # Where the values stay, the new object overwrites the old one in its places below.
         if values != self._of.get(key, ()):
             self.remove(key)
         if values:
@@ -182,6 +183,7 @@ class Informer(Generic[T]):
         """List and watch, for ever; ends by cancellation only."""
         async with aclosing(self._feed.for_ever()) as parts:
             async for part in parts:
+                # While this waits nobody reads the stream: its buffer fills, and TCP holds the API server back.
                 await self._going.wait()
                 if isinstance(part, Listed):
                     self._take_list(part)
@@ -202,6 +204,7 @@ class Informer(Generic[T]):
             raise KubeTimeout(f"{self.resource}: not listed within {timeout:g} s: {why}") from None
 
     def _take_list(self, page: Listed[T]) -> None:
+        # This may come in the middle: a list whose continue token expired starts again, and its earlier pages are void.
         if page.first:
             self._listed.clear()
         self._listed.update(page.objects)
@@ -209,10 +212,12 @@ class Informer(Generic[T]):
             if obj is not None:
                 self._set(key, obj)
         if page.last:
+            # Only now is it known what is gone.
             for key in [key for key in self._store if key not in self._listed]:
                 self._remove(key, None)
                 self._feed.forget(key)
             self._listed.clear()
+            # After the store is whole: whoever waits for this decides by it at once.
             self._synced.set()
 
     def _take_changes(self, batch: Changed[T]) -> None:
@@ -226,9 +231,11 @@ class Informer(Generic[T]):
     def _set(self, key: str, new: T) -> None:
         old = self._store.get(key)
         if old is not None:
+            # An object may be deleted and made again under its name between two lists, or while a watch is broken.
             if old.metadata.uid != new.metadata.uid:
                 self._remove(key, None)
                 old = None
+            # A list after a 410 mostly shows what is known already: handlers hear of none of that.
             elif old.metadata.resource_version == new.metadata.resource_version:
                 return
         self._store[key] = new
@@ -242,6 +249,7 @@ class Informer(Generic[T]):
             return
         for index in self._indexes.values():
             index.remove(key)
+        # The last state of the watch is newer than ours: it has what changed in the moment of the deletion.
         self._emit(EventKind.DELETED, key, old if last is None else last, None)
 
     def _emit(self, kind: EventKind, key: str, old: T | None, new: T | None) -> None:

@@ -53,10 +53,12 @@ class KeptParts(Generic[T]):
         if not namespace:
             return obj
         beyond = parts_of(obj) - FREE if _parts_in(raw) > FREE else 0  # to encode it takes twenty times as long
+        # Nearly all objects end here, with one count of commas: no key is made and no table is touched.
         if beyond <= 0 and not self._beyond:
             return obj
         name = key(obj)
         before = self._beyond.get(name)
+        # Its former parts go back first, or an update of a large object is weighed against the object itself.
         self.forget(name)
         if beyond <= 0:
             return obj
@@ -65,6 +67,7 @@ class KeptParts(Generic[T]):
             self._beyond[name], self._sums[namespace] = beyond, total
             return obj
         self._beyond[name] = 0
+        # Said once: a tenant who updates an object that is cut already decides how often this is reached.
         if before != 0:
             log.warning("object is kept in part", kind=self._kind, key=name, parts=beyond + FREE, reason=CUT)
         return cut(obj, self._read)
@@ -76,6 +79,7 @@ class KeptParts(Generic[T]):
             return
         namespace = name.partition("/")[0]
         left = self._sums[namespace] - parts
+        # No entry of 0: namespaces come and go, and their names would stay for ever.
         if left:
             self._sums[namespace] = left
         else:
@@ -102,6 +106,7 @@ def cut(obj: T, read: Collection[str] = ()) -> T:
 def _cut_meta(meta: ObjectMeta, read: frozenset[str]) -> ObjectMeta:
     left = _Left(_META)
     maps = {name: _first(getattr(meta, name) or {}, read) for name in ("labels", "annotations")}
+    # The controller goes first: a tenant may list any number of other owners before it.
     owners = sorted(meta.owner_references, key=lambda one: not one.controller)
     return msgspec.structs.replace(
         meta,
@@ -135,12 +140,14 @@ class _Left:
             case msgspec.Struct():
                 names = value.__struct_fields__
                 kept = msgspec.structs.replace(value, **{name: self.of(getattr(value, name)) for name in names})
+            # Before the case of all tuples, which cuts by what is left: a pod that runs is charged for each container.
             case (Container(), *_):
                 kept = tuple(self.of(one) for one in value[:_CONTAINERS])
             case tuple() | list():
                 kept = type(value)(self.of(one) for one in self._some(value))
             case dict():
                 kept = {name: self.of(one) for name, one in self._some(value.items())}
+            # An empty template decodes everywhere. That it is not the object's own is told by ``cut`` in the metadata.
             case msgspec.Raw() if len(bytes(value)) > LONG:
                 kept = msgspec.Raw(b"{}")
             case str():

@@ -113,9 +113,11 @@ class LeaderElector:
                     return
                 log.warning("lease lost", lease=self._name, identity=self.identity, holder=self.holder)
         finally:
+            # Shielded: a second cancellation would leave the lease to run out, and nobody leads meanwhile.
             await asyncio.shield(self._release())
 
     async def _acquire(self) -> None:
+        # A later answer is of no use: the lease counts from when the call was sent, and would be over.
         while not await self._try(self._lease_seconds * RENEW_DEADLINE):
             await asyncio.sleep(self._retry_seconds * random.uniform(0.8, 1.2))  # noqa: S311 -- only spreads load
 
@@ -125,6 +127,7 @@ class LeaderElector:
         keeping = asyncio.ensure_future(self._keep())
         try:
             await asyncio.wait({leading, keeping}, return_when=asyncio.FIRST_COMPLETED)
+            # The work is looked at first: where both ended in one turn of the loop, the caller hears of its end.
             if leading.done():
                 leading.result()
                 return True
@@ -138,12 +141,14 @@ class LeaderElector:
         """Renew until that has failed for too long."""
         while True:
             await self._sleep_until(self._clock.monotonic() + self._renew_seconds)
+            # No attempt outlives the lease: an API server that hangs must not keep the work running past its end.
             while not await self._try(max(0.0, min(self._renew_seconds, self._lead_until - self._clock.monotonic()))):
                 if not self.is_leader:
                     return
                 await self._sleep_until(self._clock.monotonic() + min(self._retry_seconds, self._renew_seconds) / 4)
 
     async def _sleep_until(self, moment: float) -> None:
+        # Never past the end of the lease: whoever leads must notice the end when it comes.
         await asyncio.sleep(max(0.0, min(moment, self._lead_until) - self._clock.monotonic()))
 
     async def _try(self, seconds: float) -> bool:
@@ -160,6 +165,7 @@ class LeaderElector:
         return False
 
     async def _take_lease(self) -> bool:
+        # The last answer serves as long as nobody else writes, so that a renewal is one call.
         lease = self._lease or await self._read()
         if lease is None:
             sent = self._clock.monotonic()
@@ -170,6 +176,7 @@ class LeaderElector:
                 return False
             return True
         self._observe(lease)
+        # Somebody else wrote it while our clock still said that we lead: the fence closes before anything is sent.
         if self.holder != self.identity:
             self._lead_until = float("-inf")
             silent = min(lease.spec.lease_duration_seconds or 0, BELIEVED * self._lease_seconds)
@@ -187,6 +194,7 @@ class LeaderElector:
 
     def _observe(self, lease: Lease) -> None:
         self.holder = lease.spec.holder_identity or ""
+        # By the version, which each renewal changes, and not by the times: those are of the holder's clock.
         record = (self.holder, lease.metadata.resource_version)
         if record != self._observed:
             self._observed, self._observed_at = record, self._clock.monotonic()
@@ -202,6 +210,7 @@ class LeaderElector:
         transitions = (lease.spec.lease_transitions or 0) if lease is not None else 0
         spec = {
             "holderIdentity": "" if release else self.identity,
+            # Rounded up, as the API takes whole seconds: others may wait too long and never too short. It refuses 0.
             "leaseDurationSeconds": 1 if release else int(-(-self._lease_seconds // 1)),
             "acquireTime": lease.spec.acquire_time if lease and ours else now,
             "renewTime": now,
@@ -215,6 +224,7 @@ class LeaderElector:
     async def _release(self) -> None:
         """Let others in at once; where that fails they wait for the lease to run out."""
         lease, held = self._lease, self.is_leader
+        # Before the write that lets others in: from here on the fence stops whatever this process still has in hand.
         self._lead_until = float("-inf")
         self._lease = None
         if lease is None or not held:

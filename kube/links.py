@@ -119,6 +119,7 @@ def from_flex_topo(
         words,
         pcie=levels,
         zones=zones or _zones_of(spec, gpus, zone_ids),
+        # The oldest one: a set of devices is as fast as its slowest link.
         generation=min(generations, default=0),
     )
 
@@ -145,14 +146,17 @@ def _in_order(spec: FlexTopoSpec, count: int, ids: Sequence[str]) -> list[Compon
     by_name: dict[str, Component] = {}
     for gpu in gpus:
         attributes = gpu.attributes or {}
+        # Device plugins call a GPU by its uuid, others by its PCI address; the agent's ids have either behind a prefix.
         names = {gpu.id, gpu.id.removeprefix("gpu-"), attributes.get("uuid", ""), attributes.get("pciAddress", "")}
         by_name.update(dict.fromkeys(names, gpu))
     found = [by_name[name] for name in ids if name and name in by_name]
+    # Two ids of one GPU are shares of it in time: then nothing is one to one.
     return found if len({gpu.id for gpu in found}) == count == len(ids) else None
 
 
 def _index(gpu: Component) -> tuple[int, str]:
     text = (gpu.attributes or {}).get("index", "")
+    # One without an index comes after all that have one, in an order that does not change.
     return (int(text) if text.isascii() and text.isdigit() else MAX_DEVICES, gpu.id)
 
 
@@ -182,6 +186,7 @@ def _graph_of(
     words, size = matrix.words, len(matrix.words)
     gpus = _in_order(spec, count, ids) if spec and ids else None
     order = sorted({_index(gpu)[0] for gpu in gpus or ()})
+    # The matrix may have more GPUs than the resource has devices: the others are cut into slices.
     if gpus is not None and len(order) == count and order[-1] < size:
         order = [_index(gpu)[0] for gpu in gpus]
         words = tuple(tuple(words[one][other] for other in order) for one in order)
@@ -189,6 +194,7 @@ def _graph_of(
     if size != count:
         raise LinkError(f"annotation {MATRIX_NAME} has {size} GPUs, the node {count}; it is not used")
     if ids:
+        # Where all pairs are linked alike, any order of the devices gives the same graph.
         if len({word for one, row in enumerate(words) for other, word in enumerate(row) if one != other}) > 1:
             raise LinkError(f"annotation {MATRIX_NAME}: which device is which of its GPUs is not known; it is not used")
         return from_words(words, zones=zones)
@@ -199,12 +205,14 @@ def _graph_of(
 
 def _agree(one: LinkGraph, other: LinkGraph) -> bool:
     """Whether two graphs have the same NVLinks; a matrix of 0 and 1 does not count them."""
+    # A matrix of 0 and 1 says whether there are NVLinks and not how many, so only that is compared.
     flat = {links for row in other.nvlinks for links in row} <= {0, 1}
     return one.nvlinks == other.nvlinks or (flat and one.neighbours == other.neighbours)
 
 
 def from_annotations(annotations: Mapping[str, str]) -> Matrix | None:
     """The matrix of a node's annotations; None where there is none. Raises LinkError where it cannot be read."""
+    # Under any domain, for each exporter writes it under its own.
     keys = sorted(key for key in annotations if key.rpartition("/")[2] == MATRIX_NAME)
     found = {key: parse_matrix(annotations[key], f"annotation {key}") for key in keys}
     if len({matrix.words for matrix in found.values()}) > 1:
@@ -239,6 +247,7 @@ def _word(cell: Any, itself: bool) -> str:
 
 
 def _from_table(text: str) -> Matrix:
+    # nvidia-smi underlines the header, also where its output is no terminal.
     lines = [line.split() for line in _ESCAPES.sub("", text).splitlines()]
     header = next((line for line in lines if line and _GPU_NAME.fullmatch(line[0]) and "X" not in line), None)
     if header is None:
@@ -262,6 +271,7 @@ def _from_table(text: str) -> Matrix:
 def _zone(rest: Sequence[str]) -> int | None:
     """The NUMA zone in what follows the links: the CPUs, then the zone."""
     text = rest[1] if len(rest) > 1 else ""
+    # The annotation is text that somebody wrote: no number in it may be large.
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 4 else None
 
 

@@ -102,6 +102,7 @@ class LeaderWorkerTemplate(Struct, frozen=True):
     @property
     def has_leader(self) -> bool:
         """Whether the leader has a template of its own."""
+        # A client may send null, and a Raw keeps it as it came.
         return bytes(self.leader_template) not in {b"", b"null"}
 
 
@@ -144,5 +145,6 @@ def revised(revision: ControllerRevision) -> LeaderWorkerTemplate | None:
     """What a revision keeps of a LeaderWorkerSet; None where it cannot be read."""
     try:
         return _decode_revised(revision.data).spec.leader_worker_template
+    # Users of the namespace may write these: deep nesting must not look like an error of ours and ring an alert.
     except (msgspec.MsgspecError, RecursionError):
         return None

@@ -29,6 +29,7 @@ IDEMPOTENT = frozenset({PatchType.MERGE, PatchType.STRATEGIC, PatchType.APPLY})
 
 def escape(segment: str) -> str:
     """One segment of a JSON pointer (RFC 6901), e.g. an annotation key."""
+    # The tilde goes first: the other way round the tilde of an escaped slash is escaped once more.
     return segment.replace("~", "~0").replace("/", "~1")
 
 

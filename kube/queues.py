@@ -53,6 +53,7 @@ class Preemption(Struct, frozen=True):
     borrow_within_cohort: BorrowWithinCohort | None = None
     within_cluster_queue: str = "Never"
     non_preemptible: str = "ByClass"
+    # No default: a stored queue that says nothing must leave both to the settings of the installation.
     strategy: str | None = None
     alpha: float | None = None
 

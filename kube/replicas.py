@@ -151,11 +151,14 @@ def replicas_of(one: Replicated, api_version: str) -> Replicas | None:
         counts: dict[str, int] = {}
         templates: dict[str, ObjectMeta] = {}
         for kind, count, template in found:
+            # Kinds whose names differ in case alone are one pod set: their pods cannot be told apart by a Workload.
             counts[plain(kind)] = counts.get(plain(kind), 0) + count
             templates[plain(kind)] = msgspec.convert((template or {}).get("metadata") or {}, ObjectMeta)
+        # Only the v2beta1 operator has a Job make the launcher; the older one makes that pod itself.
         made = _launcher(spec) if group == KUBEFLOW and version != "v1" else b""
         late = bool(made) and spec.get("launcherCreationPolicy") == "WaitForWorkersReady"
         over = _over(status)
+    # The kinds may be installed without a schema, so any type may stand anywhere, nested as deeply as JSON goes.
     except (msgspec.MsgspecError, AttributeError, KeyError, TypeError, ValueError, RecursionError):
         return None
     if not 0 < sum(counts.values()) <= MOST_PODS or len(counts) > MOST_KINDS:
@@ -183,6 +186,7 @@ def _of_ray(spec: Mapping[str, Any]) -> Iterator[_Kind]:
     for group in spec.get("workerGroupSpecs") or ():
         least, most = _count(group.get("minReplicas"), 0), _count(group.get("maxReplicas"), MOST_PODS)
         count = min(max(_count(group.get("replicas"), least), least), most)
+        # A worker group counts in replicas, each of which is as many pods as it has hosts.
         hosts = max(_count(group.get("numOfHosts"), 1), 1)
         yield group["groupName"], 0 if group.get("suspend") else count * hosts, group.get("template")
 
@@ -199,6 +203,7 @@ def _count(value: object, missing: int) -> int:
 def _number(text: str | None) -> int:
     """The number that an annotation tells, 0 where it tells none: anybody may write one."""
     found = (
+        # Python's int refuses texts of more than 4,300 digits by an error, and anybody may write the annotation.
         int(text) if text is not None and text.isascii() and text.isdigit() and len(text) <= len("2147483647") else 0
     )
     return min(found, MOST_PODS)

@@ -54,6 +54,7 @@ class ToldEvent(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     @property
     def last(self) -> float:
         """When it came last, in seconds since the epoch; 0 where it does not say."""
+        # In this order: a series is told of by its last occurrence, an event of the older API by a deprecated field.
         times = (
             self.series.last_observed_time if self.series is not None else None,
             *(self.deprecated_last_timestamp, self.event_time, self.metadata.creation_timestamp),

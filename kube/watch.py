@@ -49,6 +49,7 @@ log = structlog.get_logger()
 
 WATCH_SECONDS = (300, 600)
 INACTIVITY_SECONDS = 90.0  # the API server sends a bookmark each minute
+# For one page, with its retries. A list of 200,000 pods has 400 pages and takes as long as it takes.
 LIST_SECONDS = 60.0
 MAX_LINE = 32 * 1024 * 1024  # etcd takes objects of 1.5 MB
 FIRST_BACKOFF_SECONDS = 0.2
@@ -125,6 +126,7 @@ async def lines(stream: aiohttp.StreamReader) -> AsyncGenerator[list[bytes], Non
     while chunk := await stream.readany():
         head, newline, rest = chunk.rpartition(b"\n")
         if newline:
+            # Joined only once a line is whole: a buffer that grows copies a large object at each chunk.
             parts.append(head)
             yield b"".join(parts).split(b"\n")
             parts, size = [], 0
@@ -181,6 +183,7 @@ class Feed(Generic[T]):
                     async for part in parts:
                         yield part
             except KubeError as error:
+                # Only a 410 is counted as expired; what else ends up here (403, a failed list) is listed again as well.
                 if isinstance(error, Gone):
                     self.tell(Signal.EXPIRED, 1)
                 failures = _failures(failures, self.clock.monotonic() - began)
@@ -202,8 +205,10 @@ class Feed(Generic[T]):
             try:
                 async with aclosing(self.watch_once()) as batches:
                     async for batch in batches:
+                        # A change came, so the server is well: the next break waits for the shortest pause again.
                         failures = 0
                         yield batch
+            # These break the watch and not its place in history. After all others everything is listed again.
             except (ConnectionFailed, KubeTimeout, BadAnswer, TooManyRequests, ServerError) as error:
                 if isinstance(error, KubeTimeout) and self._opened_at > opened:
                     log.info("watch was silent", resource=str(self._resource), seconds=self._inactivity)
@@ -231,6 +236,7 @@ class Feed(Generic[T]):
             **self._selectors,
             "watch": "true",
             "allowWatchBookmarks": "true",
+            # Without it the server would send everything that there is once more, as ADDED.
             "resourceVersion": self._version,
             "timeoutSeconds": random.randint(*self._watch_seconds),  # noqa: S311 -- only spreads load
         }
@@ -244,8 +250,10 @@ class Feed(Generic[T]):
             transport.stream(path, params=params, inactivity=self._inactivity, what=what) as stream,
             aclosing(lines(stream)) as batches,
         ):
+            # Set once the watch has begun: a timeout after this is silence, one before it is a server that hangs.
             self.heard, self._opened_at = self.clock.now(), self.clock.monotonic()
             async for batch in batches:
+                # Taken before anything is decoded, so that the signal HANDLED measures decoding and handlers together.
                 received = self.clock.monotonic()
                 self.heard = self.clock.now()
                 self.last_error = None
@@ -283,6 +291,7 @@ class Feed(Generic[T]):
         )
         async for page, first in pages:
             last = not page.metadata.continue_
+            # Only with the last page: whoever asks `reached` takes what is older and not in the store for gone.
             if last:
                 self._version = page.metadata.resource_version
                 self.heard = self.clock.now()
@@ -296,6 +305,7 @@ class Feed(Generic[T]):
             try:
                 obj = self._decode(raw)
             except UNREADABLE as error:
+                # Its key stays in the list: an informer takes what no page names for deleted.
                 objects[self._pass_over(_decode_partial(raw, Object), error)] = None
             else:
                 objects[key(obj)] = self._kept.as_kept(obj, bytes(raw)) if self._kept is not None else obj
@@ -310,6 +320,7 @@ class Feed(Generic[T]):
                 self._undecodable(line, error, changes)
                 continue
             kind, obj = event.type, event.object
+            # One case: whether an object is new is told by the informer's store, which has the lists too.
             if kind == "MODIFIED" or kind == "ADDED":  # noqa: PLR1714 -- hot, and faster than a container
                 if self._kept is not None:
                     obj = self._kept.as_kept(obj, line)
@@ -319,6 +330,7 @@ class Feed(Generic[T]):
                 self.forget(name)
             elif kind == "ERROR":
                 raise self._error(line)
+            # Also for a BOOKMARK, which carries nothing else: it keeps a quiet collection from falling out of history.
             self._version = obj.metadata.resource_version or self._version
         return changes
 
@@ -326,6 +338,7 @@ class Feed(Generic[T]):
         """Pass over an object that does not fit its type; that it was deleted is known all the same."""
         if not line:
             return
+        # Metadata alone: it names the object and moves the watch on. What fails here too is no event at all.
         event = _decode_partial(line, WatchEvent[Object])
         if event.type == "ERROR":
             raise self._error(line)
@@ -345,6 +358,7 @@ class Feed(Generic[T]):
         try:
             status = msgspec.json.decode(line, type=ErrorEvent).object
         except msgspec.DecodeError:
+            # Never a 410: an error that nobody can read costs a new watch, and not a list of everything.
             status = Status(code=500, message=line[:300].decode(errors="replace"))
         return from_status(status, request=f"GET watch {self._resource}")
 

@@ -10,6 +10,7 @@ from engine.model import Policy
 from webhook.checks import OWN, OWN_REQUESTS, Route, queue_of, queue_path
 from webhook.objects import Job, Pod, annotations_of, controller_of, labels_of
 
+# The API server ignores what goes beyond 4,096 characters from all webhooks: this leaves half of it to others.
 MAX_WARNINGS = 8
 MAX_LENGTH = 256  # the API server cuts longer ones
 DEFAULT_SCHEDULER = "default-scheduler"
@@ -153,6 +154,7 @@ def on_spelling(annotations: Mapping[str, str], keys: Keys, at: str) -> Iterator
     ours = (*keys.requests, keys.workload, keys.pod_set)
     for key in annotations:
         prefix, slash, name = key.partition("/")
+        # Long keys are passed over: comparing is quadratic in their length, and anybody writes annotations.
         if not slash or prefix not in {keys.domain, GROUP} or key in ours or key in OWN or len(key) > _MAX_KEY:
             continue
         if name in _ELSEWHERE:

@@ -84,9 +84,11 @@ async def read_body(request: web.BaseRequest, limit: int) -> bytes:
     """
     content = request.content
     length = request.content_length
+    # Before a byte is read: a client that announces too large a body need not send it.
     if length is not None and length > limit:
         raise BodyTooLargeError
     try:
+        # Nearly always: a body that came with its head is whole before the handler runs.
         if content.is_eof():
             body = content.read_nowait()
         else:
@@ -97,6 +99,7 @@ async def read_body(request: web.BaseRequest, limit: int) -> bytes:
         raise ConnectionResetError(str(error.with_traceback(None))) from None
     except (web.RequestPayloadError, HttpProcessingError, ValueError) as error:
         raise BodyBrokenError(str(error.with_traceback(None))) from None
+    # In chunks there is no length to go by, and the bytes alone tell.
     if len(body) > limit:
         raise BodyTooLargeError
     return body
@@ -140,6 +143,7 @@ class ProtocolLog:
     def exception(self, message: str, *args: Any, exc_info: Any = None, **_kwargs: Any) -> None:
         """One line; with the trace where the error is not the client's."""
         what = message % args if args else message
+        # API servers cancel calls whose own client went away.
         if isinstance(exc_info, ConnectionError):
             return  # it left before its answer
         if not isinstance(exc_info, HttpProcessingError):

@@ -23,6 +23,7 @@ def stale_copies(was: Sequence[Place], now: Sequence[Place], templates: tuple[Po
     return {
         key: field
         for key, value, field in _changed(was, now, before, keys)
+        # Both times: a copy that its author edits in the same update is the author's own word.
         if before.get(key) == value and after.get(key) == value
     }
 
@@ -41,6 +42,7 @@ def still_asked(was: Sequence[Place], now: Sequence[Place], template: Pod, keys:
         before, after = (parse_places(said, keys) for said in (was, now))
     except RequestError:
         return None
+    # Where something is still asked for, the copy either follows it or contradicts it, and others say so.
     if before is None or after is not None:
         return None
     key, value = canonical(before, keys)
@@ -59,6 +61,7 @@ def _changed(
         return
     if before is not None and after is not None and canonical(before, keys) != canonical(after, keys):
         yield (*canonical(before, keys), after.field)
+    # The places above the template have one copy in it: the lower place comes last, and wins.
     said, says = ({key: text for place, _ in places for key, text in place.items()} for places in (was, now))
     for key in (*WISHES, *keys.grouping):
         if key in said and says.get(key) != said[key]:

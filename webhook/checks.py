@@ -18,6 +18,7 @@ _WRITTEN = (constants.NUMA_PLACEMENT_PREDICTED, constants.NUMA_PLACEMENT_OBSERVE
 OWN_REQUESTS = WISHES
 OWN = (*OWN_REQUESTS, *_WRITTEN)
 _QUEUE_NAME = "expected the name of a LocalQueue: lower case letters, digits, - and ."
+# The end is \Z: a dollar sign also matches before a last line break, which no object's name has.
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
 
 
@@ -56,6 +57,7 @@ def check_template(template: Pod, keys: Keys, path: str) -> Iterator[Problem]:
         )
     annotations = annotations_of(template.metadata)
     at = f"{path}metadata.annotations"
+    # A pod that names its workload itself would claim a slot of it.
     for key in (keys.workload, *_WRITTEN):
         if key in annotations:
             yield Problem(FORBIDDEN, f"{at}[{key}]: Forbidden: written by Topogate alone; remove it")
@@ -112,6 +114,7 @@ def check_slices(job: Job, request: ParsedRequest) -> Iterator[Problem]:
     parallelism, completions = job.spec.parallelism, job.spec.completions
     at_once = 1 if parallelism is None else parallelism
     name = "parallelism" if completions is None or at_once <= completions else "completions"
+    # A Job never runs more pods at once than it is to complete.
     count = at_once if completions is None else min(at_once, completions)
     if why := uneven(request.slices, count):
         text = f"spec.{name}: Invalid value: {count}: {why} ({request.slices_field})"

@@ -33,6 +33,7 @@ from webhook.crowd import Place
 from webhook.review import Reply
 
 HEAD_SECONDS = 10.0
+# `parse_head` remembers 512 heads: 2 MiB at most, whatever is sent.
 MAX_HEAD = 4096
 MAX_UNSENT = 64 * 1024
 
@@ -64,6 +65,7 @@ def parse_head(head: bytes) -> tuple[str, int] | None:
         if header is None:
             return None
         name = header[1].lower()
+        # A header that comes twice has two readings, and requests are smuggled between them: aiohttp decides alone.
         if name in headers or name in _SPECIAL:
             return None
         headers[name] = header[2]
@@ -158,6 +160,7 @@ class ReviewConnection(RequestHandler):
         """Expect a request."""
         super().connection_made(transport)
         if isinstance(transport, asyncio.Transport):
+            # Unread answers of a client pile up so far: its next review goes aiohttp's way, which waits.
             transport.set_write_buffer_limits(high=MAX_UNSENT)
             self._place.made(transport.abort)
         self._expect(HEAD_SECONDS)
@@ -172,9 +175,11 @@ class ReviewConnection(RequestHandler):
             return
         if self._wanted is None and not self._part:
             wanted = self._read_head(data)
+            # The whole review in one piece needs no buffer and no timer, and the crowd hears of the answer alone.
             if wanted is not None and len(data) == wanted[2]:  # as nearly all come
                 self._answer(wanted, data)
                 return
+        # From here on the client keeps us waiting: what it has not sent yet is its own affair.
         self._place.asks(self._clock.monotonic())
         self._part += data
         if self._wanted is None:
@@ -185,6 +190,7 @@ class ReviewConnection(RequestHandler):
             self._wanted = self._read_head(self._part)
             if self._wanted is not None:
                 self._expect(answers.BODY_SECONDS)
+        # More than the body is a second request before the answer to the first. No API server sends that.
         if self._wanted is None or len(self._part) > self._wanted[2]:
             self._hand_over(bytes(self._part))
         elif len(self._part) < self._wanted[2]:
@@ -250,12 +256,14 @@ class ReviewConnection(RequestHandler):
         return started and len(part) < MAX_HEAD and b"\r\n\r\n" not in part and not self._ending
 
     def _read_head(self, data: bytes | bytearray) -> tuple[Answerer, int, int] | None:
+        # The search is bounded: a client that never ends its head would have all of it searched with each piece.
         end = data.find(b"\r\n\r\n", 0, MAX_HEAD)
         head = parse_head(bytes(data[:end])) if end >= 0 else None
         if head is None or self._ending:
             return None
         path, length = head
         answerer = self._server.routes.get(path)
+        # Not refused here: aiohttp's way answers 404 and 413, and closes.
         if answerer is None or length > self._server.limit:
             return None
         return answerer, end + 4, end + 4 + length
@@ -263,15 +271,19 @@ class ReviewConnection(RequestHandler):
     def _answer(self, wanted: tuple[Answerer, int, int], data: bytes | bytearray) -> None:
         answerer, begin, _ = wanted
         transport = self.transport
+        # Asked before the review is answered, for an answer that is handed over is given once more.
         slow_reader = transport is None or transport.get_write_buffer_size() > MAX_UNSENT
         body = data[begin:] if isinstance(data, bytes) else bytes(memoryview(data)[begin:])
         reply = None if slow_reader else answerer(body)
         if reply is None or transport is None:
             self._hand_over(bytes(data))
             return
+        # The timer goes with its request: it would close the connection under the next one.
         self._forget()
+        # Denials are 200 too: whoever gets another status sends what no API server sends.
         close = self._server.closing() or reply.status != 200
         transport.write(answers.message(reply, self._clock.now(), keep_alive=not close))
+        # aiohttp closes an idle connection by this time, and sets it after answers of its own alone.
         self._next_keepalive_close_time = self._timers.time() + self.keepalive_timeout
         self._place.answered(self._clock.monotonic(), known=reply.status == 200)
         if close:
@@ -281,12 +293,14 @@ class ReviewConnection(RequestHandler):
         self._part.clear()
         self._wanted = None
         self._handed_over = True
+        # A timer that runs already goes on: to be handed over is no way to more time.
         if self._late is None:
             self._expect(HEAD_SECONDS)
         self._pass_on(data)
 
     def _pass_on(self, data: bytes) -> None:
         self._given += len(data)
+        # `answers.read_body` keeps no more than the limit of what comes.
         self._place.holds(min(self._given, self._server.limit))
         super().data_received(data)
 

@@ -23,6 +23,7 @@ GRACE_SECONDS = 1.0
 SHORT_GRACE_SECONDS = 0.05
 OURS_SECONDS = 5.0
 PATIENCE_SECONDS = 3.0
+# 256 connections that hold less come to 16 MiB, a quarter of what bodies may take together by default.
 LARGE_BYTES = 64 * 1024  # who holds less is not asked to go for it
 UNLIMITED = 1 << 62
 
@@ -70,6 +71,7 @@ class Place:
 
     def asks(self, now: float) -> None:
         """A request has begun, and is not whole."""
+        # A request of which more comes keeps its beginning: one that trickles gets no more time for each byte.
         if self.idle:
             self.idle, self.since = False, now
 
@@ -97,6 +99,7 @@ class Place:
     def leave_crowd(self) -> None:
         """It is gone."""
         crowd, self._crowd = self._crowd, None
+        # Both hold the connection, and it holds this place: without this they wait for the garbage collector.
         self.end = self.unread = _nothing
         if crowd is not None:
             crowd.remove(self)
@@ -135,9 +138,11 @@ class Crowd:
 
         ``end``, ``unread``: as `Place` has them.
         """
+        # Every newcomer is a stranger, so either limit keeps it out.
         if self._strangers >= self.most_strangers or len(self._places) >= self.most:
             gone = self._first_to_go(now)
             if gone is None:
+                # A second in which nobody had to wait ends the pressure; the next one counts from here.
                 if now - self._full_last > GRACE_SECONDS:
                     self._full_since = now
                 self._full_last = now
@@ -151,6 +156,7 @@ class Crowd:
     def wait(self, now: float) -> float:
         """After how many seconds a newcomer that has to wait may try again, whatever happens until then."""
         longest = min((place.since for place in self._unsettled()), default=now)
+        # Never 0: the listener would look again in each turn of the loop, and do nothing else.
         return max(longest + self._grace(now) - now, SHORT_GRACE_SECONDS / 10)
 
     def await_room(self, then: Callable[[], None]) -> None:
@@ -165,6 +171,7 @@ class Crowd:
         """``place`` holds so many bytes of a body that is not whole."""
         self.held += place.hold_bytes(size)
         while self.held > self.most_bytes and (large := [one for one in self._places if one.held >= LARGE_BYTES]):
+            # The one whose bytes have just come goes last: it is the one that sends.
             others = [one for one in large if one is not place]
             self._end(min(others or large, key=_since), Why.BODIES)
 
@@ -187,7 +194,9 @@ class Crowd:
     def _first_to_go(self, now: float) -> Place | None:
         late, ours = now - self._grace(now), now - OURS_SECONDS
         slow_ones = sorted((one for one in self._unsettled() if one.since <= late), key=_since)
+        # To ask whether there is something to read is a system call, so it is asked of the slowest first.
         slow = next((one for one in slow_ones if one.since <= ours or not one.unread()), None)
+        # An idle connection that is known makes no room for a stranger where strangers have all their places.
         if slow is not None or self._strangers >= self.most_strangers:
             return slow
         return min((place for place in self._places if place.idle and place.known), key=_since, default=None)
@@ -203,12 +212,14 @@ class Crowd:
         return SHORT_GRACE_SECONDS if pressed else GRACE_SECONDS
 
     def _end(self, place: Place, why: Why) -> None:
+        # Taken before it leaves, which forgets it. It leaves before it ends, as the end may lead back here.
         end = place.end
         place.leave_crowd()
         self._tell(why)
         end()
 
     def _wake(self) -> None:
+        # Cleared first: the newcomer that is woken may have to wait again, and says so while it runs.
         wake, self._on_room = self._on_room, None
         if wake is not None:
             wake()

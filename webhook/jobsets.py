@@ -129,6 +129,7 @@ def _admit(head: Job, parts: list[_Part], rules: Rules, operation: str, old: Job
 def _stale_copies(old: JobSet, new: JobSet, keys: Keys) -> dict[int, dict[str, str]]:
     """By replicated job, the copies in its pod template that say what was said above it before."""
     found = {}
+    # By position: JobSet refuses replicated jobs that come, go or change their order.
     for at, (was, now) in enumerate(zip(_jobs(old), _jobs(new), strict=False)):
         templates = _template(was), _template(now)
         if copies := stale_copies(_above(old, at, was), _above(new, at, now), templates, keys):
@@ -214,6 +215,7 @@ def _pods(job: ReplicatedJob, spec: JobSpec | None) -> int:
         return 0
     at_once = 1 if spec.parallelism is None else spec.parallelism
     replicas = 1 if job.replicas is None else job.replicas
+    # Negative numbers are refused by others; here they must not make up for pods of another part.
     return max(replicas, 0) * max(at_once if spec.completions is None else min(at_once, spec.completions), 0)
 
 
@@ -227,6 +229,7 @@ def _problems(part: _Part, keys: Keys) -> Iterator[Problem]:
 
 
 def _count(parts: list[_Part]) -> Iterator[Problem]:
+    # A Workload cannot say more, and the controller could not make one: better told here than never placed.
     if len(parts) > MOST:
         yield Problem(INVALID, f"spec.replicatedJobs: Too many: {len(parts)}: a workload has at most {MOST} pod sets")
     if (total := sum(part.pods for part in parts)) > MOST_PODS:

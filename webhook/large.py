@@ -14,6 +14,7 @@ from kube.objects import PodTemplate, Struct
 from kube.pods.limits import over_limits
 from webhook.checks import INVALID, Problem
 
+# An ordinary review has half of this.
 LARGE_BYTES: Final = 8 * 1024
 MOST_TOLD: Final = 8
 
@@ -82,6 +83,7 @@ def of_object(kind: str, body: bytes | msgspec.Raw) -> tuple[Problem, ...]:
     """The limits that an object (JSON) does not keep. What cannot be read is refused by others."""
     decode, templates = _KINDS[kind]
     try:
+        # Lazily: a template with thousands of wrong requirements is read up to the first few.
         found = (one for template, path in templates(decode(body)) for one in over_limits(template, path))
         return tuple(Problem(INVALID, one.message) for one in islice(found, MOST_TOLD))
     except (msgspec.DecodeError, RecursionError):

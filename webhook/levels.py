@@ -106,6 +106,7 @@ class FlavorLevels:
         )
 
     def _queues(self, client: Client, kind: Resource, seen: dict[str, _Seen], clock: Clock) -> Informer[_Queue]:
+        # Tenants may write LocalQueues: what they put into them must not fill the memory of the webhook.
         kept: KeptParts[_Queue] = KeptParts(kind.kind)
         return Informer(
             client, kind, _Queue, on_event=lambda event: self._on_queue(seen, event), clock=clock, kept=kept
@@ -113,6 +114,7 @@ class FlavorLevels:
 
     def current(self) -> Offer | None:
         """What is offered now; None before everything is listed."""
+        # All three lists first: a queue without its ClusterQueue would be told to its users as missing.
         if self._offer is None and self._known.is_set():
             flavors = {name: topology.levels for name, topology in self._flavors.items()}
             names = LevelNames.read((name, found.levels, found.names) for name, found in self._flavors.items())
@@ -149,8 +151,10 @@ class FlavorLevels:
 
     def _on_flavor(self, event: Event[ResourceFlavor]) -> None:
         topology = event.new.spec.topology if event.new is not None else None
+        # A flavor without levels is one without a topology, and has nothing that could be asked for.
         if topology is not None and not topology.levels:
             topology = None
+        # Status and labels change often. Only what counts voids the offer, and with it all decisions that are kept.
         if self._flavors.get(event.key) != topology:
             self._offer = None
             if topology is not None:
@@ -176,6 +180,7 @@ class FlavorLevels:
 def _seen(queue: _Queue) -> _Seen:
     spec, active = queue.spec, condition(queue.status.conditions, "Active")
     flavors = tuple(flavor.name for group in spec.resource_groups or () for flavor in group.flavors)
+    # The message of a condition counts only where the specs do not say why: a status comes later than they do.
     inactive = active is not None and active.status == "False" and active.reason not in _IN_SPEC
     return _Seen(spec.cluster_queue, flavors, spec.stop_policy, active.message if active and inactive else "")
 

@@ -20,6 +20,7 @@ import structlog
 from clock import Clock
 from webhook.crowd import Crowd, Place
 
+# Newcomers without a place wait here, in the kernel, at no cost to us.
 BACKLOG = 1024
 AT_ONCE = 64  # taken in one turn of the loop
 RETRY_SECONDS = 1.0  # until connections are taken again where a resource was lacking
@@ -93,6 +94,7 @@ class Listener:
         self._pause()
         while self._held is None and self._take_some():
             pass
+        # Once more: the last attempt may have set a timer, or asked the crowd to wake us.
         self._pause()
         self._socket.close()
         if self._held is not None:
@@ -108,11 +110,13 @@ class Listener:
         self._pause()
         self._loop.add_reader(self._socket, self._accept)
         if self._held is not None:
+            # The newcomer that we hold has left the kernel's queue, so the socket need not become readable for it.
             self._loop.call_soon(self._accept)
 
     def _pause(self, seconds: float | None = None) -> None:
         """Take none for so long, or until there is room; None: until `_watch` is called."""
         self._loop.remove_reader(self._socket)
+        # One way of being woken at a time, or a newcomer is tried twice.
         self.crowd.stop_awaiting_room()
         if self._retry is not None:
             self._retry.cancel()
@@ -126,6 +130,7 @@ class Listener:
         """Take some of those that wait; whether there may be more."""
         for _ in range(AT_ONCE):
             try:
+                # The one that waited goes first: it has been here longest.
                 accepted = self._held or self._socket.accept()[0]
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return False
@@ -138,9 +143,11 @@ class Listener:
                 return False
             now = self._clock.monotonic()
             making = _Making()
+            # Before the handshake: that takes memory and milliseconds, and is what a crowd would have us spend.
             place = self.crowd.admit_connection(now, making.cancel, partial(_unread, accepted))
             self._held = accepted if place is None else None
             if place is None:
+                # By the clock as well as by the crowd: a client that becomes slow tells nobody.
                 self._pause(self.crowd.wait(now))
                 self.crowd.await_room(self._watch)
                 return False
@@ -162,6 +169,7 @@ class Listener:
         except OSError as error:  # SSLError is one; so is a handshake that takes too long
             place.leave_crowd()
             log.debug("a connection was not made", error=str(error))
+        # Also a cancellation: a place that is not left is lost until the process ends.
         except BaseException:
             place.leave_crowd()
             raise

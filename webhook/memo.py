@@ -26,6 +26,7 @@ from webhook.objects import (
     labels_of,
 )
 
+# With `MAX_CHARACTERS` this is 2 MB of keys: whoever sends reviews may make every one of them differ.
 MAX_ENTRIES = 1024
 MAX_CHARACTERS = 2048  # of a key as it is printed, so that all entries together stay small
 
@@ -53,6 +54,7 @@ class Decisions(Generic[T]):
     def on_pod(self, pod: Pod, operation: str = CREATE, old: Pod | None = None, beyond: Sequence[Problem] = ()) -> T:
         """What `mutate.mutate_pod` decides."""
         queued = self.rules.keys.queue_name in labels_of(pod.metadata)  # its name may be wrong in many ways
+        # A decision that is kept depends on its key alone, which has no queue, old object or limits of large ones.
         if operation != CREATE or queued or beyond:
             return self._finish(mutate_pod(pod, self.rules, operation, old, beyond))
         key = self._pod_key(pod)
@@ -80,6 +82,7 @@ class Decisions(Generic[T]):
 
     def _keep(self, key: PodKey | JobKey, made: T) -> T:
         if len(self._kept) >= MAX_ENTRIES:
+            # All at once: that is rare, and costs less than to keep an order on each look-up.
             self._kept.clear()
         if len(repr(key)) <= MAX_CHARACTERS:  # a walk over the key takes ten times as long
             self._kept[key] = made
@@ -111,6 +114,7 @@ class Decisions(Generic[T]):
         prefixes = self._prefixes
         ours = [item for item in annotations.items() if item[0].startswith(prefixes)]
         if len(ours) < len(annotations):
+            # Any annotation at all decides whether the patch makes the map or adds to it.
             ours.append(_OTHER)
         return tuple(ours)
 

@@ -24,6 +24,7 @@ class PathStats:
     __slots__ = ("buckets", "seconds", "verdicts")
 
     def __init__(self) -> None:
+        # All verdicts from the start: a rate misses the first error of a counter that begins to exist with it.
         self.verdicts = dict.fromkeys((*VERDICTS, TOO_LARGE), 0)
         self.buckets = [0] * (len(BUCKETS) + 1)
         self.seconds = 0.0

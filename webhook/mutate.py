@@ -111,13 +111,16 @@ def mutate_job(
         return _scale_job(job, old, rules.keys)
     was, now, template = _said(old), _said(job), _template(job)
     copies = stale_copies(was, now, (_template(old), template), rules.keys)
+    # Both states count: where this update resumes the Job, pods are made at once of the template as it is.
     if copies and not (is_suspended(old) and is_suspended(job)):
         return deny([cannot_change(next(iter(copies.values())), "Job")])
+    # Decided without the old copies, which would contradict what is asked for now.
     bare = _with_template(job, without(template, copies)) if copies else job
     decision = _decide_job(bare, rules, operation, old, beyond)
     if decision.denied:
         return decision
     if copies:
+        # A JSON Patch adds over a map that is there: this takes the old copies out, and the stamps come after it.
         reset = Add(f"{_TEMPLATE_POINTER}/metadata/annotations", annotations_of(_template(bare).metadata))
         decision = decision._replace(patch=(reset, *decision.patch))
     if left := still_asked(was, now, template, rules.keys):
@@ -208,6 +211,7 @@ def mutate_pod(
         if request is None and queue is None:
             return UNTOUCHED
         request = request or ParsedRequest(Policy.UNCONSTRAINED, None, checks.queue_path(rules.keys))
+        # A forged owner gains nothing here: the pod has the gate, and the controller compares owners by their uid.
         if not checked:
             check_offered(request, rules, pod, queue or "")
     except RequestError as error:
@@ -234,6 +238,7 @@ def _admit_job(job: Job, request: ParsedRequest, rules: Rules, operation: str, o
     patch = tuple(stamp(template, request, rules.keys, _TEMPLATE_POINTER, _handed_down(job, rules.keys)))
     if operation == CREATE:
         patch = (*_suspend(job, rules.keys), *patch)
+    # The API server refuses a change of this template, and its author would hear of fields that nobody wrote.
     elif patch and not (is_suspended(old) and is_suspended(job)):
         return Decision(warnings=advice.trim(iter((advice.on_late_request(request.field, "Job"),))))
     warnings = chain(
@@ -285,6 +290,7 @@ def offered(rules: Rules, job: Job | Pod) -> Flavors:
 
 def check_offered(request: ParsedRequest, rules: Rules, job: Job | Pod, queue: str) -> None:
     """The level is one of a flavor that it may be given. Who asks for none may be given a flavor without any."""
+    # Before the flavors are known nothing is refused: the pods are gated, and the controller judges the level later.
     if rules.flavors is None or (queue and request.policy is Policy.UNCONSTRAINED):
         return
     route = route_of(job, rules)
@@ -332,6 +338,7 @@ def stamp(  # noqa: PLR0917
         yield from _add_annotations(pod.metadata, missing, f"{at}/metadata")
     if not has_gate(pod.spec, keys):
         gate = Gate(keys.gate)
+        # Beside the others: gates of other controllers must stay.
         if pod.spec is not None and pod.spec.scheduling_gates:
             yield Add(f"{at}/spec/schedulingGates/-", gate)
         else:
@@ -345,6 +352,7 @@ def _add_annotations(metadata: Metadata | None, missing: dict[str, str], at: str
     elif not metadata.annotations:
         yield Add(f"{at}/annotations", missing)
     else:
+        # One by one: an add of the whole map would replace what is in it.
         for name, text in missing.items():
             yield Add(f"{at}/annotations/{_escape(name)}", text)
 
@@ -378,8 +386,10 @@ def _with_template(job: Job, template: Pod) -> Job:
 
 def _request_changed(old: Job, new: Job, keys: Keys) -> bool:
     """Whether an update touches request or queue, or takes the gate. Of a Job that goes nothing matters any more."""
+    # Its finalizers have to go, whatever is wrong with it.
     if new.metadata is not None and new.metadata.deletion_timestamp:
         return False
+    # A tenant may take the gate from the template of a suspended Job: decided again, it comes back.
     if has_gate(_template(old).spec, keys) and not has_gate(_template(new).spec, keys):
         return True
     return _requests(old, keys) != _requests(new, keys) or checks.queue_of(old, keys) != checks.queue_of(new, keys)

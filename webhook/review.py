@@ -135,6 +135,7 @@ class Reviewer:
             return self._answer(body, rulebook)
         except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
             return self._explain(body, error)
+        # A bug refuses the object: pods that pass unread have no gate, and nothing holds them back afterwards.
         except Exception:
             log.exception("review failed; it is refused", kind=self._kind)
             return _malformed(UNFORESEEN)
@@ -142,19 +143,23 @@ class Reviewer:
     def _answer(self, body: bytes, rulebook: Rulebook) -> Reply:
         review = self._decode(body)
         request = review.request
+        # With a wrong path in the configuration Pods would be read as Jobs, whose fields are absent: nothing is gated.
         if request.kind is not None and request.kind.kind not in ("", self._kind):
             return _malformed(f'request.kind.kind: "{request.kind.kind}": only {self._kind} is reviewed at this path')
         if not request.uid:
             return _malformed("request.uid: Required value")
+        # A deletion has no object, and nothing to be decided.
         if request.object is None:
             return _reply(review, _UNTOUCHED)
         operation = request.operation or CREATE
+        # Not on updates: an object that is there already must be able to lose its finalizers, however large it is.
         beyond = large.of_review(self._kind, body) if len(body) > large.LARGE_BYTES and operation == CREATE else ()
         return _reply(review, self._decide(rulebook.decisions, request, operation, beyond))
 
     def _explain(self, body: bytes, error: Exception) -> Reply:
         """An answer for what did not decode: a denial where at least the review around the object is whole."""
         text = f"nested too deeply: {error}" if isinstance(error, RecursionError) else in_words(str(error))
+        # The review around the object is whole, so its author hears which field is wrong. A 400 would be a failed call.
         if isinstance(error, msgspec.ValidationError) and "`$.request.object" in text:
             try:
                 review = _decode_envelope(body)
@@ -216,6 +221,7 @@ def _denial(problem: Problem) -> Verdict:
 
 def _tail(response: _Response) -> bytes:
     """``,"allowed":...}}``: the response without its opening brace."""
+    # The uid of each review goes in front of it, so that a decision that is kept is never encoded again.
     return b"," + _encode(response)[1:] + b"}"
 
 

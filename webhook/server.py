@@ -64,6 +64,7 @@ REVIEWERS: Mapping[str, Callable[[], Reviewer]] = {
     POD_PATH: for_pods,
 }
 SETTINGS_PATH = "/check-settings"
+# The API server waits for 10 s (timeoutSeconds of the webhook), and other webhooks come after this one.
 LEVELS_WAIT_SECONDS = 2.0
 # An API server keeps an idle connection for 90 s. Were we to close it first, a review could be on its way just then.
 KEEPALIVE_SECONDS = 150.0
@@ -133,6 +134,7 @@ class WebhookServer:
         reviews[SETTINGS_PATH] = ("POST", checks)
         seen: Routes = {"/metrics": ("GET", self._metrics), **health}
         port, most = settings.webhook_port, SEEN_CONNECTIONS
+        # Crowds of their own: a crowd at the port for reviews must not fail the kubelet's probe, or we are restarted.
         looking, probing = (Crowd(most, strangers=most, tell=self._note_closed) for _ in range(2))
         try:
             self.port = await self._listen({**reviews, **health}, port, self._reviewing, secure=True, short=short)
@@ -168,6 +170,7 @@ class WebhookServer:
 
     async def drain(self, seconds: float) -> None:
         """Be unready from now on, and serve on for so long, closing each connection with its next answer."""
+        # Unready before anything closes: endpoints take seconds to follow, and until then new clients come here.
         self._draining = True
         log.info("draining", seconds=seconds)
         await asyncio.sleep(seconds)
@@ -176,13 +179,16 @@ class WebhookServer:
         """Take no new connections, finish what is in flight, and close."""
         self._draining = True
         for listener, _ in self._listeners:
+            # First, which still takes those in the kernel's queue: their clients hold these connections for made.
             listener.close()
         end = self._clock.monotonic() + LAST_SECONDS
+        # A client that has connected and sent nothing yet is about to send a review.
         while self._clock.monotonic() < end and any(
             listener.making or http.unheard for listener, http in self._listeners
         ):
             await asyncio.sleep(LAST_LOOKS)
         for listener, http in self._listeners:
+            # Before the shutdown: a handshake that ends later would make a connection that nobody closes.
             listener.abort()
             http.pre_shutdown()  # ends idle connections; without it, the next line waits for them to the deadline
         await asyncio.gather(*(http.shutdown(timeout=FINISH_SECONDS) for _, http in self._listeners))
@@ -211,6 +217,7 @@ class WebhookServer:
     def _note_closed(self, why: Why) -> None:
         """Somebody had to go to make room."""
         self.metrics.closed[why] += 1
+        # A crowd closes hundreds a second: the counter has them all, and the log a line now and then.
         if (now := self._clock.monotonic()) - self._told > TELL_SECONDS:
             self._told = now
             log.warning("connections are closed to make room", connections=len(self._reviewing), **self.metrics.closed)
@@ -247,6 +254,7 @@ class WebhookServer:
             offer = levels.current()
             if offer is None:
                 return None
+            # By identity, for both are replaced as a whole: a new rulebook forgets every decision under the old rules.
             if offered is not offer or settings is not self._settings:
                 rulebook, offered, settings = Rulebook(self._rules(offer)), offer, self._settings
             reply = reviewer.answer(body, rulebook)
@@ -263,6 +271,7 @@ class WebhookServer:
             reply = answer(body)
             if reply is None:
                 await self._levels.wait(LEVELS_WAIT_SECONDS)
+                # Without the level rather than refused: while flavors cannot be listed, objects are created and gated.
                 reply = answer(body) or self._unchecked(reviewer, body, stats)
             return reply
 
@@ -278,6 +287,7 @@ class WebhookServer:
                 return body
             async with alone:
                 start = self._clock.monotonic()
+                # In a thread: checking settings takes longer than a hundred reviews, which would all wait for it.
                 reply = await asyncio.to_thread(reviewer.answer, body, Rulebook(self._rules(None)))
                 stats.observe(reply.verdict, self._clock.monotonic() - start)
             return reply
@@ -369,6 +379,7 @@ async def serve(
         on_bound(server)
         await (stop or asyncio.Event()).wait()
         await server.drain(settings.webhook_drain_seconds)
+        # Only after the drain: until then certificates rotate, and flavors change.
         for task in background:
             task.cancel()
     await manager.withdraw_replica()  # only now is no certificate served any more

@@ -46,6 +46,7 @@ def judged(new: ConfigMap, old: ConfigMap | None, domain: str, manager: str = ""
         if problem not in before:
             return Decision(denied=Problem(INVALID, problem))
     text = _text(new)
+    # Settings that were wrong before hold nobody up who changes something else beside them.
     if old is not None and _text(old) == text:
         return UNTOUCHED
     try:
@@ -53,6 +54,7 @@ def judged(new: ConfigMap, old: ConfigMap | None, domain: str, manager: str = ""
     except SettingsError as error:
         return Decision(denied=Problem(INVALID, str(error)))
     try:
+        # Settings that are in use may name one twice: up to Topogate 0.2.0 the last one counted.
         stored = parse(_text(old), source="", twice=True) if old is not None else None
     except SettingsError:
         stored = None

@@ -172,4 +172,5 @@ def _bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
+        # The process that copies the files knows why one is not here; this one sees only that it is not.
         raise Unreadable(f"{path}: {copies.note(str(path)) or error.strerror}") from error

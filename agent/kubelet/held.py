@@ -20,6 +20,7 @@ from agent.podresources.client import Answer, Resources
 
 T = TypeVar("T")
 Zones = tuple[int, ...]
+# As long as an id in a FlexTopo may be (`crds.kinds.flex_topo`); the API server would refuse the whole object.
 MAX_DEVICE_ID = 128
 STATIC_CPU, STATIC_MEMORY = "static", "Static"
 
@@ -137,14 +138,17 @@ class _Merging:
         state = self.reading.cpu
         if state is None:
             held = {owner: found.cpus for owner, found in self._listed() if found.cpus}
+            # The kubelet lists allocatable CPUs under the static policy alone, so its configuration may be missing.
             static = self.config.cpu_manager_policy == STATIC_CPU or bool(self._allocatable().cpus)
             return static, self.hardware.cpus - _union(held.values()), held
         held, freed = self._split(state.entries)
+        # Less what is held: the CPUs of an init container stand under the container after it as well.
         default = state.default | (_union(freed.values()) - _union(held.values()))
         return state.policy == STATIC_CPU, default, held
 
     def reserved(self) -> Cpus:
         """CPUs for the system: those that may not be given out."""
+        # The kubelet's word first: where amounts are reserved and no list of CPUs, it picks the reserved ones itself.
         if allocatable := self._allocatable().cpus:
             return self.hardware.cpus - allocatable
         try:
@@ -181,6 +185,7 @@ class _Merging:
         for memory in allocatable:
             for zone in memory.zones[:1]:
                 total = self._installed(zone, memory.type)
+                # The kubelet takes huge pages out of a zone's memory before it counts what it may give out.
                 hugepages = sum(self._hugepages(zone).values()) if memory.type == MEMORY else 0
                 reserved = max(0, total - memory.size - hugepages)
                 tables.setdefault(zone, {})[memory.type] = Table(total, reserved, memory.size, 0, memory.size)
@@ -188,6 +193,7 @@ class _Merging:
         for owner in sorted(held):
             for block in held[owner]:
                 _take_block(zones, block)
+        # The kubelet lists allocatable memory under the Static policy alone.
         return bool(allocatable), zones, held
 
     def devices(self, remembered: Mapping[str, Mapping[str, Zones]]) -> dict[str, dict[str, Device]]:
@@ -229,6 +235,7 @@ class _Merging:
         lacking = unhealthy - len(known - usable)
         if lacking > len(silent):
             self.missing.append(f"which zones {lacking - len(silent)} unhealthy devices of {resource} belong to")
+        # Which of them are left nobody says. By name, so that the answer does not change from look to look.
         return set(silent[: max(0, lacking)])
 
     def _device_owners(self) -> dict[str, dict[str, Owner]]:
@@ -242,6 +249,7 @@ class _Merging:
             if entry.pod_uid in self.gone:
                 continue
             owner, of = Owner(entry.pod_uid, entry.container_name), owners.setdefault(entry.resource_name, {})
+            # Of two holders the lower one, whatever the order in the file: else the status changes where nothing does.
             for names in (entry.device_ids or {}).values():
                 of.update((name, min(owner, of.get(name, owner))) for name in names or ())  # an init container's too
         return owners
@@ -255,6 +263,7 @@ class _Merging:
                 for name in ids or ():
                     by_device.setdefault(name, set()).update(() if zone == NO_ZONE else (zone,))
             of.update((name, tuple(sorted(found))) for name, found in by_device.items())
+        # Last, as it wins: a plugin that was restarted may tell other zones than the file and we remember.
         for resource, listed in self._allocatable().devices.items():
             zones.setdefault(resource, {}).update(listed)
         return zones
@@ -300,6 +309,7 @@ def with_last(answer: Answer, last: Answer | None, pods: Collection[Pod]) -> Ans
     """The answer; one without any pod is of a kubelet that starts: then the pods that still live are as they were."""
     if answer.pods or last is None:
         return answer
+    # Only those that still live: else the last answer would bring back what ended while the kubelet was away.
     living = {(pod.namespace, pod.name) for pod in pods if not pod.finished}
     return Answer({key: held for key, held in last.pods.items() if key in living}, answer.allocatable)
 
@@ -317,10 +327,12 @@ def memory_by_zone(held: Held) -> dict[Owner, dict[str, dict[int, int]]]:
     }
     blocks = [(owner, block) for owner, found in sorted(held.memory.items()) for block in found if block.size]
     shares: dict[Owner, dict[str, dict[int, int]]] = {}
+    # Blocks of one zone first: they leave no choice, and the sums then hold what is left for the others.
     for owner, block in sorted(blocks, key=lambda pair: len(pair[1].numa_affinity or ()) > 1):
         share = shares.setdefault(owner, {}).setdefault(block.type, {})
         zones, size = sorted(block.numa_affinity or ()), block.size
         for i, zone in enumerate(zones):
+            # The last zone takes what remains, so that a container's amounts add up to its block in any case.
             part = size if i == len(zones) - 1 else min(size, max(0, left.get((zone, block.type), 0)))
             if part:
                 share[zone] = share.get(zone, 0) + part
@@ -342,6 +354,7 @@ def _release(zones: dict[int, MemoryNode], block: Block) -> None:
         size -= back
         if back:
             tables[block.type] = _moved(table, -back)
+        # The kubelet takes a group of zones apart only when the last container has left it.
         zones[zone] = MemoryNode(max(0, count), tables, node.cells if count > 0 else (zone,))
 
 

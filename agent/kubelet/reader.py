@@ -56,6 +56,7 @@ class Reader:
         """A kubelet that never met a device plugin has no file, only the folder for plugins."""
         path = self.folder / copies.DEVICE_STATE
         met = answer is not None and bool(answer.allocatable.devices)
+        # A note in its place says that there is such a file, and that it could not be copied.
         if not met and not path.exists() and path.parent.is_dir() and not copies.note(str(path)):
             return Devices((), {})
         return checkpoints.read_devices(self.folder)
@@ -87,4 +88,5 @@ def _signature(path: Path) -> tuple[int, int, int] | None:
         found = path.stat()
     except OSError:
         return None
+    # The kubelet replaces its files by renaming, so the inode differs where the clock is too coarse to.
     return found.st_ino, found.st_mtime_ns, found.st_size

@@ -14,6 +14,7 @@ def parse(text: str) -> Cpus:
         if not _is_number(first) or (dash and not _is_number(last)):
             raise ValueError(f"{text.strip()!r} is no CPU list")
         low, high = int(first), int(last if dash else first)
+        # Bounded before it is spelled out: a list like 0-9999999999 would fill the memory.
         if not low <= high <= MAX_CPU:
             raise ValueError(f"{text.strip()!r} is no CPU list")
         cpus.update(range(low, high + 1))

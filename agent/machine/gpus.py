@@ -100,6 +100,7 @@ NO_GPUS = Gpus()
 def read(nvml: Any, hardware: Hardware, before: Gpus = NO_GPUS) -> Gpus:
     """What the NVML module (``pynvml``) says; ``before`` is its last answer. Never raises for what NVML answers."""
     try:
+        # Opened for each look, and closed again: a process that keeps NVML open keeps its driver from being exchanged.
         nvml.nvmlInit()
     except nvml.NVMLError as error:
         return _silent(before, error) if before.gpus else Gpus(absent=str(error))
@@ -135,6 +136,7 @@ class _Session:
                 self.problems.append(f"GPU {index}: {error}")
                 silent += self._known_as(index, str(error))
         seen = {found.gpu.address for found in answering}
+        # Indexes move when a GPU is lost: what was known under this one may answer under another by now.
         silent = [gpu for gpu in silent if gpu.address not in seen]
         silent += self._missing(seen | {gpu.address for gpu in silent})
         for found in answering:
@@ -172,6 +174,7 @@ class _Session:
         words: Sequence[int] = self._ask_nvml(
             lambda: self.nvml.nvmlDeviceGetMemoryAffinity(handle, _AFFINITY_WORDS, _NODE_SCOPE), ()
         )
+        # One zone or none: an affinity with several says that the driver does not know it either.
         zones = [64 * i + bit for i, word in enumerate(words) for bit in range(64) if word >> bit & 1]
         return zones[0] if len(zones) == 1 else None
 
@@ -202,6 +205,7 @@ class _Session:
                 found.note_version(version)
             remote = self._ask_nvml(partial(nvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link), None)
             address = pci.normal(_text(remote.busId)) if remote else ""
+            # Older drivers do not say what is at the other end.
             guess = _GPU if address in addresses else _SWITCH
             kind = self._ask_nvml(partial(nvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link), guess)
             if kind == _GPU and address in addresses:
@@ -211,7 +215,9 @@ class _Session:
 
     def _links(self, answering: list[_Found]) -> Iterator[Link]:
         for one, other in combinations(sorted(answering, key=lambda found: found.gpu.address), 2):
+            # Both ends tell of the same links, so they are not added up; an end that does not answer tells of none.
             nvlinks = max(one.direct.get(other.gpu.address, 0), other.direct.get(one.gpu.address, 0))
+            # Through switches two GPUs have as many links as the one of them that has fewer.
             nvlinks += min(one.switched, other.switched)
             version = min(one.version, other.version) if nvlinks else 0
             text = _VERSIONS[version] if version < len(_VERSIONS) else ""

@@ -30,6 +30,7 @@ class Nvml:
         self._bindings: ModuleType | None = None
 
     def __getattr__(self, name: str) -> Any:
+        # Asked at each look: a driver may be installed while the agent runs, as NVIDIA's operator does it.
         if self._bindings is None and name == "nvmlInit" and _there():
             import pynvml  # late: it takes 2 MiB
 

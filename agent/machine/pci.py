@@ -106,6 +106,7 @@ def _read(folder: Path) -> tuple[PciDevice, str] | str:
     """The device and its local CPUs, or the address of its physical function where it is a virtual one."""
     if (physical := folder / "physfn").exists():
         return physical.resolve().name
+    # sysfs has the devices as links into a tree of bridges, so the path itself is the topology.
     path = folder.resolve().parts
     bridges = path[next((i for i, part in enumerate(path) if _HOST_BRIDGE(part)), len(path) - 1) :]
     zone = _text(folder / "numa_node")

@@ -28,6 +28,7 @@ def read(root: Path, proc: Path) -> Hardware:
     zones = tuple(_zones(reader, online)) or (_only_zone(reader, proc, online),)
     cores = tuple(_cores(reader, online, {cpu: zone.id for zone in zones for cpu in zone.cpus}))
     known = frozenset(cpu for core in cores for cpu in core.cpus)
+    # A CPU whose core could not be read is in no zone either, so that zones and cores add up to the same CPUs.
     zones = tuple(replace(zone, cpus=zone.cpus & known) for zone in zones)
     devices = tuple(pci.zoned(device, local, zones) for device, local in pci.devices(reader))
     return Hardware(zones, cores, devices, tuple(reader.problems))
@@ -83,6 +84,7 @@ def _zones(reader: _Reader, online: Cpus) -> Iterator[Zone]:
             cpus=reader.cpus(f"{path}/cpulist") & online,
             memory=reader.value(f"{path}/meminfo", _mem_total, 0),
             hugepages=_hugepages(reader, f"{path}/hugepages"),
+            # The i-th number is of the i-th zone that is online, whatever its id: ids may be sparse.
             distances=dict(zip(ids, distances, strict=False)),
         )
 
@@ -144,6 +146,7 @@ def _cores(reader: _Reader, online: Cpus, zone_of: dict[int, int]) -> Iterator[C
         if threads in cores:
             continue
         socket = reader.value(f"{path}/topology/physical_package_id", int, 0)
+        # The kernel says -1 where the firmware names no package.
         cores[threads] = Core(threads, zone_of[cpu], max(socket, 0), _l3(reader, path))
     yield from sorted(cores.values(), key=lambda core: (core.zone, core.cpus))
 

@@ -16,6 +16,7 @@ from agent.podresources import api_pb2 as api
 
 M = TypeVar("M", bound=Message)
 
+# As the kubelet's own clients have it. gRPC's default of 4 MiB is too little for nodes with very many devices.
 MAX_MESSAGE = 16 * 1024 * 1024
 TIMEOUT_SECONDS = 5.0
 _SERVICE = "/v1.PodResourcesLister/"

@@ -23,6 +23,7 @@ from crds.kinds.common import (
     condition_column,
 )
 
+# The value is an integer or a text, and CEL makes a quantity of texts only.
 _QUANTITY_ORDER = "quantity(string(self.{0})).compareTo(quantity(string(self.{1}))) <= 0"
 
 
@@ -64,6 +65,7 @@ class ResourceGroup(ApiModel):
         json_schema_extra=cel(
             (
                 (
+                    # As many, and each of them covered: both lists have each name once, so they are the same.
                     "self.flavors.all(f, size(f.resources) == size(self.coveredResources)"
                     " && f.resources.all(r, r.name in self.coveredResources))"
                 ),
@@ -124,6 +126,7 @@ class Preemption(ApiModel):
     non_preemptible: Literal["Never", "ByClass", "ByWorkload"] = "ByClass"
     """Which workloads are never preempted while they are within nominal quota. Never: none. ByClass: those whose
     priority class says so. ByWorkload: also those that say so themselves."""
+    # No default: the API server would write it into every queue, and each of them would override the setting.
     strategy: Literal["LeastPriority", "IncrementalMinimal"] | None = None
     """How victims are chosen. LeastPriority: the least important ones. IncrementalMinimal: the smallest set with the
     best score. If absent, the setting `preemptionStrategy` applies."""
@@ -150,6 +153,8 @@ class AdmissionChecksStrategy(ApiModel):
     """The checks."""
 
 
+# Each entry of each group meets each entry of each group: the bounds of these lists keep the cost of the rule within
+# what the API server allows, and larger ones would have it refuse the whole kind.
 _ONE_GROUP = "self.all(g, g.{0}.all(x, self.exists_one(h, h.{0}.exists(y, {1}))))"
 _GROUP_RULES = cel(
     (_ONE_GROUP.format("flavors", "y.name == x.name"), "a flavor may be part of one resource group only"),
@@ -199,6 +204,7 @@ class ClusterQueueSpec(ApiModel):
     """Whether a workload that does not fit blocks the workloads behind it. StrictFIFO: yes. BestEffortFIFO: no."""
     namespace_selector: LabelSelector | None = None
     """The namespaces that may use the queue. If absent, none may. If empty, all may."""
+    # An empty object as the default: the API server fills in defaults only below what is there.
     flavor_fungibility: FlavorFungibility = Field(default_factory=FlavorFungibility, json_schema_extra={"default": {}})
     """Whether the next flavor is tried before borrowing or preempting in a flavor."""
     preemption: Preemption = Field(default_factory=Preemption, json_schema_extra={"default": {}})

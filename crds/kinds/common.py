@@ -40,6 +40,7 @@ _DNS_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_DNS_LABEL}(\.{_DNS_LABEL})*"
 _QUALIFIED = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _QUANTITY = (
+    # The pattern that controller-gen writes for resource.Quantity, without the minus sign.
     r"^\+?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
 )
 LABEL_KEY_PATTERN = f"^({_SUBDOMAIN}/)?{_QUALIFIED}$"
@@ -52,6 +53,7 @@ LabelName = Annotated[str, Field(min_length=1, max_length=63, pattern=f"^{_DNS_L
 ResourceName = LabelKey
 PodSetName = LabelName
 Uid = Annotated[str, Field(max_length=128)]
+# The bounds of a condition's type, reason and message are those of metav1.Condition.
 Message = Annotated[str, Field(max_length=32_768)]
 Count = Annotated[int, Field(ge=0, le=2_147_483_647)]
 Priority = Annotated[int, Field(ge=-2_147_483_648, le=2_147_483_647)]
@@ -63,6 +65,7 @@ Quantity = Annotated[
             "anyOf": [{"type": "integer"}, {"type": "string"}],
             "x-kubernetes-int-or-string": True,
             "pattern": _QUANTITY,
+            # For integers; the pattern keeps the minus out of texts.
             "minimum": 0,
             "maxLength": 64,
         }
@@ -70,6 +73,7 @@ Quantity = Annotated[
 ]
 
 Counts = dict[str, Quantity]
+# As many as Kueue's ResourceFlavor takes.
 NodeLabels = Annotated[dict[str, LabelValue], Field(max_length=8, json_schema_extra=ATOMIC_MAP)]
 
 
@@ -81,6 +85,7 @@ class ApiModel(BaseModel):
         validate_by_name=True,
         validate_by_alias=True,
         use_attribute_docstrings=True,
+        # A field of a newer version is passed over, so that an older process reads what a newer one wrote.
         extra="ignore",
     )
 
@@ -170,6 +175,7 @@ class Condition(ApiModel):
     """The metadata.generation that was observed."""
 
 
+# By type: a writer that applies one condition leaves those of others as they are.
 Conditions = Annotated[list[Condition], Field(max_length=16, json_schema_extra=by_key("type"))]
 
 

@@ -23,6 +23,7 @@ class LocalQueueSpec(ApiModel):
 
     cluster_queue: Annotated[
         ObjectName,
+        # The quota that its workloads hold is charged to the queue that it leads to.
         Field(json_schema_extra=cel(("self == oldSelf", "clusterQueue cannot be changed: create another local queue"))),
     ]
     """The ClusterQueue that serves this queue."""

@@ -90,6 +90,7 @@ class PodSet(ApiModel):
             ("!has(self.minCount) || self.minCount <= self.count", "minCount must not exceed count"),
             (
                 (
+                    # As `crds.slices.uneven` has it for Jobs: administrators may write a Workload past the webhook.
                     "!has(self.topologyRequest) || !has(self.topologyRequest.podSetSliceSize)"
                     " || self.count % self.topologyRequest.podSetSliceSize == 0"
                 ),

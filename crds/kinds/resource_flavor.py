@@ -26,6 +26,7 @@ from crds.kinds.common import (
 
 AUTO = "auto"
 
+# A rule and not a list of type set: of a set two managers may each own entries, and here the order is the meaning.
 _LEVEL_RULES = cel(
     ("self.all(level, self.exists_one(other, other == level))", "levels must be unique"),
     (
@@ -39,6 +40,7 @@ _NAME_RULES = {
     **ATOMIC_MAP,
     **cel(
         (
+            # By a rule, for a structural schema has nothing to say of the keys of a map.
             "self.all(name, size(name) <= 63 && name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$'))",
             "names must begin with a letter, and have at most 63 lower case letters, digits and '-'",
         ),
@@ -67,6 +69,7 @@ class Topology(ApiModel):
         None
     )
     """Names that jobs may use for levels, such as rack, with the label key of each."""
+    # Absent and empty differ: with an empty list every value is a domain.
     unknown_values: Annotated[list[LabelValue], Field(max_length=16, json_schema_extra=ATOMIC)] | None = None
     """Label values that name no domain. A node with one of them takes no pods. If absent: no-topology, none and
     unknown."""
@@ -82,6 +85,7 @@ class ResourceFlavorSpec(ApiModel):
                 "nodeLabels must have at least one label if topology is set",
             ),
             (
+                # A rule that names oldSelf is asked of updates alone, so a flavor may be created with any levels.
                 "!has(oldSelf.topology) || (has(self.topology) && self.topology.levels == oldSelf.topology.levels)",
                 "topology cannot be changed once set, as stored assignments refer to its levels: create another flavor",
             ),

@@ -37,6 +37,7 @@ from crds.kinds.common import (
 )
 from crds.kinds.pod_sets import PodSet
 
+# As many as Kueue's Workload has.
 MAX_POD_SETS = 8
 
 
@@ -47,6 +48,7 @@ class WorkloadSpec(ApiModel):
         json_schema_extra=cel(
             ("!has(self.priorityClassName) || has(self.priority)", "priority is required with priorityClassName"),
             (
+                # As Kueue has it: of two, which one shrinks first would be open.
                 "self.podSets.filter(p, has(p.minCount)).size() <= 1",
                 "only one pod set can have a minCount",
             ),
@@ -163,6 +165,7 @@ class Admission(ApiModel):
 
     cluster_queue: ObjectName | None = None
     """The ClusterQueue whose quota is used. Absent if the workload has no queue."""
+    # Stored, for a column of kubectl get prints one value of a path and cannot put several together.
     place: Annotated[str, Field(max_length=4096)] | None = None
     """A short summary of the domains in podSetAssignments, for people."""
     pod_set_assignments: PodSetAssignments
@@ -295,6 +298,7 @@ class WorkloadStatus(ApiModel):
 
 
 _ADMITTED = "has(self.status) && has(self.status.admission)"
+# By the state before: while an admission is stored, its assignments refer to these fields.
 _WAS_ADMITTED = "has(oldSelf.status) && has(oldSelf.status.admission)"
 
 

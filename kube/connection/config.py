@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kubernetes_asyncio.config.kube_config import KubeConfigLoader
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+# The kubelet renews a projected token well before it expires, so a minute late is in time.
 TOKEN_SECONDS = 60.0
 
 
@@ -83,6 +84,7 @@ class TokenFile:
             self._header = f"Bearer {token}"
         elif not self._header:
             raise ConfigError(f"token file {self._path}: {why}")
+        # Also after a read that failed: while the file is gone it is tried once a minute, and not at every call.
         self._read_at = self._clock.monotonic()
 
 
@@ -106,6 +108,7 @@ class Plugin:
         Raises:
             ConfigError: the plugin or provider failed.
         """
+        # Remembered before the lock: the call that holds it may be asking for the very same token.
         before = self._header, self._until
         async with self._lock:
             if (self._header, self._until) != before:
@@ -197,7 +200,9 @@ def described(kubeconfig: str | os.PathLike[str] | None = None, context: str | N
 def _account(token: object) -> str:
     """The service account (namespace/name) that a token says to be of; "" where it is none of one."""
     try:
+        # The signature is not verified: this words a message for whoever holds the token, and decides nothing.
         payload = str(token).split(".")[1]
+        # A JWT leaves out the padding that Python's decoder asks for.
         subject = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))["sub"]
         system, kind, namespace, name = str(subject).split(":")
     except (IndexError, KeyError, TypeError, ValueError):
@@ -220,10 +225,12 @@ async def load_in_cluster(folder: Path = SERVICE_ACCOUNT, clock: Clock = SYSTEM)
     if not host or not port:
         raise ConfigError("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: this is not a pod")
     credentials = TokenFile(folder / "token", clock)
+    # Read at once: a pod without a token fails at its start with the name of the file, and not at its first call.
     await credentials.refresh()
     namespace = "default"
     with contextlib.suppress(OSError):
         namespace = (folder / "namespace").read_text(encoding="utf-8").strip() or namespace
+    # In an IPv6 cluster the kubelet writes the bare address into the variable.
     address = f"[{host}]" if ":" in host else host
     return Connection(f"https://{address}:{port}", client_tls(folder / "ca.crt"), credentials, namespace=namespace)
 
@@ -247,6 +254,7 @@ def client_tls(
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
     if not verify:
+        # In this order: Python refuses CERT_NONE for a context that still checks host names.
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context

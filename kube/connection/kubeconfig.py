@@ -98,6 +98,7 @@ class Chosen(msgspec.Struct, frozen=True):
                 file.write(base64.b64decode(data))
             except (binascii.Error, TypeError, ValueError) as error:
                 raise ConfigError(f"{name}-data: {error}") from error
+            # The ssl module opens the path by itself, so the bytes must be in the file and not in Python's buffer.
             file.flush()
             yield file.name
 
@@ -128,6 +129,7 @@ def _merge_file(merged: dict[str, Any], path: Path) -> None:
     if not isinstance(config, dict):
         raise ConfigError(f"kubeconfig {path}: expected a map with clusters, users and contexts")
     for section in ("clusters", "users", "contexts"):
+        # Names of the files before this one: of two entries in one file `body` takes the first.
         known = {entry["name"] for entry in merged[section]}
         for entry in config.get(section) or []:
             if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
@@ -146,6 +148,7 @@ def _resolve(entry: dict[str, Any], folder: Path) -> dict[str, Any]:
     for name in _PATH_FIELDS:
         if body.get(name):
             body[name] = str((folder / body[name]).absolute())
+    # A command without a slash is found in PATH, so it does not belong to the folder of this file.
     if isinstance(body.get("exec"), dict) and "/" in (command := str(body["exec"].get("command", ""))):
         body["exec"] = {**body["exec"], "command": str((folder / command).absolute())}
     return {**entry, body_key: body}

@@ -21,6 +21,7 @@ def deep(decode: Callable[[bytes | msgspec.Raw], T], data: bytes | msgspec.Raw) 
     try:
         return decode(data)
     except RecursionError:
+        # The limit is of the whole process. Nothing is awaited until it is back, so no other task runs with it.
         before = sys.getrecursionlimit()
         sys.setrecursionlimit(max(before, DEEPEST + AROUND))
         try:

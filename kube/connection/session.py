@@ -72,6 +72,7 @@ class Session:
 
         So a leader that was stopped for a while, and is not one any more, writes nothing.
         """
+        # One pool for both: the fence goes with the context of each call, and not with a connection.
         return type(self)(
             self.connection, timeout=self.timeout, clock=self._clock, transport=self.transport, fence=fence
         )
@@ -139,4 +140,5 @@ class Session:
             )
 
     def _behind_fence(self, method: str) -> AbstractContextManager[object]:
+        # A read does no harm, whoever leads. Every other method may write, so only GET passes.
         return _OPEN if self._fence is None or method == "GET" else behind(self._fence)

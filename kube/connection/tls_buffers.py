@@ -11,4 +11,5 @@ READ_BYTES = 64 * 1024  # four records of TLS
 
 def shrink_tls_buffers() -> None:
     """Have the TLS connections that this process makes or takes from now on read ``READ_BYTES`` at a time."""
+    # asyncio has no setting for it. A test fails where an upgrade of Python decides the size elsewhere.
     sslproto.SSLProtocol.max_size = READ_BYTES

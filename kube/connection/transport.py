@@ -43,9 +43,11 @@ USER_AGENT = "topogate"
 POOL_SIZE = 128
 TIMEOUT_SECONDS = 30.0
 CONNECT_SECONDS = 10.0
+# With these numbers the pauses of one call come to 3.1 s at most, unless the server asks for more.
 MAX_RETRIES = 5
 FIRST_BACKOFF_SECONDS = 0.1
 MAX_BACKOFF_SECONDS = 5.0
+# Without PATCH: whether a patch may be sent twice depends on its kind (`kube.patches.IDEMPOTENT`).
 IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 JSON = "application/json"
 CLOSE_SECONDS = 1.0  # for connections that calls left which were cancelled
@@ -56,6 +58,7 @@ _ESCAPED = re.compile(r"\\(.)")
 
 
 Fence = Callable[[], bool]
+# A context variable and not an argument: aiohttp makes the request objects, and passes nothing of ours on to them.
 _fence: ContextVar[Fence | None] = ContextVar("fence", default=None)  # whether calls of this context may be sent now
 
 
@@ -73,6 +76,7 @@ class _Request(aiohttp.ClientRequest):
     """A request behind the fence. Between asking and the first byte nothing is awaited."""
 
     async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
+        # Asked here and not at the call: a free connection, TLS and retries may take longer than the lease lasts.
         may_send = _fence.get()
         if may_send is not None and not may_send():
             raise Fenced(f"{self.method} {self.url.path} was not sent: this process does not lead any more")
@@ -81,6 +85,7 @@ class _Request(aiohttp.ClientRequest):
 
 def backoff(attempt: int, *, first: float = FIRST_BACKOFF_SECONDS, most: float = MAX_BACKOFF_SECONDS) -> float:
     """Seconds before retry ``attempt`` (from 0): doubling, with jitter over the upper half."""
+    # The exponent is bounded: 2.0 ** 1024 raises OverflowError, and a watch that fails all night gets that far.
     return min(most, first * 2.0 ** min(attempt, 30)) * random.uniform(0.5, 1.0)  # noqa: S311 -- only spreads load
 
 
@@ -113,11 +118,13 @@ class Transport:
         self._observers: list[Callable[[str, int], None]] = []
         self._headers: dict[str | None, CIMultiDict[str]] = {}  # by content type
         self._authorization = ""
+        # A redirect becomes an error: the token goes to the API server alone, wherever an answer points to.
         self._options: dict[str, Any] = {"allow_redirects": False}
         if connection.proxy:
             self._options["proxy"] = connection.proxy
         if connection.server_name:
             self._options["server_hostname"] = connection.server_name
+        # Weak, so that sockets of connections that end by themselves are not kept.
         self._sockets: WeakSet[socket.socket] = WeakSet()
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
@@ -126,6 +133,7 @@ class Transport:
                 socket_factory=self._socket,
                 keepalive_timeout=30,  # below the API server's own 90 s: we close first, so no call meets a closed one
             ),
+            # No total here: `send` bounds all attempts of a call together, and a watch has no end.
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
             cookie_jar=aiohttp.DummyCookieJar(),
             request_class=_Request,
@@ -145,6 +153,7 @@ class Transport:
         the loop later; one that was about to begin its TLS handshake goes on being made (asyncio in Python 3.11). A
         loop that ends meanwhile would leave them open. Shutting their sockets down ends both.
         """
+        # The pool comes first: it closes in good order all that it knows, and leaves only what it does not know.
         await self._session.close()
         for one in self._open():
             with suppress(OSError):
@@ -225,10 +234,12 @@ class Transport:
             failure: ApiError | ConnectionFailed
             try:
                 status, headers, answer = await self._once(method, url, body, content_type, most)
+            # TimeoutError is an OSError too, but the deadline comes as a cancellation until `send` is left.
             except (aiohttp.ClientError, OSError) as error:
                 self._tell(method, 0)
                 failure = ConnectionFailed(f"{method} {name()}: {_explain(error)}")
                 failure.__cause__ = error
+                # Only this error says that there was never a connection. After any other one the server may have acted.
                 unsent = isinstance(error, aiohttp.ClientConnectorError)
             else:
                 unsent = False
@@ -239,11 +250,13 @@ class Transport:
                 if status < 300:
                     return answer
                 failure = api_error(status, answer, headers, f"{method} {name()}")
+            # Once a call: a token that is wrong for good would be refreshed and refused in a loop.
             if isinstance(failure, Unauthorized) and not refreshed:
                 refreshed = True
                 await self._credentials.refresh()
                 continue
             pause = _pause(failure, attempt, again or unsent)
+            # A pause beyond the deadline would end as a timeout; the failure itself says more.
             if pause is None or attempt == MAX_RETRIES or self._clock.monotonic() + pause > deadline:
                 raise failure
             await asyncio.sleep(pause)
@@ -262,6 +275,7 @@ class Transport:
         if authorization is None:
             await self._credentials.refresh()
             authorization = self._credentials.current() or ""
+        # All kept headers hold the old token, whatever their content type.
         if authorization != self._authorization:
             self._headers.clear()
             self._authorization = authorization
@@ -289,6 +303,7 @@ class Transport:
         url = URL(f"{self._base}{path}{query(params)}", encoded=True)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=inactivity)
         try:
+            # A watch has no retries of its own: `kube.watch` opens it again, from where it was.
             headers = await self._headers_for(None)
             async with self._session.get(
                 url, headers=headers, timeout=timeout, read_bufsize=STREAM_BYTES, **self._options
@@ -317,6 +332,7 @@ def _pause(failure: ApiError | ConnectionFailed, attempt: int, again: bool) -> f
     """Seconds to wait before sending the call again, None if it must not be."""
     if isinstance(failure, TooManyRequests):
         # Without Retry-After it is an eviction that a disruption budget forbids: for the caller to decide.
+        # With jitter on top, or all clients that the server turns away at once come back at once.
         return None if failure.retry_after is None else failure.retry_after + backoff(0)
     if not again or not isinstance(failure, ServerError | ConnectionFailed):
         return None

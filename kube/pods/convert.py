@@ -133,6 +133,7 @@ def pod_set(
     if common:
         together, apart = (exclusive.with_common(terms, labels, common) for terms in (together, apart))
     requests = pod_requests(spec)
+    # Amounts stop at MOST, so that sums stay within 64 bits; messages tell what the pod really asks for.
     large = asked_for(spec, [resource for resource, amount in requests.items() if amount >= MOST])
     return PodSet(
         name=name,
@@ -141,6 +142,7 @@ def pod_set(
         cut={resource: max(amount, MOST) for resource, amount in large.items()},
         topology=topology,
         namespace=namespace,
+        # Ours come last: what a template says of these keys by itself does not count.
         labels={**labels, **common, **added.labels, **_port_labels(ports)},
         node_selector={**(spec.node_selector or {}), **added.node_selector},
         node_affinity=_elsewhere(_node_affinity(affinity.node_affinity), tuple(sorted(without))),
@@ -241,6 +243,7 @@ def _repelling(wire: objects.PodAffinity | None, labels: Mapping[str, str], name
     found = wire.required_during_scheduling_ignored_during_execution if wire else None
     if found is None or len(found) <= MOST_TERMS:
         return _pod_terms(wire, labels, namespace)
+    # The host's key is never one of those that are cut.
     keys = sorted({term.topology_key for term in found}, key=lambda key: (key != HOSTNAME_LABEL, key))
     return tuple(
         PodTerm(topology_key=key, selector=(), unsupported="such a large number of terms") for key in keys[:MOST_TERMS]
@@ -249,6 +252,7 @@ def _repelling(wire: objects.PodAffinity | None, labels: Mapping[str, str], name
 
 def _pod_term(wire: objects.PodAffinityTerm, labels: Mapping[str, str], namespace: str) -> PodTerm:
     selector, unsupported = label_selector(wire.label_selector), ""
+    # The API server takes matchLabelKeys only beside a labelSelector.
     if selector is not None:
         same, why = _label_keys(wire.match_label_keys, "In", labels, "matchLabelKeys")
         other, why_not = _label_keys(wire.mismatch_label_keys, "NotIn", labels, "mismatchLabelKeys")
@@ -262,10 +266,12 @@ def _pod_term(wire: objects.PodAffinityTerm, labels: Mapping[str, str], namespac
 def _namespaces(wire: objects.PodAffinityTerm, own: str) -> tuple[tuple[str, ...] | None, str]:
     """The namespaces (None: all) and what of them cannot be expressed."""
     chosen = wire.namespace_selector
+    # Without a namespaceSelector an empty list means the pod's own namespace.
     if chosen is None:
         return wire.namespaces or (own,), ""
     if chosen.match_labels or chosen.match_expressions:
         return wire.namespaces or (), "a namespaceSelector by label"
+    # An empty selector is that of all namespaces.
     return None, ""
 
 
@@ -283,6 +289,7 @@ def _label_keys(
 def _spread(wire: objects.TopologySpreadConstraint, labels: Mapping[str, str]) -> SpreadConstraint:
     selector = label_selector(wire.label_selector)
     same, unsupported = _label_keys(wire.match_label_keys, "In", labels, "matchLabelKeys")
+    # Honor is the default of one policy and Ignore that of the other: the table counts by these two.
     if wire.node_affinity_policy == "Ignore":
         unsupported = "nodeAffinityPolicy Ignore"
     if wire.node_taints_policy == "Honor":
@@ -306,6 +313,7 @@ def _host_ports(spec: objects.PodSpec) -> list[HostPort]:
     for port in (port for container in containers for port in container.ports or ()):
         number = port.host_port or (port.container_port if spec.host_network else 0)  # filled in on pods alone
         if number:
+            # No address, 0.0.0.0 and :: all mean every address of the node.
             found.append((port.protocol, number, "" if port.host_ip in ANY_ADDRESSES else port.host_ip))
     return found
 

@@ -61,6 +61,7 @@ def _container(container: Container, limits: Quantities, requests: Quantities) -
     filled = replace(
         own,
         limits={**limits, **(own.limits or {})} or None,
+        # The later one wins: SetDefaults_Pod runs before LimitRanger, so a container's own limit beats the default.
         requests={**requests, **(own.limits or {}), **(own.requests or {})} or None,
     )
     return replace(container, resources=filled)

@@ -54,6 +54,7 @@ class DeviceClasses:
         names = self._by_resource.get(resource)
         if not names:
             return None
+        # A class is asked for by its own name: it counts whatever other classes call themselves.
         if (own := resource.removeprefix(CLASS_PREFIX)) != resource and own in names:
             return own
         newest = max(self._named[name][1] for name in names)
@@ -72,6 +73,7 @@ class DeviceClasses:
         stands = _stands_for(name, now)
         for resource in stands:
             self._by_resource.setdefault(resource, set()).add(name)
+        # Both: what the class no longer stands for may now be served by another class, or by none.
         return stood | stands if before != now else set()
 
 

@@ -45,6 +45,7 @@ class Additions(msgspec.Struct, frozen=True):
         """The same for pods of this priority, which pods of JobSets tell by a label."""
         if JOB_KEY not in self.labels:
             return self
+        # A label value cannot begin with a minus sign: JobSet writes n and the absolute value.
         value = f"n{-priority}" if priority < 0 else str(priority)
         alike = Requirement(key=PRIORITY, operator="In", values=(value,))
         untold = Requirement(key=PRIORITY, operator="DoesNotExist")
@@ -88,6 +89,7 @@ def of_group(namespace: str, key: str, *, level: str = "", sub_level: str = "", 
 
 def group_key_of(namespace: str, leader: str) -> str:
     """The value of `GROUP_KEY` that a leader of this name gives its group."""
+    # As LeaderWorkerSet does in genGroupUniqueKey of its pod webhook; it is a name, and protects nothing.
     return sha1(f"{namespace}/{leader}".encode(), usedforsecurity=False).hexdigest()
 
 

@@ -88,6 +88,7 @@ def too_many_parts(spec: PodSpec) -> bool:
     containers = (*(spec.containers or ()), *(spec.init_containers or ()))
     if len(containers) > MOST_CONTAINERS:
         return True
+    # The sum is never below the number of different names, so nearly every pod ends here without a set.
     several = sum(len(one.requests or ()) + len(one.limits or ()) for each in containers if (one := each.resources))
     return several > MOST_RESOURCES and len(_resources(spec, containers, MOST_RESOURCES)) > MOST_RESOURCES
 
@@ -96,6 +97,7 @@ def _resources(spec: PodSpec, containers: Iterable[Container], enough: float = i
     """The names of the resources that a pod asks for; once there are more than ``enough``, no more are read."""
     names = set(spec.overhead or ())
     for each in (spec.resources, *(container.resources for container in containers)):
+        # To read all names of a pod of 90 containers with 1,000 resources each takes 0.8 s, at each look.
         if len(names) > enough:
             break
         names |= _names(each)

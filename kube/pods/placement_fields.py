@@ -50,6 +50,7 @@ def placement_fields(spec: PodSpec, default_class: str = "") -> Fields:
         spec.priority_class_name or default_class,
         spec.node_selector or {},
         required.node_selector_terms if required else None,
+        # In any order: whatever adds tolerations to pods puts them at the end, and a template has its own.
         frozenset(kept_tolerations(spec)),
         [_container(one) for one in spec.containers or ()],
         [(one.restart_policy, *_container(one)) for one in spec.init_containers or ()],
@@ -112,6 +113,7 @@ def _without(selector: LabelSelector | None, keys: tuple[str, ...]) -> LabelSele
     kept = [
         one
         for one in selector.match_expressions or ()
+        # Expressions of one value alone: a user's own with the same key and several values is a difference.
         if not (one.key in keys and one.operator in {"In", "NotIn"} and len(one.values or ()) == 1)
     ]
     return replace(selector, match_expressions=tuple(kept) or None)

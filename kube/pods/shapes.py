@@ -35,6 +35,7 @@ def pod_shape(
         ValueError: a quantity cannot be parsed.
     """
     if too_many_parts(spec):
+        # As Burstable: devices are aligned for every class, and a pod that is not read is promised no CPUs of its own.
         whole = Container(kind=ContainerKind.APP, name="", requests=_aligned(pod_requests(spec)), limits=())
         return PodShape(containers=(whole,), qos=Qos.BURSTABLE)
     return PodShape(
@@ -64,6 +65,7 @@ def _container(wire: objects.Container, kind: ContainerKind) -> Container:
 def _aligned(amounts: Amounts) -> tuple[tuple[str, int], ...]:
     return tuple(
         (name, amounts[name])
+        # Sorted, so that equal templates have equal shapes: the engine looks at a node once for each shape.
         for name in sorted(amounts)
         if name in _COMPUTE or name.startswith(HUGEPAGES) or "/" in name
     )

@@ -32,5 +32,6 @@ def _claims(spec: PodSpec, prefix: str) -> list[PodClaim]:
         elif volume.ephemeral is not None:
             template = volume.ephemeral.volume_claim_template
             name = f"{prefix}{volume.name}"
+            # No claim has such a name, so a template's claim and a claim of that name are two.
             found[f"\0{name}"] = PodClaim(name, template.spec if template is not None else ClaimSpec())
     return list(found.values())

@@ -111,8 +111,10 @@ class Available:
         elif wish in known.found:
             found = known.found[wish]
         else:
+            # Before the comparison: a question that is too much ends here, and costs no more.
             self._count(known.number)
             found = known.found[wish] = self._made(of, known, _united(_matching(known, wish)), size)
+        # As FindMatchingVolume does: a volume kept for the claim is compared by neither selector nor access modes.
         mine = [terms for mode, terms in known.kept.get(key, ()) if mode == wish.mode]
         return _united([*mine, found]) if mine else found
 
@@ -156,6 +158,7 @@ def is_available(volume: PersistentVolume) -> bool:
     """Whether a claim may be bound to the volume, as far as the volume tells."""
     return (
         volume.metadata.deletion_timestamp is None
+        # A volume that names a claim counts before its controller has made it Available.
         and (volume.spec.claim_ref is not None or volume.status.phase == "Available")
         and volume.status.phase not in {"Bound", "Released", "Failed"}
     )
@@ -202,6 +205,7 @@ def _matching(known: _Class, wish: _Wish) -> list[Terms | None]:
 
 def _united(found: Iterable[Terms | None]) -> Terms | None:
     """Where any of these is."""
+    # A dict and not a set: the order is that of the volumes, so equal inputs give equal terms.
     different = dict.fromkeys(found)
     return None if None in different else merged([term for terms in different for term in terms or ()])
 

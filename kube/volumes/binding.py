@@ -88,6 +88,7 @@ class Storage(msgspec.Struct, frozen=True):
     def default_class(self) -> str:
         """The class of claims that name none: the newest of those that are default."""
         defaults = [one for one in self.classes() if one.default]
+        # The times are RFC 3339 text in UTC, and such texts sort as the times do.
         newest = max(defaults, key=lambda one: (one.metadata.creation_timestamp or "", one.metadata.name), default=None)
         return newest.metadata.name if newest is not None else ""
 
@@ -127,6 +128,7 @@ def reach_of(storage: Storage, namespace: str, name: str, available: Available |
     volume = storage.volume(bound_to)
     if volume is None or claim.status.phase == "Lost":
         return NotReady(f'persistentvolumeclaim "{name}" is bound to non-existent persistentvolume "{bound_to}"')
+    # Anybody may write spec.volumeName; only the annotation says that volume and claim agreed.
     if BIND_COMPLETED not in (claim.metadata.annotations or {}):
         return NotReady(f'persistentvolumeclaim "{name}" is not bound yet to persistentvolume "{bound_to}"')
     return _bound(volume, alone=alone)
@@ -202,6 +204,7 @@ def _unbound(
             why = f'has storageclass "{class_name}", which ' + ("is not there" if found is None else "binds at once")
         return NotReady(f"{claim} is not bound, and {why}: no pod with it is scheduled before it is bound")
     limit = _limit_of_class(found)
+    # kube-scheduler chose and the driver is at work: any other node would wait for a volume that is made elsewhere.
     if selected:
         only = Requirement(key="metadata.name", operator="In", values=(selected,))
         return Reach(((NodeTerm(fields=(only,)),),), limit, alone)
@@ -216,6 +219,7 @@ def _unbound(
         if storage.left(found) is not None:
             text = f"{text}, and driver {found.provisioner} has no storage left for it on any node (CSIStorageCapacity)"
         return NotReady(f"{claim} is not bound, and {text}")
+    # The terms are ORed: cutting them loses nodes that would do, and never lets one in that would not.
     return Reach(() if terms is None else (terms[:MOST_REQUIREMENTS],), limit, alone)
 
 

@@ -40,6 +40,7 @@ class StorageLeft:
         at = self.at(size)
         if at not in self._found:
             terms = self._terms[at:]
+            # A selector without requirements is that of all nodes, so no other term narrows it.
             self._found[at] = merged(terms) if all(term.labels for term in terms) else None
         return self._found[at]
 

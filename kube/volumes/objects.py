@@ -74,6 +74,7 @@ class PersistentVolumeClaim(Object, frozen=True):
     @property
     def storage_class(self) -> str:
         """The name of its class; "" where it has none."""
+        # The annotation wins over the field, even an empty one, as in Kubernetes' GetPersistentVolumeClaimClass.
         old = (self.metadata.annotations or {}).get(OLD_CLASS)
         return old if old is not None else self.spec.storage_class_name or ""
 

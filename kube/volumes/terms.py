@@ -15,6 +15,7 @@ def both(one: Terms | None, other: Terms | None) -> Terms | None:
     """Where both hold; None: on all nodes."""
     if one is None or other is None:
         return other if one is None else one
+    # The terms are ORed: the cut may lose nodes that would do, and lets none in that would not.
     return tuple([NodeTerm(labels=(*a.labels, *b.labels)) for a in one for b in other][:MOST_REQUIREMENTS])
 
 
