@@ -4,7 +4,7 @@
 2. `placement` counts how many pods fit each node and domain, and chooses domains. It leaves the state as it was.
 3. It asks how many pods one node takes of `cluster` by amounts, of `numa` by zones (which agrees with `kubelet`, the
    exact admission of one pod), and of `devices` by claims (which asks `claims`, the exact allocation of one pod).
-   `claim_zones` has the devices of claims and the zones of CPUs meet.
+   `claim_zones` brings the devices of claims and the zones of CPUs together.
 4. `Placement` or `Refusal` goes out (`results`); a refusal has one of `reasons` and says how close it came.
 5. The caller reserves the placement. The state is transactional, so a what-if begins, tries and rolls back.
 

@@ -25,7 +25,7 @@ _BLOCK = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _IN_FILE = re.compile(r"([\w./-]+\.py)(?:: |::)(\w+)(?:\[.*\])?")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*(?:\(\))?")
 _PATH = re.compile(r"\.?[\w*-][\w.*-]*(?:/[\w.*-]+)*/?")
-_FILE = re.compile(r"\.(?:py|md|yaml|gz|jsonl|ts|txt|toml|lock|html)$")
+_FILE = re.compile(r"\.(?:py|md|yaml|gz|jsonl|ts|txt|toml|html)$")
 _ROW = re.compile(r"([\w/]+\.py) +((?:\w+, )*\w+)(?= *(?:#|$))")
 # What defines a name, line by line: to parse all modules takes seconds, and a name in a comment does no harm.
 _DEFINITIONS = tuple(
@@ -39,7 +39,7 @@ _DEFINITIONS = tuple(
 _SIGNATURE = re.compile(r"^ *(?:async )?def \w+\(([^)]*)", re.MULTILINE)
 _PARAMETER = re.compile(r"(\w+)(?=: |=|,|$)")
 _TEXT = re.compile(r"[\"'](\w+)[\"']")
-_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")  # in a field as it is on the wire
+_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 def missing_names(text: str, package: str = "") -> list[str]:
@@ -143,7 +143,8 @@ def _said() -> frozenset[str]:
 def _is_name(name: str, package: str) -> bool:
     if package and name[0].islower():
         return name in PACKAGES or name in _known(package)
-    return bool({name, _HUMP.sub("_", name).lower()} & _known("")) or name in _said() or name in _by_name()
+    spelled = {name, _HUMP.sub("_", name).lower(), name.removesuffix("_total")}  # as a field, and as a metric
+    return not spelled.isdisjoint(_known("") | _said()) or name in _by_name()
 
 
 def _is_dotted(parts: list[str]) -> bool:
