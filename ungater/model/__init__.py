@@ -1,1 +1,11 @@
-"""Plain data: a job as everything here sees it, its workload's entry, what is stored of it, and what is to be done."""
+"""Plain data that all of `ungater` shares. Rules are here only where they belong to the data.
+
+- A job: `job_view` (a job of any kind), `pod_set_slices` (slices of a pod set).
+- The memory of the controller about it: `workload_entry`, with `write_state` (writes under way), `pods_seen`,
+  `held_pods`, `nominated_node`, `unscheduled` and `unstarted` (pods on their way).
+- Its place: `admission`; `pod_slots` says which pod holds which slot (`tally`), and which slot a gated pod gets
+  (`assign`).
+- The next steps: `actions`, and `conditions` that a Workload should have.
+- On the wire: `workload_spec` and `workload_object` (a Workload), `ungate_patch` (the patch of a pod), `move_request`,
+  `kueue_objects`. `class_rules` are the rules of priority classes.
+"""

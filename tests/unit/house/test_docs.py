@@ -7,7 +7,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 PAGES = [*(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"))]
 # api.md is generated.
-PAGES += [page for page in sorted((ROOT / "docs").glob("*.md")) if page.name != "api.md"]
+PAGES += [page for page in sorted((ROOT / "docs").rglob("*.md")) if page.name != "api.md"]
 WIDTH = 160
 
 
