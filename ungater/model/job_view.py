@@ -340,8 +340,8 @@ def shape_of(spec: PodSpec, annotations: Mapping[str, str], *, qos_class: str = 
 
 def _digest(template: PodTemplate) -> str:
     labels = {name: value for name, value in (template.metadata.labels or {}).items() if not _WRITTEN.search(name)}
+    # Each admission adds others of these: with them, a refusal would not be known again at the next admission.
     spec = msgspec.structs.replace(
-        # Each admission adds others of these: with them, a refusal would not be known again at the next admission.
         template.spec,
         node_selector=None,
         tolerations=None,
