@@ -42,7 +42,7 @@ class Guard:
         seen = (kind, key, where)
         if seen in self._logged:
             return
-        # A tenant makes errors of ever other objects: the log may repeat some then, and memory stays bounded.
+        # A tenant may cause errors of ever new objects: the log may repeat some then, and memory stays bounded.
         if len(self._logged) >= REMEMBERED:
             self._logged.clear()
         self._logged[seen] = None

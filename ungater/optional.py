@@ -235,7 +235,7 @@ class OptionalInformer(Generic[T]):
         for version in versions:
             # The list of groups is not enough here: while an API server starts, it lacks groups that are served.
             surely = version == self.resource or not self._looked.is_set()
-            # All informers look at the same moment: an answer a sixth as old as a pause is one of this round.
+            # All informers look at the same moment: an answer of the last sixth of a pause is of this round.
             if await self._discovery.serves(version, self._look_seconds / 6, surely=surely):
                 return version if await self._allowed(version) else None
         return None

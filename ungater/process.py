@@ -110,8 +110,8 @@ class Process:
 
     def _elector(self) -> LeaderElector:
         settings = self._settings
-        # A container that starts again in its pod has the same name: the suffix tells the two holders of the lease
-        # apart.
+        # A container that starts again in its pod has the same name: the
+        # suffix tells the two holders of the lease apart.
         identity = f"{os.environ.get('POD_NAME') or platform.node()}_{uuid4().hex[:8]}"
         return LeaderElector(
             self._client,

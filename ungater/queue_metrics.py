@@ -45,7 +45,7 @@ class _Names:
     def of(self, kind: str, namespace: str, name: str, now: float) -> str:
         """The name itself, or OTHER."""
         known = self._known.setdefault((kind, namespace), {})
-        # A tenant who makes many LocalQueues, or values of a label, takes series from himself alone.
+        # A tenant who makes many LocalQueues, or values of a label, takes series from its own namespace alone.
         if name not in known and len(known) >= MOST:
             return OTHER
         known[name] = now

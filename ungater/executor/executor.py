@@ -270,7 +270,7 @@ class Executor:
         observed = entry.observed
         if observed is None:
             return False
-        # None leaves the list in the status as it is; an empty list ends it.
+        # None leaves the list in the status as it is; an empty tuple ends it.
         more = unhealthy_nodes(observed, write.lost, self._clock.now()) if write.lost is not None else {}
         if conditions.is_so(observed.conditions, write.wanted, generation=observed.generation) and not more:
             self.deferred.needless(entry.id)
@@ -300,8 +300,8 @@ class Executor:
     async def _restore_admission(self, entry: WorkloadEntry, _: RestoreAdmission) -> bool:
         if entry.admission is not None:
             checks = self._cache.admissions.checks_of(entry) if entry.job.suspended else ()  # who runs has passed them
-            # Pods may have been on their way to new places when the Workload was deleted: budgets go on to hold for
-            # them.
+            # Pods may have been on their way to new places when the
+            # Workload was deleted: budgets go on to hold for them.
             again = moves.moving_conditions(entry, self._cache.keys.workload)
             wanted = (*admitted_as(entry.observed, "the admission was written again", checks), *again)
             more = {"admissionChecks": pending(checks, self._clock.now())} if checks else None

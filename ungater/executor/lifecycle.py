@@ -113,8 +113,8 @@ class Lifecycle:
         entry.writes.begin()
         try:
             async with entry.writes.lock:
-                # What came while this waited for the lock may change the decision; the end of this write has it looked
-                # at again.
+                # What came while this waited for the lock may change the
+                # decision; the end of this write has it looked at again.
                 if seen is None or entry.observed is not seen:
                     return False
                 observed = await write(seen)
@@ -144,8 +144,8 @@ class Lifecycle:
         if updates and (why := self._elsewhere(entry, admission, updates)) is not None:
             return why if isinstance(why, bool) else await self._turn_down(entry, Reason.CHECK_RETRY, why)
         await self._patch(entry, body, "Start")
-        # After the patch: one that failed leaves it as never started, so that an edit of the job still ends the
-        # admission.
+        # After the patch: one that failed leaves it as never started, so
+        # that an edit of the job still ends the admission.
         entry.mark_started()
         return True
 
@@ -264,8 +264,8 @@ class Lifecycle:
         self._leaving(entry)
         reclaims = is_reclaimed(entry) and self._reclaim.overrides
         blocked = self.evict_each(entry, [(pod, evict.why) for pod in evict.pods], reclaims=reclaims)
-        # Room that a budget keeps counts in no plan: whoever is nominated for it would wait, and hold its own
-        # meanwhile.
+        # Room that a budget keeps counts in no plan: whoever is
+        # nominated for it would wait, and hold its own meanwhile.
         self._cache.queues.keep(entry.key, kept=blocked is not None and not reclaims)
         if blocked is None or reclaims:
             return False
@@ -287,8 +287,8 @@ class Lifecycle:
         if blocked is None or reclaims:
             return False
         until = self._clock.now() + SPARED
-        # The same instruction serves a gang that loses slices and one that others make room for: whose pods they are
-        # tells which.
+        # The same instruction serves a gang that loses slices and one that
+        # others make room for: whose pods they are tells which.
         theirs = [pod for pod, _ in evict.pods if pod.metadata.uid not in entry.pods]  # that no queue admitted
         if theirs or entry.key in queues.nominated:
             preemptors = [name for name in (entry.key, growth_of(entry.key)) if name in queues.nominated]
@@ -310,8 +310,7 @@ class Lifecycle:
         blocked = self._evictions.blocked(entry.id)
         waited = self._clock.monotonic() - blocked.since if blocked is not None else 0.0
         late = blocked is not None and waited >= self._patience
-        # A budget is overridden only after it had its time; the bound on the grace period holds from the first eviction
-        # on.
+        # A budget is overridden only after it had its time; the bound on the grace period holds from the first time on.
         overriding, most = reclaims and late, self._reclaim.grace if reclaims else None
         more = ""
         if overriding and blocked is not None:

@@ -64,8 +64,8 @@ def owner_of(job: Job, keys: Keys, before: JobView | None = None) -> JobView:
         over=_over(job),
         queue=(meta.labels or {}).get(keys.queue_name, ""),
         priority_class=template.spec.priority_class_name,
-        # Slots that are kept for done ranks of a slice count as ready: the count that they are compared with has them
-        # too.
+        # Slots that are kept for done ranks of a slice count as ready:
+        # the count that they are compared with has them too.
         ready=(job.status.ready or 0) + kept + _uncounted(job),
         # A name that is known stays: it may be one of an earlier version, or a longer one for two owners of one digest.
         workload=before.workload if before else workload_name(JOB, meta.name, meta.uid),

@@ -117,7 +117,7 @@ def owner_of_group(  # noqa: PLR0917  (what there is of it, and what it was)
     raws, labels = _raws(shape), dict(meta.labels or {})
     asking = (_decode(raw).metadata.annotations or {} for raw in (raws[0][2], raws[-1][2]))
     alone = exclusive_topology.of_groups(whole, shape, *asking)
-    # As LeaderWorkerSet wrote it; before the first pod is there, as it will.
+    # The value that LeaderWorkerSet wrote; before the first pod is there, the value that it will write.
     value = next(filter(None, ((pod.metadata.labels or {}).get(GROUP_KEY) for pod in found)), "")
     added = exclusive_topology.to_group(
         meta.namespace, value or group_key_of(meta.namespace, f"{meta.name}-{index}"), alone

@@ -159,8 +159,8 @@ def start(
         for one in owner.pod_sets
     ]
     if owner.kind != JOB:
-        # The API server compares a resourceVersion that a JSON Patch sets as it does in an update: 409 where it is
-        # older.
+        # The API server compares a resourceVersion that a JSON Patch sets
+        # as it does in an update: 409 where it is older.
         as_seen = {"op": "replace", "path": "/metadata/resourceVersion", "value": str(owner.version)}
         uid, *rest = _of_jobset(owner, changes, {"suspend": False})
         return [uid, *([as_seen] if owner.version else []), *rest]
@@ -197,8 +197,8 @@ def _changes(
         changed["schedulingGates"] = [gate for gate in gates if gate.get("name") != keys.gate] or None
         present = pod_set.template.metadata.annotations or {}
         if keys.unconstrained in present:  # else its pods would be gated anew
-            # The wish for linked GPUs asks for `unconstrained` by itself: "false" declines it. Else null removes the
-            # annotation.
+            # The wish for linked GPUs asks for `unconstrained` by itself:
+            # "false" declines it. Else null removes the annotation.
             said = "false" if GPU_LINK in present else None
             meta["annotations"] = {**more.annotations, keys.unconstrained: said}
     return {**({"spec": changed} if changed else {}), **({"metadata": meta} if meta else {})}
@@ -279,7 +279,7 @@ def _operations(at: str, now: Mapping[str, Any], change: Mapping[str, Any]) -> I
         if isinstance(value, dict) and isinstance(have, dict):
             yield from _operations(path, have, value)
         elif isinstance(value, dict):
-            # A null of the merge patch takes a key away; here is no map that could have it.
+            # A null of the merge patch takes a key away; there is no map here that could have it.
             yield {"op": "add", "path": path, "value": {key: each for key, each in value.items() if each is not None}}
         elif value is not None:
             yield {"op": "add", "path": path, "value": value}

@@ -128,7 +128,7 @@ class ReplicaCounts(msgspec.Struct, frozen=True):
     def makes(self, job: Job, keys: Keys) -> bool:
         """Whether a Job is that of its launcher, and gated like its pods."""
         owner, template = controller_of(job.metadata), job.spec.template
-        # Owner references do not cross namespaces: there, the same uid names nobody.
+        # An owner reference names an owner in its own namespace: elsewhere, the same uid names nobody.
         mine = owner is not None and (owner.uid, job.metadata.namespace) == (self.uid, self.namespace)
         named = job.metadata.name == f"{self.name}-{LAUNCHER}"
         return self.launcher is not None and mine and named and is_gated(_decode(template), keys.gate)

@@ -167,7 +167,7 @@ class AdmissionCheckController:
         workloads = [
             found for key in self._standings.workloads.get(uid, ()) if (found := self.workloads.get(key)) is not None
         ]
-        # Popped first: a job in which our check has no part any more is looked at without Kueue.
+        # Popped first: a job in which our check has no part any more has no standing.
         before, now = self._standings.of_job.pop(uid, None), decide.standing(workloads, self._known())
         if now is not None:
             self._standings.of_job[uid] = now

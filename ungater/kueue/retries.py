@@ -140,7 +140,7 @@ def times_of(workload: KueueWorkload, checks: Iterable[KueueCheckState]) -> int:
 
 def remembered(workload: KueueWorkload, said: KueueCheckState, before: RetryAnswer | None) -> RetryAnswer:
     """What is to be known of this Retry; ``before``: of an earlier one whose delay Kueue has not noted."""
-    # Kueue gave the quota back before it was told the delay: the same answer again, some times at most.
+    # Kueue gave the quota back before it was told the delay: the same answer again, a few times at most.
     if before is not None and before.tries:
         return replace(before, tries=before.tries - 1)
     ours = [check for check in workload.status.admission_checks or () if check.name == said.name]

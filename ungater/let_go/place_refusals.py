@@ -50,7 +50,7 @@ class PlaceRefusals:
             if owned is None or not place or not why:
                 continue
             if (owned.alike, place) not in places:
-                # A table for each namespace: whoever has many pods refused pushes out his own refusals alone.
+                # A table for each namespace: a tenant with many refused pods pushes out only refusals of its own.
                 found, text = self._refusals.setdefault(entry.job.namespace, Refusals(MOST)), f"{who}: {why}"
                 nodes = self._nodes_of(place)
                 for node in nodes:

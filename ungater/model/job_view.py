@@ -134,8 +134,7 @@ class PodSetView(msgspec.Struct, frozen=True, dict=True):
         """Place of a rank among those that are still to finish; None where it is done or out of range."""
         if self.ranks is not None and rank >= self.ranks:
             return None
-        # Tuples compare by their start first: the interval with this rank is the one at the index, or the one before
-        # it.
+        # Tuples compare by their start: the interval with this rank is at the index, or just before it.
         index = bisect_right(self.done, (rank, rank))
         if any(low <= rank <= high for low, high in self.done[max(0, index - 1) : index + 1]):
             return None

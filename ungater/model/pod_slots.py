@@ -268,8 +268,7 @@ def assign(  # noqa: PLR0917  (pods and slots, and what is known of ranks)
             placed.append((pod, index))
         else:
             rest.append(pod)
-    # A pod without a rank takes the first free slot. The pointer only moves on: one pass over the slots for all of
-    # them.
+    # All these take the first free slot. The pointer only moves on: one pass over the slots.
     following = 0
     for pod in rest if not any(pod.status.nominated_node_name for pod in rest) else _kept(rest, free, slots, placed):
         while following < len(free) and free[following] == 0:
@@ -316,8 +315,8 @@ def surplus(slots: PodSetSlots, counted: Tally, keep: int, layers: Sequence[Laye
         return pod_set_slices.spare(layers, [slot.values for slot in slots.slots], free, spare)
     give: dict[int, int] = {}
     reversed_slices = range(len(free) - 1, -1, -1)
-    # The first pass is limited by pods that succeeded, the second by what is free: each takes less what is given
-    # already.
+    # The first pass is limited by pods that succeeded, the second by
+    # what is free: each takes less what is given already.
     for limit in (counted.succeeded, free):
         for index in reversed_slices:
             take = min(spare, limit[index] - give.get(index, 0), free[index] - give.get(index, 0))
@@ -354,8 +353,8 @@ def _count_ungated(
     result: Tally, slots: PodSetSlots, pod: Pod, members: dict[int, list[Pod]], rank: RankOf, *, ours: bool
 ) -> None:
     terminating = pod.metadata.deletion_timestamp is not None
-    # The API server gives a pod without a node no grace period (CheckGracefulDelete in
-    # pkg/registry/core/pod/strategy.go).
+    # The API server gives a pod without a node no grace period
+    # (CheckGracefulDelete in pkg/registry/core/pod/strategy.go).
     if terminating and not pod.spec.node_name:
         return
     index = slots.of_selector(pod.spec.node_selector) if ours else None

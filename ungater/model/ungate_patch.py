@@ -85,14 +85,14 @@ class UngatePatches:
         missing = [each for each in self._tolerations if each not in own_tolerations]
         if missing:  # a merge patch replaces a list whole
             spec["tolerations"] = [*own_tolerations, *missing]
-        # PreFilter of kube-scheduler's NodeAffinity narrows to one node by metadata.name alone, never by the hostname
-        # label.
+        # PreFilter of kube-scheduler's NodeAffinity narrows to one node
+        # by metadata.name alone, never by the hostname label.
         if slot.node and self.levels[-1] == HOSTNAME_LABEL and (pinned := _pin(terms, slot.node)) is not None:
             required = {"nodeSelectorTerms": pinned}
             spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
         body = {"metadata": {"uid": _UID, "annotations": {**self._annotations, _MORE: ""}}, "spec": spec}
-        # The keys of the body stand in the order of insertion: the uid comes first, and user text after it cannot match
-        # earlier.
+        # The keys of the body stand in the order of insertion: the uid comes
+        # first, and user text after it cannot match earlier.
         before, _, rest = _encode(body).partition(_UID.encode())
         between, _, after = rest.partition(b"," + _encode({_MORE: ""})[1:-1])
         return before, between, after

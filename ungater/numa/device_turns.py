@@ -170,7 +170,7 @@ class DeviceTurns:
         for name, one in tuple(self._on.get(node, {}).items()):
             if self._has_devices(name) or not is_let_go(one.entry, one.uid):
                 self._drop(name)
-            # Its uid is remembered as late below: its next event would else take it for a new one.
+            # Its uid is remembered as late below: else its next event would make it a new one.
             elif now - one.since >= self._patience(name, now):
                 self._drop(name)
                 self._late[name] = one.uid

@@ -239,7 +239,7 @@ class InFlightPods:
             # Slots whose pods do not come hold nobody up for longer than this.
             late = now - held.since >= PATIENCE
             return HoldReason.NONE if late else self._promised(layout, entry, node, Free(least, most), coming, held)
-        # Alone, by what is free for certain: it would be refused as things stand.
+        # Not even alone is it granted by what is free for certain: it would be refused as things stand.
         if not certain(layout, least, least, [held.shape]):
             return HoldReason.REFUSED
         if now - held.since >= PATIENCE:

@@ -70,7 +70,7 @@ class Refusals(Generic[Shape]):
         # A dict keeps the place of a key that is set again: taken out first, it goes to the end.
         self._oldest_first.pop((shape, node), None)
         self._oldest_first[shape, node] = None
-        # Whoever makes pods of ever other shapes, and has them refused, takes no more memory than this.
+        # A tenant whose pods have ever new shapes, and are refused, takes no more memory than this.
         if len(self._oldest_first) > self._most:
             self._drop(*next(iter(self._oldest_first)))
         return entry.until - now

@@ -79,8 +79,7 @@ def decide(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: floa
     if any(not isinstance(one, RequeueAfter) for one in missing):
         return [*done, *missing]
     going_on = lost(entry, losing, rules, now) if losing is not None else running(entry, rules, now)
-    # The turns come after the groups: a pod that its PodGroup holds back does not go, and loses its turn at the node
-    # too.
+    # Turns come after the groups: a pod that its PodGroup holds back loses its turn at the node, too.
     together = native_groups.together(entry, going_on, rules, now)
     return [*done, *missing, *_out_of_turn(entry, together), *together]
 
@@ -116,8 +115,7 @@ def _unseen(entry: WorkloadEntry, keys: Keys) -> bool:
     marked = any(keys.pod_set in (one.template.metadata.annotations or {}) for one in owner.pod_sets)
     if not owner.suspendable or owner.gated or marked or observed is None or owner.suspended_at is not None:
         return False
-    # A tenant may take gate and mark off in the update that resumes a job; the Workload of such a job is older than
-    # that.
+    # A tenant may take gate and mark off in the update that resumes a job; the Workload of that job is older.
     return owner.resumed_at is None or observed.created - owner.resumed_at > UNSEEN_FOR
 
 
@@ -241,7 +239,8 @@ def _wanted(entry: WorkloadEntry) -> int:
     Nor are those of a service that come once others are ready: a rollout takes as long as its pods do.
     """
     owner, admission = entry.job, entry.admission
-    # An OrderedReady StatefulSet makes a pod once the one before is ready: at least that many are awaited, and one.
+    # An OrderedReady StatefulSet makes each pod once the one before is
+    # ready: pods that exist are awaited, or the first.
     later = owner.scales and owner.in_order
     count = min(owner.count, max(sum(map(entry.there, owner.pod_sets)), 1)) if later else owner.count
     return min(count, admission.count) if admission is not None else count

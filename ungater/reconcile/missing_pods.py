@@ -147,8 +147,8 @@ def _lacking(entry: WorkloadEntry, limits: MissingPods) -> Iterator[_Lack]:
             continue
         left = limits.again - one.lacked
         if one.never:
-            # Of an ordered owner a later pod is made once the earlier ones are ready, which takes as long as images
-            # take to pull.
+            # Of an ordered owner a later pod is made once the earlier ones are
+            # ready, which takes as long as images take to pull.
             left = min(left, (limits.again if entry.job.in_order else limits.never) - one.grown)
         yield _Lack(name, one.need, one.there, one.seen_at + left, one.never)
 
@@ -162,8 +162,8 @@ def decide(entry: WorkloadEntry, limits: MissingPods, now: float) -> list[Instru
     if not late and not done:
         soonest = min((one.due for one in lacking if one.due > now), default=None)
         return [RequeueAfter(soonest - now)] if soonest is not None else []
-    # A tenant without a queue could hold nodes for nothing, one job after the other; a queue's quota bounds that by
-    # itself.
+    # A tenant without a queue could hold nodes for nothing, one job
+    # after the other; a queue's quota bounds that by itself.
     doubt: list[Instruction] = [DoubtNamespace()] if not entry.job.queue and any(one.never for one in late) else []
     if not there:
         text = message(entry, limits)

@@ -28,8 +28,8 @@ def may_be_evicted(pod: Pod, keys: Keys) -> bool:
     """Whether a pod that no queue of ours admitted may make room for one that was."""
     meta = pod.metadata
     annotations, owner = meta.annotations or {}, controller_of(meta)
-    # The API server cannot end a static pod by its mirror: the kubelet would make the mirror again, and no room comes
-    # free.
+    # The API server cannot end a static pod by its mirror: the kubelet
+    # would make the mirror again, and no room comes free.
     if MIRROR in annotations or annotations.get(SAFE_TO_EVICT) == "false":
         return False
     if owner is not None and owner.kind in UNMOVED:

@@ -96,8 +96,8 @@ def _made_again(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> li
     """
     if entry.evict is not None and entry.admission is not None and entry.writes.deleted_often:
         return [lifecycle.end_without_workload(entry, entry.evict.message, rules), Create()]
-    # The Workload of a victim is made at once: each step of its eviction is written there, and somebody waits for its
-    # room.
+    # The Workload of a victim is made at once: each step of its
+    # eviction is written there, and somebody waits for its room.
     left = entry.writes.create_in(now) if entry.evict is None else 0.0
     if left <= 0:
         return [Create()]
@@ -321,7 +321,7 @@ def _suspended(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: 
 
 def _stays(pod: Pod, entry: WorkloadEntry, keys: Keys) -> bool:
     """Whether a pod was let go, as far as is seen or by a patch that was sent, and nobody has asked it to go yet."""
-    # The watch may still show the gate after the patch has removed it: such a pod runs on when the job is resumed at
-    # once.
+    # The watch may still show the gate after the patch has removed it:
+    # such a pod runs on when the job is resumed at once.
     sent = not is_gated(pod, keys.gate) or entry.on_its_way(pod.metadata.uid) is not None
     return sent and not finished(pod) and pod.metadata.deletion_timestamp is None

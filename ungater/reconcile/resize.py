@@ -58,7 +58,7 @@ def give_back(
     """What fewer pods leave, one pod set after the other."""
     wrong = entry.job.wrong is not None
     for pod_set in entry.job.pod_sets:
-        # Pods contradict each other about the total: only what nobody waits for, or may not use, goes back.
+        # Of these two it is known all the same: pods that did not come in time, and pods of another queue.
         if wrong and not (pod_set.name in entry.late or pod_set.name in entry.barred):
             continue  # how many are to come is not known
         wanted = max(entry.wanted(pod_set), entry.there(pod_set)) if wrong else entry.wanted(pod_set)

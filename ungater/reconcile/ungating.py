@@ -266,11 +266,9 @@ def _let_go(
             if finished(pod) or (expectation is not None and expectation.gone):
                 continue
             if not is_gated(pod, keys.gate) or expectation is not None:
-                # A patch that was sent counts like a pod without a gate: it may have arrived though the watch shows the
-                # gate.
+                # A patch that was sent counts like a pod without a gate: it may have arrived by now.
                 left -= 1
-                # The deadline passed and the gate is still there: the patch or its answer was lost, and is safe to send
-                # again.
+                # The gate is there after the deadline: the patch was lost, and is safe to send again.
                 if expectation is not None and is_gated(pod, keys.gate) and expectation.deadline <= now:
                     done.append(Ungate(pod, ANYWHERE))
             elif pod.metadata.deletion_timestamp is None and pod.metadata.uid not in others:

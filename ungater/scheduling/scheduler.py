@@ -150,8 +150,7 @@ class Scheduler:
         """Write for an entry, after the writes that are under way for it."""
         entry = self._cache.entries.of_workload(key)
         if entry is None:
-            # The job went while the cycle decided: what was held for it is given back here, as no write ends that would
-            # do it.
+            # The job went while the cycle decided: no write follows that would give back what was held for it.
             self._cache.queues.forget(self._cache.state, key)
             self._cache.queues.stored(key)
             return

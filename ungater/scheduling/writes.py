@@ -52,8 +52,8 @@ class Writes:
     async def _write(self, entry: WorkloadEntry, write: Write) -> None:
         failures = entry.failures
         try:
-            # The lock first: one that waits for another write of its workload must not take a place that others could
-            # use.
+            # The lock first: one that waits for another write of its
+            # workload must not take a place that others could use.
             async with entry.writes.lock, self._limit:
                 await self._to_its_end(entry, write)
         except Exception as error:  # noqa: BLE001  (told by the guard)

@@ -179,8 +179,8 @@ class PodWriter:
         meta, slots, name = pod.metadata, entry.slots_of(pod), entry.pod_set_of(pod)
         levels, patches = slots.levels if slots is not None else (), entry.patches.get(name)
         if patches is None or patches.levels != levels:
-            # Before the call, without an await in between: the admission that it carries is the one that `_stands` was
-            # asked about.
+            # Before the call, without an await in between: the admission that
+            # it carries is the one that `_stands` was asked about.
             patches = entry.patches[name] = self._patches(entry, name, levels)
         body = patches.body(pod, slot, annotations)
         entry.writes.begin_patch()
@@ -234,8 +234,8 @@ class PodWriter:
         delay = backoff(expectation.attempts if expectation else 1)
         # Invalid may mean that it is behind its gate no more: an earlier patch arrived, whose answer did not.
         stayed = isinstance(error, ApiError) and error.status < 500 and not isinstance(error, Invalid)
-        # A 5xx or a timeout leaves open whether the patch arrived: the slot stays taken until the watch or a new try
-        # tells.
+        # A 5xx or a timeout leaves open whether the patch arrived: the
+        # slot stays taken until the watch or a new try tells.
         self._note(entry, pod, after=delay, refused=stayed)
         self._requeue(entry.id, delay)
         refused = isinstance(error, Invalid | Forbidden)
@@ -294,8 +294,8 @@ class PodWriter:
         except KubeError as error:
             log.info("events of a pod cannot be read", pod=key(pod), error=str(error))
             return ""
-        # Events outlive their pod, and the field selector knows its name alone: by the uid, none of an earlier pod
-        # counts.
+        # Events outlive their pod, and the field selector knows its name
+        # alone: by the uid, none of an earlier pod counts.
         warnings = (one for one in found if one.type == "Warning" and one.regarding.uid == meta.uid)
         newest = max(warnings, key=lambda one: one.last, default=None)
         return shorten(f"{newest.reason}: {newest.note}", MOST_WORDS) if newest is not None else ""
