@@ -172,7 +172,7 @@ class Sweeper:
         # Groups have no entry where their LeaderWorkerSet could not be listed.
         groups = {group_key(pod) for pod in pods} if bare else set()
         found = [workload for workload in bare if not has_pods(workload.metadata, groups)]
-        # Left out of what counts as taken: the next pods of the owner must not find the old admission.
+        # Pods of the owner wait until its removal is seen: they would find slots that others may have by then.
         for workload in found:
             self._cache.pod_groups.leave_out(key(workload))
         return found

@@ -195,7 +195,7 @@ class AdmissionCheckController:
         try:
             await attempt
         except Exception as error:
-            # Tried again also after a conflict: the event that follows from it need not concern this check.
+            # Tried again also after a conflict: an event that would have it answered need not come.
             failures = self._failures[key] = self._failures.get(key, 0) + 1
             self._queue.add(key, backoff(failures))
             if isinstance(error, Conflict | NotFound):

@@ -213,7 +213,7 @@ class InFlightPods:
         self._waiting.setdefault(node, {})[uid] = entry
         waited = now - held.since
         if why is HoldReason.REFUSED and waited >= MOVE:
-            # Of this workload alone: others may be promised other zones there.
+            # For pods of this workload and shape alone: the node may well grant any other.
             self._left_out.setdefault(entry.id, {})[node, held.shape] = now + AGAIN
             self._enqueue(entry.id, 0.0)
         steps = (waited + AGAIN,) if why is HoldReason.PROMISED else ()  # those may get other slots without a word

@@ -120,7 +120,6 @@ class Scheduler:
             self._stale.look_again(key, at)
         for key in (*(one.key for one in made.admitted), *(one.key for one in made.waiting)):
             self._stale.line_changed(key, self._clock.now())
-        # Plans that came to nothing go first: their victims stand down before others are told to go.
         for gone in made.given_up:
             self.give_up(gone)
         for admitted in made.admitted:
