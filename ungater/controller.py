@@ -195,7 +195,9 @@ class Controller:
                 await informers.synced()
                 await informers.load(self.cache)
                 leftover = self.sweeper.leftover(informers.stored_workloads(), informers.stored_pods())
+                # Nobody is admitted before all of these were looked at: some may come before others in their queues.
                 self._unseen |= {*self.cache.entries, *map(key, leftover)}
+                # Sets the event where there is nothing to wait for.
                 self._saw("")
                 group.create_task(self.sweeper.clear(leftover))
                 self._signal.set()
@@ -216,6 +218,7 @@ class Controller:
                     group.create_task(self.guard.forever(name, loop))
         finally:
             self.ready = False
+            # Timers reach an hour ahead, and would keep this term's objects until then.
             self.queue.close()
 
     def _tell_leading(self) -> None:
@@ -231,6 +234,7 @@ class Controller:
                 with self.guard("workload", uid):
                     await self.reconcile(uid)
             finally:
+                # Also after an error: one job that fails must not hold up the first cycle for all.
                 self._saw(uid)
                 self.queue.done(uid)
 
@@ -256,15 +260,18 @@ class Controller:
             now = self._clock.monotonic()
             self.cache.count_pods(entry, now)
             instructions = reconcile.reconcile(entry, self.cache.rules, now, self._clock.now())
+            # It was on its way out, and is not any more: its pods may go again.
             if entry.closing and not any(isinstance(one, LEAVING) for one in instructions):
                 self.lifecycle.keep(entry)
             predictions = None
             for instruction in instructions:
                 if isinstance(instruction, Ungate):
+                    # Made with the first pod that goes: most looks let none go.
                     if predictions is None and self.cache.state.machines:
                         predictions = Predictions(self.cache.state, entry)
                     self.executor.ungate(entry, instruction, predictions)
                 elif await self.executor.carry_out(entry, instruction):
+                    # Conditions at the end leave nothing to be decided; after any other write the rest may be stale.
                     if instruction is not instructions[-1] or not isinstance(instruction, WriteConditions):
                         self.queue.add(uid, entry.until_pods_come if isinstance(instruction, Start) else 0.0)
                     break
@@ -336,11 +343,13 @@ class Controller:
                     await self._signal.wait()
             except TimeoutError:
                 pass
+            # Cleared before the cycle: whatever comes while it runs asks for another one.
             self._signal.clear()
             generation = cache.generation
             with self.guard("budget", ""):
                 self._budgets.refresh()
             while scheduler.cycle():
+                # Between two steps watches are read and the lease is renewed.
                 await asyncio.sleep(0)
             if cache.generation != generation:
                 await asyncio.sleep(PAUSE)

@@ -37,10 +37,12 @@ class Guard:
         """Something that was done for an object failed otherwise than foreseen."""
         self._count(kind)
         trace = extract_tb(error.__traceback__)
+        # By the place and not by the text, which may name something else each time.
         where = f"{type(error).__name__} {trace[-1].filename}:{trace[-1].lineno}" if trace else type(error).__name__
         seen = (kind, key, where)
         if seen in self._logged:
             return
+        # A tenant may cause errors of ever new objects: the log may repeat some then, and memory stays bounded.
         if len(self._logged) >= REMEMBERED:
             self._logged.clear()
         self._logged[seen] = None
@@ -53,6 +55,7 @@ class Guard:
             began = self._clock.monotonic()
             with self("loop", name):
                 await loop()
+            # A loop that ran for a while before it failed begins its pauses again.
             failures = failures + 1 if self._clock.monotonic() - began < LONGEST_PAUSE else 1
             await asyncio.sleep(backoff(failures, longest=LONGEST_PAUSE))
 

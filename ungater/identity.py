@@ -28,6 +28,7 @@ async def check_identity(client: Client, namespace: str) -> None:
     try:
         await client.create(WORKLOADS, trial(namespace), namespace, dry_run=True)
     except Forbidden as error:
+        # By its words: RBAC and webhooks refuse with 403 too, and a role that was just bound is seen late.
         if _BY_POLICY in error.message:
             raise ConfigError(not_the_ungater(await _caller(client), namespace)) from error
         log.warning("whether this is the ungater's user is not known", error=str(error))

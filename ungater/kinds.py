@@ -198,6 +198,7 @@ LEADER_SETS: Final = OptionalKind(
     lambda cache: (cache.pod_groups.on_leaders,),
     waits=True,
 )
+# By the label: revisions of all StatefulSets and DaemonSets of the cluster would come too.
 REVISIONS: Final = OptionalKind(
     resources.CONTROLLER_REVISIONS,
     ControllerRevision,

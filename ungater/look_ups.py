@@ -82,6 +82,7 @@ def _storage_of(found: ClusterObjects) -> Storage:
     volumes = found.by_index(kinds.VOLUMES)
 
     def capacities(name: str) -> list[CsiStorageCapacity] | None:
+        # None, and not an empty list, which would say that no driver has storage left.
         if not found.listed(kinds.CAPACITIES):
             return None
         return [one for one in found.objects(kinds.CAPACITIES) if one.storage_class_name == name]

@@ -35,6 +35,7 @@ class Table(Collector):
 
     def replace(self, rows: Rows) -> None:
         """The values by label values, in the order of ``names``."""
+        # One assignment: a scrape in another thread sees the old rows or the new ones, never a mixture.
         self._rows = rows
 
     def describe(self) -> Iterator[Metric]:

@@ -283,8 +283,10 @@ class Metrics:
                 whole[name, level] = capacity.whole(resources[0] if resources else CPU, rank)
                 for resource in resources:
                     largest[name, level, resource] = unit(resource, int(capacity.free(resource, rank).max(initial=0)))
+                # Of the most common device, which has a slash in its name: gangs of cores or bytes tell nothing.
                 for resource, size in product(resources[:1] if resources and "/" in resources[0] else (), GANGS):
                     gangs[name, level, resource, str(size)] = int(capacity.gangs(resource, size, rank).sum())
+        # Flavors that are gone would stay here.
         self._outside = {name: found for name, found in self._outside.items() if name in state.flavors}
         tables = (self._nodes, self._allocatable, self._free, self._largest, self._domains, self._whole, self._gangs)
         for table, rows in zip(tables, (nodes, have, free, largest, domains, whole, gangs), strict=True):

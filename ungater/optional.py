@@ -88,6 +88,7 @@ class Discovery:
 
     async def _names(self, path: str, age: float) -> frozenset[str]:
         """The names in an answer. Who waits while another asks takes what that one gets, an error too."""
+        # Before the wait for the lock: an answer that came meanwhile is new enough.
         asked = self._clock.monotonic()
         async with self._locks[path]:
             answer = self._answers.get(path)
@@ -106,6 +107,7 @@ class Discovery:
                 names = frozenset([one.group_version for group in _groups(body).groups for one in group.versions])
             else:
                 names = frozenset([one.name for one in _resources(body).resources])
+        # A group that nobody has installed has no path: that is an answer.
         except NotFound:
             names = frozenset()
         except (KubeError, msgspec.MsgspecError) as error:
@@ -218,6 +220,7 @@ class OptionalInformer(Generic[T]):
                     failures = 0
                     await self._going.wait()
                     await self._turn(there)
+                    # After `_turn`: `first` goes on with the informer, which has to be there.
                     self._looked.set()
                 await asyncio.sleep(pause)
         finally:
@@ -230,15 +233,19 @@ class OptionalInformer(Generic[T]):
         """
         versions = self._versions if self.resource is None else (self.resource, *self._versions)
         for version in versions:
+            # The list of groups is not enough here: while an API server starts, it lacks groups that are served.
             surely = version == self.resource or not self._looked.is_set()
+            # All informers look at the same moment: an answer of the last sixth of a pause is of this round.
             if await self._discovery.serves(version, self._look_seconds / 6, surely=surely):
                 return version if await self._allowed(version) else None
         return None
 
     async def _allowed(self, version: Resource) -> bool:
+        # Asked once, before it is watched: a right that is lost later shows in the watch.
         if not self._asks or self.resource is not None:
             return True
         try:
+            # The smallest list: rights on it are those on the whole.
             await self._client.raw("GET", version.path(), params={"limit": "1"})
         except Forbidden as error:
             if not self._forbidden:
@@ -251,6 +258,7 @@ class OptionalInformer(Generic[T]):
     async def _turn(self, there: Resource | None) -> None:
         if self._informer is not None and there != self.resource:
             log.info("no longer served", resource=str(self.resource))
+            # Stopped before anybody is told: handlers look into the store, which has to be empty by then.
             gone = dict(self._informer.store)
             await self._stop()
             for key, last in gone.items():
@@ -273,6 +281,7 @@ class OptionalInformer(Generic[T]):
             self._task = asyncio.create_task(self._informer.run())
 
     async def _stop(self) -> None:
+        # Cleared before the wait: nobody may read a store that is no longer kept up to date.
         task, self._task, self._informer, self.resource = self._task, None, None, None
         if task is not None:
             task.cancel()

@@ -75,6 +75,7 @@ class Process:
                 task.cancel()
                 with suppress(asyncio.CancelledError):
                     await task
+            # After the last term: events that it asked for are still sent.
             await self._recorder.close()
 
     # --- settings --------------------------------------------------------------------------------------------------
@@ -109,6 +110,8 @@ class Process:
 
     def _elector(self) -> LeaderElector:
         settings = self._settings
+        # A container that starts again in its pod has the same name: the
+        # suffix tells the two holders of the lease apart.
         identity = f"{os.environ.get('POD_NAME') or platform.node()}_{uuid4().hex[:8]}"
         return LeaderElector(
             self._client,
@@ -125,6 +128,7 @@ class Process:
         """Work until cancelled; from the start again with other settings, or once kube-scheduler has other rules."""
         scheduler = await self._scheduler(client, NEWEST)
         while True:
+            # Before the term reads the settings: a change that comes from here on ends it.
             self._retold.clear()
             retold = asyncio.create_task(self._retold.wait())
             term = asyncio.create_task(self._term(client, scheduler))
@@ -132,6 +136,7 @@ class Process:
                 now = scheduler
                 while now == scheduler and not retold.done():
                     await asyncio.wait([term, retold], timeout=VERSION_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                    # A term ends by itself only with an error, which `result` raises.
                     if term.done():
                         term.result()
                         return
@@ -153,6 +158,7 @@ class Process:
             await self.controller.run()
         finally:
             self.metrics.leader.set(0)
+            # Gauges of this term would stand beside those of whoever leads next.
             self.metrics.forget()
             self.controller = None
 
@@ -192,6 +198,7 @@ async def run(
             on_port(ports.health)
         log.info("serving", port=ports.health, metrics_port=ports.metrics)
         working = asyncio.create_task(process.run())
+        # Inside `serving`: health is answered until the last task has ended.
         waiting = [working] if stop is None else [working, asyncio.create_task(stop.wait())]
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

@@ -45,6 +45,7 @@ class _Names:
     def of(self, kind: str, namespace: str, name: str, now: float) -> str:
         """The name itself, or OTHER."""
         known = self._known.setdefault((kind, namespace), {})
+        # A tenant who makes many LocalQueues, or values of a label, takes series from its own namespace alone.
         if name not in known and len(known) >= MOST:
             return OTHER
         known[name] = now
@@ -139,11 +140,13 @@ class QueueMetrics:
 
     def look_at_queues(self, queues: Queues, found: Standings, labels: Sequence[str], of: Labels, now: float) -> None:
         """Replace the gauges, and count what is held. ``of``: a workload's labels by its key; ``now``: monotonic."""
+        # Nothing for the first look of a term: nobody knows for how long it was held before.
         passed, self._at = 0.0 if self._at is None else now - self._at, now
         self._tell_cluster_queues(queues, found)
         self._tell_local_queues(queues, found, now)
         self._count(queues, labels, of, passed, now)
         self._names.forget(now - IDLE_SECONDS)
+        # A histogram has a dozen series a queue, which would stay for as long as the process runs.
         for gone in self._waited - queues.quotas.queues.keys():
             self.wait.remove(gone)
             self._waited.discard(gone)
@@ -188,6 +191,7 @@ class QueueMetrics:
 
     def _count(self, queues: Queues, labels: Sequence[str], of: Labels, passed: float, now: float) -> None:
         for key, entry in queues.entries.items():
+            # Growth is promised beside the admission: it counts once it is part of that.
             if entry.grant is None or entry.phase is not Phase.ADMITTED or is_growth(key):
                 continue
             name, namespace, local = _name(queues, entry.grant.queue), entry.workload.namespace, entry.workload.queue

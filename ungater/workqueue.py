@@ -41,6 +41,7 @@ class WorkQueue:
 
     def add(self, key: str, after: float = 0.0) -> None:
         """Have ``key`` worked on after that many seconds, or an hour; the earliest of several wishes holds."""
+        # Not into the queue: a second worker would look at the same key.
         if key in self._working:
             self._requeued[key] = min(after, self._requeued.get(key, after))
         elif key in self._waiting:
@@ -62,6 +63,7 @@ class WorkQueue:
     def done(self, key: str) -> None:
         """The worker is through with ``key``."""
         self._working.discard(key)
+        # After the key is free: added while it counts as worked on, it would be put off for ever.
         if (after := self._requeued.pop(key, None)) is not None:
             self.add(key, after)
 
@@ -78,9 +80,11 @@ class WorkQueue:
         self._due.clear()
 
     def _schedule(self, key: str, after: float) -> None:
+        # A look that is asked for beyond an hour comes early, finds nothing to do, and asks again.
         loop, after = asyncio.get_running_loop(), min(max(after, SHORTEST_DELAY), LATEST)
         timer, due = self._timers.get(key), self._clock.monotonic() + after
         if timer is not None:
+            # The earlier wish holds: the look that it leads to asks for the later one again.
             if self._due[key] <= due:
                 return
             timer.cancel()

@@ -36,6 +36,7 @@ class DeferredWrites:
         """Whether a write waits: ``delay`` seconds at least, and from then on until there is nothing better to do."""
         if not delay or job in self._now:
             return False
+        # The first wish counts: a state that keeps changing would else put the write off without end.
         self._due.setdefault(job, self._clock.monotonic() + delay)
         return True
 
@@ -57,9 +58,11 @@ class DeferredWrites:
             idle = self._idle()
             due: InTurn[str] = InTurn()
             for job, at in self._due.items():
+                # A busy controller delays such a write, and does not starve it.
                 if at <= now and (idle or now - at > AT_MOST):
                     due.append(namespace_of(job), job)
             for job in [due.popleft() for _ in range(min(BATCH, len(due)))]:
                 del self._due[job]
                 self._now.add(job)
+                # `_now` lets the write pass `put_off` at that look: it is decided again by what is true then.
                 self._requeue(job)

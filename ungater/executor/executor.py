@@ -173,9 +173,11 @@ class Executor:
             self._pods.ungate(entry, ungate.pod, Slot((), 1))
             return
         slot, pod = slots.slots[ungate.index], ungate.pod
+        # A patch that is sent again needs no turn: its pod had one, and may be on its way.
         if pod.metadata.uid not in entry.expectations and not self._cache.in_flight.may_go(entry, pod, slot.node):
             self._keep_room(entry, ungate)
             return
+        # Asked before the pod counts as sent: nothing is foreseen for a node that a pod is on its way to.
         claimed = self._cache.in_flight.foreseen(entry, pod, slot.node)
         self._cache.in_flight.sent(entry, pod, slot.node)
         placement = predictions.prediction_for(pod, slot) if predictions is not None else None
@@ -212,11 +214,13 @@ class Executor:
         self._recorder.event(reference(PODS, tell.pod), tell.type, tell.reason, tell.action, text)
 
     async def _create(self, entry: WorkloadEntry, _: Create) -> bool:
+        # `gone` is read before the call: the watch may tell of another deletion while it is under way.
         observed, owner, gone = None, granted.as_admitted(entry), entry.gone
         entry.writes.begin()
         try:
             async with entry.writes.lock:
                 observed = await self._workloads.create(owner, self._cache.priorities.of(owner), entry.admission)
+            # The API server still has the object that counted as gone: somebody gave it to another owner, and back.
             if observed.uid == gone:
                 self._cache.workloads.came_back(entry, gone)
         except KubeError as error:
@@ -224,6 +228,7 @@ class Executor:
                 if self._cache.views.rename(entry):
                     raise  # it is made under the other name soon
                 entry.writes.note_deleted(self._clock.monotonic())  # as good as: somebody gave it to another owner
+            # etcd's own limit comes as a 500 (`etcdserver: request is too large`), which is none of these classes.
             if isinstance(error, LASTING) or "too large" in str(error):
                 text = messages.not_created(error)
                 self._tell(entry, EmitEvent("Warning", Reason.WRITE_FAILED, "Admit", text, once="unmakeable"))
@@ -237,6 +242,7 @@ class Executor:
 
     async def _update_spec(self, entry: WorkloadEntry, _: UpdateSpec) -> bool:
         owner = entry.job
+        # Templates stay as they were admitted while something is held: only the counts follow the job.
         if entry.admission is not None:
             counts = [pod_set.full for pod_set in owner.pod_sets]
             await self._lifecycle.writing(
@@ -248,6 +254,7 @@ class Executor:
 
     async def _take_pods(self, entry: WorkloadEntry, take: TakePods) -> bool:
         entry.take_pods(take.specs, undecided=take.undecided)
+        # Nothing is awaited, but the view is another one now: what was decided beside this is stale, hence True.
         self._cache.views.review(entry.id)
         return True
 
@@ -263,6 +270,7 @@ class Executor:
         observed = entry.observed
         if observed is None:
             return False
+        # None leaves the list in the status as it is; an empty tuple ends it.
         more = unhealthy_nodes(observed, write.lost, self._clock.now()) if write.lost is not None else {}
         if conditions.is_so(observed.conditions, write.wanted, generation=observed.generation) and not more:
             self.deferred.needless(entry.id)
@@ -280,6 +288,7 @@ class Executor:
 
     async def _release(self, entry: WorkloadEntry, release: Release) -> bool:
         """Remove the admission, and only then give the capacity away: nobody else may be told of it before."""
+        # Closed before patches are looked for: none begins between that look and the write.
         entry.close()
         if entry.writes.patches:
             self._requeue(entry.id, PAUSE)  # a patch on its way may still use a slot
@@ -291,6 +300,8 @@ class Executor:
     async def _restore_admission(self, entry: WorkloadEntry, _: RestoreAdmission) -> bool:
         if entry.admission is not None:
             checks = self._cache.admissions.checks_of(entry) if entry.job.suspended else ()  # who runs has passed them
+            # Pods may have been on their way to new places when the
+            # Workload was deleted: budgets go on to hold for them.
             again = moves.moving_conditions(entry, self._cache.keys.workload)
             wanted = (*admitted_as(entry.observed, "the admission was written again", checks), *again)
             more = {"admissionChecks": pending(checks, self._clock.now())} if checks else None
@@ -310,6 +321,7 @@ class Executor:
 
     async def _evict_moved(self, entry: WorkloadEntry, evict: EvictMoved) -> bool:
         """Have pods of one that is moved go; where a budget refuses for long, they stay where they are."""
+        # A move is nobody's right: no budget is overridden for it.
         blocked = self._lifecycle.evict_each(entry, evict.pods[:1] if evict.one else evict.pods, reclaims=False)
         if blocked is not None and self._scheduler.moves.put_back(
             entry, [pod for pod, _ in evict.pods], blocked.message, evict.ending
@@ -337,6 +349,7 @@ class Executor:
         entry.shrink(None)
         smaller = self._cache.reservations.smaller(entry, shrink.pod_set, shrink.slots, shrink.count, shrink.asks)
         text = message_of(self._cache, entry, smaller, "")
+        # Stored first: a restart in between would else read the larger admission, with slots that others have by then.
         if await self._store(entry, smaller, admitted_still(entry.observed, text)):
             self._cache.admissions.hold_admission(entry, smaller)
         return True

@@ -109,9 +109,12 @@ class Lifecycle:
         False where nothing was written: there is none, or it changed meanwhile, and so may what is to be done.
         """
         seen, observed = entry.observed, None
+        # Before the lock: from here on nothing is decided about it until the answer is taken over.
         entry.writes.begin()
         try:
             async with entry.writes.lock:
+                # What came while this waited for the lock may change the
+                # decision; the end of this write has it looked at again.
                 if seen is None or entry.observed is not seen:
                     return False
                 observed = await write(seen)
@@ -141,6 +144,8 @@ class Lifecycle:
         if updates and (why := self._elsewhere(entry, admission, updates)) is not None:
             return why if isinstance(why, bool) else await self._turn_down(entry, Reason.CHECK_RETRY, why)
         await self._patch(entry, body, "Start")
+        # After the patch: one that failed leaves it as never started, so
+        # that an edit of the job still ends the admission.
         entry.mark_started()
         return True
 
@@ -173,6 +178,7 @@ class Lifecycle:
 
     async def suspend(self, entry: WorkloadEntry, suspend: actions.Suspend) -> bool:
         """Suspend the job, and say why where nothing else does."""
+        # First of all: no pod may be let go while its job is being suspended.
         self._leaving(entry)
         await self._patch(entry, pod_template.stop(entry.job), "Suspend")
         if suspend.why:
@@ -199,6 +205,7 @@ class Lifecycle:
             )
         finally:
             self._cache.workloads.written(entry, None)
+        # The watch may be late: the next look would suspend or start by what was before this patch.
         self._cache.jobs.saw_job(made)
 
     async def _restore(self, entry: WorkloadEntry) -> None:
@@ -226,6 +233,7 @@ class Lifecycle:
     def _leaving(self, entry: WorkloadEntry) -> None:
         """No more pods go, and it is nobody's victim."""
         entry.close()
+        # Others may plan on its room from now on, and none takes it as a further victim.
         self._cache.queues.evict(entry.key)
 
     async def evict(self, entry: WorkloadEntry, evict: actions.Evict) -> bool:
@@ -238,8 +246,10 @@ class Lifecycle:
         if observed is None or is_so(observed.conditions, evict.wanted):
             return False
         namespace = entry.job.namespace
+        # Stored before the first pod goes: a restart amid the eviction goes on with it.
         if not await self.writing(entry, lambda observed: self._writer.conditions(namespace, observed, evict.wanted)):
             return True
+        # The condition says it from now on.
         entry.drop_eviction()
         text = conditions.shorten(evict.message)
         self._metrics.evicted.labels(str(evict.reason)).inc()
@@ -254,6 +264,8 @@ class Lifecycle:
         self._leaving(entry)
         reclaims = is_reclaimed(entry) and self._reclaim.overrides
         blocked = self.evict_each(entry, [(pod, evict.why) for pod in evict.pods], reclaims=reclaims)
+        # Room that a budget keeps counts in no plan: whoever is
+        # nominated for it would wait, and hold its own meanwhile.
         self._cache.queues.keep(entry.key, kept=blocked is not None and not reclaims)
         if blocked is None or reclaims:
             return False
@@ -275,6 +287,8 @@ class Lifecycle:
         if blocked is None or reclaims:
             return False
         until = self._clock.now() + SPARED
+        # The same instruction serves a gang that loses slices and one that
+        # others make room for: whose pods they are tells which.
         theirs = [pod for pod, _ in evict.pods if pod.metadata.uid not in entry.pods]  # that no queue admitted
         if theirs or entry.key in queues.nominated:
             preemptors = [name for name in (entry.key, growth_of(entry.key)) if name in queues.nominated]
@@ -296,6 +310,7 @@ class Lifecycle:
         blocked = self._evictions.blocked(entry.id)
         waited = self._clock.monotonic() - blocked.since if blocked is not None else 0.0
         late = blocked is not None and waited >= self._patience
+        # A budget is overridden only after it had its time; the bound on the grace period holds from the first time on.
         overriding, most = reclaims and late, self._reclaim.grace if reclaims else None
         more = ""
         if overriding and blocked is not None:
@@ -355,16 +370,19 @@ class Lifecycle:
         if entry.writes.patches:
             self._requeue(entry.id, SENDING)  # a patch on its way may still use a slot
             return False
+        # Before the admission goes: the next one adds its selectors to the template, and must find what the user wrote.
         await self._restore(entry)
         now, observed = self._clock.now(), entry.observed
         more: dict[str, Any] = {}
         if back.leave:
+            # It does not come back by itself, so no count of earlier returns is kept.
             more["requeueState"] = None
         elif back.until > now:
             more["requeueState"] = {"count": back.requeues, "requeueAt": timestamp(back.until)}
         if observed is not None and observed.most_execution is not None:
             more["accumulatedPastExecutionTimeSeconds"] = observed.executed + admitted_for(observed, now)
         if observed is not None and observed.checks:
+            # They were Ready for the admission that ends here, and are asked again for the next one.
             more["admissionChecks"] = None
         namespace = entry.job.namespace
         written = await self.writing(
@@ -383,6 +401,7 @@ class Lifecycle:
         """Say why, and set spec.active to false."""
         namespace, message = entry.job.namespace, conditions.shorten(why.message)
         wanted = (WantedCondition(conditions.REQUEUED, False, why.reason, message),)
+        # The reason comes first: after spec.active is false nothing asks for it again, not even after a restart.
         if not await self.writing(entry, lambda observed: self._writer.conditions(namespace, observed, wanted)):
             return True
         if not await self.writing(entry, lambda observed: self._writer.deactivate(namespace, observed)):

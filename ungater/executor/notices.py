@@ -37,6 +37,7 @@ class NodeNotices:
             (Reason.MACHINE_DATA_INVALID, before.problems, now.problems, ""),
         )
         for reason, old, new, then in news:
+            # Told once for each change: a node's data is read again with every update of it.
             if new == old or regarding is None:
                 continue
             text = conditions.shorten("; ".join(new) + then)

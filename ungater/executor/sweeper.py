@@ -116,11 +116,13 @@ class Sweeper:
             await asyncio.sleep(SWEEP)
             now = self._clock.monotonic()
             for uid, entry in self._cache.entries.items():
+                # No event tells of an answer that was lost: these deadlines are all there is.
                 if any(expectation.deadline <= now for expectation in entry.expectations.values()) or any(
                     again <= now for again in entry.deleting.values()
                 ):
                     self._requeue(uid)
             for name, look in self._sweeps.items():
+                # A look that fails is told, and ends neither the loop nor the other looks.
                 with self._guard("sweep", name):
                     look()
 
@@ -140,6 +142,7 @@ class Sweeper:
             return
         found = standings(cache.queues, cache.flavors, unchecked=cache.unchecked())
         self._metrics.queues.look_at_queues(cache.queues, found, self._usage_labels, self._labels_of, now)
+        # The longer a pass takes the rarer it is: it never takes more than this share of a core.
         self._queues_at = now + (self._clock.monotonic() - now) / MOST_OF_A_CORE
 
     def _labels_of(self, workload: str) -> Mapping[str, str]:
@@ -169,6 +172,7 @@ class Sweeper:
         # Groups have no entry where their LeaderWorkerSet could not be listed.
         groups = {group_key(pod) for pod in pods} if bare else set()
         found = [workload for workload in bare if not has_pods(workload.metadata, groups)]
+        # Pods of the owner wait until its removal is seen: they would find slots that others may have by then.
         for workload in found:
             self._cache.pod_groups.leave_out(key(workload))
         return found
@@ -208,6 +212,7 @@ class Sweeper:
         self._nominated_at = now + UNOWNED
         for pod in self._watches.stored_pods():
             nominated = pod.status.nominated_node_name and is_gated(pod, cache.keys.gate)
+            # Only gated pods: a nomination of any other pod is kube-scheduler's.
             if nominated and cache.entries.of_pod(pod) is None:
                 self._unnominate(pod)
 

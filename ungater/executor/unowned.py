@@ -29,6 +29,7 @@ class StrayPods:
 
     def to_tell(self, pods: Mapping[str, Pod | None]) -> list[Pod]:
         """Those that are to be told now, of all by uid; None of those that were."""
+        # All uids of this look are kept, told or not: the second look decides by having seen a pod once.
         before, self._before = self._before, frozenset(pods)
         return [pod for uid, pod in pods.items() if pod is not None and uid in before and not self._goes(pod)]
 
@@ -60,6 +61,7 @@ class UnownedWorkloads:
     def to_remove(self, workloads: Iterable[Workload], now: float) -> list[Workload]:
         """Those that are to be removed; to be called now and then with all that there are."""
         found = [one for one in workloads if self._is(one)]
+        # Only those that are nobody's now: one that was somebody's in between begins its time again.
         self._since = {one.metadata.uid: self._since.get(one.metadata.uid, now) for one in found}
         return [one for one in found if now - self._since[one.metadata.uid] >= AFTER]
 
@@ -67,6 +69,7 @@ class UnownedWorkloads:
         meta = workload.metadata
         if meta.deletion_timestamp is not None or self._served(key(workload)):
             return False
+        # Nothing collects an object without owners.
         if not meta.owner_references or self._bare(meta):
             return True
         controller = controller_of(meta)

@@ -70,6 +70,7 @@ def in_slices(request: ParsedRequest, alone: Alone, job: Progress, jobs: int) ->
     """The request of a replicated job of several Jobs, each a slice that is alone. Raises RequestError."""
     if not alone.known:
         raise alone.refuse(NO_LABEL)
+    # JobSet knows the first pod of a Job by its completion index alone.
     if job.ranks is None:
         raise alone.refuse("without completionMode Indexed, JobSet's webhook refuses all of its pods")
     if jobs < 2:

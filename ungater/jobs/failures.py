@@ -17,6 +17,7 @@ from kube.objects import Job, PodFailurePolicy
 _FAILED: Final = "Failed"
 _IGNORE: Final = "Ignore"
 _DISRUPTED: Final = "DisruptionTarget"  # the condition that the Eviction API writes
+# As the API server defaults it (pkg/apis/batch/v1/defaults.go).
 _BACKOFF_LIMIT: Final = 6  # where nothing is said
 
 
@@ -27,10 +28,12 @@ def counts_by_its_end(job: Job) -> bool:
         return False
     if spec.pod_failure_policy is not None:
         return _ignores_evictions(spec.pod_failure_policy)
+    # Each index has a limit of its own there, which one failure may use up.
     if spec.backoff_limit_per_index is not None:
         return False
     uncounted = status.uncounted_terminated_pods
     failed = status.failed + (len(uncounted.failed or ()) if uncounted is not None else 0)
+    # All of them may fail at once, and the controller may count each before its finalizer goes.
     running = max(1 if spec.parallelism is None else spec.parallelism, status.active + (status.terminating or 0))
     return failed + running <= (_BACKOFF_LIMIT if spec.backoff_limit is None else spec.backoff_limit)
 

@@ -36,9 +36,11 @@ def owner_of(job: Job, keys: Keys, before: JobView | None = None) -> JobView:
     """The neutral view of a Job. ``before``: the view of an earlier version, so that its template is not read again."""
     raw = bytes(job.spec.template)
     meta = job.metadata
+    # Compared by bytes, and read again only where they differ: the status of a Job changes with each of its pods.
     same = before is not None and before.pod_sets[0].raw == raw
     template = before.pod_sets[0].template if before is not None and same else as_kept(template_of(job), meta, keys)
     written, full = (meta.annotations, meta.labels), _full(job)
+    # All that the request is read from is in these three: the template, the annotations and the labels.
     first = before.pod_sets[0] if before is not None and same and before.written == written else None
     if before is not None and first is not None and first.full == full:
         asked = _Asked(first.request, first.wishes, first.least, before.most_execution, before.wrong)
@@ -62,7 +64,10 @@ def owner_of(job: Job, keys: Keys, before: JobView | None = None) -> JobView:
         over=_over(job),
         queue=(meta.labels or {}).get(keys.queue_name, ""),
         priority_class=template.spec.priority_class_name,
+        # Slots that are kept for done ranks of a slice count as ready:
+        # the count that they are compared with has them too.
         ready=(job.status.ready or 0) + kept + _uncounted(job),
+        # A name that is known stays: it may be one of an earlier version, or a longer one for two owners of one digest.
         workload=before.workload if before else workload_name(JOB, meta.name, meta.uid),
         workload_class=(meta.labels or {}).get(keys.priority_class, ""),
         most_execution=asked.most_execution,
@@ -150,6 +155,7 @@ def few_kinds(roles: list[str], before: JobView | None) -> tuple[list[str], Requ
     """
     if len(roles) <= MOST_POD_SETS:
         return roles, None
+    # A kind that appears late pushes out none that has slots.
     known = {one.name for one in before.pod_sets} if before is not None else set()
     text = f"Too many: {len(roles)} kinds of pods: a workload has at most {MOST_POD_SETS} pod sets"
     kept = sorted(sorted(roles, key=lambda role: role not in known)[:MOST_POD_SETS])
@@ -159,6 +165,7 @@ def few_kinds(roles: list[str], before: JobView | None) -> tuple[list[str], Requ
 def one_queue(labels: Iterable[Mapping[str, str]], keys: Keys) -> RequestError | None:
     """What is wrong where the pods of one workload, and what they are made from, name several queues."""
     names = sorted({name for each in labels if (name := each.get(keys.queue_name))})
+    # Pods without the label contradict nobody.
     if len(names) < 2:
         return None
     field = f"metadata.labels[{keys.queue_name}]"
@@ -188,6 +195,7 @@ def readable(template: PodTemplate, field: str) -> tuple[PodTemplate, RequestErr
     bare = msgspec.structs.replace(
         spec,
         containers=tuple([msgspec.structs.replace(one, resources=None) for one in spec.containers or ()]),
+        # All that amounts are read from: what is refused here must not fail again where they are counted.
         init_containers=None,
         overhead=None,
         resources=None,
@@ -260,7 +268,9 @@ def _count(job: Job) -> int:
     """How many pods the Job controller keeps at once from here on: its own rule (manageJob), without the suspension."""
     parallelism = 1 if job.spec.parallelism is None else job.spec.parallelism
     if job.spec.completions is None:
+        # Without completions, the first success means that no pod is added any more (job_controller.go, manageJob).
         return min(parallelism, job.status.active) if job.status.succeeded else parallelism
+    # With backoffLimitPerIndex, an index that failed for good gets no further pod.
     failed = sum(high - low + 1 for low, high in _intervals(job.status.failed_indexes or ""))
     return max(0, min(parallelism, job.spec.completions - job.status.succeeded - failed))
 
@@ -295,6 +305,7 @@ def _intervals(text: str) -> Iterator[Interval]:
     """Closed intervals of the Job status form ``1,3-5,7``; what is none of these is passed over."""
     for part in text.split(","):
         low, dash, high = part.partition("-")
+        # `number` takes ASCII digits alone: whoever may write a Job's status may write any text here.
         first, last = number(low), number(high if dash else low)
         if first is not None and last is not None:
             yield first, last

@@ -92,6 +92,7 @@ def owner_of_jobset(jobset: JobSet, children: Iterable[Job], keys: Keys, before:
         pod_set = replace(
             pod_set, added=exclusive_topology.to_jobs(jobset, replicated.name, alone[at], replicated.replicas)
         )
+        # Replicas times parallelism: the API bounds each of them, and not their product.
         if (many := too_many(pod_set, f"spec.replicatedJobs[{at}].replicas")) is not None:
             wrong, pod_set = wrong or many, at_most(pod_set)
         pod_sets.append(pod_set)
@@ -113,6 +114,7 @@ def owner_of_jobset(jobset: JobSet, children: Iterable[Job], keys: Keys, before:
         created=meta.creation_timestamp or "",
         pod_sets=tuple(pod_sets),
         wrong=wrong,
+        # One template without the gate is enough to let its pods run anywhere beside the others.
         gated=bool(pod_sets) and all(is_gated(one.template, keys.gate) for one in pod_sets),
         suspended=jobset.spec.suspend,
         over="Deleted" if meta.deletion_timestamp is not None else _OVER[over.type] if over is not None else "",
@@ -127,6 +129,7 @@ def owner_of_jobset(jobset: JobSet, children: Iterable[Job], keys: Keys, before:
         outcome=over.message if over is not None else "",
         version=version_of(meta.resource_version),
         role=partial(role_given, keys=keys, roles=frozenset(one.name for one in pod_sets), labelled=_role),
+        # With exclusive topology, the other pods of a Job follow its first one to the domain that it has.
         in_order=jobset.spec.in_order or any(one is not None and not one.labelled for one in alone),
     )
 
@@ -135,6 +138,7 @@ def _there(jobset: JobSet, children: Iterable[Job]) -> dict[str, dict[int, Job]]
     """The Jobs that it made and that stay, by replicated job and index."""
     there: dict[str, dict[int, Job]] = {}
     for job in children:
+        # A controller reference proves nothing: anybody may write one with the uid of the JobSet.
         stays = job.metadata.deletion_timestamp is None and made_by(jobset, job.metadata)
         if stays and (place := _place(job.metadata)):
             there.setdefault(place[0], {})[place[1]] = job
@@ -180,6 +184,7 @@ def _requests(
             asked.append(_request(jobset, at, template, keys))
         except RequestError as error:
             wrong = wrong or error
+            # The others are read all the same: their pod sets are shown with what they ask for.
             asked.append((None, {}))
     anywhere = any(request is not None for request, _ in asked)
     queued = keys.queue_name in (jobset.metadata.labels or {})
@@ -196,6 +201,7 @@ def _template(replicated: ReplicatedJob, at: int, before: JobView | None) -> tup
     """The pod template of a replicated job, and what is wrong with it."""
     raw, pod_sets = replicated.template.spec.template, before.pod_sets if before and before.wrong is None else ()
     known = next((one for one in pod_sets if one.name == replicated.name), None)
+    # The template that was read before is the same object: what is cached by it stays.
     if known is not None and known.raw == raw:
         return known.template, None
     return readable(
@@ -234,6 +240,7 @@ def _pod_set(
     Those that are not there are not counted one by one: anybody may ask for two thousand million of them.
     """
     missing = progress(Job(spec=replicated.template.spec))
+    # In the order of their index: `done` has to be in the order of ranks.
     jobs = {index: progress(there[index]) for index in sorted(there) if index < replicated.replicas}
     request, wishes = own
     full, size = missing.full * replicated.replicas, missing.ranks
@@ -244,6 +251,7 @@ def _pod_set(
     if request is not None and request.slices and (step := request.slices[0].size) > 1:
         done, alone = whole(done, step), done
         kept = min(ranks_in(alone) - ranks_in(done), full)
+        # Rounded up: a slice keeps its slots until the last of its ranks is done.
         count = min(-(-(count + kept) // step) * step, full)
     pod_set = PodSetView(
         replicated.name,

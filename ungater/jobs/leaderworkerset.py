@@ -43,6 +43,7 @@ def group_key(pod: Pod) -> str:
     """What the pods of one group have in common; "" for other pods."""
     labels, controller = pod.metadata.labels or {}, controller_of(pod.metadata)
     name, index = labels.get(NAME), labels.get(GROUP)
+    # Anybody may label pods so: of those, only pods of a StatefulSet are taken for pods of a group.
     if not name or not index or controller is None or controller.kind != "StatefulSet":
         return ""
     return f"{PREFIX}{pod.metadata.namespace}/{name}/{index}"
@@ -78,6 +79,7 @@ def revision_key(revision: ObjectMeta) -> tuple[str, str] | None:
 def is_revision(revision: ControllerRevision, whole: ObjectMeta) -> bool:
     """Whether it keeps what this LeaderWorkerSet was."""
     controller = controller_of(revision.metadata)
+    # By uid: anybody may create a ControllerRevision with the labels, and an earlier set of the name left some too.
     return controller is not None and (controller.kind, controller.uid) == (KIND, whole.uid)
 
 
@@ -115,6 +117,7 @@ def owner_of_group(  # noqa: PLR0917  (what there is of it, and what it was)
     raws, labels = _raws(shape), dict(meta.labels or {})
     asking = (_decode(raw).metadata.annotations or {} for raw in (raws[0][2], raws[-1][2]))
     alone = exclusive_topology.of_groups(whole, shape, *asking)
+    # The value that LeaderWorkerSet wrote; before the first pod is there, the value that it will write.
     value = next(filter(None, ((pod.metadata.labels or {}).get(GROUP_KEY) for pod in found)), "")
     added = exclusive_topology.to_group(
         meta.namespace, value or group_key_of(meta.namespace, f"{meta.name}-{index}"), alone
@@ -124,11 +127,13 @@ def owner_of_group(  # noqa: PLR0917  (what there is of it, and what it was)
         pod_set, error = _pod_set(name, count, raw, meta.annotations or {}, keys, alone)
         labels = {**(pod_set.template.metadata.labels or {}), **labels}  # not its pods': one it replaced had its name
         wrong = wrong or error
+        # A group of size 1 has no workers, and a Workload no pod set without pods.
         if count:
             pod_sets.append(replace(pod_set, added=added))
     most, error = longest(labels, keys)
     wrong = wrong or error
     alive = [pod for pod in found if not finished(pod)]
+    # The key is by name: a set that was made again under it is another owner, with another Workload.
     same = before is not None and before.uid == meta.uid
     workload = before.workload if before is not None and same else workload or _workload(meta.name, meta.uid, index)
     own = (pod.metadata.labels or {} for pod in alive if _of(pod, workload, keys))

@@ -41,6 +41,7 @@ def with_groups(job: JobView, find: Find | None, keys: Keys, priority_of: Priori
 
     ``find``: None where no groups are read. ``priority_of``: pods of a spec; None where kube-scheduler compares none.
     """
+    # The usual job: nothing is looked up, and the same view is given back.
     if job.scheduling is None and not any(one.template.spec.pod_group for one in job.pod_sets):
         return job
     held_off: RequestError | None = None
@@ -112,6 +113,7 @@ def _applied(job: JobView, said: _Said, keys: Keys, priority_of: PriorityOf | No
     _check_count(job, mine, said, keys)
     if not said.whole:
         return job
+    # By slices, a preemptor would plan on a part of the workload that the group does not let go.
     if (told := next((one for one in mine if one.wishes.get(EVICT_BY) == SLICE), None)) is not None:
         text = (
             f'{JOB_PATH}[{EVICT_BY}]: "{told.wishes[EVICT_BY]}" contradicts {said.path}.disruptionMode: "all": keep '
@@ -125,6 +127,7 @@ def _placed(job: JobView, mine: Sequence[PodSetView], said: _Said) -> JobView:
     """The job with the group's level as the request of its pod sets; several of them share one domain."""
     requests = {one.name: agreed(one.request, said.level, said.path) for one in mine}
     if len(mine) > 1 and not any(one.group or one.slices for one in requests.values()):
+        # One group for all of them: kube-scheduler places a PodGroup in one domain, whatever pod sets its pods are of.
         requests = {name: replace(one, group=f"podgroup-{mine[0].name}") for name, one in requests.items()}
     pod_sets = [replace(one, request=requests[one.name]) if one.name in requests else one for one in job.pod_sets]
     return replace(job, pod_sets=tuple(pod_sets))

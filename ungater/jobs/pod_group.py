@@ -58,6 +58,7 @@ _WRITTEN = ("kubectl.kubernetes.io/last-applied-configuration", ADMITTED_QUOTA)
 def owner_key(pod: Pod, keys: Keys) -> str:
     """What the pods of one owner share (`JobView.id`): namespace and uid of controller or bare pod, or group."""
     controller, namespace = controller_of(pod.metadata), pod.metadata.namespace
+    # Before the group label: a pod of a Job is of the Job, whatever labels its user gives it.
     if controller is not None and is_job(controller):
         return identity(namespace, controller.uid)
     group = (pod.metadata.labels or {}).get(keys.pod_group)
@@ -69,6 +70,7 @@ def owner_key(pod: Pod, keys: Keys) -> str:
     if (of_leader := group_key(pod)) != "":
         return of_leader
     role = role_of(pod, keys)
+    # Without a total nobody can say when all kinds are there, so none waits for another.
     alone = role != MAIN and keys.pod_group_total not in (pod.metadata.annotations or {})
     return _owner_id(pod) + (f"/{role}" if alone else "")
 
@@ -126,6 +128,7 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
     ``workload``: the name of its Workload, where that is not the usual one.
     """
     own = (pod for pod in pods if not _of_others(pod))
+    # The oldest first: where pods disagree, one that may run already tells the owner, the labels and the queue.
     found = sorted(own, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name))
     known = told is not None and bool(told.roles(found))
     if not found or (told is not None and not known and before is not None):
@@ -143,6 +146,7 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
     alone = roles[0] if key == f"{_owner_id(found[0])}/{roles[0]}" else ""
     usual = workload_name(kind, f"{name}-{alone}" if alone else name, told_apart(key))
     workload = before.workload if before is not None else workload or usual
+    # A pod that was let go for an earlier workload of this key runs on by that one, and tells nothing of this.
     ours = [pod for pod in found if is_gated(pod, keys.gate) or mark_of(pod, keys) in {None, workload}]
     found = ours or found
     alive = [pod for pod in ours if not finished(pod)]
@@ -265,6 +269,7 @@ def _pod_set(role: str, pods: Sequence[Pod], keys: Keys, total: int, before: Job
     done = sum(pod.status.phase == "Succeeded" for pod in pods)
     count = max(total - done, 0) if total else len(alive)
     ranks = [rank for pod in pods if (rank := rank_of(pod)) is not None]
+    # A StatefulSet may begin its ordinals above 0: the ranks below count as done.
     lowest = 0 if total else min(ranks, default=0)
     done_before = ((0, lowest - 1),) if lowest else ()
     return PodSetView(role, count, total or count, template, raw, done_before, request=request, wishes=wishes)
@@ -285,6 +290,7 @@ def _complete(
     """How many pods each pod set has is known once all are there, and stays so: pods that are there tell one kind."""
     known = before if before is not None and before.full >= total else None
     if known is not None:
+        # Not as pods are there now: a pod that went would else shrink the kind that it was of.
         fulls = {one.name: one.full for one in known.pod_sets}
         seen = {one.name: one for one in pod_sets}
         return [
@@ -323,6 +329,7 @@ def _members(kind: str, pods: Sequence[Pod], before: JobView | None) -> tuple[tu
     if kind != GROUP:
         return ()
     there = {pod.metadata.uid: pod.metadata.name for pod in pods}  # one of pods that are all gone is collected at once
+    # Owners that are there stay: each change of the list costs a write.
     known = [one for one in before.members if one[1] in there] if before is not None else []
     others = [(name, uid) for uid, name in there.items() if (name, uid) not in known]
     return (*known, *others[: MEMBERS - len(known)])
@@ -393,8 +400,10 @@ def _template(
     annotations = {key: text for key, text in (meta.annotations or {}).items() if key not in (keys.workload, *_WRITTEN)}
     spec = msgspec.structs.replace(pod.spec, node_name="", scheduling_gates=None, volumes=None)  # those differ
     if not is_gated(pod, keys.gate):
+        # Our patch was merged into its node selector: what its user wrote there cannot be told from what was added.
         spec = msgspec.structs.replace(spec, node_selector=None, affinity=_anywhere(spec.affinity))
     template = PodTemplate(metadata=ObjectMeta(labels=meta.labels, annotations=annotations, cut=meta.cut), spec=spec)
+    # The same object and bytes again, so that the view and its fingerprint do not change with each pod.
     if before is not None and before.template == template:
         return before.template, before.raw
     return template, msgspec.json.encode(template)

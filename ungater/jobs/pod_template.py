@@ -121,6 +121,7 @@ def _add(found: Added, pod_set: PodSetView, keys: Keys, check: str, update: PodS
             field_ = f'admission check {check}: podSetUpdates of pod set {update.name}: {name}[{key}]: "{value}"'
             if there is not None and there != value:
                 raise ClashError(f'{field_} contradicts "{there}" of {source}')
+            # A check could else ask for another place, or name another workload, once the place is decided.
             if there is None and key in ours:
                 raise ClashError(f"{field_} would change what the job asks of Topogate, after it was placed")
             if there is None:
@@ -158,11 +159,14 @@ def start(
         for one in owner.pod_sets
     ]
     if owner.kind != JOB:
+        # The API server compares a resourceVersion that a JSON Patch sets
+        # as it does in an update: 409 where it is older.
         as_seen = {"op": "replace", "path": "/metadata/resourceVersion", "value": str(owner.version)}
         uid, *rest = _of_jobset(owner, changes, {"suspend": False})
         return [uid, *([as_seen] if owner.version else []), *rest]
     spec: dict[str, Any] = {"suspend": False}
     part = admission.part()
+    # Partial admission: the Workload keeps the full count, from which `restore` gives it back.
     if part is not None and part.count < owner.pod_sets[0].count:
         spec["parallelism"] = part.count
     if changes[0]:
@@ -193,6 +197,8 @@ def _changes(
         changed["schedulingGates"] = [gate for gate in gates if gate.get("name") != keys.gate] or None
         present = pod_set.template.metadata.annotations or {}
         if keys.unconstrained in present:  # else its pods would be gated anew
+            # The wish for linked GPUs asks for `unconstrained` by itself:
+            # "false" declines it. Else null removes the annotation.
             said = "false" if GPU_LINK in present else None
             meta["annotations"] = {**more.annotations, keys.unconstrained: said}
     return {**({"spec": changed} if changed else {}), **({"metadata": meta} if meta else {})}
@@ -202,12 +208,14 @@ def _of_checks(more: Added, part: PodSetAssignment, flavors: Mapping[str, Resour
     """What is added less what flavors add."""
     of_flavor = of_flavors(part, flavors)
     selector = {key: value for key, value in more.node_selector.items() if key not in of_flavor.node_selector}
+    # `added` begins with what flavors add, so what follows in the list is of checks.
     return Added(node_selector=selector, tolerations=more.tolerations[len(of_flavor.tolerations) :])
 
 
 def _directives(template: Mapping[str, Any], more: Added) -> dict[str, Any]:
     """What is changed in the spec of a template by node labels and tolerations that are added."""
     present = template.get("tolerations") or []
+    # Sent whole, as a merge patch replaces a list.
     tolerations = [*present]
     for each in map(msgspec.to_builtins, more.tolerations):
         if each not in tolerations:
@@ -252,10 +260,12 @@ def _before(pod_set: PodSetView, before: Mapping[str, Any] | None) -> dict[str, 
 
 def _of_jobset(owner: JobView, changes: Sequence[Mapping[str, Any]], spec: Mapping[str, Any]) -> list[dict[str, Any]]:
     """A JSON Patch of a JobSet: ``changes`` of its pod templates, as merge patches, and fields of its spec."""
+    # Another JobSet may have taken the name.
     body: list[dict[str, Any]] = [{"op": "test", "path": "/metadata/uid", "value": owner.uid}]
     for at, (pod_set, change) in enumerate(zip(owner.pod_sets, changes, strict=False)):
         if change:
             path = f"/spec/replicatedJobs/{at}"
+            # A JSON Patch goes by position: the test refuses it where the list has changed.
             body.append({"op": "test", "path": f"{path}/name", "value": pod_set.name})
             body += _operations(f"{path}/template/spec/template", _decode(pod_set.raw), change)
     body += ({"op": "add", "path": f"/spec/{name}", "value": value} for name, value in spec.items())
@@ -269,6 +279,7 @@ def _operations(at: str, now: Mapping[str, Any], change: Mapping[str, Any]) -> I
         if isinstance(value, dict) and isinstance(have, dict):
             yield from _operations(path, have, value)
         elif isinstance(value, dict):
+            # A null of the merge patch takes a key away; there is no map here that could have it.
             yield {"op": "add", "path": path, "value": {key: each for key, each in value.items() if each is not None}}
         elif value is not None:
             yield {"op": "add", "path": path, "value": value}
@@ -287,6 +298,7 @@ def _undone_in(now: Mapping[str, Any], before: Mapping[str, Any], names: Iterabl
 def _undone(now: Any, before: Any) -> Any:
     """The value in a merge patch: a map is merged, so keys that are to go are null in it."""
     if isinstance(now, dict) and before:
+        # Every key of now as null first, so that the keys of before stay.
         return {**dict.fromkeys(now), **before}
     return before or None
 

@@ -128,6 +128,7 @@ class ReplicaCounts(msgspec.Struct, frozen=True):
     def makes(self, job: Job, keys: Keys) -> bool:
         """Whether a Job is that of its launcher, and gated like its pods."""
         owner, template = controller_of(job.metadata), job.spec.template
+        # An owner reference names an owner in its own namespace: elsewhere, the same uid names nobody.
         mine = owner is not None and (owner.uid, job.metadata.namespace) == (self.uid, self.namespace)
         named = job.metadata.name == f"{self.name}-{LAUNCHER}"
         return self.launcher is not None and mine and named and is_gated(_decode(template), keys.gate)
@@ -152,6 +153,7 @@ class ReplicaCounts(msgspec.Struct, frozen=True):
             for one in pod_sets
         ]
         wanted = {name: count for name, count in full.items() if name != LAUNCHER or self.launcher is None}
+        # Each kind by itself: too many pods of one do not stand in for those that another lacks.
         found = sum(min(there[name] + done[name], count) for name, count in wanted.items())
         total = sum(wanted.values())
         if placed or found >= total:
@@ -181,6 +183,7 @@ class ReplicatedOwners(msgspec.Struct):
         if told is None or not (told.alike or uid in self.ids):
             return None
         numbers = self.revisions.get(self.deployments.get(uid, ""), {})
+        # Of an older revision, the count of now is true: its pods leave as those of the newest come.
         if told.goal is None or any(number > numbers[uid] for number in numbers.values()):
             return told
         older = sorted(numbers.keys() & self.told.keys() - {uid}, key=lambda one: (-numbers[one], one))
@@ -203,6 +206,7 @@ class ReplicatedOwners(msgspec.Struct):
     def gone(self, uid: str, *, has_pods: bool) -> None:
         """An owner was deleted: its pods go after it, and are to the end what they were."""
         told = self.told.pop(uid, None)
+        # Its pods may outlive it by their grace period: their workload must not fall apart into kinds meanwhile.
         if told is not None and has_pods and uid in self.ids:
             self.told[uid] = replace(told, over="Deleted")
         else:

@@ -87,6 +87,7 @@ def _unplaced(workload: KueueWorkload, check: KueueCheckState, side: Side, state
 
 def _without_quota(workload: KueueWorkload, check: KueueCheckState, side: Side) -> KueueCheckState | None:
     """An eviction resets the checks. Where a queue is stopped nobody does, and new quota would admit it at once."""
+    # `has_quota` was false: with QuotaReserved still True the quota is being taken back.
     if is_true(workload.status.conditions, kueue.QUOTA_RESERVED) or is_true(workload.status.conditions, kueue.FINISHED):
         return None  # on its way out
     if not side.asks or workload.metadata.deletion_timestamp is not None or check.state in {PENDING, RETRY}:
@@ -135,6 +136,7 @@ def body(
     for check in checks:
         entry = _plain(check)
         old = before.get(check.name)
+        # `retries.next_step` counts a delay from this moment: it moves with the state alone.
         kept = old is not None and old.state == check.state and old.last_transition_time
         entry["lastTransitionTime"] = old.last_transition_time if old is not None and kept else timestamp(now)
         if not delays and (seconds := entry.pop("requeueAfterSeconds", None)) is not None:
@@ -143,6 +145,7 @@ def body(
             status["requeueState"] = {"count": ((counted.count or 0) if counted else 0) + 1, "requeueAt": at}
         entries.append(entry)
     meta = workload.metadata
+    # uid and resourceVersion: an apply without them would write to whatever has the name by now.
     metadata = {
         "name": meta.name,
         "namespace": meta.namespace,

@@ -145,6 +145,7 @@ class AdmissionCheckController:
             if workload is event.new:
                 keys.add(event.key)
         if event.new is None:
+            # Another Workload may come under the key, and nothing of this one holds for it.
             for remembered in (self._written, self._failures, self._hopeless, self._told):
                 remembered.pop(event.key, None)
         for uid in _owners(event):
@@ -166,6 +167,7 @@ class AdmissionCheckController:
         workloads = [
             found for key in self._standings.workloads.get(uid, ()) if (found := self.workloads.get(key)) is not None
         ]
+        # Popped first: a job in which our check has no part any more has no standing.
         before, now = self._standings.of_job.pop(uid, None), decide.standing(workloads, self._known())
         if now is not None:
             self._standings.of_job[uid] = now
@@ -193,6 +195,7 @@ class AdmissionCheckController:
         try:
             await attempt
         except Exception as error:
+            # Tried again also after a conflict: an event that would have it answered need not come.
             failures = self._failures[key] = self._failures.get(key, 0) + 1
             self._queue.add(key, backoff(failures))
             if isinstance(error, Conflict | NotFound):
@@ -210,6 +213,7 @@ class AdmissionCheckController:
         if check is None or resource is None or not decide.ours(check):
             return
         wanted = decide.activity(check, self._cache.keys.domain, self._cache.flavors)
+        # Our condition alone: what is applied is ours, and other conditions have other managers.
         generation, own = check.metadata.generation, core.condition(check.status.conditions, kueue_objects.ACTIVE)
         before = (own,) if own is not None else ()
         merged = conditions.merge(before, (wanted,), generation=generation, now=self._clock.now())
@@ -235,6 +239,7 @@ class AdmissionCheckController:
         if not checks:
             return
         now = self._clock.monotonic()
+        # Steps after a Retry first: they wait for nothing of ours, and Kueue requeues a moment after it evicted.
         wanted = self._after_retry(key, workload, checks) or self._wanted(key, workload, checks)
         if wanted is None:
             return  # the job is looked at when that is done, and this with it
@@ -291,6 +296,7 @@ class AdmissionCheckController:
         now = self._clock.now()
         if side.reason in HOPELESS:
             self._hopeless.setdefault(key, now)
+        # Without a reason nothing is known yet: the time since when it is hopeless goes on.
         elif side.placed or side.reason is not None:
             self._hopeless.pop(key, None)
         if side.placed or not side.asks or not decide.waits(workload):
@@ -335,6 +341,7 @@ class AdmissionCheckController:
         if not answers.asks(workload, self._cache.keys) and (entry is None or entry.job.request is None):
             return Side(asks=False)
         if entry is not None:
+            # An answer given now might be false once that write is through.
             return None if entry.writes.busy or entry.closing else self._side_of(entry, core.key(workload))
         if owner is not None and owner.kind in KINDS:
             return Side(asks=True)  # not seen yet
@@ -361,6 +368,7 @@ class AdmissionCheckController:
         observed, slots = entry.observed, entry.slots
         if slots is None or observed is None or observed.slots is None or entry.job.suspended:
             return False
+        # Ready only of what is stored, and held alike: after a restart the same place must be found.
         whole = slots.total >= entry.job.count and observed.slots.same(slots)
         return whole and not strayed(entry, stands, self._cache.state.nodes)
 

@@ -115,6 +115,7 @@ def standing(workloads: Iterable[KueueWorkload], observed: KueueObjects) -> Stan
             continue
         key = objects.key(workload)
         if has_quota(workload):
+            # A place that is found now would go with the quota.
             if (other := _ending(workload)) is not None:
                 missing = (
                     "" if other in checks else f"check {other.name} says {other.state}: Kueue takes the quota back"
@@ -185,6 +186,7 @@ def view(owner: JobView, stands: Standing | None, workloads: Collection[str] = (
     if stands is None:
         why = f"Kueue has reserved no quota for its Workload {min(workloads)} yet" if workloads else ""
         return replace(owner, waits_for=why) if why else owner
+    # Suspended still: without what Kueue assigned it is not known where its pods may go.
     if stands.restriction is None:
         return replace(owner, waits_for=stands.missing)
     pod_set, given = owner.pod_sets[0], stands.restriction
@@ -200,6 +202,7 @@ def view(owner: JobView, stands: Standing | None, workloads: Collection[str] = (
 
 def _started(template: objects.PodTemplate, given: Restriction) -> objects.PodTemplate:
     spec = template.spec
+    # Each once, in order: equal views must have equal templates.
     tolerations = dict.fromkeys((*(spec.tolerations or ()), *given.tolerations))
     spec = msgspec.structs.replace(
         spec,
@@ -241,8 +244,10 @@ def strayed(slots: PodSetSlots, given: Restriction, labels_of: Callable[[str], M
         labels = labels_of(slot.node) if slot.node else domain_labels(slots.levels, slot.values)
         if labels is None:
             continue
+        # A domain names its levels alone: a label that it does not name says nothing against it.
         if any(labels.get(key, value) != value for key, value in given.selector.items()):
             return True
+        # Of a node all labels are known, so one that is missing counts.
         if slot.node and not {*given.selector, *given.labels} <= labels.keys():
             return True
     return False

@@ -112,6 +112,7 @@ def verdict(
     if since is not None:
         if limits.policy is NeverFits.WAIT:
             return Verdict(PENDING)
+        # From the later of the two moments: one that was hopeless before it had quota cost nobody anything.
         left = limits.never_fits - min(held, now - since)
         if left > 0:
             return Verdict(PENDING, left)
@@ -122,6 +123,7 @@ def verdict(
     left = limits.wait * 2 ** min(times, _DOUBLINGS) - held
     if left > 0:
         return Verdict(PENDING, left)
+    # Quota that nobody waits for is kept: another try would begin from nothing.
     return Verdict(RETRY) if others() else Verdict(PENDING, WANTED_AGAIN)
 
 
@@ -138,6 +140,7 @@ def times_of(workload: KueueWorkload, checks: Iterable[KueueCheckState]) -> int:
 
 def remembered(workload: KueueWorkload, said: KueueCheckState, before: RetryAnswer | None) -> RetryAnswer:
     """What is to be known of this Retry; ``before``: of an earlier one whose delay Kueue has not noted."""
+    # Kueue gave the quota back before it was told the delay: the same answer again, a few times at most.
     if before is not None and before.tries:
         return replace(before, tries=before.tries - 1)
     ours = [check for check in workload.status.admission_checks or () if check.name == said.name]
@@ -154,12 +157,14 @@ def next_step(workload: KueueWorkload, check: KueueCheckState, told: RetryAnswer
     leaving = evicted is not None and evicted.status == "True"
     again = moment(state.requeue_at if state else None)
     if check.state == RETRY and (leaving or not reserved):
+        # The delay that was told counts from the moment of the Retry.
         back = (moment(check.last_transition_time) or now) + (check.requeue_after_seconds or 0)
         noted = again is not None and again >= back
         message = f"{told.message}; others have its quota until {timestamp(again)}" if again and noted else told.message
         pending = KueueCheckState(name=check.name, state=PENDING, message=shorten(message))
         return pending if noted or back <= now else None  # Kueue notes it with its next write
     by_check = leaving and evicted is not None and evicted.reason == kueue.BY_CHECK
+    # Kueue resets all checks alike: its words are the only sign that ours had said Retry.
     by_us = by_check and check.state == PENDING and check.message == _EVICTED_BY_RETRY
     in_time = reserved or not is_true(conditions, kueue.REQUEUED)
     if not by_us or (again or now) > now:
@@ -185,6 +190,7 @@ def wanted(workloads: Iterable[KueueWorkload], now: float) -> ContestedQueues:
     """Whose quota is waited for, as far as Workloads with quota tell which LocalQueue is of which ClusterQueue."""
     found = tuple(workloads)
     of_local = {_local(each): each.status.admission.cluster_queue for each in found if each.status.admission}
+    # A LocalQueue whose ClusterQueue no Workload tells is "": it might be any.
     queues = {of_local.get(_local(each), "") for each in found if _waits_for_quota(each, now)}
     return ContestedQueues(frozenset(queues - {""}), "" in queues)
 

@@ -55,8 +55,10 @@ class ComingPods:
     def _waits_for_scheduler(self, entry: WorkloadEntry, pod: Pod) -> None:
         uid, now = pod.metadata.uid, self._clock()
         known = entry.unscheduled.get(uid)
+        # The nomination at first sight is the one by which room was kept; later ones are kube-scheduler's own.
         first = known or Unscheduled(now, kept=pod.status.nominated_node_name)
         seen = entry.unscheduled[uid] = first.seen(pod, now)
+        # At the first refusal alone: kube-scheduler repeats it, and no event comes when the patience is over.
         if seen.refused_at is not None and self._patience and (known is None or known.refused_at is None):
             self._enqueue(entry.id, self._patience)
 
@@ -77,6 +79,7 @@ class ComingPods:
             if known is None or known.counted:
                 continue
             known = entry.unstarted[pod.metadata.uid] = known.count(told)
+            # What a container says, such as an image that cannot be pulled, is no fault of its node.
             if known.lacks and not known.said:
                 self._unstarted(known.node, entry.key, known.words)
 

@@ -55,6 +55,7 @@ class NodeRefusals:
             # Of the namespace that has most: others' say more, and are not to be pushed out by it.
             many = Counter(map(_namespace, seen))
             del seen[min(seen, key=lambda name: (-many[_namespace(name)], seen[name]))]
+        # Without this node: one that is left out already may be left out for longer.
         others, count = {one.node for one in self.left_out(now)} - {node}, self._count()
         may = len(others) < max(1, count // SHARE) and count > 1
         if may and len(seen) >= SEVERAL and _tells_of_its_node(seen):
@@ -64,6 +65,7 @@ class NodeRefusals:
 
     def started(self, node: str) -> None:
         """A pod started on a node: what went before is over."""
+        # Nothing to do for most: this is asked with every pod that starts.
         if self._seen.pop(node, None) is not None:
             self._left_out.forget(node)
             self._renew(self._clock())
@@ -96,6 +98,7 @@ class NodeRefusals:
     def ended(self) -> bool:
         """Whether a node may be tried again since this was asked last; what is old is forgotten."""
         since, self._looked = self._looked, self._clock()
+        # Nodes without a recent refusal are forgotten here, so the table does not grow with the cluster's age.
         latest = {node: max(at for at, _ in seen.values()) for node, seen in self._seen.items()}
         self._seen = {node: self._seen[node] for node, at in latest.items() if self._looked - at < WINDOW}
         return bool(self._left_out) and self._left_out.ended(since, self._looked)

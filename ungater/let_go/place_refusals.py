@@ -50,6 +50,7 @@ class PlaceRefusals:
             if owned is None or not place or not why:
                 continue
             if (owned.alike, place) not in places:
+                # A table for each namespace: a tenant with many refused pods pushes out only refusals of its own.
                 found, text = self._refusals.setdefault(entry.job.namespace, Refusals(MOST)), f"{who}: {why}"
                 nodes = self._nodes_of(place)
                 for node in nodes:
@@ -57,6 +58,7 @@ class PlaceRefusals:
                         done[owned.alike, node] = found.note(owned.alike, node, text, now)
                 places[owned.alike, place] = max([done[owned.alike, node] for node in nodes], default=0.0)
             left = places[owned.alike, place]
+            # A pod that has a node has no such record: it does not start, and is counted elsewhere (`coming_pods`).
             if left and (known := entry.unscheduled.get(pod.metadata.uid)) is not None:
                 entry.unscheduled[pod.metadata.uid] = known.counted(now + left)
                 count, words = count + 1, words or why
@@ -76,6 +78,7 @@ class PlaceRefusals:
         if namespaces:
             for entry in entries:
                 if entry.job.namespace in namespaces and _waits(entry):
+                    # No earlier: a node that changed is tried again after this time at best.
                     self._enqueue(entry.id, SHORT)
 
     def forget(self, node: str) -> None:
@@ -102,6 +105,7 @@ class PlaceRefusals:
         """Whether a node may be tried again since this was asked last: then who waits there asks for it again."""
         since, self._looked = self._looked, self._clock()
         again = {name for name, found in self._refusals.items() if found.ended(since, self._looked)}
+        # Namespaces come and go; empty tables of theirs would stay.
         self._refusals = {name: found for name, found in self._refusals.items() if found}
         for entry in entries if again else ():
             if entry.job.namespace in again and _waits(entry):

@@ -317,6 +317,7 @@ class PodChoice(msgspec.Struct, frozen=True):
 class MissingPods(msgspec.Struct, frozen=True):
     """So many seconds have pods to come for which something is held: those that never were there, and others."""
 
+    # Set by missingPodsTimeoutSeconds and missingPodsRecoveryTimeoutSeconds (`ungater.cache.rules`).
     never: float = 60.0
     again: float = 900.0
 

@@ -30,6 +30,8 @@ class PodSetAssignment(msgspec.Struct, frozen=True):
         """What one of its pods may take of a queue's quota; None where that is not known."""
         if not self.usage or not self.count:
             return None
+        # Usage is the amount of one pod times the count (`queueing.model.usage`).
+        # `pods` is one for each, and no request names it.
         return {name: amount // self.count for name, amount in self.usage.items() if name != PODS}
 
 

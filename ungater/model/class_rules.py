@@ -43,6 +43,7 @@ class ClassRules:
 
     def note(self, rules: dict[str, ClassRule], name: str, wire: PriorityClass | None) -> bool:
         """A class of one of the two tables came, changed or went (None); True where that may concern anybody."""
+        # The default is read before the table changes: another one concerns all pods that name no class.
         before, now, default = rules.get(name), rule_of(wire) if wire is not None else None, self.of_class("")
         if now is None:
             rules.pop(name, None)
@@ -78,8 +79,12 @@ class ClassRules:
 
     def of_class(self, name: str) -> ClassRule:
         """What the class of pods says; of pods that name none, of several defaults the lowest."""
+        # A class that is not known (any more) says nothing: pods of it keep the number that they were given.
         if name:
             return self.of_pods.get(name, ClassRule())
         return min(
-            (one for one in self.of_pods.values() if one.default), key=lambda one: one.value, default=ClassRule()
+            # The admission plugin Priority goes by the lowest value, too, where several classes are global defaults.
+            (one for one in self.of_pods.values() if one.default),
+            key=lambda one: one.value,
+            default=ClassRule(),
         )

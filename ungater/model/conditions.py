@@ -58,6 +58,7 @@ def _merged(old: Condition | None, want: WantedCondition, generation: int, now: 
     message = shorten(want.message)
     kept = old is not None and old.status == status
     same = old is not None and kept and (old.reason, old.message) == (str(want.reason), message)
+    # The old object itself, so that `merge` sees an unchanged list, and nothing is written.
     if old is not None and same and old.observed_generation >= generation:
         return old
     return Condition(
@@ -65,6 +66,7 @@ def _merged(old: Condition | None, want: WantedCondition, generation: int, now: 
         status=status,
         reason=str(want.reason),
         message=message,
+        # Timeouts count from this moment: a new reason or message must not begin them again.
         last_transition_time=old.last_transition_time if old is not None and kept else timestamp(now),
         observed_generation=generation,
     )
@@ -81,6 +83,7 @@ def outdated(existing: Iterable[Condition] | None, generation: int) -> tuple[Wan
         [
             WantedCondition(one.type, one.status == "True", one.reason, one.message)
             for one in existing or ()
+            # A wanted condition is true or false: Unknown, which somebody else wrote, cannot be said again.
             if one.observed_generation < generation and one.status in {"True", "False"}
         ]
     )
@@ -98,6 +101,7 @@ def unready_at(existing: tuple[Condition, ...] | None, admitted_at: float | None
     if admitted_at is None or found is None or found.status != "False":
         return None
     at = moment(found.last_transition_time) or 0.0
+    # In the second of the admission itself, False with any other reason may be what was written along with it.
     again = at >= admitted_at if found.reason == str(Reason.PODS_NOT_READY) else at > admitted_at
     return at if again else None
 
@@ -119,12 +123,14 @@ def plain(conditions: Iterable[Condition]) -> list[dict[str, Any]]:
 
 def timestamp(now: float) -> str:
     """RFC 3339 text, whole seconds, of seconds since the epoch; of those after the year 9999, its end."""
+    # `fromtimestamp` raises ValueError for later years.
     return datetime.fromtimestamp(min(now, LAST_MOMENT), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def moment(stamp: str | None) -> float | None:
     """Seconds since the epoch of RFC 3339 text; None where there is none, or in a year 0 that Python does not know."""
     try:
+        # RFC 3339 allows t and z in lower case.
         return datetime.fromisoformat(stamp.upper()).timestamp() if stamp else None
     except ValueError:
         return None

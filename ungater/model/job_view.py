@@ -34,11 +34,13 @@ from ungater.model.pod_set_slices import Interval
 from ungater.model.pod_slots import number, rank_of
 
 MAIN = "main"
+# With the 4,096 entries of `_shape` that is 64 MiB at most, however tenants vary their pods.
 REMEMBERED = 16 * 1024  # bytes of the containers of which the shape is remembered
 JOB, JOB_API = "Job", "batch/v1"
 JOB_SET, JOB_SET_API = "JobSet", "jobset.x-k8s.io/v1alpha2"
 REPLICA_SET = "ReplicaSet", "apps/v1"
 SERVICES = frozenset({REPLICA_SET, ("StatefulSet", "apps/v1")})
+# With the API version: a kind called Job in a group of somebody's own has no spec.suspend that means this.
 SUSPENDABLE = frozenset({(JOB, JOB_API), (JOB_SET, JOB_SET_API)})
 _Parts = tuple[tuple[Container, ...] | None, tuple[Container, ...] | None, ResourceRequirements | None]
 # Labels that the Job controller and its like write, of which most name one job.
@@ -132,6 +134,7 @@ class PodSetView(msgspec.Struct, frozen=True, dict=True):
         """Place of a rank among those that are still to finish; None where it is done or out of range."""
         if self.ranks is not None and rank >= self.ranks:
             return None
+        # Tuples compare by their start: the interval with this rank is at the index, or just before it.
         index = bisect_right(self.done, (rank, rank))
         if any(low <= rank <= high for low, high in self.done[max(0, index - 1) : index + 1]):
             return None
@@ -257,6 +260,7 @@ class JobView(msgspec.Struct, frozen=True, dict=True):
         """What it asks for: the request of its first pod set that has one, or what is wrong with it."""
         if self.wrong is not None:
             return self.wrong
+        # Before the request is read: a template over the limits is refused, whatever it asks for.
         excess = next((one.excess for one in self.pod_sets if one.excess is not None), None)
         return excess or next((one.request for one in self.pod_sets if one.request is not None), None)
 
@@ -335,8 +339,13 @@ def shape_of(spec: PodSpec, annotations: Mapping[str, str], *, qos_class: str = 
 
 def _digest(template: PodTemplate) -> str:
     labels = {name: value for name, value in (template.metadata.labels or {}).items() if not _WRITTEN.search(name)}
+    # Each admission adds others of these: with them, a refusal would not be known again at the next admission.
     spec = msgspec.structs.replace(
-        template.spec, node_selector=None, tolerations=None, scheduling_gates=None, scheduling_group=None
+        template.spec,
+        node_selector=None,
+        tolerations=None,
+        scheduling_gates=None,
+        scheduling_group=None,
     )
     return blake2b(_ordered((sorted(labels.items()), spec)), digest_size=16).hexdigest()
 

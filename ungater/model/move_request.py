@@ -11,6 +11,7 @@ import msgspec
 
 from ungater.model.conditions import moment, timestamp
 
+# An API object takes 256 KiB of annotations in all.
 MOST = 128 * 1024  # characters
 MOST_ID = 64
 
@@ -47,6 +48,7 @@ def mark_in(text: str) -> str:
 @lru_cache(maxsize=256)
 def parse(text: str) -> MoveRequest | None:
     """The request; None where there is none that can be read."""
+    # Checked before it is decoded. Deep nesting raises RecursionError below, and lone surrogates UnicodeError.
     if not text or len(text) > MOST:
         return None
     try:

@@ -73,6 +73,7 @@ class Homes:
                 break
         else:
             fresh = self.layers
+        # From the widest new layer inwards: each domain is chosen within the one before it.
         for layer in reversed(fresh):
             domain = self._roomy(layer, ordinary, home)
             if domain is None:
@@ -92,6 +93,7 @@ class Homes:
 
     def _room(self, layer: Layer, domain: Values) -> int:
         """Free slots less those that slices which are there still need."""
+        # Ranks of a begun slice that are still to come have their room here before any new slice.
         owed = sum(layer.size - self._here[layer, number] for number in self._of.get((layer, domain), ()))
         return sum(self.free[index] for index in self._slots[domain]) - owed
 
@@ -120,6 +122,7 @@ class _FreeSlices:
                 self._within.setdefault((rank, place), {})[part] = None
         self.widest: list[Values] = list(dict.fromkeys(path[: depths[0]] for path in values))
         self._room: dict[tuple[int, Values | int], int] = {}
+        # From the narrowest layer up: a domain takes as many whole slices as the whole slices inside it add up to.
         for rank in range(len(layers) - 1, -1, -1):
             for (at, place), below in self._within.items():
                 if at == rank:
@@ -153,5 +156,6 @@ def whole(done: Iterable[Interval], size: int) -> tuple[Interval, ...]:
             joined[-1] = joined[-1][0], max(high, joined[-1][1])
         else:
             joined.append((low, high))
+    # The start is rounded up and the end down: a slice of which one rank is not done stays.
     cut = ((-(-low // size) * size, (high + 1) // size * size - 1) for low, high in joined)
     return tuple((low, high) for low, high in cut if low <= high)

@@ -71,6 +71,8 @@ class PodSetSlots:
         """The slice that a node selector names, None where it names none of ours whole."""
         if not selector:
             return None
+        # A level that every node lost has "" in its domain and no key in the selector
+        # (`engine.cluster.levels.domain_labels`).
         return self._index.get(tuple(selector.get(level, "") for level in self.levels))
 
     def __eq__(self, other: object) -> bool:
@@ -163,12 +165,14 @@ def rank_of(pod: Pod) -> int | None:
     labels = pod.metadata.labels or {}
     text = next((labels[key] for key in RANK_LABELS if key in labels), None)
     if text is None:
+        # A pod group's index label is under whatever domain the setting says, so it is found by its name alone.
         text = next((labels[key] for key in labels if key.partition("/")[2] == POD_GROUP_INDEX), None)
     return number(text)
 
 
 def number(text: str | None) -> int | None:
     """The number that a label holds; None where it holds none."""
+    # `isdigit` alone takes digits such as superscripts, at which `int` raises: a label is whatever its user wrote.
     return int(text) if text is not None and text.isascii() and text.isdigit() else None
 
 
@@ -198,6 +202,7 @@ def tally(
         expectation = expectations.get(pod.metadata.uid)
         if expectation is not None and expectation.gone:
             continue
+        # Before all else: a pod that nobody ends may stay for ever, and its slot with it.
         if pod.metadata.deletion_timestamp is not None and pod.spec.node_name and dead(pod.spec.node_name):
             continue
         if finished(pod):
@@ -207,6 +212,7 @@ def tally(
         else:
             _count_ungated(result, slots, pod, members, rank, ours=_marked(pod, mark, workload))
     for index, inside in members.items():
+        # During a move those that end already make the room: no further pod has to go for it.
         ends = result.ends.get(index, 0) if first is not None else 0
         surplus = result.used[index] - ends - slots.slots[index].count
         if surplus > 0:
@@ -230,12 +236,14 @@ def assign(  # noqa: PLR0917  (pods and slots, and what is known of ranks)
     ranks that hold a slot and where, where a rank has one pod at a time; None where ranks may repeat. ``layers``: of
     slices whose ranks have to be together. ``only``: by uid, the slices that a pod may go to, where those are not all.
     """
+    # A copy: the caller reads what was free before this.
     free = list(free)
     unique = taken is not None
     ranks = set(taken or ())
     homes = _homes(layers, slots, free, taken or {})
     placed: list[tuple[Pod, int]] = []
     rest: list[Pod] = []
+    # With slices, the order of ranks alone decides in which domain each slice begins.
     for pod in sorted(waiting, key=lambda pod: (_choosy(pod, only if homes is None else {}), _order(pod, rank_of))):
         rank, may = rank_of(pod), only.get(pod.metadata.uid)
         if unique and rank is not None:
@@ -248,7 +256,9 @@ def assign(  # noqa: PLR0917  (pods and slots, and what is known of ranks)
             index = homes.choose(rank, index)
             if index is None:
                 continue
+            # Noted before the next rank is asked: it must follow into the same domain.
             homes.note(rank, index)
+        # With slices such a pod waits: a slot that its volumes reach elsewhere would take it away from its slice.
         if may is not None and (index is None or index not in may or not free[index]):
             index = next((at for at in sorted(may) if free[at]), None) if homes is None else None
             if index is None:
@@ -258,6 +268,7 @@ def assign(  # noqa: PLR0917  (pods and slots, and what is known of ranks)
             placed.append((pod, index))
         else:
             rest.append(pod)
+    # All these take the first free slot. The pointer only moves on: one pass over the slots.
     following = 0
     for pod in rest if not any(pod.status.nominated_node_name for pod in rest) else _kept(rest, free, slots, placed):
         while following < len(free) and free[following] == 0:
@@ -297,12 +308,15 @@ def surplus(slots: PodSetSlots, counted: Tally, keep: int, layers: Sequence[Laye
     Slots whose pod finished with success go first, as no pod comes back to them; then from the end of rank order. Where
     there are ``layers`` of slices, whole ones go, from the end.
     """
+    # Slots in use stay, however few are to be kept: a pod that runs is never left without one.
     spare = slots.total - max(keep, counted.held)
     free = counted.free(slots)
     if layers:
         return pod_set_slices.spare(layers, [slot.values for slot in slots.slots], free, spare)
     give: dict[int, int] = {}
     reversed_slices = range(len(free) - 1, -1, -1)
+    # The first pass is limited by pods that succeeded, the second by
+    # what is free: each takes less what is given already.
     for limit in (counted.succeeded, free):
         for index in reversed_slices:
             take = min(spare, limit[index] - give.get(index, 0), free[index] - give.get(index, 0))
@@ -339,6 +353,8 @@ def _count_ungated(
     result: Tally, slots: PodSetSlots, pod: Pod, members: dict[int, list[Pod]], rank: RankOf, *, ours: bool
 ) -> None:
     terminating = pod.metadata.deletion_timestamp is not None
+    # The API server gives a pod without a node no grace period
+    # (CheckGracefulDelete in pkg/registry/core/pod/strategy.go).
     if terminating and not pod.spec.node_name:
         return
     index = slots.of_selector(pod.spec.node_selector) if ours else None
@@ -350,6 +366,7 @@ def _count_ungated(
             (result.bound if pod.spec.node_name else result.unbound)[index] += 1
             members.setdefault(index, []).append(pod)
     elif not terminating:
+        # Without our mark somebody else took the gate off: it is not ours to delete.
         (result.moved if ours else result.strangers).append(pod)
     elif ours:
         result.ending.append(pod)
@@ -379,4 +396,5 @@ def _choosy(pod: Pod, only: Mapping[str, Collection[int]]) -> float:
 
 def _order(pod: Pod, rank_of: RankOf) -> tuple[int, str]:
     rank = rank_of(pod)
+    # Behind all ranks: those who have none take what is left.
     return (1 << 62 if rank is None else rank, pod.metadata.name)

@@ -52,6 +52,7 @@ class PodsSeen(msgspec.Struct, frozen=True):
         missed, goal, best = self.missed(now), self.goal, self.best
         lacked, grown = self.lacked + missed, self.grown + missed
         calm = self.whole_since is not None and now - self.whole_since >= CALM
+        # The end comes before the beginning: pods that are missing now begin a new time at this very look.
         if there >= goal or calm:
             goal = 0
         if there < need and not goal:

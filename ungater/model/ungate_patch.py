@@ -20,6 +20,7 @@ from kube.objects import NodeSelectorTerm, Pod, Requirement, Toleration
 from ungater.model.pod_slots import Slot
 
 _encode = msgspec.json.encode
+# Not a uid, so that it occurs in the encoded body once; the body is split there.
 _UID = "00000000-uid-of-the-pod"
 _MORE = "@"  # no legal key of an annotation, so that nothing else is taken for it
 _NOTHING: Mapping[str, str] = {}
@@ -57,6 +58,7 @@ class UngatePatches:
 
     def body(self, pod: Pod, slot: Slot, more: Mapping[str, str] = _NOTHING) -> bytes:
         """The merge patch that sends this pod to this slot; ``more``: its own annotations."""
+        # Part of the key only where it matters: pods that differ in tolerations share the bytes where none are added.
         own_tolerations = (pod.spec.tolerations or ()) if self._tolerations else ()
         key = (slot, self._other_gates(pod), _terms(pod), own_tolerations)
         parts = self._made.get(key)
@@ -77,15 +79,20 @@ class UngatePatches:
     ) -> tuple[bytes, bytes, bytes]:
         spec: dict[str, Any] = {
             "nodeSelector": {**self._selector, **domain_labels(self.levels, slot.values)},
+            # In a merge patch null removes the field, and a list replaces it whole: gates of others are written back.
             "schedulingGates": [{"name": name} for name in gates] or None,
         }
         missing = [each for each in self._tolerations if each not in own_tolerations]
         if missing:  # a merge patch replaces a list whole
             spec["tolerations"] = [*own_tolerations, *missing]
+        # PreFilter of kube-scheduler's NodeAffinity narrows to one node
+        # by metadata.name alone, never by the hostname label.
         if slot.node and self.levels[-1] == HOSTNAME_LABEL and (pinned := _pin(terms, slot.node)) is not None:
             required = {"nodeSelectorTerms": pinned}
             spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
         body = {"metadata": {"uid": _UID, "annotations": {**self._annotations, _MORE: ""}}, "spec": spec}
+        # The keys of the body stand in the order of insertion: the uid comes
+        # first, and user text after it cannot match earlier.
         before, _, rest = _encode(body).partition(_UID.encode())
         between, _, after = rest.partition(b"," + _encode({_MORE: ""})[1:-1])
         return before, between, after
@@ -108,6 +115,7 @@ def _pin(terms: Terms, node: str) -> list[NodeSelectorTerm] | None:
     name = Requirement(key="metadata.name", operator="In", values=(node,))
     if not terms:
         return [NodeSelectorTerm(match_fields=(name,))]
+    # Then the node selector alone has to do: it names the host by its label.
     if any(not term.match_expressions and not term.match_fields for term in terms):
         return None
     return [

@@ -71,8 +71,10 @@ def words_about(pod: Pod) -> str | None:
     found = condition(pod.status.conditions, "PodScheduled")
     if found is None or found.status != "False" or found.reason not in REFUSED:
         return None
+    # Behind this, kube-scheduler counts all nodes once more, by why evictions there would not help.
     text, _, _ = found.message.partition(" preemption: ")
     text = _COUNTED.sub("", text).rstrip(". ")
     parts = text.split(", ")
+    # Where nothing else is said the words stay: the node that was meant does not match either.
     about = [part for part in parts if not _ELSEWHERE.fullmatch(part)] or parts
     return shorten(", ".join(about) or found.reason, MOST_WORDS)

@@ -50,6 +50,7 @@ class Unstarted(msgspec.Struct, frozen=True, gc=False):
 def _lacks(pod: Pod) -> str:
     found, status = condition(pod.status.conditions, "PodReadyToStartContainers"), pod.status
     if found is not None:
+        # Before the container states: until the sandbox is there these say ContainerCreating, whatever the reason is.
         return "" if found.status == "True" else UNPREPARED
     said = status.container_statuses or status.init_container_statuses
     return "" if said else SILENT  # an older kubelet does not tell sandboxes from images

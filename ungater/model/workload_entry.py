@@ -28,6 +28,7 @@ from ungater.model.unstarted import Unstarted
 from ungater.model.write_state import WriteState
 
 DIFFERING_END = 3600.0  # seconds after which pods that are made again once more count as the first
+# A look before any pod is there finds nothing to do, and the first pod that comes has the job looked at.
 PODS_COME = 5.0  # seconds until one of a queue that was just admitted, or resumed, is looked at without any pod
 REFUSALS_END = 3600.0  # seconds after which another refusal by kube-scheduler counts as the first
 Moves = Mapping[str, tuple[tuple[int, int], ...]]  # by pod set: (slice, how many of its slots), slices ascending
@@ -220,6 +221,7 @@ class WorkloadEntry(msgspec.Struct):
 
     def forget_workload(self, queue: str = "") -> None:
         """It has no Workload any more, ``queue`` was named by one unseen; who comes now has heard nothing yet."""
+        # What is held was given in that queue: the next Workload has to name it, whatever the pods name by then.
         self.queue_before = self.observed.queue if self.observed is not None else queue or self.queue_before
         self.observed, self.removing, self.last_event = None, False, None
 
@@ -236,6 +238,7 @@ class WorkloadEntry(msgspec.Struct):
         for name, spec in specs.items():
             own = next(one.template.spec for one in (self.own or self.job).pod_sets if one.name == name)
             made_of, before = structs.replace(own, scheduling_gates=None), self.made.get(name)
+            # Counted only while the template stays: an edited template explains by itself that pods are others now.
             again = before is not None and before.made_of == made_of
             self.made[name] = PodsAsMade(made_of, spec, before.changes + 1 if again and before is not None else 0)
         self.undecided = self.undecided or undecided
@@ -289,6 +292,7 @@ class WorkloadEntry(msgspec.Struct):
         same = asked == self.asked and not (lost and not self.lost)
         self.refused = self.refused if same else None  # that was about something else
         self.lost, self.asked = lost, asked
+        # Kept over looks that ask for the same: the time for a replacement counts from the first of them.
         self.lost_at = (self.lost_at or now) if lost and urgent else None
 
     def want_nothing(self) -> None:
@@ -374,6 +378,7 @@ class WorkloadEntry(msgspec.Struct):
 
     def release(self) -> None:
         """It holds nothing any more, and nothing that was begun for that goes on. What is about its pods is cleared."""
+        # A patch that still arrives lets a pod go for which nothing is held (`ungater.reconcile.reconcile._stranded`).
         self.expectations.clear()
         self.exchanges.clear()
         self.patches.clear()
@@ -392,6 +397,7 @@ class WorkloadEntry(msgspec.Struct):
 
     def slots_of(self, pod: Pod) -> PodSetSlots | None:
         """The slots of a pod's pod set."""
+        # The usual case of one pod set, asked for every pod of a gang: no label is read.
         if len(self.slots_in) <= 1 and self.job.alike:
             return self.slots
         pod_set = self.job.pod_set_of(pod)
@@ -450,6 +456,7 @@ class WorkloadEntry(msgspec.Struct):
             not finished(pod) and not ((sent := expectations.get(pod.metadata.uid)) is not None and sent.gone)
             for pod in self.pods_of(pod_set)
         )
+        # Barred pods are gated, so each of them is among those that were found.
         return found - self.barred.get(pod_set.name, 0)
 
     def count_of(self, pod_set: PodSetView) -> int:

@@ -146,6 +146,7 @@ def observed_of(workload: Workload) -> ObservedWorkload:
         counts=tuple([pod_set.count for pod_set in spec.pod_sets]),
         conditions=status.conditions or (),
         admission=_admission_of(status.admission),
+        # Once the status says anything, it alone counts: the annotation is older than that.
         held=None if status.conditions else _held_of(meta.annotations or {}),
         nomination=_nomination_of(status.nomination) if status.nomination is not None else None,
         active=spec.active,
@@ -164,6 +165,7 @@ def observed_of(workload: Workload) -> ObservedWorkload:
         updates={
             check.name: check.pod_set_updates
             for check in status.admission_checks or ()
+            # A check that is not ready may still change what it adds.
             if check.pod_set_updates and check.state == lifecycle.CheckState.READY
         },
     )
@@ -184,6 +186,7 @@ def _admission_of(stored_: StoredAdmission | StoredNomination | None) -> Admissi
 def _held_of(annotations: Mapping[str, str]) -> Admission | None:
     try:
         return _admission_of(msgspec.json.decode(annotations.get(HELD, "null"), type=StoredAdmission | None))
+    # Text in an annotation may be nested so deeply that the decoder gives up with RecursionError.
     except (msgspec.DecodeError, RecursionError):
         return None
 
@@ -197,11 +200,13 @@ def _part_of(entry: StoredPodSetAssignment) -> PodSetAssignment:
     slots = PodSetSlots(
         levels, tuple(Slot(values, count) for values, count in domains), next(iter(flavors.values()), "")
     )
+    # The slots decide how many pods go, whatever number is stored beside them.
     return PodSetAssignment(entry.name, slots.total, flavors, usage, slots)
 
 
 def _nomination_of(stored_: StoredNomination) -> Nomination | None:
     admission = _admission_of(stored_)
+    # Nobody is evicted for a plan that cannot be read: another one is made.
     if admission is None:
         return None
     victims = {victim.key: victim for victim in stored_.victims}
@@ -216,6 +221,7 @@ def _nomination_of(stored_: StoredNomination) -> Nomination | None:
 
 def counts_patch(observed: ObservedWorkload, counts: Sequence[int]) -> list[dict[str, Any]]:
     """The JSON patch that brings the counts up to date, by pod set; templates stay as the job had them at first."""
+    # A merge patch would replace the list of pod sets whole, templates included; the test stands in for its version.
     version = {"op": "test", "path": "/metadata/resourceVersion", "value": observed.resource_version}
     paths = (f"/spec/podSets/{number}/count" for number in range(len(counts)))
     return [version, *({"op": "replace", "path": path, "value": n} for path, n in zip(paths, counts, strict=True))]
@@ -240,6 +246,7 @@ def status_patch(
     """
     status: dict[str, Any] = {
         "conditions": plain(conditions),
+        # In a merge patch null removes a field: what is not set again below ends with this write.
         "admission": None,
         "nomination": None,
         "reclaimablePods": None,
@@ -293,6 +300,7 @@ def unhealthy_nodes(observed: ObservedWorkload, names: Collection[str], now: flo
     names = sorted(names)[:MOST_UNHEALTHY]
     if names == sorted(observed.unhealthy):
         return {}
+    # A node that is listed keeps its moment, so that the time for a replacement goes on over a restart.
     found = [{"name": name, "since": observed.unhealthy.get(name) or timestamp(now)} for name in names]
     return {"unhealthyNodes": found or None}
 

@@ -55,6 +55,7 @@ def belongs(workload: Object, owner: JobView) -> bool:
     """
     meta, controller = workload.metadata, controller_of(workload.metadata)
     said = (meta.annotations or {}).get(OWNER)
+    # Two owners may share the 40 bits in the usual name: the digest of the owner tells them apart.
     if meta.name != owner.workload or said not in {None, owner.owner}:
         return False
     if owner.members:
@@ -121,6 +122,7 @@ def spec_patch(observed: ObservedWorkload, owner: JobView, priority: int) -> dic
     return {
         "metadata": {
             "resourceVersion": observed.resource_version,
+            # The spec follows the job while it holds nothing: no restart may take over what an earlier Workload held.
             "annotations": {COPY_OF: fingerprint(owner), OWNER: owner.owner, HELD: None},
         },
         "spec": {"podSets": pod_sets, **_wishes(owner, priority)},
@@ -133,4 +135,5 @@ def fingerprint(owner: JobView) -> str:
         (one.name, _topology(one.request) if one.request is not None else None, msgspec.Raw(one.raw))
         for one in owner.pod_sets
     ]
+    # 64 bits are enough: it is compared with one earlier copy of the same job.
     return blake2b(msgspec.json.encode(parts), digest_size=8).hexdigest()

@@ -40,11 +40,13 @@ class WriteState:
 
     def put_off(self) -> bool:
         """Whether nothing may be decided now; the end of the writes that are under way then asks for another look."""
+        # An answer of false clears the mark: this look is the one that was missed.
         self._missed = self.busy
         return self._missed
 
     def note_deleted(self, now: float) -> None:
         """Somebody else deleted its Workload, at this time of the monotonic clock."""
+        # From deletion to deletion: whoever deletes every few minutes goes on to be counted.
         self._deletions = self._deletions + 1 if now - self._deleted_at < FORGOTTEN else 1
         self._deleted_at = now
 
@@ -57,6 +59,7 @@ class WriteState:
         """Seconds until its Workload is made again: later each time where it is deleted over and over."""
         if not self.deleted_often:
             return 0.0
+        # 1, 2, 4 ... seconds. Each creation costs a write of the object, one of its status, and events.
         pause = min(LONGEST, 2.0 ** min(self._deletions - AT_ONCE - 1, 10))
         return max(0.0, self._deleted_at + pause - now)
 

@@ -41,6 +41,7 @@ class Seen(msgspec.Struct):
 
     def bind(self, since: float) -> None:
         """It came to its node."""
+        # Without its entry: no patch can fail any more, so it is not asked whether the pod was let go.
         self.bound, self.entry, self.since = True, None, since
 
     def settle(self) -> None:
@@ -49,6 +50,7 @@ class Seen(msgspec.Struct):
 
     def update(self, *, started: bool, leaving: bool) -> None:
         """Its kubelet was heard of, and whether it is being deleted."""
+        # The kubelet admits a pod once: statuses that vanish later take nothing back.
         self.started = self.started or started
         self.leaving = leaving
 
@@ -86,6 +88,7 @@ class ClaimTurns:
         ``coming``: by their keys, those on their way. ``late``: it has waited long enough for those.
         """
         pods = self._state.pods
+        # Those that have no devices yet: what they ask for is charged to them until then.
         without = sum(name not in pods or pods[name].devices is not None for name in coming)
         zones = self._state.cluster.claim_zones
         found = zones.forecast(held.node, ask, held.shape, free, (len(coming), without))

@@ -34,6 +34,7 @@ from ungater.model.workload_entry import WorkloadEntry
 from ungater.numa.sent_pods import group_of, is_let_go
 
 PATIENCE: Final = 120.0  # seconds: a scheduler that has much to do takes a while for each pod
+# A tenant who makes one such pod after the other holds a node up for PATIENCE once, and for this long each time after.
 SHORT: Final = 10.0  # seconds, where another pod of the namespace took too long
 HOUR: Final = 3600.0
 TURN: Final = 1.0  # seconds after which one that waits for its turn is not overtaken any more
@@ -87,6 +88,7 @@ class DeviceTurns:
             self._late.pop(name, None)
             self._waits.pop(name, None)
             return self._drop(name)
+        # A pod behind another gate that its owner relabels again and again gets no more time by that.
         if self._late.get(name) == pod.metadata.uid:
             return False
         if entry is not None and (known is None or known.uid != pod.metadata.uid):
@@ -104,6 +106,7 @@ class DeviceTurns:
         self._late.pop(name, None)
         self._waits.pop(name, None)
         node = self._node_of.get(name, "")
+        # The event may be about an earlier pod of the name.
         same = bool(node) and self._on[node][name].uid == pod.metadata.uid
         return node if same and self._drop(name) else ""
 
@@ -140,6 +143,7 @@ class DeviceTurns:
             one: Counter(each.ask for each in self._coming(one, now) if not group or each.group != group)
             for one in {*nodes, node}
         }
+        # The first in the line counts as one on its way, so nobody overtakes it.
         coming[node].update(self._before(since, now, waiting))
         turn = self._state.cluster.devices.turn(node, ask, coming)
         if turn is DeviceTurn.NOW:
@@ -166,9 +170,11 @@ class DeviceTurns:
         for name, one in tuple(self._on.get(node, {}).items()):
             if self._has_devices(name) or not is_let_go(one.entry, one.uid):
                 self._drop(name)
+            # Its uid is remembered as late below: else its next event would make it a new one.
             elif now - one.since >= self._patience(name, now):
                 self._drop(name)
                 self._late[name] = one.uid
+                # After the full time alone: a pod that had the short one does not prolong the namespace's hour.
                 if now - one.since >= PATIENCE:
                     self._slow = {where: at for where, at in self._slow.items() if now - at < HOUR}
                     self._slow[name.partition("/")[0]] = now
@@ -184,6 +190,7 @@ class DeviceTurns:
 
     def _has_devices(self, name: str) -> bool:
         charged = self._state.pods.get(name)
+        # What a pod asks for stays charged to it until its claims have devices, which then count by themselves.
         return charged is not None and charged.devices is None
 
     def _drop(self, name: str) -> bool:

@@ -78,6 +78,7 @@ class InFlightPods:
 
     def sent(self, entry: WorkloadEntry, pod: Pod, node: str) -> None:
         """A pod was let go to a node."""
+        # From here on others wait for it as for one on its way, and not as for one that is held.
         self.stop_waiting(entry, pod.metadata.uid)
         self._devices.sent(entry, pod, node)
         machine, shape = self._state.machines.get(node), entry.shape_of(pod)
@@ -105,7 +106,9 @@ class InFlightPods:
                 return
             seen = self._new(entry, pod, shape, claims=claims)
             self._put(node, name, seen)
+        # A pod's status changes often: only these four matter to those who wait for its node.
         before = seen.bound, seen.started, seen.settled, seen.leaving
+        # Once: the time counts from its binding, and no later event begins it again.
         if bound and not seen.bound:
             seen.bind(self._bound_since(pod))
         seen.update(started=_started(pod), leaving=pod.metadata.deletion_timestamp is not None)
@@ -124,6 +127,7 @@ class InFlightPods:
     def _gone_inside(self, pod: Pod) -> None:
         name = key(pod)
         node = self._node_of.get(name, "")
+        # The event may be late: another pod may have the name, and be on its way, by now.
         if node and self._on[node][name].uid == pod.metadata.uid:
             self._drop(node, name)
             self.changed(node)
@@ -161,6 +165,7 @@ class InFlightPods:
         """When a pod came to its node, as far as its conditions tell."""
         found = condition(pod.status.conditions, "PodScheduled")
         at = moment(found.last_transition_time) if found is not None and found.status == "True" else None
+        # The condition has the API server's wall time: only the time that has passed since is carried over.
         return self._clock.monotonic() - (max(0.0, self._clock.now() - at) if at is not None else 0.0)
 
     def _coming(self, node: str, machine: Machine, now: float) -> Iterator[tuple[str, Seen]]:
@@ -168,9 +173,11 @@ class InFlightPods:
         for name, seen in tuple(self._on.get(node, {}).items()):
             if seen.settled or now - seen.since >= PATIENCE:
                 continue
+            # Its patch failed, or it is being deleted: it does not come.
             if seen.entry is not None and not is_let_go(seen.entry, seen.uid):
                 self._drop(node, name)
                 continue
+            # The kubelet's own state has it: what is free there is counted without what it holds.
             if seen.bound and name in (machine.holds or ()):
                 seen.settle()
                 continue
@@ -187,9 +194,11 @@ class InFlightPods:
         now, held = self._clock.monotonic(), entry.held.get(uid)
         since = held.since if held is not None and held.node == node else now
         waiting = self._waiting.get(node, {})
+        # Claims that are to be aligned are judged below, together with zones: here are all others.
         why, words = self._devices.why_not(entry, pod, node, since, waiting) if ask is None else (HoldReason.NONE, "")
         if not (heeded or ask or why or self._claims.concern(machine, entry.shape_of(pod), node, self._on)):
             return True
+        # Its slot is on another node than before: the wait begins again there.
         if held is None or held.node != node:
             self.stop_waiting(entry, uid)
             held = HeldPod(node, entry.shape_of(pod), now, claims=ask is not None)
@@ -204,6 +213,7 @@ class InFlightPods:
         self._waiting.setdefault(node, {})[uid] = entry
         waited = now - held.since
         if why is HoldReason.REFUSED and waited >= MOVE:
+            # For pods of this workload and shape alone: the node may well grant any other.
             self._left_out.setdefault(entry.id, {})[node, held.shape] = now + AGAIN
             self._enqueue(entry.id, 0.0)
         steps = (waited + AGAIN,) if why is HoldReason.PROMISED else ()  # those may get other slots without a word
@@ -221,16 +231,20 @@ class InFlightPods:
         if free is None:
             return HoldReason.NONE
         least, most = free
+        # Those of its own group without a node come only once it goes too: each would wait for the other.
         waited_for = (seen for seen in coming.values() if seen.bound or not group or seen.group != group)
         shapes = [*(seen.shape for seen in waited_for), held.shape]
         first = self._first_in_turn(node, held, now)
         if certain(layout, least, most, [*shapes, *first]):
+            # Slots whose pods do not come hold nobody up for longer than this.
             late = now - held.since >= PATIENCE
             return HoldReason.NONE if late else self._promised(layout, entry, node, Free(least, most), coming, held)
+        # Not even alone is it granted by what is free for certain: it would be refused as things stand.
         if not certain(layout, least, least, [held.shape]):
             return HoldReason.REFUSED
         if now - held.since >= PATIENCE:
             return HoldReason.NONE
+        # Granted alone whatever ends meanwhile: then it is the order among those on their way that may refuse it.
         return HoldReason.ORDER if certain(layout, least, most, [held.shape]) else HoldReason.ENDS
 
     def _free(self, node: str, coming: Mapping[str, Seen], now: float, young: float = YOUNG) -> Free | None:
@@ -259,6 +273,7 @@ class InFlightPods:
         coming = {name: seen for name, seen in seen_there if seen.bound or not group or seen.group != group}
         late = now - held.since >= PATIENCE
         if ask is not None:
+            # 0.0: young pods are taken to stay, or each of a gang's pods would wait for the others to grow old.
             return self._claims.apart(ask, held, coming, self._free(held.node, coming, now, 0.0), late=late)
         if late or not (
             any(seen.claims for seen in coming.values())
@@ -285,6 +300,7 @@ class InFlightPods:
             other = self._entry_of(workload)
             if other is None or other is entry or turn_of(other) > mine:
                 continue
+            # Those that were let go are among `coming` already.
             let_go = sum(seen.entry is other and seen.shape == shape for seen in coming.values())
             shapes += [shape] * (count - let_go)
         if not shapes:
@@ -301,6 +317,7 @@ class InFlightPods:
             for other in self._held_there(node)
             if other.why is HoldReason.ORDER and now - other.since >= TURN
         ]
+        # Only the first in the line: it holds back all behind it, and the next one follows when it has gone.
         first = min(waiting, key=lambda one: one[0], default=None)
         return [first[1]] if first is not None and first[0] < held.since else []
 

@@ -18,6 +18,8 @@ from ungater.model.workload_entry import PlacementMismatch, WorkloadEntry
 from ungater.numa.node_backoff import SHORT, Refusals, listed
 from ungater.numa.placement_exchange import promised
 
+# Reasons of the Topology Manager, of full-pcpus-only (kubelet, cm/cpumanager/policy_static.go), and of what any manager
+# of the kubelet cannot allocate (cm/admission/errors.go).
 REFUSALS = frozenset({ALIGNED, "SMTAlignmentError", "UnexpectedAdmissionError"})
 
 
@@ -50,7 +52,9 @@ class PlacementMismatches:
             return
         mismatch = None
         if refused(new):
+            # At the change to Failed alone: later events of a failed pod say the same again.
             mismatch = self._refusal(entry, new) if old is None or not finished(old) else None
+        # What a pod got is in its annotations; most events of a pod that runs change only its status.
         elif old is None or old.metadata.annotations != new.metadata.annotations:
             mismatch = misalignment(entry, new) or _unkept(new, self._broken(new))
         if mismatch is not None:
@@ -62,6 +66,7 @@ class PlacementMismatches:
         seconds = self.leave_out(entry, pod)
         message = f"the kubelet of {node} refused pod {pod.metadata.name}: {reason}"
         message = f"{message} ({detail})" if detail else message
+        # Other reasons are not about zones.
         unreported = self._unreported(pod) if reason == ALIGNED else ()
         if unreported:
             unknown = ", ".join(unreported)

@@ -35,6 +35,7 @@ class _Entry(msgspec.Struct):
     @property
     def until(self) -> float:
         first, most = (SHORT, SHORT_AT_MOST) if self.changed else (LONG, LONG_AT_MOST)
+        # The bound of the exponent: a float power beyond 1023 raises OverflowError.
         return self.at + min(most, first * 2.0 ** min(self.refusals - 1, 16))
 
 
@@ -66,8 +67,10 @@ class Refusals(Generic[Shape]):
         repeated = before is not None and now - before.at < FORGET
         entry = entries[node] = _Entry(reason, now, before.refusals + 1 if before is not None and repeated else 1)
         self._shapes_of.setdefault(node, set()).add(shape)
+        # A dict keeps the place of a key that is set again: taken out first, it goes to the end.
         self._oldest_first.pop((shape, node), None)
         self._oldest_first[shape, node] = None
+        # A tenant whose pods have ever new shapes, and are refused, takes no more memory than this.
         if len(self._oldest_first) > self._most:
             self._drop(*next(iter(self._oldest_first)))
         return entry.until - now

@@ -103,8 +103,10 @@ class NodeTopologies:
             self.described.pop(name, None)
         else:
             self.described[name] = now
+        # Exporters write again and again: the same problem is told once.
         if (now.problems, now.disagreements) != (before.problems, before.disagreements):
             self._tell(name, before, now)
+        # Taken out first: a node of which the kubelet's ids are no longer known is no longer predictable.
         zones_before = self._zones.pop(name, None)
         if now.machine is None:
             gone = self._state.remove_machine(name)
@@ -164,6 +166,7 @@ class NodeTopologies:
         if machine is None or observed is None or not self.predictable(pod.spec.node_name):
             return ""
         shape = shape_of(pod.spec, annotations, qos_class=pod.status.qos_class)
+        # A link that was only preferred is no reason to move a pod.
         linked = self.broken(pod) if shape.gpu_link == REQUIRE else ()
         return unkept(machine.layout, shape, observed) or "; ".join(linked)
 
@@ -181,6 +184,7 @@ class NodeTopologies:
         told = {
             resource
             for row, resource in enumerate(layout.resources)
+            # -1 stands for a zone that does not report the resource.
             if resource not in layout.ignored and any(zone[row] >= 0 for zone in layout.capacity)
         }
         return tuple(resource for resource in alignable(shape, cores=not aligns) if resource not in told)
@@ -249,6 +253,7 @@ def _gained(before: Machine | None, now: Machine) -> bool:
 
 def worth_a_look(old: objects.Node, new: objects.Node) -> bool:
     """Whether two versions of a node may have different insides."""
+    # Most updates of a node are heartbeats, which change conditions alone.
     return _part(old) != _part(new)
 
 

@@ -26,6 +26,7 @@ def promised(entry: WorkloadEntry, pod: Pod) -> NumaPlacement | None:
 def arrive(entry: WorkloadEntry, pod: Pod) -> None:
     """A pod is on its node now: an exchange may wait for it there."""
     waiting = entry.exchanges.get((entry.pod_set_of(pod), pod.spec.node_name))
+    # A pod takes part in one exchange: what came to it is its promise from then on.
     if not waiting or pod.metadata.uid in entry.swaps:
         return
     own = _read(pod, NUMA_PLACEMENT_PREDICTED)
@@ -55,6 +56,7 @@ def settle(
         theirs = promised(theirs_of, other) if theirs_of is not None else None
         if theirs_of is None or theirs is None or misaligned(theirs, observed):
             continue
+        # Pods of one job have one shape; of two jobs only equal amounts tell that either promise fits the other pod.
         if theirs_of is not entry and _amounts(theirs) != _amounts(mine):
             continue
         theirs_of.swaps[other.metadata.uid], entry.swaps[pod.metadata.uid] = mine, theirs
@@ -84,6 +86,7 @@ def _exchange_with_slot(
     if at is None:
         return
     entry.swaps[pod.metadata.uid] = left[at]
+    # Before the slot's promise is replaced: its pod may have been sent already, and is known by that promise.
     entry.exchanges.setdefault((name, node), []).append((left[at], mine))
     left[at] = mine
     state.hold_placements(entry.key, name, node, left)
@@ -92,6 +95,7 @@ def _exchange_with_slot(
 def forget(entry: WorkloadEntry, pod: Pod) -> None:
     """A pod is gone; an exchange that waited for it does so no more."""
     entry.swaps.pop(pod.metadata.uid, None)
+    # It took its exchange when it arrived.
     if pod.spec.node_name:
         return
     own = _read(pod, NUMA_PLACEMENT_PREDICTED) if entry.exchanges else None
@@ -109,6 +113,7 @@ def exchanged(entry: WorkloadEntry, place: tuple[str, str], placements: Iterable
     for placement in placements:
         pair = next((pair for pair in waiting if same(pair[0], placement)), None)
         if pair is not None:
+            # Each exchange once: several pods may have been sent with equal promises.
             waiting.remove(pair)
         found.append(pair[1] if pair is not None else placement)
     return found

@@ -38,6 +38,7 @@ class Predictions:
     def prediction_for(self, pod: Pod, slot: Slot) -> NumaPlacement | None:
         """What to predict for a pod in this slot; what it was sent with before stays. None where nothing is known."""
         expectation = self._entry.expectations.get(pod.metadata.uid)
+        # A patch that is sent again says the same: the first one may have arrived.
         if expectation is not None and expectation.values == slot.values:
             return expectation.placement
         if not slot.node:
@@ -49,6 +50,7 @@ class Predictions:
             for given in exchanged(self._entry, (name, slot.node), self._given.get(place, ())):
                 _remove(left, given)
             self._left[place] = left
+        # Not given to another pod of this look; what is given out holds from the expectation on.
         return left.pop(0) if left else None
 
 
@@ -71,6 +73,7 @@ def promise_again(state: ClusterState, inside: NodeTopologies, entry: WorkloadEn
     promised: dict[tuple[str, str], list[NumaPlacement]] = {}
     nodes = {(name, slot.values): slot.node for name, slots in entry.slots_in.items() for slot in slots.slots}
     for place, placement in on_their_way(entry):
+        # An annotation with zones of a node whose ids are not the kubelet's means nothing.
         if inside.predictable(nodes[place]):
             promised.setdefault((place[0], nodes[place]), []).append(placement)
     for (name, node), placements in promised.items():

@@ -73,6 +73,8 @@ def compared(entry: WorkloadEntry, rules: ReconcileContext) -> Comparison:
             continue
         decided = placement_fields(template, rules.default_class())
         fields = [placement_fields(kind.spec, rules.default_class()) for kind in kinds[:FEW]]
+        # The kind at FEW is the rest of all pods, which may differ among
+        # themselves: it never counts as like the template.
         others = [at for at in range(len(kinds)) if at == FEW or fields[at] != decided]
         if len(others) == len(kinds) <= FEW and all(each == fields[0] for each in fields):
             specs[pod_set.name] = kinds[0].spec
@@ -130,6 +132,7 @@ def made_again(entry: WorkloadEntry, mixed: frozenset[str], rules: ReconcileCont
     if not mixed or not entry.job.suspendable:
         return []
     known = entry.differing
+    # Another set of pods: the time in which they may become alike begins again.
     if known.uids != mixed:
         return [Differ(mixed), RequeueAfter(_patience(known))]
     if (left := known.since + _patience(known) - now) > 0:

@@ -43,6 +43,7 @@ from ungater.model.job_view import JobView, PodSetView
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
 
+# Refusals that more room or quota would end. For others, giving back what is held would cost the place for nothing.
 _LACKS = frozenset(
     {
         Reason.DOES_NOT_FIT,
@@ -90,6 +91,7 @@ def of_other_queues(entry: WorkloadEntry, keys: Keys, now: float) -> list[Barred
     observed = entry.observed
     if entry.admission is None or observed is None or entry.job.suspendable:
         return []
+    # A pod without the label names no queue, and goes with its workload.
     same = {None, "", observed.queue}
     return [
         Barred(pod, name, {})
@@ -165,6 +167,7 @@ def asked(entry: WorkloadEntry, barred: Sequence[Barred], rules: ReconcileContex
     found: dict[str, Amounts] = {}
     wanted = [(one.pod_set, one.asks) for one in barred if one.asks]
     for name, asks in (*wanted, *(to_come(entry, rules).items() if wanted else ())):
+        # Never less than was granted: pods of the same pod set may run by that.
         found[name] = at_least(found.get(name) or entry.granted(name) or {}, asks)
     return found
 
@@ -231,6 +234,7 @@ def less(entry: WorkloadEntry, pod_set: PodSetView, rules: ReconcileContext) -> 
     granted, spec = entry.granted(pod_set.name), pod_set.template.spec
     if granted is None or entry.job.suspendable:
         return None
+    # The template first: where it asks for no less, the usual case, no pod is looked at.
     if not exceeds(granted, rules.charged(entry, pod_requests(spec), spec, None)):
         return None
     found: Amounts = {}

@@ -36,6 +36,7 @@ from ungater.model.workload_entry import WorkloadEntry
 NOMINATED: Final = 60.0  # seconds for pods for which others go
 MOVES: Final = 6  # refusals in a row after which it is placed anew rather than moved on
 AT_ONCE: Final = 3  # refusals in a row after which it still comes back at once
+# Seconds. A gang that is refused everywhere costs one admission in ten minutes in the end.
 FIRST_PAUSE, LONGEST_PAUSE = 10.0, 600.0
 _SHOWN: Final = 3
 
@@ -71,6 +72,7 @@ def moves_of(entry: WorkloadEntry, slots: PodSetSlots, counted: Tally, late: Lat
     """Slots that are to move as such pods hold them: slice -> how many, of those that no pod on its node holds."""
     if not late:
         return {}
+    # Only pods whose owner makes them again: a slot that moves under any other pod would leave that pod without one.
     found = {
         index
         for pod in late.values()
@@ -99,6 +101,7 @@ def left_out(
         pod
         for uid, pod in late.items()
         if _made_again(pod)
+        # Each pod counts against its node once for as long as the node is left out.
         and entry.unscheduled[uid].counted_until <= now
         and (index := _index(entry.slots_of(pod), pod)) is not None
         and index not in lost.get(entry.pod_set_of(pod), ())
@@ -109,6 +112,7 @@ def left_out(
     if patience is None:
         return done
     waits = [_left(one.refused_at, patience, now, nominated=one.nominated) for one in entry.unscheduled.values()]
+    # Nothing else wakes a workload whose pods stay Pending: no event comes when a time is over.
     waits += [one.counted_until - now for one in entry.unscheduled.values()]
     if rules.life.replacement is not None:
         waits += [_waited_for(one, rules.life.replacement, now) for one in entry.unscheduled.values()]
@@ -126,6 +130,7 @@ def evicted(entry: WorkloadEntry, late: Late, rules: ReconcileContext, now: floa
     runs, limit = _ran(entry), rules.life.replacement
     if runs and (limit is None or all((_waited_for(entry.unscheduled[uid], limit, now) or 0.0) > 0 for uid in late)):
         return None
+    # The scheduler looked for other places for the lost slots, and found none.
     if entry.lost and entry.refused is not None:
         why = f"there is no other place for it: {entry.refused.message}"
     elif not runs and entry.refusals > MOVES:
@@ -196,6 +201,7 @@ def pause(entry: WorkloadEntry) -> float:
     """For how many seconds a workload stays away that was evicted as kube-scheduler refuses its pods."""
     if entry.refusals <= AT_ONCE:
         return 0.0
+    # The bound of the exponent: a float power beyond 1023 raises OverflowError.
     return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(entry.refusals - AT_ONCE - 1, 16))
 
 

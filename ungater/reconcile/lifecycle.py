@@ -57,6 +57,7 @@ def decide(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: floa
     if observed is None:
         raise AssertionError(f"{entry.key}: no Workload")
     if entry.admission is not None and observed.admission is None:
+        # Before anything else: pods run by what is held, and no pod may go before it is stored again.
         return [RestoreAdmission()]
     seen = life_of(entry, rules)
     if alone := _left_running(entry, observed, rules, now) or _ended(entry, observed, seen, rules, wall):
@@ -68,14 +69,17 @@ def decide(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: floa
         done += [one for step in off for one in (Dequeue(), *waits(entry, step.reason, step.message, now))]
         kept = nominated_nodes.before_admission(entry, rules.planned(entry), rules, now) if not off else ()
         return [*done, *(_waiting(entry, observed, rules, now, wall) if seen.suspended and not off else ()), *kept]
+    # An eviction that begins at this look counts too, so that no pod is let go beside it.
     leaving = seen.evicted is not None or any(isinstance(one, Evict) for one in done)
     stops = leaving or seen.suspended
     if stops or seen.admitted_at is None:
         return [*done, *(nominated_nodes.before_admission(entry, entry.slots_in, rules, now) if not stops else ())]
     losing, missing = rules.losing(entry), missing_pods.decide(entry, rules.missing_pods, now)
+    # What is given up for missing pods changes how many are wanted: the next look decides about the others by that.
     if any(not isinstance(one, RequeueAfter) for one in missing):
         return [*done, *missing]
     going_on = lost(entry, losing, rules, now) if losing is not None else running(entry, rules, now)
+    # Turns come after the groups: a pod that its PodGroup holds back loses its turn at the node, too.
     together = native_groups.together(entry, going_on, rules, now)
     return [*done, *missing, *_out_of_turn(entry, together), *together]
 
@@ -111,6 +115,7 @@ def _unseen(entry: WorkloadEntry, keys: Keys) -> bool:
     marked = any(keys.pod_set in (one.template.metadata.annotations or {}) for one in owner.pod_sets)
     if not owner.suspendable or owner.gated or marked or observed is None or owner.suspended_at is not None:
         return False
+    # A tenant may take gate and mark off in the update that resumes a job; the Workload of that job is older.
     return owner.resumed_at is None or observed.created - owner.resumed_at > UNSEEN_FOR
 
 
@@ -199,6 +204,7 @@ def life_of(entry: WorkloadEntry, rules: ReconcileContext) -> lifecycle.Life:
         raise AssertionError(f"{entry.key}: no Workload")
     held, queue, evicted = observed.admission is not None, bool(owner.queue), _evicted(observed)
     admitted_at = names.since(observed.conditions, names.ADMITTED) if held else None
+    # A job without a queue has no checks to wait for: it counts as admitted before the condition is written.
     if held and not queue:
         admitted_at = admitted_at or 0.0
     return lifecycle.Life(
@@ -217,7 +223,9 @@ def life_of(entry: WorkloadEntry, rules: ReconcileContext) -> lifecycle.Life:
         evicted=evicted,
         requeues=observed.requeues,
         requeue_at=observed.requeue_at,
+        # The time for another place counts against the workload only once the scheduler found none.
         lost_at=entry.lost_at if entry.refused is not None else None,
+        # kube-scheduler takes no new pod of the group before then, so the ready timeout does not run.
         ending_until=inf if native_groups.ending(entry, rules) else entry.ending_until,
         executed=observed.executed,
         most_execution=observed.most_execution if queue else None,
@@ -231,6 +239,8 @@ def _wanted(entry: WorkloadEntry) -> int:
     Nor are those of a service that come once others are ready: a rollout takes as long as its pods do.
     """
     owner, admission = entry.job, entry.admission
+    # An OrderedReady StatefulSet makes each pod once the one before is
+    # ready: pods that exist are awaited, or the first.
     later = owner.scales and owner.in_order
     count = min(owner.count, max(sum(map(entry.there, owner.pod_sets)), 1)) if later else owner.count
     return min(count, admission.count) if admission is not None else count
@@ -252,6 +262,7 @@ def _started(entry: WorkloadEntry, admitted_at: float | None) -> bool:
         return False
     suspended_at, resumed_at = entry.job.suspended_at, entry.job.resumed_at
     if resumed_at is not None:
+        # Conditions have whole seconds: a job that is resumed in the second of its admission was started for that.
         return resumed_at >= admitted_at
     return suspended_at is not None and suspended_at > admitted_at
 
@@ -282,6 +293,7 @@ def _bound(entry: WorkloadEntry, rules: ReconcileContext) -> list[Pod]:
     ]
     if evicted is None or entry.slots_in or entry.job.suspended or not entry.job.suspendable:
         return bound
+    # Younger pods replace those that were evicted: they come for as long as the job is not suspended.
     return [pod for pod in bound if (moment(pod.metadata.creation_timestamp) or 0.0) <= evicted.at]
 
 
@@ -391,6 +403,7 @@ def _returned(
             )
     elif until > wall:
         text = f"it comes back at {timestamp(until)}: {message}"
+        # `_waiting` looks for this reason to say that the pause is over.
         wanted.append(WantedCondition(names.REQUEUED, False, Reason.BACKING_OFF, text))
     else:
         wanted.append(WantedCondition(names.REQUEUED, True, Reason.REQUEUED, f"it waits again: {message}"))

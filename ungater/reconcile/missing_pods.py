@@ -64,10 +64,12 @@ class Doubts:
         """
         namespace, now = entry.job.namespace, self._clock()
         share = _in_vain(entry, limits, now)
+        # Before the return: a second call for the same workload would else count the same seconds again.
         entry.count_pods({}, {})
         if not share:
             return
         before, until = self._in_vain.get(namespace, (0.0, 0.0))
+        # The hour runs from the first share. Later shares add up in it and do not prolong it.
         if until <= now:
             before, until = 0.0, now + DOUBT
         self._in_vain[namespace] = before + share, until
@@ -99,6 +101,7 @@ def note(entry: WorkloadEntry, now: float, *, doubted: bool = False) -> None:
     for pod_set in pod_sets:
         name = pod_set.name
         there, need, most = entry.there(pod_set), _needed(entry, pod_set), _most(entry, pod_set)
+        # After a restart nobody knows which pods never came: all of them get the longer time of pods that were there.
         old = before.get(name) or PodsSeen(need if restarted else 0, there, need, now, now)
         if doubted and not entry.job.queue and max(there, entry.admitted(name)) < most:
             late.setdefault(name, entry.admitted(name))
@@ -107,6 +110,7 @@ def note(entry: WorkloadEntry, now: float, *, doubted: bool = False) -> None:
         seen = old.counted(there, need, most, now)
         if name in late:
             late[name] = max(late[name], there)
+            # The late pod sets become whole together: one that still lacks pods keeps the others short.
             all_came &= not seen.goal
             seen = seen.given_up() if there == late[name] else seen
         after[name] = seen
@@ -143,6 +147,8 @@ def _lacking(entry: WorkloadEntry, limits: MissingPods) -> Iterator[_Lack]:
             continue
         left = limits.again - one.lacked
         if one.never:
+            # Of an ordered owner a later pod is made once the earlier ones are
+            # ready, which takes as long as images take to pull.
             left = min(left, (limits.again if entry.job.in_order else limits.never) - one.grown)
         yield _Lack(name, one.need, one.there, one.seen_at + left, one.never)
 
@@ -156,6 +162,8 @@ def decide(entry: WorkloadEntry, limits: MissingPods, now: float) -> list[Instru
     if not late and not done:
         soonest = min((one.due for one in lacking if one.due > now), default=None)
         return [RequeueAfter(soonest - now)] if soonest is not None else []
+    # A tenant without a queue could hold nodes for nothing, one job
+    # after the other; a queue's quota bounds that by itself.
     doubt: list[Instruction] = [DoubtNamespace()] if not entry.job.queue and any(one.never for one in late) else []
     if not there:
         text = message(entry, limits)
@@ -163,6 +171,7 @@ def decide(entry: WorkloadEntry, limits: MissingPods, now: float) -> list[Instru
             *doubt,
             Evict((WantedCondition(names.EVICTED, True, Reason.PODS_MISSING, text),), Reason.PODS_MISSING, text),
         ]
+    # The look after this one gives the slots back: it sees the counts that are wanted from now on.
     return [*doubt, Shorten({one.name: one.there for one in late}), RequeueAfter(0.0)]
 
 
@@ -201,6 +210,7 @@ def awaited(entry: WorkloadEntry, *, doubted: float, wall: float) -> Awaited | N
     owner, observed = entry.job, entry.observed
     if owner.queue or (entry.own or owner).suspended or observed is None:
         return None
+    # Read from the status, so that a restart does not let the workload hold the same slots again at once.
     evicted = condition(observed.conditions, names.EVICTED)
     itself = evicted is not None and (evicted.status, evicted.reason) == ("True", str(Reason.PODS_MISSING))
     left: float | None = doubted

@@ -112,12 +112,14 @@ def one_for_one(entry: WorkloadEntry, own: JobView, mark: str, now: float) -> Jo
     """
     if own.over or not own.open_ended or not _of_service(own) or not under_way(entry):
         return own
+    # A ReplicaSet or StatefulSet has one template, so its view has one pod set.
     (pod_set,) = own.pod_sets
     ending = [pod for pod in entry.pods.values() if _ends(pod)]
     ends = sum((pod.metadata.annotations or {}).get(mark, own.workload) == own.workload for pod in ending)
     count = max(0, pod_set.count - ends)
     if count < entry.admitted(pod_set.name):
         seen, there = (entry.came or {}).get(pod_set.name), entry.there(pod_set)
+        # The count is unchanged for this long: the owner was scaled down, and no successor comes.
         late = seen is not None and seen.there == there and now - seen.changed_at >= AWAITED
         count += bool(ending) or not late
     return replace(own, pod_sets=(replace(pod_set, count=count, full=count),))
@@ -156,6 +158,7 @@ def ended(entry: WorkloadEntry) -> list[Instruction]:
 
 def _all_ready(entry: WorkloadEntry) -> bool:
     """Whether as many pods as it is to have are ready, none of them ends, and none is barred: it would be the next."""
+    # Growth that has no place yet is not awaited: it may never get one, and the move would never end.
     wanted = sum(min(entry.wanted(one), entry.admitted(one.name)) for one in entry.job.pod_sets)
     return not entry.barred and not any(map(_ends, entry.pods.values())) and entry.job.ready >= wanted
 

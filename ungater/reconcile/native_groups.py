@@ -37,6 +37,7 @@ def together(
     """The steps for a workload without those that would let go a part of a group; and what is done about that."""
     going = {one.pod.metadata.uid: one.pod for one in steps if isinstance(one, Ungate)}
     have_place = [*going.values(), *_on_their_way(entry, rules)]
+    # Pods let go earlier count too: kube-scheduler holds them as long as one of their group is gated.
     groups = _groups(have_place)
     waiting = {group: pod for group in groups if (pod := _waiting(entry, group, going, rules))}
     ends = {group: pod for group in groups if (pod := _ending(group, rules))}
@@ -44,9 +45,11 @@ def together(
         return [HoldUp(since=None), *steps] if entry.held_up_since is not None else list(steps)
     if not ends and (over := _evicted(entry, have_place, waiting, rules, now)) is not None:
         return [over]
+    # Nothing else of the look is held up: deletions and reasons go on.
     kept = list(_kept(entry, steps, {*waiting, *ends}, rules))
     if ends:  # nobody is late before they are gone, so time begins then
         return [HoldUp(since=now, ending=True), *_tell_of_ending(ends), *kept, RequeueAfter(_patience(rules))]
+    # While old pods of the group ended, no new one was late: the time begins when the last of them is gone.
     fresh = entry.held_up_since is None or entry.ending_until == inf
     since = now if fresh or entry.held_up_since is None else entry.held_up_since
     left = since + _patience(rules) - now
@@ -62,6 +65,7 @@ def _kept(
 ) -> Iterator[Instruction]:
     """The steps without those that let go pods of groups that are held up; the room of these may be kept meanwhile."""
     for one in steps:
+        # A patch that was sent before is sent again all the same: its pod may be without the gate already.
         if not isinstance(one, Ungate) or one.pod.metadata.uid in entry.expectations or _group(one.pod) not in held_up:
             yield one
         elif rules.nominates:

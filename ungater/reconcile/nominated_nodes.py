@@ -41,6 +41,7 @@ def in_slot(entry: WorkloadEntry, pod: Pod, index: int, keys: Keys) -> list[Nomi
 
 def _on(pod: Pod, slots: PodSetSlots, index: int, keys: Keys) -> list[NominateNode]:
     node = slots.slots[index].node
+    # Another gate may stay for as long as its owner likes, and the nomination would keep the room with it.
     alone = is_gated(pod, keys.gate) and len(pod.spec.scheduling_gates or ()) == 1
     return [NominateNode(pod, node)] if node and alone and pod.metadata.deletion_timestamp is None else []
 
@@ -85,6 +86,7 @@ def settled(entry: WorkloadEntry, steps: list[Instruction], rules: ReconcileCont
     due: list[NominateNode] = []
     later: list[float] = []
     for uid, pod in entry.pods.items():
+        # After the gate, a nomination is kube-scheduler's own business; a patch on its way may have removed the gate.
         if not is_gated(pod, rules.keys.gate) or finished(pod) or entry.on_its_way(uid) is not None:
             continue
         if (ungate := going.get(uid)) is not None and _goes_there(entry, ungate):
@@ -101,6 +103,7 @@ def due_now(entry: WorkloadEntry, pod: Pod, node: str, now: float) -> tuple[Sequ
     said, sent = pod.status.nominated_node_name, entry.nominated.get(pod.metadata.uid)
     if said == node and (sent is None or sent.node == node):
         return (), ()
+    # Neither a first removal nor the first few nodes are put off; what somebody writes back is answered after a pause.
     if sent is None or (node != sent.node and (not node or sent.attempts < AT_ONCE)) or now >= sent.again:
         return (NominateNode(pod, node),), ()
     # Room that it does not get is free at once, whenever it gets another.

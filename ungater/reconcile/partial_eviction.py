@@ -28,10 +28,13 @@ def may_be_evicted(pod: Pod, keys: Keys) -> bool:
     """Whether a pod that no queue of ours admitted may make room for one that was."""
     meta = pod.metadata
     annotations, owner = meta.annotations or {}, controller_of(meta)
+    # The API server cannot end a static pod by its mirror: the kubelet
+    # would make the mirror again, and no room comes free.
     if MIRROR in annotations or annotations.get(SAFE_TO_EVICT) == "false":
         return False
     if owner is not None and owner.kind in UNMOVED:
         return False
+    # Both domains: under a domain of our own, a Kueue beside us may have admitted the pod by its quota.
     domains = {f"{keys.domain}/", f"{DEFAULT_DOMAIN}/"}
     return not any(name.startswith(tuple(domains)) for name in (*annotations, *(meta.labels or {})))
 
@@ -70,6 +73,7 @@ def lost(entry: WorkloadEntry, losing: Losing, rules: ReconcileContext, now: flo
         rank=entry.job.pod_sets[0].rank,
         dead=rules.dead,
     )
+    # Whoever waits for this room takes it once it is stored, so the last pod is gone by then.
     if at and not any(counted.used[index] for index in at):
         return [Shrink(slots.without(at), slots.total - sum(at.values()), entry.job.pod_sets[0].name)]
     pods = [
@@ -78,4 +82,5 @@ def lost(entry: WorkloadEntry, losing: Losing, rules: ReconcileContext, now: flo
         if not finished(pod) and not is_gated(pod, keys.gate) and slots.of_selector(pod.spec.node_selector) in at
     ]
     pods.sort(key=lambda pod: pod.metadata.name)
+    # Asked for at every look: pods that were let go a moment ago show up in these slices only now.
     return [EvictSome(tuple((pod, losing.message) for pod in pods)), RequeueAfter(AGAIN)]

@@ -12,6 +12,7 @@ from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
 
 SOON = 4.0  # seconds: for what nobody waits for; often a later state makes the write needless
 
+# While PodsReady has one of these reasons, `ready` replaces it at the first look at which it holds no more.
 _STUCK = frozenset(
     map(
         str,
@@ -76,6 +77,7 @@ def ready(entry: WorkloadEntry) -> list[Instruction]:
                 )
             ]
         )
+    # The newest refusal, in order of insertion: the pod of an older one may have been replaced.
     refusal = next((mismatch for mismatch in reversed(entry.mismatches.values()) if mismatch.refused), None)
     if refusal is not None and not was_ready:
         message = (
@@ -91,6 +93,7 @@ def ready(entry: WorkloadEntry) -> list[Instruction]:
     )
     if stuck or (was_ready and owner.count == owner.full):
         message = f"{owner.ready} of {owner.count} pods are ready"
+        # `conditions.unready_at` goes by this reason where the admission and this moment fall into one second.
         reason = Reason.PODS_NOT_READY if was_ready or _ready_before(observed) else Reason.WAIT_FOR_START
         return [WriteConditions((WantedCondition(names.PODS_READY, False, reason, message),), delay=SOON, lost=())]
     return []

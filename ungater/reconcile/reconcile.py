@@ -45,6 +45,7 @@ from ungater.reconcile.missing_pods import awaited
 from ungater.reconcile.pods_ready import SOON
 from ungater.reconcile.ungating import waits
 
+# The garbage collector deletes an object with its last owner, and pods of a group are replaced one at a time.
 OWNERS = 4  # pods that a group's Workload is to belong to at least, where there are as many
 
 # A group of pods that is gone leaves nothing that its Workload could be about.
@@ -71,6 +72,7 @@ def _decided(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: fl
     owner = entry.job
     if owner.over or (entry.removing and entry.observed is not None):
         return _over(entry, rules, wall)
+    # Asked before there is a Workload: a job that is not ours gets none.
     if (told := left_alone(entry, rules.keys)) is not None:
         return _left_to_others(entry, told, rules, now, wall)
     if entry.observed is None:
@@ -94,6 +96,8 @@ def _made_again(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> li
     """
     if entry.evict is not None and entry.admission is not None and entry.writes.deleted_often:
         return [lifecycle.end_without_workload(entry, entry.evict.message, rules), Create()]
+    # The Workload of a victim is made at once: each step of its
+    # eviction is written there, and somebody waits for its room.
     left = entry.writes.create_in(now) if entry.evict is None else 0.0
     if left <= 0:
         return [Create()]
@@ -133,11 +137,13 @@ def _stranded(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> Iter
     for pod in entry.pods.values() if not (entry.job.queue and entry.job.suspendable) else ():
         meta = pod.metadata
         if (
+            # Our ungating patch alone writes this mark: a pod without it was not sent anywhere.
             (meta.annotations or {}).get(rules.keys.workload) != entry.job.workload
             or pod.spec.node_name
             or is_gated(pod, rules.keys.gate)
             or finished(pod)
             or meta.deletion_timestamp is not None
+            # Its deletion was asked for a short time ago, and the watch has not shown it yet.
             or entry.deleting.get(meta.uid, 0.0) > now
         ):
             continue
@@ -158,6 +164,7 @@ def _misled(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> Iterat
     for pod in entry.pods.values() if owner.kind == LEADER_SETS else ():
         meta = pod.metadata
         if (
+            # A pod without the mark was not let go by us.
             (meta.annotations or {}).get(mark, owner.workload) == owner.workload
             or (meta.creation_timestamp or "") < owner.created
             or is_gated(pod, rules.keys.gate)
@@ -314,5 +321,7 @@ def _suspended(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: 
 
 def _stays(pod: Pod, entry: WorkloadEntry, keys: Keys) -> bool:
     """Whether a pod was let go, as far as is seen or by a patch that was sent, and nobody has asked it to go yet."""
+    # The watch may still show the gate after the patch has removed it:
+    # such a pod runs on when the job is resumed at once.
     sent = not is_gated(pod, keys.gate) or entry.on_its_way(pod.metadata.uid) is not None
     return sent and not finished(pod) and pod.metadata.deletion_timestamp is None

@@ -58,6 +58,7 @@ def give_back(
     """What fewer pods leave, one pod set after the other."""
     wrong = entry.job.wrong is not None
     for pod_set in entry.job.pod_sets:
+        # Of these two it is known all the same: pods that did not come in time, and pods of another queue.
         if wrong and not (pod_set.name in entry.late or pod_set.name in entry.barred):
             continue  # how many are to come is not known
         wanted = max(entry.wanted(pod_set), entry.there(pod_set)) if wrong else entry.wanted(pod_set)
@@ -66,16 +67,19 @@ def give_back(
             if wanted >= slots.total:
                 continue
             give = surplus(slots, kept, wanted, entry.layers_of(pod_set))
+            # No slot that a pod holds is in `give`, so the smaller admission is true the moment it is stored.
             smaller = slots.without(give)
             if give:
                 return _shrink(entry, pod_set, smaller, smaller.total, now)
         else:
+            # Without slots, quota is all that is held: as long as a pod exists it is paid for, wanted or not.
             keep = max(wanted, entry.there(pod_set))
             if keep < entry.admitted(pod_set.name):
                 return _shrink(entry, pod_set, None, keep, now)
     for pod_set in entry.job.pod_sets if not wrong else ():
         if (less := granted.less(entry, pod_set, rules)) is not None:
             held, count = entry.slots_in.get(pod_set.name), entry.admitted(pod_set.name)
+            # The counts stay: only what is granted to each pod gets smaller.
             return _shrink(entry, pod_set, held, count, now, less)
     return []
 
@@ -93,6 +97,7 @@ def _shrink(  # noqa: PLR0917  (what is to be left of whom, and the clock)
     if entry.shrink_at > now:
         return [RequeueAfter(entry.shrink_at - now)]  # another look came first
     others = sum(entry.admitted(other.name) for other in entry.job.pod_sets if other is not pod_set)
+    # Something is left to be admitted. Where nothing is, the admission ends as a whole below.
     if count or others or entry.growing:
         return [Shrink(slots, count, pod_set.name, asks)]
     if entry.job.queue and entry.job.full:

@@ -47,6 +47,7 @@ from ungater.reconcile.volume_slots import VolumeSlots
 DETAILS_AFTER = 10.0  # seconds: the same reason in other words
 RETELL_AFTER = 60.0  # seconds between two events that only differ in their details
 
+# PodGC waits 40 s (`quarantineTime` in pkg/controller/podgc/gc_controller.go) and then fails the pods of such a node.
 NODE_BACK = 20.0  # seconds in which a deleted node may come back; Kubernetes gives it forty and more
 
 
@@ -75,6 +76,7 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
     """Pods go to their slots, those that are astray are replaced, and what is missing is asked for."""
     made = as_made.compared(entry, rules)
     if made.taken is not None:
+        # The view of the job changes by this, and all below reads the view: the next look goes on.
         return [made.taken]
     elsewhere = granted.of_other_queues(entry, rules.keys, now)
     others = {*(one.pod.metadata.uid for one in elsewhere), *made.mixed}
@@ -101,6 +103,7 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
         if (slots := entry.slots_in.get(pod_set.name)) is not None
     }
     for name, count in counted.items():
+        # Before slots are given away below: each pod that runs without a slot here takes one of those that look free.
         _keep_places(entry.slots_in[name], count, [*entry.left_of(name), *count.ending])
     looks = [
         _PodSetUngating.of(entry, pod_set, counted[pod_set.name], late, rules, now, made.kinds)
@@ -133,11 +136,13 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
         *(_in_slots(entry, looks, rules) if rules.nominates else ()),
         *gone,
         *(
+            # Slots that nobody needs go back first: a lost slot among them needs no other place.
             (give_back(entry, counted, now, rules) or [Enqueue(lost, asked=asked, urgent=any(map(_urgent, looks)))])
             if lost
             else resize(entry, counted, asked, now, rules)
         ),
         *(
+            # One reason is told at a time: two would replace each other in PodsReady at every look.
             _say_mixed(entry, made, now)
             or _say_why(entry, barred, rules, now)
             or _say_volumes(entry, looks, now)
@@ -168,6 +173,7 @@ def _put_back(entry: WorkloadEntry, wanted: tuple[WantedCondition, ...]) -> list
 
 def _unlike(entry: WorkloadEntry, made: as_made.Comparison, rules: ReconcileContext) -> tuple[WantedCondition, ...]:
     """What is said of a workload whose pods are not those that it was decided for; () where some of them run."""
+    # Nothing is decided again under pods that run: those would have to go for it.
     if not (made.mixed or entry.undecided) or not granted.none_runs(entry, rules.keys.gate):
         return ()
     if made.mixed:
@@ -260,7 +266,9 @@ def _let_go(
             if finished(pod) or (expectation is not None and expectation.gone):
                 continue
             if not is_gated(pod, keys.gate) or expectation is not None:
+                # A patch that was sent counts like a pod without a gate: it may have arrived by now.
                 left -= 1
+                # The gate is there after the deadline: the patch was lost, and is safe to send again.
                 if expectation is not None and is_gated(pod, keys.gate) and expectation.deadline <= now:
                     done.append(Ungate(pod, ANYWHERE))
             elif pod.metadata.deletion_timestamp is None and pod.metadata.uid not in others:
@@ -316,6 +324,7 @@ class _PodSetUngating(msgspec.Struct, frozen=True):
         refused = _refused(slots, counted, placed, rules.avoided(entry, pod_set, now))
         stuck = let_go.moves_of(entry, slots, counted, late)
         volumes = VolumeSlots.of(slots, counted, placed, choices)
+        # The last one wins where a slice is in several: of a lost or stuck slice more slots move than the free ones.
         moves = tuple(sorted({**volumes.moves, **refused, **stuck, **lost}.items()))
         # Of slots that others of their slice leave for their volumes, the rest stays.
         held_back = {*refused, *stuck, *lost}
@@ -343,6 +352,7 @@ def _bars(
             continue
         if (bar := Barred.of(entry, pod_set.name, pod, rules, more)) is not None:
             found[pod.metadata.uid] = bar
+        # Claims are made for each pod by itself: equal specs may have claims that ask for different devices.
         elif kind is not None and not pod.spec.resource_claims:
             free.add(kind)
     return found
@@ -393,11 +403,13 @@ def _collect(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[
             continue
         if (since := rules.missing(name)) is None:
             continue
+        # A kubelet that registers again within this time keeps its pods.
         at = max(since + NODE_BACK, entry.deleting.get(pod.metadata.uid, 0.0))
         if at > now:
             due.append(at - now)
             continue
         text = f"node {name} was deleted: pod {pod.metadata.name} on it is deleted too, and its replacement gets a slot"
+        # No kubelet is there to confirm the end of a grace period, so the object goes without one.
         done.append(Delete(pod, Reason.NODE_DELETED, text, at_once=True))
     return [*done, *(RequeueAfter(after) for after in sorted(due)[:1])]
 

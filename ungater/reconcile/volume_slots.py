@@ -49,6 +49,7 @@ class VolumeSlots(msgspec.Struct, frozen=True):
         judged = [(pod, choices[pod.metadata.uid]) for pod in stays]
         astray = tuple([pod for pod, choice in judged if not choice.why and not open_ & choice.slots])
         moves, need = {}, len(astray)
+        # Any free slots will do, as these pods reach none of them.
         for index in range(len(free) - 1, -1, -1):
             if (some := min(need, free[index])) > 0:
                 moves[index] = some

@@ -21,6 +21,7 @@ def admitted_as(
         if found.type in {conditions.EVICTED, conditions.PREEMPTED} and found.status == "True":
             text = f"it was admitted again; before: {found.message}"
             wanted.append(WantedCondition(found.type, False, Reason.QUOTA_RESERVED, text))
+        # Else it would say for as long as it runs that it comes back later.
         elif found.type == conditions.REQUEUED and found.status == "False":
             wanted.append(
                 WantedCondition(found.type, True, Reason.REQUEUED, f"it was admitted again; before: {found.message}")

@@ -96,6 +96,7 @@ class Moves:
         self._answer_requests(now)
         for claim in self._rooms.due(self._cache.queues, now):
             with self._cache.guard("workload", claim.key):
+                # Asked for each of them: the one before may have used up what is left of this hour.
                 if most := self._log.left(now):
                     self._make_room(claim, most, now)
         if not self._log.left(now):
@@ -143,6 +144,7 @@ class Moves:
     def _answer(self, entry: WorkloadEntry, observed: ObservedWorkload, now: float) -> None:
         request, said = move_request.parse(observed.move_to), condition(observed.conditions, conditions.MOVING)
         told = (said, condition(observed.conditions, conditions.MOVE_REFUSED))
+        # The answer names the request, so that each is answered once, over a restart too.
         if request is None or request.until < now or any(one and request.mark in one.message for one in told):
             return
         if said is not None and said.status == "True":
@@ -182,6 +184,7 @@ class Moves:
             said = _said(entry)
             at = moment(said.last_transition_time) if said is not None and _counts(said) else None
             if at is not None:
+                # The clock of whoever led before may be ahead of this one.
                 self._log.saw(entry.key, min(at, now), now)
 
     def _in_turn(self, now: float) -> list[WorkloadEntry]:
@@ -198,6 +201,7 @@ class Moves:
         if not movable(entry):
             return False
         misaligned = self._rules.misaligned and entry.mismatches and self._cache.unkept(entry)
+        # The cheap questions, which end it for most: all workloads are asked.
         if not misaligned and not (self._rules.together and relocation.is_spread(entry)):
             return False
         return self._has_rested(entry, now)
@@ -213,6 +217,7 @@ class Moves:
             self._turns.note(entry.key, now)
             return False
         free, until = self._cache.queues.freed_so_far(entry.key), 0.0
+        # Made one at a time: the second search is saved where the first move begins.
         for move in self._found(entry):
             if not (why := relocation.kept(self._cache, entry, move.grant)):
                 self._begin(entry, move, now)
@@ -236,6 +241,7 @@ class Moves:
         self._log.begin(entry.key, now, asked=move.reason == Reason.DEFRAGMENTED)
         self._turns.forget(entry.key)
         if entry.grant is not None:
+            # Before `_replace`, after which the entry holds the new places.
             self._before[entry.key] = entry.grant
         wanted = (WantedCondition(conditions.MOVING, True, move.reason, move.message),)
         told = partial(self._tell, entry, move.reason, move.message, "begun")
@@ -248,6 +254,7 @@ class Moves:
         that was: than it is to be), and who goes as a whole comes back as a whole. After that see `give_up`.
         """
         pods, said, late = list(pods), _said(entry), self._left(entry) <= 0
+        # Before the time is over, those that end already are taken to go.
         grant = old_places.restored(self._cache, entry, [*pods, *(self._lingering(ending) if late else ())])
         if grant is None or entry.grant is None or said is None:
             return False

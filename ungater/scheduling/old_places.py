@@ -79,6 +79,7 @@ def _exchanged(
         if finished(pod):
             continue
         index, on_its_way = slots.of_selector(pod.spec.node_selector), sent(pod.metadata.uid)
+        # The watch may be behind: it counts where the pod was sent.
         if on_its_way is not None:
             index = slots.index(on_its_way.values)
         if index is not None and pod.metadata.uid not in uids:
@@ -92,6 +93,7 @@ def _exchanged(
         counts[free.values] -= 1
         counts[values] = counts.get(values, 0) + 1
         used[values] = used.get(values, 0) + 1
+        # A slice is one node where the flavor's last level is the host: the slot given for it tells.
         nodes.setdefault(values, pod.spec.node_name if free.node else "")
     made = [Slot(values, count, nodes[values]) for values, count in sorted(counts.items(), key=_in_order) if count > 0]
     return PodSetSlots(slots.levels, made, slots.flavor)

@@ -46,6 +46,7 @@ def hindered(cache: Cache, entry: WorkloadEntry) -> str:
     observed = entry.observed
     if observed is None or entry.admission is None or entry.grant is None or not entry.slots_in or entry.job.over:
         return "it holds no slots"
+    # A patch on its way may let a pod go to a slot that this move would leave.
     if entry.writes.busy or entry.writes.patches or entry.closing or entry.evict is not None or entry.lost:
         return "its places are changing"
     if is_true(observed.conditions, conditions.EVICTED) or not observed.active:
@@ -72,6 +73,7 @@ def _hindered(cache: Cache, entry: WorkloadEntry, observed: ObservedWorkload) ->
 def _has_fellows(cache: Cache, entry: WorkloadEntry) -> bool:
     """Whether others' pods are in a native PodGroup of its pods."""
     groups = dict.fromkeys(pod.spec.pod_group for pod in entry.pods.values() if pod.spec.pod_group)
+    # By the index of all pods: those of other owners are in no entry of this workload.
     keys = (f"{entry.job.namespace}/{name}" for name in groups)
     named = (pod for key in keys for pod in cache.stores.pods_in_group(key))
     return any(pod.metadata.uid not in entry.pods and not finished(pod) for pod in named)
@@ -225,6 +227,7 @@ def kept(cache: Cache, entry: WorkloadEntry, grant: AssumedAdmission) -> str:
 
 def _bound(entry: WorkloadEntry, pods: Iterable[Pod]) -> str:
     """Why one of these pods may not go, of those that have not finished; "" where all may."""
+    # Pods of a ReplicaSet are counted one for one only where it is the workload's owner itself, and not in a pod group.
     makers = MADE_ANEW | {REPLICA_SET} if (entry.job.kind, entry.job.api_version) == REPLICA_SET else MADE_ANEW
     for pod in pods:
         if finished(pod):

@@ -64,6 +64,7 @@ def elsewhere(cache: Cache, entry: WorkloadEntry) -> AssumedAdmission | Refusal:
     counts, queues = dict(grant.counts), cache.queues
     checkpoint = state.begin()
     try:
+        # Room that is kept for those who come after it counts as free: claims stop nobody who holds something already.
         open_(state, yielding(queues, queues.entries[entry.key]))
         for owned in entry.job.pod_sets:
             if owned.name not in entry.lost or owned.name not in entry.slots_in:
@@ -72,6 +73,7 @@ def elsewhere(cache: Cache, entry: WorkloadEntry) -> AssumedAdmission | Refusal:
             if isinstance(found, Refusal):  # a node that was lost may come back
                 return msgspec.structs.replace(found, reason=Reason.DOES_NOT_FIT) if found.reason in NEVER else found
             others = [part for part in state.assignments(entry.key).values() if part.pod_set != owned.name]
+            # Within the checkpoint, so that the next pod set does not find the same room.
             state.reserve(entry.key, [*others, found])
             counts[owned.name] = found.count
         held = state.assignments(entry.key)
@@ -103,6 +105,7 @@ def anew(cache: Cache, entry: WorkloadEntry, templates: Mapping[str, PodTemplate
     }
     checkpoint = state.begin()
     try:
+        # What it holds itself is free for it, as all of it is placed again.
         state.release(entry.key)
         parts: list[Assignment] = []
         for flavor in dict.fromkeys(part.flavor for part in grant.assignments):
@@ -160,6 +163,7 @@ def _beside(pod_set: PodSet, others: Sequence[Assignment], entry: WorkloadEntry)
     if not pod_set.group or mate is None or pod_set.topology.policy is not Policy.REQUIRED or level not in mate.levels:
         return alone
     depth = mate.levels.index(level) + 1
+    # Without the group the engine would choose any domain of the level: the selector holds it to that of its mate.
     domain = domain_labels(mate.levels[:depth], mate.slices[0].values)
     return msgspec.structs.replace(alone, node_selector={**pod_set.node_selector, **domain})
 

@@ -37,6 +37,7 @@ from ungater.writers.events import FINE, emit
 from ungater.writers.pods import age
 from ungater.writers.workloads import WorkloadWriter, stored_of
 
+# A cycle is one step of the event loop: watches, writes and the lease wait until it has looked at so many.
 HEADS = 64  # looks at workloads before others get a turn
 NO_NOMINATION = {"nomination": None}
 RELABELLED = "; they stay there, and replacements are placed by the new labels (`topogate doctor` says what to do)"
@@ -81,6 +82,7 @@ class Scheduler:
         """One cycle. Returns whether there is more to look at now."""
         cache, started = self._cache, self._clock.monotonic()
         self._tell_again()
+        # First of all: what is lost and what is free is decided by the newest state of the nodes.
         cache.nodes.look_at_changed()
         for entry, text in cache.nodes.relabelled():
             emit(self._recorder, entry, "Warning", Reason.LABELS_CHANGED, "Read", message=text + RELABELLED)
@@ -147,6 +149,7 @@ class Scheduler:
         """Write for an entry, after the writes that are under way for it."""
         entry = self._cache.entries.of_workload(key)
         if entry is None:
+            # The job went while the cycle decided: no write follows that would give back what was held for it.
             self._cache.queues.forget(self._cache.state, key)
             self._cache.queues.stored(key)
             return
@@ -247,12 +250,14 @@ class Scheduler:
                 text = conditions.shorten(losing.message)
                 emit(self._recorder, other, FINE, Reason.PREEMPTED, "Evict", message=text)
                 log.info("loses slices", workload=victim.key, message=text)
+            # Its own look carries the eviction out, and stores it: nothing is written for a victim here.
             self._requeue(other.id, 0.0)
 
     def _drain(self, evict: Drained) -> None:
         entry, queued = self._cache.entries.of_workload(evict.key), self._cache.queues.entries[evict.key]
         if entry is None:
             return
+        # It holds a plan and no more: nothing runs that would have to be evicted.
         if queued.phase is Phase.NOMINATED:
             self._cache.admissions.forget_assumed(entry)
             self.give_up(Waiting(evict.key, evict.reason, evict.message))
@@ -335,6 +340,7 @@ class Scheduler:
             [key for key, seen in tuple(moving.items()) if self._may_move(key, seen)], of_namespace
         )
         for key in self._movers.take_members(HEADS):
+            # Before the look: what is freed from here on has it looked at again.
             moving[key] = cache.queues.freed_so_far(key)
             with cache.guard("workload", key):
                 self._move_one(key)
@@ -360,6 +366,7 @@ class Scheduler:
 
     def replace(self, entry: WorkloadEntry, grant: AssumedAdmission, news: News = NO_NEWS) -> None:
         """Hold other slots from now on, and store them."""
+        # Held at once: the rest of this cycle must not give the same room to others.
         self._cache.reservations.replace(entry, grant)
         self._with(entry.key, partial(self._store_other, grant, news))
 

@@ -58,6 +58,7 @@ class StaleReasons(msgspec.Struct):
         for key in [key for key, at in self._heads.items() if at <= now]:
             del self._heads[key]
             self.queues.look_again(key)
+        # Names of queues that are gone would stay here for ever.
         for table in (self._lines, self._told):
             for name in table.keys() - self.queues.quotas.queues.keys():
                 del table[name]
@@ -71,4 +72,5 @@ class StaleReasons(msgspec.Struct):
         """The refusals that are explained now."""
         self._turns.set_members([key for key, (at, _) in self._refusals.items() if at <= now], of_namespace)
         for key in self._turns.take_members(EXPLAINED):
+            # Taken out only when its turn comes: the others wait for the next cycle.
             yield key, self._refusals.pop(key)[1]

@@ -45,12 +45,15 @@ class Writes:
 
     def run(self, entry: WorkloadEntry, write: Write) -> None:
         """Write for an entry, after the writes that are under way for it."""
+        # Before the task runs: no look may decide anything in between.
         entry.writes.begin()
         self._spawn(self._write(entry, write))
 
     async def _write(self, entry: WorkloadEntry, write: Write) -> None:
         failures = entry.failures
         try:
+            # The lock first: one that waits for another write of its
+            # workload must not take a place that others could use.
             async with entry.writes.lock, self._limit:
                 await self._to_its_end(entry, write)
         except Exception as error:  # noqa: BLE001  (told by the guard)
@@ -60,6 +63,7 @@ class Writes:
             self._cache.admissions.end_growth(entry)
             self._cache.admissions.forget_assumed(entry, self._clock.now() + delay)
             self._requeue(entry.id, delay)
+        # One that failed is looked at after its own delay.
         if entry.failures <= failures:
             self._requeue(entry.id, entry.until_pods_come)
 
@@ -102,6 +106,7 @@ class Writes:
         except KubeError as error:
             self._failed(entry, error, grows=grows)
         else:
+            # What was decided anew while it was written is not undone by this answer, which is taken over as news.
             if self._stands(entry, grant, grows=grows):
                 stored()
                 return True
@@ -111,6 +116,7 @@ class Writes:
 
     def _stands(self, entry: WorkloadEntry, grant: AssumedAdmission, *, grows: bool = False) -> bool:
         queued = self._cache.queues.entries.get(growth_of(entry.key) if grows else entry.key)
+        # The very same object: an equal one may be another decision, with a write of its own.
         return queued is not None and queued.grant is grant and entry.id in self._cache.entries
 
     def _is_as_decided(self, entry: WorkloadEntry) -> None:
@@ -136,5 +142,6 @@ class Writes:
         self._forget_assumed(entry, self._clock.now() + delay, grows=grows)
         self._requeue(entry.id, delay)
         log.warning("admission was not stored", workload=entry.key, error=str(error))
+        # Its Workload is gone: the next look makes another one.
         if isinstance(error, NotFound):
             entry.observe(None)

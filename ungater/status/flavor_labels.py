@@ -25,6 +25,7 @@ def troubles(state: ClusterState, flavor: str) -> Iterator[tuple[Reason, str]]:
             yield Reason.LABELS_SUPERSEDED, f"{superseded_in_words(level)}; {_REMEDY}"
             break
     for rank, (level, below) in enumerate(pairwise(levels)):
+        # The tree has the bounds of each domain's children, so differences of neighbors are their numbers.
         if level in OF_SPINES and lopsided(parts := np.diff(tree.children[rank]).tolist()):
             yield Reason.UNEVEN_DOMAINS, f"{lopsided_in_words(level, below, max(parts), min(parts))}; {_REMEDY}"
             break

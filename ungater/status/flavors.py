@@ -72,6 +72,7 @@ class FlavorStatus(msgspec.Struct):
 
     async def update(self) -> float:
         """Write and tell what is due; returns the seconds until the next look."""
+        # Read before the looks: what changes while they are written is looked at the next time.
         version = self.source.version()
         if version == self._seen:
             return TICK
@@ -100,6 +101,7 @@ class FlavorStatus(msgspec.Struct):
             status = changed(flavor, self._nodes(flavor), found, self.clock.now(), odd)
             if not status:
                 return False
+            # Before the call: after an answer that is lost nobody knows what is stored.
             self._unsure.add(name)
             self._made[name] = await self._patch(name, {"status": status})
         except NotFound:
@@ -134,6 +136,7 @@ class FlavorStatus(msgspec.Struct):
                 self.recorder.event(
                     reference(NODES, wire), "Warning", Reason.MISSING_LEVEL_LABEL, "Read", message_of(name, missing)
                 )
+        # A node that has its label is forgotten, and told again should it lose it.
         for key in [key for key in self._told if key[0] == name and key[1] not in lacking]:
             del self._told[key]
 
@@ -143,6 +146,7 @@ class FlavorStatus(msgspec.Struct):
             if self._odd.get(name, {}).get(reason) != text:
                 regarding = reference(RESOURCE_FLAVORS, flavor)
                 self.recorder.event(regarding, "Warning", reason, "Read", conditions.shorten(text))
+        # What is gone is forgotten with it: it is an event again when it comes back.
         if odd:
             self._odd[name] = odd
         else:

@@ -85,6 +85,7 @@ class QueueStatus(msgspec.Struct):
         """Write what is due; returns the seconds until the next look."""
         began = self.clock.monotonic()
         wanted = list(changes(self.source, self.clock.now()))
+        # The look alone, without the writes: it is the CPU that is bounded.
         took = self.clock.monotonic() - began
         pause = EVERY if self.idle() else BUSY
         self._written = {uid: at for uid, at in self._written.items() if began - at < BUSY}
@@ -96,10 +97,12 @@ class QueueStatus(msgspec.Struct):
         ]
         if errors:
             log.warning("status of queues not written", queues=len(errors), first=str(errors[0]))
+        # Looks take no more than this share of a core, however many queues there are.
         return max(AFTER_FAILURE if errors else TICK, took / MOST_OF_A_CORE)
 
     async def _write(self, one: StatusPatch) -> KubeError | None:
         meta = one.queue.metadata
+        # Before the call: a write that fails is not tried more often than one that succeeds.
         self._written[one.id] = self.clock.monotonic()
         try:
             await self.client.patch(

@@ -41,6 +41,7 @@ from ungater.model.job_view import is_job
 from ungater.workqueue import backoff
 
 TRACKING: Final = "batch.kubernetes.io/job-tracking"  # the Job controller's finalizer on the pods that it counts
+# Doubled after each refusal (`ungater.workqueue.backoff`).
 FIRST_DELAY: Final = 1.0  # seconds after the first refusal
 LONGEST_DELAY: Final = 60.0
 GONE_AFTER: Final = 2.0  # seconds until one that was found gone is looked for: not every conflict means another pod
@@ -139,6 +140,7 @@ class Evictor:
         it has to stop at most; one that terminates already, and has longer, gets no more.
         """
         meta = pod.metadata
+        # It is going: that is what was asked for.
         if meta.deletion_timestamp is not None and not self._lingers(pod, most_grace):
             self._forget_pod(meta.uid)
             return
@@ -159,6 +161,7 @@ class Evictor:
 
     def _lingers(self, pod: Pod, most: int | None) -> bool:
         """Whether a pod that terminates has more time left than it may have."""
+        # deletionTimestamp is when the grace period ends, not when the deletion was asked for.
         end = moment(pod.metadata.deletion_timestamp)
         return most is not None and end is not None and end - self._clock.now() > most + SPARE
 
@@ -167,6 +170,7 @@ class Evictor:
         pod = event.new or event.old
         if pod is None or pod.metadata.uid not in self._ending:
             return
+        # A pod that succeeds keeps the finalizer: the Job controller counts it, and takes the finalizer off itself.
         if event.new is None or pod.status.phase in {"Succeeded", "Failed"}:
             self._ending.discard(pod.metadata.uid)
             if event.new is not None and pod.status.phase == "Failed" and tracked(pod):
@@ -185,6 +189,7 @@ class Evictor:
     def sweep(self) -> None:
         """Forget what nobody has asked for again since it was due: its workload is gone, or needs it no more."""
         now = self._clock.monotonic()
+        # An attempt under way is due at infinity, so it is never taken for one that nobody asks for.
         for pod in [pod for pod, one in self._tries.items() if now - one.not_before > UNASKED]:
             self._forget_pod(pod)
 
@@ -220,6 +225,7 @@ class Evictor:
     async def _leave_out(self, pod: Pod) -> None:
         try:
             await count(self._client, pod, counted=False)
+        # The pod is gone, so there is no finalizer to put back.
         except NotFound:
             pass  # it was counted before, and is gone
         except KubeError as error:
@@ -229,12 +235,14 @@ class Evictor:
         """Raises KubeError; the pod is then counted by its Job as before."""
         pod, most = one.pod, one.most_grace
         terminates, asked = pod.metadata.deletion_timestamp is not None, pod.spec.termination_grace_period_seconds or 0
+        # None leaves the pod its own period, which may be shorter than the bound.
         grace = most if most is not None and (terminates or asked > most) else None
         post = self._delete if one.overriding or terminates else self._post
         if terminates or not tracked(pod):
             await post(pod, grace, dry_run=False)
             return
         if not one.overriding and self._counts_by_its_end(pod):  # a deletion is no disruption that a Job may ignore
+            # Before the call: the pod may have ended, and the watch told of it, when the answer comes.
             self._ending.add(pod.metadata.uid)
             try:
                 await post(pod, grace, dry_run=False)
@@ -242,6 +250,7 @@ class Evictor:
                 self._ending.discard(pod.metadata.uid)
                 raise
             return
+        # The budgets first: a pod that stays must stay counted.
         await post(pod, grace, dry_run=True)
         await count(self._client, pod, counted=False)
         try:
@@ -255,6 +264,7 @@ class Evictor:
     def _counts_by_its_end(self, pod: Pod) -> bool:
         owner = controller_of(pod.metadata)
         job = self._job(f"{pod.metadata.namespace}/{owner.name}") if owner is not None else None
+        # By uid: a Job that was made again under the name does not count this pod.
         return job is not None and owner is not None and job.metadata.uid == owner.uid and counts_by_its_end(job)
 
     async def _post(self, pod: Pod, grace: int | None, *, dry_run: bool) -> None:
@@ -288,6 +298,7 @@ class Evictor:
         budget = isinstance(error, TooManyRequests) or _several_budgets(error)
         if budget:
             text = not_now(one.pod, _text(error))
+            # One event for each time that a budget begins to refuse, however many attempts follow.
             if one.blocked is None:
                 self._recorder.event(reference(PODS, one.pod), "Warning", Reason.EVICTION_BLOCKED, "Evict", text)
             one.block(now, text)
@@ -316,6 +327,7 @@ def tracked(pod: Pod) -> bool:
 async def count(client: Client, pod: Pod, *, counted: bool) -> None:
     """Have the pod's Job count its end, or not. Raises KubeError; NotFound where the pod is gone."""
     meta = pod.metadata
+    # A strategic merge patch adds to this list or takes from it: finalizers that others write meanwhile stay.
     key = "finalizers" if counted else "$deleteFromPrimitiveList/finalizers"
     body = {"metadata": {"uid": meta.uid, key: [TRACKING]}}
     try:

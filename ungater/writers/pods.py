@@ -111,6 +111,7 @@ class PodWriter:
         before = entry.expectations.get(pod.metadata.uid)
         attempts = before.attempts + 1 if before else 1
         deadline = self._clock.monotonic() + self._timeout
+        # Noted here and not by the worker: the next look counts the slot as taken while the patch waits in the queue.
         entry.expectations[pod.metadata.uid] = Expectation(slot.values, deadline, attempts, placement=placement)
         self._later(entry, pod, partial(self._ungate, entry, pod, slot, annotations))
 
@@ -127,6 +128,7 @@ class PodWriter:
 
     def delete(self, entry: WorkloadEntry, pod: Pod, *, at_once: bool = False) -> None:
         """Delete a pod soon, ``at_once`` without waiting for it to stop; not again before the timeout."""
+        # Noted before it is sent, as expectations are: each look until then would ask for it again.
         entry.deleting[pod.metadata.uid] = self._clock.monotonic() + self._timeout
         self._later(entry, pod, partial(self._delete, entry, pod, 0 if at_once else None))
 
@@ -154,11 +156,13 @@ class PodWriter:
 
     def quiet(self, seconds: float) -> bool:
         """Whether every patch and deletion was answered, and the last one so long ago."""
+        # A call that is not answered yet counts as busy: a server that stands still has no time for what can wait.
         return not self._under_way and self._queue.empty() and self._clock.monotonic() - self._answered > seconds
 
     def _stands(self, entry: WorkloadEntry, pod: Pod, slot: Slot) -> bool:
         """Whether the expectation still holds after the wait in the queue."""
         expectation = entry.expectations.get(pod.metadata.uid)
+        # While the patch waited in the queue its pod may have gone, its slot moved, or its admission begun to end.
         if expectation is None or expectation.values != slot.values or entry.closing:
             return False
         if entry.leaving and (entry.pod_set_of(pod), slot.values) in entry.leaving:
@@ -175,12 +179,15 @@ class PodWriter:
         meta, slots, name = pod.metadata, entry.slots_of(pod), entry.pod_set_of(pod)
         levels, patches = slots.levels if slots is not None else (), entry.patches.get(name)
         if patches is None or patches.levels != levels:
+            # Before the call, without an await in between: the admission that
+            # it carries is the one that `_stands` was asked about.
             patches = entry.patches[name] = self._patches(entry, name, levels)
         body = patches.body(pod, slot, annotations)
         entry.writes.begin_patch()
         try:
             await self._client.patch(PODS, meta.name, meta.namespace, body=body, content_type=PatchType.MERGE)
         except NotFound:
+            # The slot is free from now on; the watch, which still shows the pod, must not fill it again.
             self._note(entry, pod, gone=True)
             self._metrics.patches.labels("gone").inc()
         except KubeError as error:
@@ -227,6 +234,8 @@ class PodWriter:
         delay = backoff(expectation.attempts if expectation else 1)
         # Invalid may mean that it is behind its gate no more: an earlier patch arrived, whose answer did not.
         stayed = isinstance(error, ApiError) and error.status < 500 and not isinstance(error, Invalid)
+        # A 5xx or a timeout leaves open whether the patch arrived: the
+        # slot stays taken until the watch or a new try tells.
         self._note(entry, pod, after=delay, refused=stayed)
         self._requeue(entry.id, delay)
         refused = isinstance(error, Invalid | Forbidden)
@@ -243,6 +252,7 @@ class PodWriter:
             return  # it goes, or something else was sent meanwhile
         try:
             await self._write_nomination(pod, node)
+        # The pod is gone, or another has its name: the watch tells of both.
         except (NotFound, Conflict):
             return
         except KubeError as error:
@@ -284,6 +294,8 @@ class PodWriter:
         except KubeError as error:
             log.info("events of a pod cannot be read", pod=key(pod), error=str(error))
             return ""
+        # Events outlive their pod, and the field selector knows its name
+        # alone: by the uid, none of an earlier pod counts.
         warnings = (one for one in found if one.type == "Warning" and one.regarding.uid == meta.uid)
         newest = max(warnings, key=lambda one: one.last, default=None)
         return shorten(f"{newest.reason}: {newest.note}", MOST_WORDS) if newest is not None else ""
@@ -291,6 +303,7 @@ class PodWriter:
     async def _delete(self, entry: WorkloadEntry, pod: Pod, grace: int | None) -> None:
         meta = pod.metadata
         try:
+            # Before the deletion: the Job controller counts a tracked pod as soon as it sees it end.
             if tracked(pod):
                 await count(self._client, pod, counted=False)  # no failure of its Job
             await self._client.delete(PODS, meta.name, meta.namespace, uid=meta.uid, grace_period=grace)

@@ -63,6 +63,7 @@ class WorkloadWriter:
         try:
             return observed_of(await self._client.create(WORKLOADS, body, owner.namespace, type=Workload))
         except AlreadyExists:
+            # Made by a call whose answer was lost, by whoever led before, or by somebody else who took the name.
             found = await self._client.get(WORKLOADS, owner.workload, owner.namespace, type=Workload)
             if not workload_spec.belongs(found, owner):
                 raise NameTakenError(f"workload {found.metadata.name} is there, and belongs to another owner") from None
@@ -182,13 +183,17 @@ class WorkloadWriter:
             except REFUSED:
                 raise
             except KubeError:
+                # A conflict too: whether the other write matters shows in what is read back.
                 failures += 1
                 await asyncio.sleep(backoff(failures, longest=LONGEST_PAUSE))
             observed = await self.read(namespace, observed.name)
+            # Another Workload under the name: nothing of this decision is about it.
             if observed.uid != first.uid:
                 raise Overtaken(observed)
+            # The write had arrived, and its answer was lost.
             if there(observed):
                 return observed
+            # Neither what was to be stored nor what was there before: somebody else decided.
             if not _alike(observed, first.admission):
                 raise Overtaken(observed)
 

@@ -43,6 +43,7 @@ def machine_of(
         return None
     count = len(matrix.words)
     resource = next((name for name in sorted(allocatable or ()) if is_gpu(name)), _NVIDIA)
+    # A zone for some of the GPUs alone is no picture: the machine counts as one zone then.
     known = len(matrix.zones) == count and all(zone is not None for zone in matrix.zones)
     of_gpu = [zone for zone in matrix.zones if zone is not None] if known else [0] * count
     zones = sorted(set(of_gpu))

@@ -7,6 +7,7 @@ from typing import TypeVar
 from engine.quantity import bounded, parse
 from kube.objects import Quantity
 
+# A mask has a bit for each CPU: a set such as 0-999999999 would take 125 MB.
 MAX_CPU = 65_535
 MOST = 8  # problems that are told of one object; the rest is counted
 
@@ -23,6 +24,7 @@ class Problems:
     def add(self, field: str, value: object, expected: str) -> None:
         """A value that cannot be used."""
         shown = str(value)
+        # The value goes into events and conditions, and may be as long as its object.
         shown = shown if len(shown) <= 64 else f"{shown[:61]}..."
         self._found.append(f'{self._what}: {field}: Invalid value: "{shown}": expected {expected}')
 
@@ -58,6 +60,7 @@ class Problems:
     def number(self, field: str, value: object) -> int | None:
         """A whole number from 0."""
         text = str(value)
+        # 18 digits fit into 64 bits, whatever they are.
         if text.isascii() and text.isdigit() and len(text) < 19:
             return int(text)
         self.add(field, value, "a whole number")

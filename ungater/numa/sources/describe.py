@@ -192,6 +192,7 @@ def _safer(full: Machine, part: Machine) -> Machine | None:
         static_memory=ours.kubelet.static_memory or theirs.kubelet.static_memory,
     )
     layout = Layout(
+        # Amounts alone: single CPUs are not to be foreseen by a picture that may be wrong.
         zones=tuple(msgspec.structs.replace(zone, cores=(), uncore=()) for zone in zones),
         resources=resources,
         capacity=least(ours.capacity, theirs.capacity),

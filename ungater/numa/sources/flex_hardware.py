@@ -30,6 +30,7 @@ class Hardware(msgspec.Struct):
         distances = self.distances.get(zone, {})
         cores = sorted(self.cores.get(zone, ()))
         socket = self.sockets.get(zone, 0)
+        # One core whose cache is not told is enough: which caches are shared cannot be counted then.
         whole = all(l3 >= 0 for _, l3 in cores)
         return Zone(
             id=zone,
@@ -96,7 +97,9 @@ def _read_edges(
             if distance is not None:
                 hardware.distances.setdefault(zones[edge.source], {})[zones[edge.target]] = distance
     for zone in hardware.distances:
+        # The graph need not have an edge from a zone to itself.
         hardware.distances[zone].setdefault(zone, graph.LOCAL_DISTANCE)
+    # After all edges were read: the one that places a group in its zone may come later than those to its cores.
     for group, core in cores:
         if group in zone_of:
             attributes = parts[core].attributes or {}

@@ -54,6 +54,7 @@ def holds(status: FlexTopoStatus, hardware: Hardware, columns: Columns) -> dict[
     for wire in status.devices or ():
         for device in wire.devices or ():
             if device.used_by is not None:
+                # One that is near to several zones is charged in the first of them, so that it counts once.
                 for zone in sorted(zone for zone in device.zones or () if zone in hardware.zones)[:1]:
                     note(_pod(device.used_by), zone, wire.resource, 1)
                     ids[_pod(device.used_by)][zone][wire.resource].append(device.id)
@@ -79,6 +80,7 @@ def _memory_uses(assignments: Iterable[MemoryAssignment], columns: Columns) -> I
         for resource, zones in columns.free.items()
         for zone, free in zones.items()
     }
+    # Those of a single zone first: their share is certain, and groups fill what is left of it.
     for assignment in sorted(assignments, key=lambda each: len(each.zones)):
         rest = assignment.size
         for zone in sorted(assignment.zones):

@@ -30,6 +30,7 @@ READY = "Ready"
 STATIC = "static"
 NEWEST = Kubelet().version
 UNKNOWN_THREADS = 2  # of a core, where nothing says: what most servers have
+# Bounded: a node's status may say anything, and `int` raises ValueError for more than 4,300 digits.
 _VERSION = re.compile(r"v?(\d{1,3})\.(\d{1,3})")
 
 
@@ -131,6 +132,7 @@ def _kubelet(config: KubeletConfig, version: tuple[int, int], problems: Problems
     most = Kubelet().max_allowable_numa_nodes
     for given in (config.topology_manager_policy_options, config.cpu_manager_policy_options):
         for name, value in (given or {}).items():
+            # Kubelets write options with hyphens and exporters without them: one table serves both.
             plain = name.replace("-", "").lower()
             if plain == MAX_ALLOWABLE:
                 most = problems.number(f"{place}.topologyManagerPolicyOptions[{name}]", value) or most
@@ -164,12 +166,14 @@ def _cpus(read: _Reading) -> int | None:
     free = problems.cpus("status.cpus.defaultSet", state.default_set) if state else 0
     if state is not None and free & ~installed:
         problems.add("status.cpus.defaultSet", state.default_set, "CPUs that are online")
+    # The static policy keeps reserved CPUs in its default set, and gives none of them to a container of its own.
     free &= installed & ~read.reserved
     for zone in hardware.zones:
         here = hardware.cpus[zone] & installed
         counts = [mask.bit_count() * 1000 for mask in (here, here & ~read.reserved, here & free)]
         if here:
             read.columns.put(CPU, zone, (counts[0], counts[1], counts[2]))
+    # A CPU of no known core: which threads go together is then not known, and no CPU can be foreseen.
     if state is None or state.default_set is None or installed & ~in_cores:
         if read.ready:
             problems.missing("status.cpus.defaultSet", "the CPU manager's state, and every online CPU in a CPUCore")
@@ -192,6 +196,7 @@ def _memory(read: _Reading) -> tuple[MemoryCells, ...] | None:
             if amount.free > amount.allocatable:
                 place = f"status.memory.zones[{at}].amounts[{amount.type}].free"
                 problems.add(place, amount.free, f"at most what is allocatable, {amount.allocatable}")
+            # More free than allocatable was told above as a problem, and counts as the smaller of the two.
             total, allocatable = bounded(amount.total), bounded(amount.allocatable)
             read.columns.put(amount.type, wire.zone, (total, allocatable, min(bounded(amount.free), allocatable)))
     if set(found) != set(zones):
@@ -199,6 +204,7 @@ def _memory(read: _Reading) -> tuple[MemoryCells, ...] | None:
             problems.missing("status.memory.zones", "the Memory Manager's state of every NUMANode")
         return None
     return tuple(
+        # Whatever the status says, a zone is in its own group.
         MemoryCells(cells=read.hardware.mask(found[zone].cells) | 1 << at, assignments=found[zone].assignments)
         for at, zone in enumerate(zones)
     )
@@ -214,6 +220,7 @@ def _devices(read: _Reading) -> dict[str, list[Device]]:
                 if zone not in zones:
                     where = f"status.devices[{at}].devices[{place}].zones"
                     read.problems.add(where, zone, "the id of one of the NUMANodes")
+        # Those of which the graph has no index come after all that have one.
         devices = sorted(wire.devices or (), key=lambda one: (indexes.get(one.id, len(indexes)), natural(one.id)))
         found[wire.resource] = devices
         for zone in zones:

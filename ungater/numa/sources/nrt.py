@@ -20,6 +20,7 @@ from ungater.numa.sources.checked import Problems
 
 KIND = "NodeResourceTopology"
 OPTION = re.compile(r"(?:topologyManager|cpuManager)Option([A-Za-z0-9]+)")
+# `socket` is a wish of Topogate's: no kubelet has such a policy.
 POLICIES = {str(policy): policy for policy in TopologyPolicy if policy is not TopologyPolicy.SOCKET}
 SCOPES = {str(scope): scope for scope in Scope}
 _MAX_ZONES = "topologyManagerMaxNUMANodes"
