@@ -102,6 +102,7 @@ class Feed:
 
     def taint_rule(self, rule: DeviceTaintRule | None, key: str) -> None:
         """A DeviceTaintRule is there, or gone."""
+        # The old rule goes first: if the new one cannot be read, its taints must not stay.
         self.board.set_taint_rule(key, None)
         if rule is not None:
             self.board.set_taint_rule(key, read_rule({"metadata": {"name": key}, "spec": rule.spec}))
@@ -112,11 +113,13 @@ class Feed:
         try:
             uses = read_uses(claim.results or [], f"ResourceClaim {key}") if claim is not None else None
         finally:
+            # Also where the results cannot be read: the claim then has nothing, rather than what it had before.
             self.board.set_claim(key, uses or (), claim.pods if claim is not None else frozenset())
 
     def take_all(self, objects: Mapping[str, Mapping[str, Any]]) -> None:
         """All objects that there are, by kind and key."""
         for kind in self.handlers:
+            # The informers write into the same stores.
             for key, one in tuple(objects.get(kind, {}).items()):
                 self.show_object(kind, key, one)
 
@@ -142,6 +145,7 @@ class Live:
         for kind, informer in self._shown().items():
             informer.subscribe(partial(self._changed, kind))
         self.templates.subscribe(
+            # Two informers watch Workloads, and either may be first. Whoever comes second completes the holder.
             lambda event: self._tell("workload", event.key, informers.workloads.store.get(event.key))
         )
 
@@ -194,8 +198,11 @@ class Live:
                 group.create_task(one.run())
             for one in (*self.informers.every, self.templates):
                 await one.wait_synced()
+            # The first answer is enough here, as a cluster may lack these kinds for ever.
             await asyncio.gather(*(one.first() for one in self._optional()))
+            # Once, from all nodes: amounts of different resources on one board could not be compared.
             board = Board(facts.main_resource(self.informers.nodes.store.values()))
+            # Before the page opens: from here on every event reaches the board, and nobody sees a half-filled one.
             self.fill(board)
             hub = await ready(board)
             log.info("watching", hosts=len(board.hosts), pods=len(board.pods), workloads=len(board.holders))
@@ -206,6 +213,7 @@ class Live:
 
     async def _follow_version(self) -> None:
         while True:
+            # The version changes counting rules only; the last one known is a better answer than none.
             with suppress(KubeError, KeyError):
                 self.version = await self._client.server_version()
             await asyncio.sleep(VERSION_SECONDS)
