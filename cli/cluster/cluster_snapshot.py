@@ -85,12 +85,14 @@ from ungater.numa.notices import Silent
 
 T = TypeVar("T")
 One = TypeVar("One", bound=objects.Object)
+# A file of tens of thousands of bad objects would fill the terminal otherwise.
 MOST_LINES = 8  # about what was left out
 
 
 async def read(client: Client) -> Dump:
     """List all that decides placement. Raises Failure where something may not be listed; KubeError."""
     try:
+        # All lists at once: one after the other they would lie further apart in time. A failure ends the others.
         async with asyncio.TaskGroup() as group:
             version = group.create_task(client.server_version())
             nodes = group.create_task(client.list(NODES, type=objects.Node))
@@ -120,6 +122,7 @@ async def read(client: Client) -> Dump:
             devices = group.create_task(_devices(client))
             native = group.create_task(_groups(client))
     except ExceptionGroup as errors:
+        # Calls that lack a right often fail together; one message is enough for a person to act on.
         error = errors.exceptions[0]
         if isinstance(error, Forbidden):
             raise MayNotLook(f"{error}. This command reads the whole cluster: {INSPECT}") from error
@@ -162,6 +165,7 @@ async def _served(client: Client, kind: type[T], resource: Resource) -> list[T]:
 
 async def _devices(client: Client) -> dict[str, Any]:
     """Fields of a `Dump`: all that tells which devices there are, and who holds them."""
+    # Where no API server serves rules, devices may carry taints that nobody here sees: `reads_devices` says so.
     rules = await _if_served(client, DeviceTaintRule, DEVICE_TAINT_RULES)
     return {
         "device_classes": await _served(client, DeviceClass, DEVICE_CLASSES),
@@ -256,6 +260,7 @@ def stores_of(found: Dump, keys: Keys) -> Stores:
     for pod in found.pods:
         by_owner[owner_key(pod, keys)].append(pod)
         by_node[pod.spec.node_name].append(pod)
+        # The informers of the controller keep the same indexes; here they are built from one reading.
         if pod.spec.pod_group:
             by_group[f"{pod.metadata.namespace}/{pod.spec.pod_group}"].append(pod)
         for claim in claims_of(pod):
@@ -273,6 +278,7 @@ def stores_of(found: Dump, keys: Keys) -> Stores:
         leader_set={objects.key(one): one for one in found.leaders}.get,
         cluster_queue={one.metadata.name: one for one in found.cluster_queues}.get,
         nodes=Sources(nodes.get, found.topologies.get, found.flexes.get),
+        # A kind without objects counts as not served, which decides the same here: there is nothing of it to place.
         reads=lambda kind, group: (kind, group) in kinds,
         pods_with=lambda key: by_claim.get(key, ()),
         storage=storage_of(found),
@@ -282,6 +288,7 @@ def stores_of(found: Dump, keys: Keys) -> Stores:
         limit_ranges=lambda name: ranges.get(name, ()),
         runtime_class={one.metadata.name: one for one in found.runtime_classes}.get,
         reads_devices=lambda: found.reads_devices,
+        # Nothing is written here, so no write is ever awaited by its resourceVersion.
         workloads_reached=lambda: 0,
     )
 
@@ -332,6 +339,7 @@ def cache_of(found: Dump, settings: Settings, *, whole: bool = False, clock: Clo
         guard=guard,
         clock=clock,
     )
+    # Before `load`: pods and jobs are judged as they come in, by the classes, revisions and devices known by then.
     for revision in found.revisions:
         cache.pod_groups.on_revision(came(revision))
     for resource, owner in found.replicated:
