@@ -97,6 +97,7 @@ def command(
         sys.stdout.write(text.decode())
         return
     try:
+        # Without a time in it, the same cluster gives the same file.
         Path(out).write_bytes(gzip.compress(text, mtime=0) if out.endswith(".gz") else text)
     except OSError as error:
         raise Failure(f"cannot write {out}: {error.strerror}") from error
@@ -114,6 +115,7 @@ def objects_of(kubeconfig: str | None, context: str | None) -> list[Json]:
 
 async def _items(kubeconfig: str | None, context: str | None) -> list[Json]:
     async with await Client.connect(kubeconfig, context) as client:
+        # Each list is consistent in itself, not with the others. A pod may be in before its node.
         found = await asyncio.gather(
             *(listed(client, dict, resource) for resource in KINDS),
             *(listed(client, dict, newest, *older) for newest, older in REPLICATED),
@@ -141,6 +143,7 @@ def stripped(item: Json) -> Json:
     """An object without what decides nothing."""
     meta = {key: value for key, value in item.get("metadata", {}).items() if key != "managedFields"}
     if "annotations" in meta:
+        # kubectl apply keeps the whole manifest there, with the env that is left out below.
         meta["annotations"] = {key: value for key, value in meta["annotations"].items() if key != APPLIED}
     return {**_without(item), "metadata": meta}
 
@@ -151,6 +154,7 @@ def _without(value: Any) -> Any:
         return [_without(one) for one in value]
     if not isinstance(value, dict):
         return value
+    # At any depth: templates lie in templates, as in a JobSet's replicated jobs.
     found = {key: _without(one) for key, one in value.items()}
     for name in ("containers", "initContainers", "ephemeralContainers"):
         if isinstance(found.get(name), list):
@@ -161,5 +165,6 @@ def _without(value: Any) -> Any:
 def _encoded(listing: Json, *, as_json: bool) -> bytes:
     if as_json:
         return msgspec.json.encode(listing)
+    # The dumper in C is many times as fast, and PyYAML may be built without it.
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     return yaml.dump(listing, Dumper=dumper, sort_keys=False).encode()
