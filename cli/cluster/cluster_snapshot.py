@@ -278,7 +278,7 @@ def stores_of(found: Dump, keys: Keys) -> Stores:
         leader_set={objects.key(one): one for one in found.leaders}.get,
         cluster_queue={one.metadata.name: one for one in found.cluster_queues}.get,
         nodes=Sources(nodes.get, found.topologies.get, found.flexes.get),
-        # A kind without objects counts as not served, which decides the same here: there is nothing of it to place.
+        # A kind counts as served here once there is an object of it.
         reads=lambda kind, group: (kind, group) in kinds,
         pods_with=lambda key: by_claim.get(key, ()),
         storage=storage_of(found),

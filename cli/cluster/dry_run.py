@@ -162,7 +162,7 @@ def rehearse(
     for template in templates:
         cache.devices.on_template(came(template))
     for claim in device_claims:
-        # A claim that is there has devices; the manifest's has none and must not take its place.
+        # A claim that is there may have devices; the manifest's has none and must not take its place.
         if cache.device_claims.claimed.known(objects.key(claim)) is None:
             cache.devices.on_claim(came(claim))
     for job_set in job_sets:

@@ -106,7 +106,6 @@ def build(
     state, queues, wrong, names = ClusterState(), Queues(rules), list[str](), LevelNames()
     for flavor in flavors:
         plain, rooms = plain_flavor(flavor), convert.flavor(flavor)
-        # A flavor may be both: quota is charged to the plain part, places are in the other.
         if rooms is not None:
             state.set_flavor(rooms)
             names.set(rooms.name, rooms.levels, flavor.spec.topology.names if flavor.spec.topology else None)

@@ -259,7 +259,7 @@ class Maker:
         spec = _mapping(one, one.body, "spec")
         template = _mapping(one, spec, "template", "spec.template")
         count = _count(one, spec, "replicas", "spec")
-        # One decision for all pods: they have one template, and a webhook call a pod would take minutes.
+        # One decision for all pods, as they have one template.
         decision = self._decide_pod(one, template, owner) if count else Decision()
         for at in range(count):
             if not self._add_pod(one, made, _labelled(template, labels(at)), f"{made.name}-{at}", owner, decision):

@@ -100,7 +100,7 @@ def relief(
         return None
     best = next((one for one in room if one.values), None)
     held = holders(cache, _nodes(cache.state, best.flavor, best.values)) if best is not None else []
-    # Who holds only what is not short stands in nobody's way.
+    # A holder of what is not short stands in nobody's way.
     short = set(best.missing) if best is not None else set()
     in_the_way = [one for one in held if one.workload != entry.key and short & one.amounts.keys()]
     enough, where = _enough(cache, queued, more)

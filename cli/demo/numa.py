@@ -88,7 +88,7 @@ def _serving(name: str, node: str) -> Json:
 
 
 def _pair(annotations: dict[str, str]) -> Json:
-    # Refused pods count as failures: the default of 6 would end the Job before all four are judged.
+    # Refused pods count as failures: the default of 6 could end the Job before all four are judged.
     job = make_job("pair", PODS_OF_PAIR, 2, ("", ""), backoffLimit=100)
     job["metadata"]["annotations"] = annotations
     spec = job["spec"]["template"]["spec"]

@@ -101,7 +101,7 @@ def _of_nobody(held: Held) -> Iterator[Finding]:
     owners = {entry.job.workload_key: entry.job for entry in held.entries}
     for workload in sorted(held.workloads, key=key):
         owner, observed = owners.get(key(workload)), observed_of(workload)
-        # A job of the same name that was made later is another owner; `belongs` compares uids.
+        # A job of the same name that was made later is another owner, and leaves this Workload to nobody.
         if observed.admission is None or (owner is not None and belongs(workload, owner)):
             continue
         over = names.since(observed.conditions, names.FINISHED)

@@ -195,7 +195,7 @@ def _report(
 ) -> Report:
     """All that is known of one workload. ``told``: the controller's last warning of one that is not stored."""
     found = cache.entries.get(owner.id)
-    # Both: of a JobSet that was made again, an old Workload may have the name and another uid.
+    # `belongs` compares names and owners, and `_in` the namespace.
     workload = next((one for one in read.workloads if belongs(one, owner) and _in(one, owner)), None)
     slots = observed_of(workload).slots if workload else None
     pods = list(found.pods.values()) if found is not None else _pods_of(read.pods, owner)
@@ -216,7 +216,7 @@ def _report(
             reason, message = why(reading, key)
     request = owner.request if isinstance(owner.request, ParsedRequest) else None
     pod_set = max(owner.pod_sets, key=lambda one: one.count)
-    # After all that reads the cache as it is: this puts the job into its queue.
+    # This puts the job into its queue; what reads the cache as it was comes before.
     room, freed = _lacking(cache, owner.id, reason, held, now) if state == "Waiting" else ((), None)
     return Report(
         job=f"{owner.namespace}/{owner.full_name}",

@@ -162,7 +162,6 @@ async def _install(client: Client, wish: Requested, site: _Site, seconds: float,
     waits = bool(seconds) and not wish.webhook_url and not dry_run and not await installation.is_called(client)
     calls = [obj for obj in objects if waits and obj["kind"] == MUTATING_WEBHOOKS.kind]
     with progress(f"Applying {len(objects)} objects"):
-        # All but the webhook's configuration.
         await _show(installation.apply(client, [obj for obj in objects if obj not in calls], dry_run=dry_run))
     if dry_run:
         if made is not None:

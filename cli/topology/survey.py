@@ -144,10 +144,9 @@ def coverage(nodes: Sequence[Labelled], key: str) -> Coverage:
 def domains(nodes: Sequence[Labelled], keys: Sequence[str]) -> Coverage:
     """Who carries all of these labels, and how many nodes each domain has: rack 1 of every block is one of its own."""
     paths = [(node.name, [node.value(key) for key in keys]) for node in nodes]
+    # The joined path is a value now: a domain called "unknown" must not be read as one again.
     joined = [
-        # The path is a value now: a domain called "unknown" must not be read as one again.
-        Labelled(name, {keys[-1]: "/".join(path) if all(path) else ""}, unknown=frozenset())
-        for name, path in paths
+        Labelled(name, {keys[-1]: "/".join(path) if all(path) else ""}, unknown=frozenset()) for name, path in paths
     ]
     return coverage(joined, keys[-1])
 

@@ -191,7 +191,7 @@ def _cluster(
     form: FileForm, server: Server, classes: dict[str, InstanceClass], variant: str, cluster: ClusterForm
 ) -> Cluster:
     by_node: dict[int, list[Instance]] = {}
-    # As they started: a kubelet gives out devices in that order, and the replay has to end in the same state.
+    # As they started: a kubelet gives out CPUs in that order, and the replay has to end in the same state.
     for one in sorted(cluster.instances, key=lambda each: each.start_s):
         if one.of not in classes:
             raise ValueError(f"instance {one.id}: class {one.of} is none of {', '.join(sorted(classes))}")
