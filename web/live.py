@@ -145,7 +145,7 @@ class Live:
         for kind, informer in self._shown().items():
             informer.subscribe(partial(self._changed, kind))
         self.templates.subscribe(
-            # Two informers watch Workloads, and either may be first. Whoever comes second completes the holder.
+            # Two informers watch Workloads, and either may be first. The second one completes the holder.
             lambda event: self._tell("workload", event.key, informers.workloads.store.get(event.key))
         )
 

@@ -61,7 +61,7 @@ class PrometheusApi:
         try:
             async with (
                 asyncio.timeout(SECONDS),
-                # A redirect could lead the page's own network position to a place that nobody configured.
+                # A redirect could make the page call a place inside of its network that nobody configured.
                 self._session.get(self._url, params=asked, allow_redirects=False) as answer,
             ):
                 # One byte more than may be: the check below tells a full answer from one that is too long.
