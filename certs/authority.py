@@ -32,6 +32,7 @@ from msgspec.structs import replace
 
 _SKEW = timedelta(minutes=5)  # clocks of API servers may be behind ours
 _RENEW_AT = 2 / 3  # of the life
+# RFC 5280 bounds a common name at 64 characters (ub-common-name).
 _MAX_COMMON_NAME = 64
 
 
@@ -121,6 +122,7 @@ def check_signer(bundle: Bundle, now: datetime) -> None:
     if not bundle.ca_key_pem:
         raise BundleError("ca.key is missing")
     signer, key = bundle.authorities[0], _private_key(bundle.ca_key_pem, "ca.key")
+    # An Ed25519 key that somebody put there signs without a digest; `_issue` signs with SHA-256 and would raise.
     if not isinstance(key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
         raise BundleError("ca.key is neither an elliptic curve key nor an RSA key")
     if not _same_key(signer, key):
@@ -175,6 +177,7 @@ def fingerprint(certificate: x509.Certificate) -> str:
 def signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
     """Whether the one signed the other."""
     try:
+        # Another issuer's name is a ValueError, a key of an unknown type a TypeError. None of them may end a round.
         certificate.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature):
         return False
@@ -219,7 +222,10 @@ def _issue(bundle: Bundle, hosts: Iterable[str], now: datetime, life: timedelta)
     ca_key = _private_key(bundle.ca_key_pem, "ca.key")
     key = ec.generate_private_key(ec.SECP256R1())
     names = sorted(set(hosts))
+    # Clients match the alternative names alone; the common name is for people, so it may leave out a name that is too
+    # long.
     subject = _name(next((name for name in names if len(name) <= _MAX_COMMON_NAME), "topogate-webhook"))
+    # Clients check the whole chain. A certificate that outlives its CA fails on a day that its own dates do not show.
     end = min(now + life, authority.not_valid_after_utc)
     certificate = (
         _builder(subject, authority.subject, key.public_key(), now, end)
@@ -242,6 +248,7 @@ def _builder(
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
+        # `made_at` adds the skew back, so that renewal and settling count from the signature.
         .not_valid_before(start - _SKEW)
         .not_valid_after(end)
     )
@@ -284,6 +291,7 @@ def _hosts(certificate: x509.Certificate) -> frozenset[str]:
 def _private_key(pem: bytes, part: str) -> ec.EllipticCurvePrivateKey:
     """Somebody else's key may be RSA; it is only compared by its public half, never used to sign."""
     try:
+        # An encrypted key is a TypeError here, a broken one a ValueError.
         return cast("ec.EllipticCurvePrivateKey", load_pem_private_key(pem, password=None))
     except (ValueError, TypeError) as error:
         raise BundleError(f"{part} is no PEM private key without a password") from error

@@ -35,6 +35,8 @@ async def read(client: Client, options: Options, now: datetime) -> Bundle:
             f"{options.where}: expected tls.crt, tls.key and ca.crt, made by cert-manager: is there a Certificate with "
             f"secretName {options.secret}, and is it ready?"
         )
+    # A ca.key in cert-manager's Secret is not for us to sign with. Without it the bundle counts as made by somebody
+    # else.
     made = Bundle(made.ca_pem, made.cert_pem, made.key_pem)
     try:
         check_serving(made, now)
@@ -45,6 +47,8 @@ async def read(client: Client, options: Options, now: datetime) -> Bundle:
 
 def choose(made: Bundle, held: Bundle | None, published: Published, now: datetime) -> Bundle:
     """Which to serve: the one in the Secret, or still the one that is held."""
+    # A certificate that is held and no longer trusted is no reason to wait: the cainjector publishes the new CA in a
+    # moment.
     if held is None or trusted(made, published) or not trusted(held, published):
         return made
     try:
@@ -71,4 +75,5 @@ def advice(options: Options, published: Published) -> str:
 
 
 def _leads_to(chain: tuple[x509.Certificate, ...], authority: x509.Certificate) -> bool:
+    # A caBundle may hold a certificate of the chain itself: an intermediate, or one that signs itself.
     return any(link == authority or signed_by(link, authority) for link in chain)

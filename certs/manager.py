@@ -36,8 +36,10 @@ from kube.resources import PODS, SECRETS
 
 log = structlog.get_logger(__name__)
 
+# A process that ends waits this long at most. An entry that stays is dropped by `_alive` once the pod is gone.
 LEAVE_SECONDS = 5.0
 _UNCHECKED = "certificates could not be checked; trying again"
+# Each lost race means that another replica has written. After ten the round fails, and `run` begins the next one.
 _ATTEMPTS = 10
 
 Notify = Callable[[ObjectReference, str, Reason, str], None]  # about what, Normal or Warning, reason, message
@@ -76,6 +78,7 @@ class CertificateManager:
         """One round. Raises KubeError, CertificatesMissingError and BundleError; what is served then stays."""
         chosen = await retry_on_conflict(self._sign if self._options.sign else self._follow, attempts=_ATTEMPTS)
         if self.bundle is None or (chosen.cert_pem, chosen.key_pem) != (self.bundle.cert_pem, self.bundle.key_pem):
+            # Before `self.bundle` changes: where the server refuses the pair, the next round hands it over again.
             self._on_change(chosen)
             log.info("serving certificate loaded", not_after=chosen.not_after.isoformat(), hosts=sorted(chosen.hosts))
         self.bundle = chosen
@@ -92,6 +95,7 @@ class CertificateManager:
                 log.exception(_UNCHECKED)  # what is served stays
             else:
                 self._said.pop(_UNCHECKED, None)
+            # As long as nothing is served, every handshake fails: look each second instead of each `check_seconds`.
             await asyncio.sleep(self._options.check_seconds if self.bundle else min(1.0, self._options.check_seconds))
 
     async def withdraw_replica(self) -> None:
@@ -107,9 +111,13 @@ class CertificateManager:
     async def _sign(self) -> Bundle:
         """One round in which we make the certificates; what to serve."""
         options = self._options
+        # Before the Secret. Configurations that are read after it may already have a newer CA, and `publish` would take
+        # that CA back under a matching resourceVersion.
         published = await trust.read(self._client, options.configurations)
         found = await store.read(self._client, options.namespace, options.secret)
+        # After the reads: the API server's time comes with its answers.
         now = self._clock()
+        # Two writers of one Secret would replace each other's CA for ever.
         if found.certificate:
             raise CertificatesMissingError(
                 f"{options.where} is written by cert-manager (Certificate {found.certificate}): set certificateSource: "
@@ -117,6 +125,7 @@ class CertificateManager:
             )
         if found.misasked:
             self._say(f"annotation {store.ROTATE} is not understood: expected leaf or ca", found.misasked)
+        # A CA that one webhook lacks is not settled: calls of that webhook would fail.
         self._settling.note(published.by_all, self._monotonic(), now)
         seen = Seen(
             found.bundle,
@@ -129,9 +138,12 @@ class CertificateManager:
         )
         step = advance(seen, options.hosts, now, options.lifetimes)
         chosen = choose(step.bundle, seen, now)
+        # Before the caBundle: a crash between the two leaves a CA that the next round publishes. The other way round it
+        # leaves a published CA whose key is lost.
         await self._store(found, seen, step, chosen, now)
         if count := await trust.publish(self._client, published, step.bundle.ca_pem):
             log.info("caBundle written", configurations=count, authorities=len(step.bundle.authorities))
+            # The time of a new CA counts from this write, not from the next round's read of it.
             self._settling.note(step.bundle.authorities, self._monotonic(), now)
         if chosen is None:
             raise CertificatesMissingError(
@@ -168,6 +180,7 @@ class CertificateManager:
     def _replicas(self, seen: Seen, step: Step, chosen: Bundle | None, now: datetime) -> dict[str, Replica]:
         """What the Secret shall say of all replicas: this one, the others, and those of CAs that were taken in."""
         replicas = dict(seen.replicas)
+        # The entry names both CAs: this replica serves the old certificate until this write has succeeded.
         served = [each for each in (self.bundle, chosen) if each is not None and each.issuer is not None]
         if chosen is not None and served:
             needs = tuple(dict.fromkeys(fingerprint(each.issuer) for each in served if each.issuer is not None))
@@ -185,6 +198,8 @@ class CertificateManager:
         alive = {name: each for name, each in found.replicas.items() if now < each.until}
         front = _front(found.bundle)
         for name, each in tuple(alive.items()):
+            # A look-up is a call to the API server. It pays only for an entry that keeps an old CA, or at first, for
+            # pods that went while nobody looked.
             behind = self.rounds == 0 or set(each.needs) != {front}
             if each.pod and name != self._options.replica and behind and await self._is_gone(each):
                 log.info("a replica is gone", pod=each.pod)
@@ -198,7 +213,10 @@ class CertificateManager:
         except NotFound:
             return True
         except Forbidden:
+            # Without the right to read pods, the entry holds until its certificate ends. An old CA lives longer then,
+            # and no call fails.
             return False
+        # A pod of the same name with another UID is another process, with an entry of its own.
         return pod.metadata.uid != replica.uid
 
     async def _withdraw(self) -> None:
@@ -217,6 +235,7 @@ class CertificateManager:
         made = await foreign.read(self._client, options, now)
         chosen = foreign.choose(made, self.bundle, published, now)
         trusted = foreign.trusted(chosen, published)
+        # Both states end when the cainjector writes; until then the log says what to look at.
         if not trusted or chosen is not made:
             self._say("caBundle does not have the CA of the Secret", foreign.advice(options, published))
         self.published = self.published or trusted

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from crds.settings import Settings
 
 CHECK_SECONDS = 5.0
+# API servers watch their webhook configurations and usually need a second (docs/certificates.md).
 SETTLE_SECONDS = 60.0
 
 DEFAULT_LIFETIMES = Lifetimes()
@@ -59,6 +60,7 @@ class Options(msgspec.Struct, frozen=True):
             hosts.append(host)
         variables = os.environ if env is None else env
         pod, pod_uid = variables.get("POD_NAME", ""), variables.get("POD_UID", "")
+        # A name without a UID does not tell this pod from a later one of the same name, so neither counts.
         if not (pod and pod_uid):
             pod = pod_uid = ""
         return cls(
@@ -95,5 +97,6 @@ class Options(msgspec.Struct, frozen=True):
 def _process_name(port: int) -> str:
     """A name that a process outside of a cluster has again when it is started again."""
     host = re.sub(r"[^A-Za-z0-9-]+", "-", socket.gethostname()).strip("-")
+    # Port 0 lets the kernel choose, so it names no process.
     own = str(port) if port else f"pid{os.getpid()}"
     return f"{host[: _MAX_NAME - len(own) - 1]}-{own}".lstrip("-")

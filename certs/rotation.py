@@ -36,7 +36,10 @@ from certs.authority import (
 
 LEAF, CA = "leaf", "ca"  # what an administrator may ask to be made anew
 UNKNOWN = "unknown"  # stands for replicas that may serve a certificate of a CA that was taken in
+# `_adopt` takes in what stands in a caBundle. Without a bound, a writer of that could fill the Secret and every
+# configuration.
 MAX_AUTHORITIES = 12
+# A late write of a caBundle may bring back a CA that was dropped. The last eight are not adopted again.
 MAX_RETIRED = 8
 
 
@@ -100,6 +103,7 @@ def advance(seen: Seen, hosts: Iterable[str], now: datetime, lifetimes: Lifetime
     answered = False
     if fault is None and bundle.issuer == bundle.authorities[0]:
         answered = seen.asked == CA
+        # `renew_before` is about serving certificates. A CA is due at two thirds of its life.
         if answered or due(bundle.authorities[0], now, timedelta(0)):
             bundle = add_authority(bundle, now, lifetimes)
             news.append("a new certificate authority was put in front")
@@ -114,7 +118,10 @@ def advance(seen: Seen, hosts: Iterable[str], now: datetime, lifetimes: Lifetime
         answered = answered or seen.asked == LEAF
         news.append("a serving certificate was signed")
     elif fault is not None:
+        # The pair is useless and its successor's CA not yet trusted. An empty pair keeps replicas that start from
+        # loading it.
         bundle = replace(bundle, cert_pem=b"", key_pem=b"")
+    # An absent pair is a first start, not a repair.
     if not repaired and fault is not None and base.cert_pem:
         repaired = fault
     return Step(bundle, adopted, retired, answered, repaired, tuple(news))
@@ -125,6 +132,7 @@ def choose(candidate: Bundle, seen: Seen, now: datetime) -> Bundle | None:
     held = seen.held if seen.held is not None and _fault(seen.held, now) is None else None
     if _fault(candidate, now) is not None:
         return held
+    # Of one CA, the new certificate is trusted wherever the old one is: there is nothing to wait for.
     if held is None or candidate.cert_pem == held.cert_pem or candidate.issuer == held.issuer:
         return candidate
     return candidate if candidate.issuer is not None and may_serve(candidate.issuer, seen) else held
@@ -132,6 +140,7 @@ def choose(candidate: Bundle, seen: Seen, now: datetime) -> Bundle | None:
 
 def may_serve(authority: x509.Certificate, seen: Seen) -> bool:
     """Whether clients have long had this CA, or have none other that a certificate could be of."""
+    # This includes a first start, where no webhook trusts anything: no call is lost that would have succeeded.
     return fingerprint(authority) in seen.settled or all(each == authority for each in seen.trusted)
 
 
@@ -157,6 +166,7 @@ def _adopt(bundle: Bundle, seen: Seen, now: datetime) -> tuple[Bundle, tuple[str
     """Take in the CA of what this process serves, and every CA that clients trust and that was not dropped by us."""
     known = {fingerprint(each) for each in bundle.authorities}
     trusted = {fingerprint(each): each for each in seen.trusted}
+    # What this process serves comes first: the cut at MAX_AUTHORITIES must not drop it.
     extra = {**_own(seen), **{name: each for name, each in trusted.items() if name not in seen.retired}}
     added = [name for name, each in extra.items() if name not in known and now < each.not_valid_after_utc]
     added = added[: max(0, MAX_AUTHORITIES - len(known))]
@@ -173,6 +183,7 @@ def _own(seen: Seen) -> dict[str, x509.Certificate]:
 
 def _drop(bundle: Bundle, seen: Seen, now: datetime) -> tuple[Bundle, tuple[str, ...]]:
     """The set without CAs that nobody needs, and the names of the ones that were dropped lately."""
+    # A replica that writes its entry after this was read makes our guarded write fail, and the round begins again.
     needed = {name for replica in seen.replicas.values() if now < replica.until for name in replica.needs} | {
         *_own(seen)
     }

@@ -96,6 +96,7 @@ def annotations_for(
         for name, replica in replicas.items()
         if found.replicas.get(name) != replica
     }
+    # An entry that nobody can read keeps no CA. Its replica writes it again in its next round.
     gone = (found.replicas.keys() - replicas.keys()) | set(found.unreadable) - replicas.keys()
     wanted |= dict.fromkeys([f"{REPLICA_PREFIX}{name}" for name in gone])
     if retired != found.retired:
@@ -122,12 +123,14 @@ async def write(
     if bundle is not None:
         body["data"] = data_of(bundle)
     if found.version:
+        # A merge patch leaves the labels and annotations of others as they are.
         guarded = guard(body, uid=found.uid, resource_version=found.version)
         await client.patch(SECRETS, name, namespace, body=guarded, content_type=PatchType.MERGE)
         return
     labels = {"app.kubernetes.io/name": "topogate", "app.kubernetes.io/component": "webhook"}
     kept = {key: text for key, text in annotations.items() if text is not None}
     metadata = {"name": name, "namespace": namespace, "labels": labels, "annotations": kept}
+    # The API server requires the keys tls.crt and tls.key in a Secret of this type; `data_of` writes all four.
     secret = {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", **body, "metadata": metadata}
     await client.create(SECRETS, secret, namespace)
 

@@ -44,7 +44,9 @@ class ServerTls:
 def _bare_context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # Renegotiation lets one client make the server sign over and over on one connection.
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+    # aiohttp's parser reads HTTP/1.1 alone, so a client that offers h2 as well must not get it.
     context.set_alpn_protocols(["http/1.1"])
     return context
 
@@ -54,6 +56,7 @@ def _load_pair(context: ssl.SSLContext, cert_pem: bytes, key_pem: bytes) -> None
     if not hasattr(os, "memfd_create"):
         with TemporaryDirectory() as folder:
             path = Path(folder) / "pair.pem"
+            # The mode comes before the key, so that nobody else can open the file in between.
             path.touch(mode=0o600)
             path.write_bytes(key_pem + b"\n" + cert_pem)
             context.load_cert_chain(path)
@@ -61,6 +64,7 @@ def _load_pair(context: ssl.SSLContext, cert_pem: bytes, key_pem: bytes) -> None
     handle = os.memfd_create("topogate-tls", os.MFD_CLOEXEC)
     try:
         os.write(handle, key_pem + b"\n" + cert_pem)
+        # Opened by its path, the file is read from its beginning; the handle itself stands at the end.
         context.load_cert_chain(f"/proc/self/fd/{handle}")
     finally:
         os.close(handle)

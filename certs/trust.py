@@ -58,6 +58,7 @@ class Published(msgspec.Struct, frozen=True, dict=True):
     def bundles(self) -> tuple[tuple[x509.Certificate, ...], ...]:
         """The CAs of each webhook."""
         hooks = [hook for *_, configuration in self.found for hook in configuration.webhooks or ()]
+        # All webhooks of an installation have the same text: it is parsed once, not once a webhook.
         read = {text: _authorities(text) for text in {hook.client_config.ca_bundle for hook in hooks}}
         return tuple(read[hook.client_config.ca_bundle] for hook in hooks)
 
@@ -115,9 +116,11 @@ class Settling:
     def note(self, authorities: Sequence[x509.Certificate], monotonic: float, now: datetime) -> None:
         """These stand in all webhooks now, and no other."""
         if self._since is None:
+            # The age stands in the certificate, so a restart does not wait for `settle_seconds` again.
             old = [each for each in authorities if (now - made_at(each)).total_seconds() >= self._settle_seconds]
             self._since = dict.fromkeys(map(fingerprint, old), monotonic - self._settle_seconds)
         before = self._since
+        # A CA that some webhook has lost begins again when it is back.
         self._since = {name: before.get(name, monotonic) for name in map(fingerprint, authorities)}
 
     def settled(self, monotonic: float) -> frozenset[str]:
@@ -129,6 +132,7 @@ class Settling:
 def _authorities(text: str) -> tuple[x509.Certificate, ...]:
     """The CAs of a caBundle; none where it cannot be read: then no client trusts anything by it."""
     try:
+        # A BundleError is a ValueError, and ends below like text that is no base64.
         return parse(base64.b64decode(text), "caBundle") if text else ()
     except (binascii.Error, ValueError):
         return ()

@@ -25,6 +25,7 @@ def wanted(asked: bool | None, environment: Mapping[str, str] = os.environ) -> b
     """Whether to open a page: what was asked, else whether a person on a desktop sees this terminal."""
     if asked is not None:
         return asked
+    # Over SSH, as a rule, none of these is set: a browser would open on the other machine, or in the terminal.
     desktop = sys.platform == "darwin" or any(map(environment.get, ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")))
     return desktop and sys.stdout.isatty()
 
@@ -35,6 +36,7 @@ def show(address: str, opener: Opener = webbrowser.open) -> Callable[[], None]:
     A browser's arguments are seen by all users of a machine, and a link with a key is for one. So the browser gets a
     file that only its owner reads, and that leads on. No browser is no error: the address is on the terminal.
     """
+    # The key of a page stands behind the #, which no browser sends to a server.
     if "#" not in address:
         opener(address)
         return lambda: None

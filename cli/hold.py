@@ -35,6 +35,7 @@ GROUP: Final = "PodGroup"  # whose Workload has no controlling owner
 POLL: Final = 0.25  # seconds
 ELSEWHERE: Final = 3  # jobs in a sentence
 ANSWER: Final = 60.0  # seconds in which the controller begins an eviction
+# Each waits for an eviction to begin, so hundreds at once would poll the API server together.
 AT_ONCE: Final = 8  # workloads that are requeued beside each other
 
 Names = Annotated[list[str] | None, typer.Argument(metavar="JOB", help=WHOM)]
@@ -163,6 +164,7 @@ async def change_all(
         raise Failure(f"{error}{await _elsewhere(client, selection, namespace)}") from None
     if selection.queue is not None and not found:
         await _check_queue(client, selection.queue, namespace)
+    # Groups of a LeaderWorkerSet share their owner, so the workload's name tells them apart.
     alike = Counter(map(title, found))
     gate = asyncio.Semaphore(AT_ONCE)
 
@@ -174,6 +176,7 @@ async def change_all(
             try:
                 done = done or await _carry_out(client, change, workload, dry_run=dry_run)
             except NotFound:
+                # It went between the list and the write; nothing is left to change.
                 done = "is gone"
         say(f"{name}: {done}")
 
@@ -264,6 +267,7 @@ def is_of(workload: Workload, kind: str, name: str) -> bool:
         return False
     if owner is not None and (owner.name == name or not name.startswith(f"{owner.name}-")):
         return owner.name == name
+    # The last part of a Workload's name is a hash with the owner's uid, which nobody types.
     return meta.name.rpartition("-")[0] == workload_name(whose, name, "").rpartition("-")[0]
 
 
@@ -317,12 +321,14 @@ async def _evicted(client: Client, workload: Workload) -> None:
             " `topogate doctor` says whether the controller runs"
         ) from None
     finally:
+        # Also after Ctrl-C or an error: a job that was to be requeued must not stay on hold.
         await _set_active(client, workload, active=True, dry_run=False)
 
 
 def _is_evicted(workload: Workload) -> bool:
     """Whether it is on its way out, or out already."""
     said = condition(workload.status.conditions, EVICTED)
+    # Another eviction, such as a preemption, does not count: the controller has not acted on the hold yet.
     begun = said is not None and said.status == "True" and said.reason == Reason.DEACTIVATED
     return begun or workload.status.admission is None
 

@@ -210,6 +210,7 @@ def nodes(
 
 def _simulated(folder: Path, fleet: Fleet) -> None:
     if fleet.machine:
+        # Before the nodes exist: the simulated kubelets have to be there when their first pods come.
         service.remember(folder, service.wanted(folder) or Publishing())
     config = supervisor.layout(folder).kubeconfig("admin")
     began = SYSTEM.monotonic()
@@ -236,6 +237,7 @@ def _real_kubelets(folder: Path, fleet: Fleet, count: int) -> None:
 
 
 def _check_machine(machine: str, kubelet: str, dra: str, real: int | None) -> None:
+    # Before a node is made: a wrong machine would leave nodes without an inside.
     if real and not machine:
         raise Failure("--real-kubelets: say what machines they are on; give --machine too")
     if dra and real is not None:
@@ -268,6 +270,7 @@ async def _make_nodes(config: Path, fleet: Fleet) -> int:
             await wait_ready(client, fleet.names(), timeout=READY_SECONDS)
             return created
     except* (KubeError, TimeoutError) as errors:
+        # `except*` gives a group even for a single error, and groups may be nested.
         raise Failure(str(_first(errors))) from None
 
 
@@ -311,6 +314,7 @@ def _running(name: str) -> Path:
         others = [f"--name {other}" for other in supervisor.names()]
         up = f"; there is {', '.join(others)}" if others else ""
         raise Failure(f"cluster {name} is not up; start it with: topogate local up{option}{up}")
+    # A cluster that just starts has a folder and no kubeconfig that works yet.
     if state.phase != "Ready":
         raise Failure(f"cluster {name} is not ready yet ({state.message}); try again in a moment")
     return folder

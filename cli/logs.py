@@ -57,6 +57,7 @@ class LossyStream:
         self._begun += text
         if text.endswith("\n"):
             line, self._begun = self._begun.encode("utf-8", "backslashreplace"), ""
+            # The newest lines are lost and not the oldest: half of one may have been written already.
             if self._bytes + len(line) > KEPT:
                 self.lost += 1
             else:
@@ -83,11 +84,14 @@ class LossyStream:
                 self._stream.write(self._next(len(self._kept[0])).decode("utf-8", "replace"))
             self._stream.flush()
             return
+        # `os.write` on a full pipe would block the event loop, and with it every decision.
         ready = select.poll()
         ready.register(number, select.POLLOUT)
         while self._kept and ready.poll(0):
+            # POLLOUT promises room for this much; a larger write could still block.
             part = self._kept[0][:ATOMIC]
             self._next(os.write(number, part))
+            # Only once all is written: the count then stands where the lines are missing.
             if self.lost and not self._kept:
                 self._keep(f"{self.lost} lines of the log were lost: nobody read them in time\n".encode())
                 self.lost = 0
@@ -97,6 +101,7 @@ class LossyStream:
         line = self._kept.popleft()
         self._bytes -= size
         if size < len(line):
+            # The rest of a line comes before the next one, or two lines would be mixed.
             self._kept.appendleft(line[size:])
         return line[:size]
 
@@ -136,6 +141,7 @@ def configure(settings: LogSettings, clock: Clock = SYSTEM) -> None:
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
         )
     )
+    # Lines of libraries below WARNING, such as one a request, would bury our own.
     logging.basicConfig(level=max(level, logging.WARNING), handlers=[bridge], force=True)
 
 

@@ -58,6 +58,7 @@ def emit(data: Any, fmt: OutputFormat, *, table: "RenderableType | None" = None)
     import msgspec
     import yaml
 
+    # Once for both formats, so that YAML has exactly the fields of JSON.
     plain = msgspec.to_builtins(data)
     if fmt is OutputFormat.JSON:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n")
@@ -72,6 +73,7 @@ def progress(message: str) -> Iterator[None]:
     """Show that something is going on: a spinner on a terminal, one line elsewhere."""
     console = stderr()
     if not console.is_terminal:
+        # A spinner in a file or a CI log is hundreds of lines.
         console.print(message)
         yield
         return
@@ -93,6 +95,7 @@ def messages(clock: Clock = SYSTEM) -> Iterator[Callable[[str], None]]:
 
     def tell(message: str) -> None:
         nonlocal last_kind, last_time
+        # Figures stand in brackets: "building (3 of 9)" and "building (4 of 9)" are one kind.
         kind = message.partition("(")[0]
         if kind != last_kind or clock.monotonic() - last_time > TELL_SECONDS:
             last_kind, last_time = kind, clock.monotonic()

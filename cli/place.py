@@ -165,12 +165,14 @@ def command(
     else:
         where = namespace or own
         found = _read(files)
+        # A snapshot has no API server that could be asked.
         heard = [] if cluster else _heard(found, where, kubeconfig, context)
         cache = cluster_snapshot.cache_of(dump, settings)
         now, asked = SYSTEM.now(), namespace or ""
         answers = report(cache, found, where, now, require_queue=settings.require_queue, heard=heard, asked=asked)
     emit(answers, output, table=render(answers, 0 if everything else CLOSEST))
     states = {answer.state for answer in answers}
+    # The worst state decides: a script must not take a refusal for a wait.
     if State.REFUSED in states:
         raise typer.Exit(REFUSED)
     if states & {State.WAITS, State.PREEMPTS}:
@@ -226,9 +228,11 @@ def report(
 
     ``heard``: what the API server said to each of them; ``asked``: as `Maker` has it.
     """
+    # One maker for all objects: uids that came twice would be one owner to the cache.
     maker = Maker(cache, cache.keys, namespace, timestamp(now), require_queue=require_queue, asked=asked)
     made = [maker.make(one) for one in found]
     for one, said in zip(made, heard, strict=False):  # none where the cluster is a snapshot
+        # Our own webhook's refusal is told in its own words; the API server's repeats them.
         if said.refusal and not said.unfit and not one.denied:
             one.deny(f"the API server would refuse it: {said.refusal}", "")
         one.warn(*said.warnings)
@@ -253,11 +257,14 @@ def report(
     warnings = {warning: None for one in accepted for warning in one.warnings}
     # Each group of a LeaderWorkerSet is a workload of its own, which is told by its own name.
     written_as = {pod.metadata.uid: one for one in accepted if not one.leader_sets for pod in one.pods}
+    # One for all answers: devices that one workload would get are not told again for the next.
     predictor = Predictor(cache.state)
     answers += [_answer(cache, outcome, written_as, predictor) for outcome in outcomes]
+    # By uid of the job or its pods: either may be what the user wrote.
     managed = {uid for outcome in outcomes for uid in (outcome.entry.job.uid, *outcome.entry.pods)}
     answers += [_left_alone(one) for one in accepted if one.kind not in NAMED and not managed & _uids(one)]
     if warnings and answers:
+        # Once for all objects, as a person reads them from the top.
         answers[0] = msgspec.structs.replace(answers[0], warnings=(*answers[0].warnings, *warnings))
     return answers
 
@@ -282,6 +289,7 @@ def _answer(cache: Cache, outcome: Outcome, written_as: Mapping[str, Manifest], 
     """``written_as``: by uid of a pod, what the user wrote that it comes of."""
     entry, owner = outcome.entry, outcome.entry.job
     written = {(one.kind, one.title) for uid in entry.pods if (one := written_as.get(uid)) is not None}
+    # Pods of a Deployment belong to a ReplicaSet that the user never wrote.
     kind, name = written.pop() if len(written) == 1 else (owner.kind, f"{owner.kind.lower()}/{owner.full_name}")
     state = State.PLACED if outcome.placed else State.PREEMPTS if outcome.victims else State.WAITS
     if state is State.WAITS and outcome.reason in NEVER:
@@ -324,6 +332,7 @@ def _pod_sets(
             count=part.count if part is not None else owned.count,
             policy=str(request.policy) if isinstance(request, ParsedRequest) else "",
             level=(request.level or "") if isinstance(request, ParsedRequest) else "",
+            # Ranks are told only where pods have them: else which pod goes where is open.
             ranked=owned.ranks is not None or any(rank_of(pod) is not None for pod in entry.pods.values()),
             per_pod=listed(convert.pod_requests(owned.template.spec)),
             flavor=part.flavor if part is not None else "",
@@ -340,6 +349,7 @@ def _landings(state: ClusterState, key: str, part: Assignment, predictor: Predic
             for name, count in piece.nodes
         )
         yield Landing(piece.values, piece.count, first, nodes)
+        # Slices are in rank order, so the ranks of a piece follow those of the one before.
         first += piece.count
 
 

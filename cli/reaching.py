@@ -27,6 +27,7 @@ def takes_an_administrator(error: Forbidden, command: str) -> Failure:
 
 def failure(error: KubeError, kubeconfig: str | os.PathLike[str] | None = None, context: str | None = None) -> Failure:
     """The error in words; of one that is about the connection also which server and context it was, and what to do."""
+    # Of any other error the API server itself has said what is wrong.
     if not isinstance(error, ConnectionFailed | KubeTimeout | Unauthorized):
         return Failure(str(error))
     try:
@@ -35,6 +36,7 @@ def failure(error: KubeError, kubeconfig: str | os.PathLike[str] | None = None, 
         return Failure(str(error))
     what = "does not know you" if isinstance(error, Unauthorized) else "cannot be reached"
     text = f"the API server {found.server} {what}: {error}".rstrip(".")
+    # No context: the client took the service account of the pod that it runs in.
     if not found.context:
         return Failure(f"{text}. It is that of the cluster this pod is in")
     hint = "log in again" if isinstance(error, Unauthorized) else "start it, or connect to its network"

@@ -55,13 +55,16 @@ def run(folder: Path, prefix: str, nodes: Sequence[RealNode], *, say: Say, clock
     state = supervisor.running(folder)
     if state is not None and state.root not in {"", str(folder)}:
         raise Failure("this cluster belongs to `topogate demo`, which runs no real kubelets; use topogate local up")
+    # Before the program is fetched or built: what is refused anyway need not wait for that.
     service.check(health.api(supervisor.layout(folder)), nodes)
     if nodes:
         Binaries.find([KUBELET], progress=say)
+    # The whole name, as a prefix "real-" also begins the names of a fleet "real-a-".
     group = re.compile(re.escape(prefix) + r"b\d+-r\d+-h\d+").fullmatch
     before = service.wanted(folder)
     after = [*(node for node in before if not group(node.name)), *nodes]
     say(f"starting {len(nodes)} kubelets" if nodes else "stopping kubelets")
+    # The supervisor watches this file; this process starts no kubelet itself.
     service.remember(folder, after)
     try:
         _wait(folder, after, clock)
@@ -78,6 +81,7 @@ def _wait(folder: Path, nodes: Sequence[RealNode], clock: Clock) -> None:
         if state is None or state.message:
             raise Failure(state.message if state else "the cluster has ended")
         ready = {each.name for each in supervisor.statuses(folder) if each.state == "Ready"}
+        # Both: kubelets that are not wanted any more have to be gone too.
         if names <= ready and {node.name for node in service.existing(folder)} == {node.name for node in nodes}:
             return
         if clock.monotonic() > deadline:

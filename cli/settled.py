@@ -58,17 +58,20 @@ def settled(
     path = config or Path(CONFIG_PATH)
     changes = {name: value for name, value in given.items() if value is not None}
     try:
+        # A named file that is missing is an error; the default one may be absent outside of a cluster.
         if config is not None or path.exists():
             found = load_good(path, os.environ)
         else:
             found = asyncio.run(_installed(kubeconfig, context, patient=patient))
         settings = found.settings
         if changes:
+            # Through the checks again: a flag may contradict what the file says.
             settings = from_mapping({**settings.model_dump(), **changes}, source="command line")
     except SettingsError as error:
         raise Failure(str(error)) from error
     if found.problem:
         log.warning("settings are refused, the last good ones count", error=found.problem)
+    # Only the ConfigMap is watched for new settings, in a pod by its mount; another file is a person's own.
     return Settled(settings, {"text": found.text, "given": changes} if path == Path(CONFIG_PATH) else None)
 
 
@@ -102,6 +105,7 @@ async def _installed(kubeconfig: str | None, context: str | None, *, patient: bo
             try:
                 found = await client.get(CONFIG_MAPS, CONFIG_MAP, namespace)
             except NotFound:
+                # Nothing is installed yet: the component may be started first.
                 return ReadSettings(load(), "")
             except Forbidden as error:
                 if SYSTEM.monotonic() - began < FORBIDDEN_SECONDS:

@@ -50,6 +50,7 @@ def command(
         sys.stdout.write(text.decode())
         return
     try:
+        # Without a time in it, the same cluster gives the same file.
         Path(out).write_bytes(gzip.compress(text, mtime=0) if out.endswith(".gz") else text)
     except OSError as error:
         raise Failure(f"cannot write {out}: {error.strerror}") from error
@@ -67,6 +68,7 @@ def objects_of(kubeconfig: str | None, context: str | None) -> list[Json]:
 
 async def _items(kubeconfig: str | None, context: str | None) -> list[Json]:
     async with await Client.connect(kubeconfig, context) as client:
+        # Each list is consistent in itself, not with the others. A pod may be in before its node.
         lists = [listed(client, kind, dict[str, Any]) for kind in kinds.KINDS]
         found = zip(kinds.KINDS, await asyncio.gather(*lists), strict=True)
     return [_typed(kind, resource, item) for kind, (resource, items) in found for item in items or ()]
@@ -82,6 +84,7 @@ def stripped(item: Json) -> Json:
     """An object without what decides nothing."""
     meta = {key: value for key, value in item.get("metadata", {}).items() if key != "managedFields"}
     if "annotations" in meta:
+        # kubectl apply keeps the whole manifest there, with the env that is left out below.
         meta["annotations"] = {key: value for key, value in meta["annotations"].items() if key != APPLIED}
     return {**_without(item), "metadata": meta}
 
@@ -92,6 +95,7 @@ def _without(value: Any) -> Any:
         return [_without(one) for one in value]
     if not isinstance(value, dict):
         return value
+    # At any depth: templates lie in templates, as in a JobSet's replicated jobs.
     found = {key: _without(one) for key, one in value.items()}
     for name in ("containers", "initContainers", "ephemeralContainers"):
         if isinstance(found.get(name), list):
@@ -102,5 +106,6 @@ def _without(value: Any) -> Any:
 def _encoded(listing: Json, *, as_json: bool) -> bytes:
     if as_json:
         return msgspec.json.encode(listing)
+    # The dumper in C is many times as fast, and PyYAML may be built without it.
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     return yaml.dump(listing, Dumper=dumper, sort_keys=False).encode()

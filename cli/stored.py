@@ -150,6 +150,7 @@ def _pods_of(workload: Workload, pods: Sequence[objects.Pod]) -> tuple[StoredPod
 
 def _is_of(pod: objects.Pod, workload: str) -> bool:
     annotations = pod.metadata.annotations or {}
+    # A tenant may write this annotation on pods of their own namespace, which is all that is listed here.
     return any(key.endswith(WORKLOAD_KEY) and value == workload for key, value in annotations.items())
 
 

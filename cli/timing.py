@@ -29,6 +29,7 @@ def undisturbed(*, collect: bool = True) -> Iterator[None]:
 
 def measured(search: Callable[[], Found], cpu: Callable[[], float] = cpu_seconds) -> tuple[Found, float]:
     """What a search found, and its CPU time in microseconds."""
+    # CPU time: on a shared machine the wall clock measures the neighbors.
     began = cpu()
     found = search()
     return found, (cpu() - began) * 1e6

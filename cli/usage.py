@@ -90,13 +90,16 @@ def seconds_of(text: str) -> int:
 
 async def usage(api: PrometheusApi, since: str, seconds: int, namespace: str, resource: str, clock: Clock) -> Usage:
     """Ask for it. Raises Failure and PrometheusError."""
+    # A device has a slash in its name; without --resource, hours of cores and bytes are left out.
     parts = [f"resource={json.dumps(resource)}" if resource else 'resource=~".+/.+"']
     if namespace:
         parts.append(f"queue_namespace={json.dumps(namespace)}")
 
     def series(metric: str, *names: str) -> "asyncio.Task[list[Series]]":
         asked = f"increase({metric}{api.selector(*parts)}[{seconds}s])"
+        # Sum after increase: a counter that starts over in a new leader would make a sum of counters fall.
         query = f"sum by ({', '.join((*names, 'resource'))}) ({asked}) / {HOUR}"
+        # A range of one point: the client knows range queries alone.
         return group.create_task(api.series(query, now, now, 1))
 
     now = int(clock.now())
@@ -143,6 +146,7 @@ def _summed(rows: Iterable[tuple[str, str, float]]) -> tuple[HeldHours, ...]:
     sums: dict[tuple[str, str], float] = {}
     for name, resource, hours in rows:
         sums[name, resource] = sums.get((name, resource), 0.0) + hours
+    # By resource first: hours of different resources cannot be compared.
     ordered = sorted(sums.items(), key=lambda one: (one[0][1], -one[1], one[0][0]))
     return tuple(HeldHours(name, resource, round(hours, 3)) for (name, resource), hours in ordered if hours > 0)
 

@@ -38,6 +38,7 @@ def _server(kubeconfig: str | None, context: str | None) -> str | None:
     from kube.errors import KubeError
 
     async def read_version() -> str:
+        # A version that waits a minute for an unreachable server helps nobody.
         async with asyncio.timeout(5), await Client.connect(kubeconfig, context) as client:
             return await client.server_version()
 

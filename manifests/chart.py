@@ -58,9 +58,12 @@ def _target(source: str) -> Path:
 
 def _template(source: str) -> str:
     text = (REPOSITORY / source).read_text(encoding="utf-8")
+    # Before anything puts braces of Helm's in: these are the ones to keep as text.
     text = re.sub(r"\{\{|\}\}", lambda match: f'{{{{ "{match[0]}" }}}}', text)  # of Prometheus' own templates
+    # Both words in one pass: a replacement is not searched for the other word.
     text = re.sub("|".join(map(re.escape, _WORDS)), lambda match: _WORDS[match[0]], text)
     folder = source.rsplit("/", 1)[0]
+    # A file's edits stand in for its folder's; they do not add up. The same holds for `WHEN` below.
     for edit in EDITS.get(source, EDITS.get(folder, ())):
         try:
             text = edit(text)
@@ -82,8 +85,10 @@ def swap(old: str, new: str, *, count: int = 1) -> Edit:
         lines, out, index, met = text.splitlines(), list[str](), 0, 0
         while index < len(lines):
             indent = _indent(lines[index])
+            # The whole lines have to be equal: a comment behind a key is part of what an edit names.
             if lines[index : index + len(wanted)] == _shifted(wanted, indent):
                 out += _shifted(new.splitlines(), indent)
+                # The new lines are not looked at again, so an edit may put its own `old` back with more below it.
                 index, met = index + len(wanted), met + 1
             else:
                 out.append(lines[index])
@@ -115,6 +120,8 @@ def block(old: str, new: str, *, count: int = 1) -> Edit:
                 out.append(lines[index])
             index += 1
             if matches:
+                # What is below is not compared: it may change in the source, and the chart's value replaces it all the
+                # same.
                 index, met = _end(lines, index, indent), met + 1
                 out += _shifted(new.splitlines(), indent)
         return _checked(out, met, count, old)
@@ -127,6 +134,8 @@ def guarded(old: str, condition: str) -> Edit:
 
     def edit(text: str) -> str:
         lines = text.splitlines()
+        # Found before the first insertion, which moves every later line. That is safe as `_checked` refuses a second
+        # one.
         starts = [index for index, each in enumerate(lines) if each.strip() == old]
         for start in starts:
             end = start + 1
@@ -168,6 +177,7 @@ def _indent(text: str) -> int:
 def _shifted(lines: Sequence[str], indent: int) -> list[str]:
     """The lines at an indent, from which ``nindent N`` counts."""
     return [
+        # Helm's nindent counts from the left edge, so the N of an edit grows by the indent at which it lands.
         " " * indent + re.sub(r"nindent (\d+)", lambda match: f"nindent {indent + int(match[1])}", each)
         for each in lines
     ]
@@ -246,6 +256,7 @@ EDITS: Mapping[str, Sequence[Edit]] = {
             "    helm.sh/resource-policy: keep\n  {{- end }}",
         )
     ],
+    # `_template` has replaced the domain in every source, so this puts it back.
     "manifests/kueue": [word("{{ .Values.domain }}", DEFAULT_DOMAIN)],  # this one is Kueue's own
     "manifests/base/config.yaml": [block("config.yaml: |", f"config.yaml: |\n  {_include('config', indent=2)}")],
     "manifests/base/rbac-webhook.yaml": [
@@ -314,6 +325,7 @@ EDITS: Mapping[str, Sequence[Edit]] = {
     "manifests/agent/daemonset.yaml": [
         *_pods("agent", "system-node-critical", containers=2),
         swap("env:", f"env:\n{_either(_AUTHENTICATES)}"),
+        # The scheduling helper writes both from the values, whose defaults are what these lines say.
         block("nodeSelector:", ""),
         block("tolerations: # of all nodes, those with GPUs are tainted most often", ""),
         swap("path: /var/lib/kubelet", "path: {{ .Values.agent.kubeletDirectory }}"),
@@ -360,10 +372,12 @@ EDITS: Mapping[str, Sequence[Edit]] = {
         document("  name: topogate-agent-metrics", ".Values.agent.enabled"),
     ],
     "manifests/monitoring/monitors.yaml": [
+        # The counts are of documents in the file: one that is added fails here until it gets its labels.
         _labels("serviceMonitor", 3),
         swap("scheme: https", f"scheme: https\n{_either(_BEARER)}"),
         swap(
             "scheme: http",
+            # Ungater and agent sign their metrics certificate themselves, so Prometheus has no CA to check it by.
             _either(f"scheme: https\ntlsConfig:\n  insecureSkipVerify: true\n{_BEARER}", "scheme: http"),
             count=2,
         ),
@@ -378,6 +392,7 @@ EDITS: Mapping[str, Sequence[Edit]] = {
         swap("duration: 2160h", "duration: {{ .Values.certificates.certManager.duration }}"),
         swap("renewBefore: 720h", "renewBefore: {{ .Values.certificates.certManager.renewBefore }}"),
         block("issuerRef: # the authority above", f"issuerRef:\n  {_include('issuer', indent=2)}"),
+        # With an issuer of the user's, the authority that cert-manager makes for Topogate would sign nothing.
         *(document(name, "not .Values.certificates.certManager.issuerRef") for name in _OWN_AUTHORITY),
     ],
 }
@@ -389,6 +404,7 @@ WHEN: Mapping[str, str] = {
     "manifests/base/network.yaml": ".Values.networkPolicy.enabled",
     "manifests/agent/network.yaml": "and .Values.agent.enabled .Values.networkPolicy.enabled",
     "manifests/web": ".Values.web.enabled",
+    # A file's condition stands in for its folder's, so it has to name both.
     "manifests/web/network.yaml": "and .Values.web.enabled .Values.networkPolicy.enabled",
     "manifests/cert-manager": CERT_MANAGER,
     "manifests/monitoring": ".Values.monitoring.serviceMonitor.enabled",

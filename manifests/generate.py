@@ -67,10 +67,13 @@ def _under_kueue() -> dict[Path, str]:
     """An overlay for another domain: kustomize cannot replace a word in a rule, so every part with one is replaced."""
     patches = []
     changed = render.objects(render.Options(domain=OTHER_DOMAIN))
+    # Options of a domain change texts, never which objects there are. `strict` fails where that ends.
     for before, after in zip(render.objects(), changed, strict=True):
         parts = [key for key in after if after[key] != before[key]]
         if parts:
             name, kind = after["metadata"]["name"], after["kind"]
+            # A JSON patch of a whole top-level part: a strategic merge has no keys for the lists of a policy, and none
+            # for CRDs.
             operations = [{"op": "replace", "path": f"/{key}", "value": after[key]} for key in parts]
             text = yaml.safe_dump(operations, sort_keys=False, width=120)
             patches.append({"target": {"kind": kind, "name": name}, "patch": text})
@@ -127,6 +130,7 @@ def main() -> None:
         if problems := stale(wanted):
             sys.exit("\n".join([*problems, "run `make generate`"]))
         return
+    # A template whose source is gone would otherwise stay and be installed by the chart.
     for path in _generated():
         path.unlink()
     for path, text in wanted.items():

@@ -65,6 +65,7 @@ def objects(options: Options | None = None) -> list[Json]:
 
 @lru_cache(maxsize=8)
 def _objects(wanted: Options) -> tuple[Json, ...]:
+    # `_adapted` changes objects in place. That is safe as they are parsed from text for these options alone.
     return tuple(_adapted(obj, wanted) for text in _texts(wanted) for obj in _documents(text) if _kept(obj, wanted))
 
 
@@ -73,6 +74,7 @@ def _texts(options: Options) -> Iterator[str]:
     folders = ("base", "agent", "kueue", "metrics-authentication")
     base, agent, kueue, metrics = (files("manifests") / part for part in folders)
     for entry in _resources(base):
+        # kustomize has the kinds first. Here they follow the namespace, out of their own package.
         if entry == _CRDS:
             continue
         yield _localised((base / entry).read_text(encoding="utf-8"), options)
@@ -83,6 +85,7 @@ def _texts(options: Options) -> Iterator[str]:
                 (kueue / own).read_text(encoding="utf-8").replace(NAMESPACE, options.namespace)
                 for own in _resources(kueue)
             )
+        # Each optional part has a fixed place in the order: deleting goes backwards through the same list.
         if entry == _METRICS_AFTER and options.metrics_authentication:
             yield from (_localised((metrics / own).read_text(encoding="utf-8"), options) for own in _resources(metrics))
         if entry == _AGENT_AFTER and options.agent:
@@ -130,8 +133,10 @@ def _adapted(obj: Json, options: Options) -> Json:
         obj["spec"]["template"]["spec"]["containers"][0]["env"].insert(0, variable)
     match obj["kind"]:
         case "Deployment" | "DaemonSet" if options.image:
+            # All containers of a component run the one image, also the agent's second.
             for container in obj["spec"]["template"]["spec"]["containers"]:
                 container["image"] = options.image
+        # A webhook has a service or a URL, never both. The caBundle is written by the webhook itself once it runs.
         case "MutatingWebhookConfiguration" if options.webhook_url:
             for webhook in obj["webhooks"]:
                 path = webhook["clientConfig"]["service"]["path"]
@@ -139,9 +144,12 @@ def _adapted(obj: Json, options: Options) -> Json:
         case "ConfigMap" if options.config:
             obj["data"][CONFIG_KEY] = options.config
         case "ValidatingAdmissionPolicy" if options.config and obj["metadata"]["name"] == DEVICE_POLICY:
+            # The policy lets the ungater write these annotations and no other. Settings that the policy does not know
+            # would make every ungating fail.
             devices = next(one for one in obj["spec"]["variables"] if one["name"] == "devices")
             devices["expression"] = str(sorted({one.key for one in _settings(options.config).device_annotations}))
         case "ClusterRole" if options.config and obj["metadata"]["name"] == UNGATER:
+            # Least privilege: the right exists only where the setting uses it.
             obj["rules"] += [NOMINATES] if _settings(options.config).nominate_gated_pods else []
     return obj
 

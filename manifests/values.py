@@ -267,12 +267,14 @@ def schema() -> Json:
     """JSON Schema: an unknown value or a wrong type stops helm with its path."""
     made = Values.model_json_schema(by_alias=True)
     settings = described(Settings).model_json_schema(by_alias=True)
+    # The settings refer to `#/$defs` of their own root, so their definitions move along to the new root.
     definitions = made["$defs"] | settings.pop("$defs", {})
     settings["properties"] = {name: value for name, value in settings["properties"].items() if name not in DECIDED}
     settings["description"] = f"By the names in docs/api.md; the chart itself decides {', '.join(sorted(DECIDED))}."
     definitions["Settings"] = settings
     for name in ("settings", "agentSettings"):
         made["properties"][name] = {"$ref": "#/$defs/Settings", "description": made["properties"][name]["description"]}
+    # Unknown values are refused, and Helm adds this one to every subchart by itself.
     made["properties"]["global"] = {"type": "object", "description": "Helm hands it to subcharts; it is not read."}
     made["$defs"] = definitions
     plain: Json = _plain(made)
@@ -284,6 +286,7 @@ def _plain(node: Any) -> Any:
     match node:
         case dict():
             return {
+                # A value may itself be named title or default: below these keys only the parts are searched.
                 key: {name: _plain(part) for name, part in value.items()} if key in _BY_NAME else _plain(value)
                 for key, value in node.items()
                 if key not in {"title", "default"}

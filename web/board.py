@@ -101,8 +101,10 @@ class Board:
         """A node. ``label``: its host name label, by which topologies name it."""
         before = self.hosts.get(host.name)
         known = self._order.nodes.get(node.name)
+        # The amount counts too: `groves` shows only hosts that have some of the resource.
         if known is None or known.labels != node.labels or before is None or before.amount != host.amount:
             self.layout += 1
+        # Only the labels: the board counts amounts itself, and wants the order of the tree alone.
         self._order.set_node(Node(name=node.name, labels=node.labels, allocatable={}))
         self._names[label or host.name], self._labels[host.name] = host.name, label or host.name
         if before != host:
@@ -135,6 +137,7 @@ class Board:
         if pod.node:
             self._here.setdefault(pod.node, {})[pod.key] = None
             self.changed_hosts.add(pod.node)
+        # Pods may come before their Workload; the number then exists already when the Workload does.
         self._number(pod.holder)
         self.changed_holders.add(pod.holder)
 
@@ -154,6 +157,7 @@ class Board:
         self.holders[holder.key] = holder
         for label, amount in holder.slots:
             here = self._slots.setdefault(label, {})
+            # Several pod sets of one workload may have slots on the same host.
             here[holder.key] = here.get(holder.key, 0) + amount
             self.changed_hosts.add(self._names.get(label, label))
         self._number(holder.key)
@@ -173,6 +177,8 @@ class Board:
             del self.queues[key]
         else:
             self.queues[key] = cluster_queue
+        # Holders carry no cluster queue of their own until they are admitted: they get it by this mapping when they are
+        # read.
         self.changed_holders.update(one.key for one in self.holders.values() if f"{one.namespace}/{one.queue}" == key)
 
     def set_slice(self, name: str, spec: Spec | None) -> None:
@@ -189,6 +195,7 @@ class Board:
 
     def taken(self) -> tuple[set[str], set[str], dict[int, str]]:
         """The hosts and holders that changed since this was asked last, and who is gone: number and namespace."""
+        # The sets are handed over and not cleared: the caller keeps them in its log.
         found = self.changed_hosts, self.changed_holders, self.gone
         self.changed_hosts, self.changed_holders, self.gone = set(), set(), {}
         return found
@@ -201,10 +208,12 @@ class Board:
     def _retire(self, key: str) -> None:
         """A holder of which nothing is left loses its number."""
         self.changed_holders.add(key)
+        # Both have to be gone: a workload may lose its pods and stay, and pods may outlive their Workload.
         if key not in self.holders and not self._of.get(key):
             self._of.pop(key, None)
             if (number := self.numbers.pop(key, None)) is not None:
                 del self.keys[number]
+                # With its namespace, as the key is forgotten here and the viewers differ in what they may be told.
                 self.gone[number] = key.partition("/")[0]
 
     def _forget_pod(self, pod: BoundPod) -> None:
@@ -242,6 +251,7 @@ class Board:
             at = [
                 (host, path)
                 for host, path in zip(tree.names, tree.paths, strict=True)
+                # The flavors go by name, so a host of two flavors always lies in the same one.
                 if host not in seen and self._shown(host)
             ]
             seen.update(host for host, _ in at)
@@ -266,10 +276,13 @@ class Board:
             crosses = crosses or self.crosses(pod)
         kept = self._slots.get(self._labels[name], {})
         held = [
+            # Pods of a workload fill what is kept for it. What they use beyond that counts as used and takes nothing
+            # back.
             Held(self.numbers[key], used.get(key, 0), max(0, kept.get(key, 0) - used.get(key, 0)))
             for key in dict.fromkeys((*used, *kept))
             if used.get(key) or kept.get(key)
         ]
+        # By number, so that equal states give equal rows in whatever order the events came.
         held.sort(key=lambda one: one.holder)
         total = sum(one.used + one.promised for one in held)
         lost = LOST if host.state is HostState.NOT_READY and total else 0
@@ -281,6 +294,7 @@ class Board:
         sockets = self._sockets.get(pod.node)
         if not sockets or pod.amount < 1 or pod.node not in self.hosts:
             return False
+        # A zone whose socket nobody publishes proves nothing.
         of_pod = {sockets[zone] for zone in pod.zones if zone in sockets}
         return len(of_pod) > 1 and pod.amount <= self.hosts[pod.node].amount // len(set(sockets.values()))
 
@@ -309,6 +323,7 @@ class Board:
         """A holder: a workload of ours, or whoever controls pods; None where nothing of it is left."""
         known = self.holders.get(key)
         if known is not None:
+            # An admission names its cluster queue; a local queue may lead to another one by now.
             if known.cluster_queue or not known.queue:
                 return known
             queue = self.queues.get(f"{known.namespace}/{known.queue}", "")

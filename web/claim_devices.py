@@ -77,6 +77,7 @@ class ClaimDevices:
         if (before := self._slices.pop(name, None)) is not None:
             self._of_host[before.host].discard(name)
             self._of_pool[before.pool].discard(name)
+            # Empty sets go: a driver that renames its pools would fill the tables otherwise.
             if not self._of_pool[before.pool]:
                 del self._of_pool[before.pool]
             if not self._of_host[before.host]:
@@ -84,6 +85,8 @@ class ClaimDevices:
             touched.add(before.host)
         if spec is not None:
             host, pool = spec.get("nodeName") or ANY_HOST, spec.get("pool") or {}
+            # A slice that names no host is needed by every look. One that cannot be read raises here, before anything
+            # is filed.
             read = None if host else read_slice({"metadata": {"name": name}, "spec": spec})
             slot = self._slices[name] = _Slot(host, (str(spec.get("driver")), str(pool.get("name"))), spec, read)
             self._of_host.setdefault(slot.host, set()).add(name)
@@ -128,8 +131,10 @@ class ClaimDevices:
     def _inventory(self, host: str) -> tuple[Inventory, list[str]]:
         """Of the slices that may be this host's, and all others of their pools."""
         here = self._of_host.get(host, set()) | self._of_host.get(ANY_HOST, set())
+        # Whether a pool is complete, and its shared counters, is only known from all its slices.
         names = here.union(*(self._of_pool[self._slices[name].pool] for name in here))
         inventory, problems = Inventory.of(()), []
+        # In the order of names, so that the same slices list the same devices and problems.
         for name in sorted(names):
             slot = self._slices[name]
             try:
@@ -142,6 +147,7 @@ class ClaimDevices:
 
     def _of_known(self, pool: Pool, roots: Mapping[str, int]) -> Iterator[ClaimedDevice]:
         claims: dict[DeviceId, list[str]] = {}
+        # A claim with adminAccess takes nothing from others, so it holds no device here.
         uses = [(claim, use) for claim, use in self.holders.of_pool(pool.pool_id) if not use.admin]
         for claim, use in uses:
             claims.setdefault(use.device, []).append(claim)
@@ -155,6 +161,7 @@ class ClaimDevices:
 
 
 def _state(device: Device, found: DeviceId, in_use: InUse, counters: PoolCounters) -> DeviceState:
+    # Before HELD: a shared device is in use as well.
     if in_use.is_shared(found):
         return DeviceState.SHARED
     if in_use.has(found):

@@ -9,6 +9,8 @@ from typing import Final
 
 import msgspec
 
+# The feed publishes four times a second at most, so a viewer may be half a minute behind before it takes a whole
+# picture.
 KEPT: Final = 120  # versions
 
 
@@ -41,11 +43,14 @@ class Log:
 
     def since(self, version: int) -> Changes | None:
         """All that changed since a version; None where a whole picture is due."""
+        # Rows name hosts by their place in the layout: changes across two layouts would land on other hosts.
         if version > self.version or version < self._layout_at:
             return None
         missed = [one for one in self._changes if one.since >= version]
+        # The deque has dropped some of them.
         if len(missed) != self.version - version:
             return None
+        # Numbers are never given again, so a union is safe.
         gone = {number: namespace for one in missed for number, namespace in one.gone.items()}
         hosts = frozenset[str]().union(*(one.hosts for one in missed))
         holders = frozenset[str]().union(*(one.holders for one in missed))

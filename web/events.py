@@ -66,6 +66,7 @@ def rows(found: Iterable[ToldEvent], since: float) -> tuple[EventRow, ...]:
     """What of the events is shown: not older than ``since`` (seconds since the epoch), newest first."""
     same: dict[tuple[str, ...], list[ToldEvent]] = {}
     for one in found:
+        # A Workload of a name that was used before would show the events of its namesake.
         if one.last >= since:
             same.setdefault((one.regarding.kind, one.type, one.reason), []).append(one)
     made = sorted(map(_row, same.values()), key=lambda row: (-row.last, row.kind != WORKLOAD, row.kind, row.reason))
@@ -118,11 +119,14 @@ class Events:
     async def of(self, key: str, subject: Subject) -> EventsAnswer:
         """The events of the workload of this key. Never raises for a client's sake."""
         kept = self._kept.get(key)
+        # The answer is the same for all viewers: the server has checked that this one may see the workload and list
+        # events.
         if kept is not None and self._clock() - kept[0] < KEPT_SECONDS:
             return kept[1]
         if (task := self._asking.get(key)) is None:
             task = self._asking[key] = asyncio.create_task(self._fetch_answer(key, subject))
             task.add_done_callback(lambda _: self._asking.pop(key, None))
+        # A viewer who leaves must not cancel the read for the others who wait for it.
         return await asyncio.shield(task)
 
     async def _fetch_answer(self, key: str, subject: Subject) -> EventsAnswer:
@@ -137,7 +141,9 @@ class Events:
     async def _read(self, subject: Subject) -> EventsAnswer:
         found: list[ToldEvent] = []
         try:
+            # A set: a Workload without an owner is its own owner, and is read once.
             for kind, name in {(WORKLOAD, subject.workload), subject.owner}:
+                # A comma or an equals sign in a name would widen the selector to objects of others.
                 if kind != POD and _PLAIN.fullmatch(kind) and _PLAIN.fullmatch(name):
                     selector = f"regarding.kind={kind},regarding.name={name}"
                     found += (await self._some(subject.namespace, selector, PAGE))[0]
@@ -160,6 +166,7 @@ class Events:
         async with aclosing(pages):
             async for page, fresh in pages:
                 if fresh:
+                    # A list that expired midway begins again: what was read so far would count twice.
                     found.clear()
                 found += [decode(ToldEvent, item, EVENTS) for item in page.items or ()]
                 if len(found) >= most:

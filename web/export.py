@@ -25,11 +25,13 @@ _encode = msgspec.json.Encoder().encode
 def page(hub: Hub, questions: Questions, known: Inside) -> bytes:
     """The file of a cluster at one time."""
     board, history = hub.board, hub.history.columns()
+    # The file leaves the cluster's rights behind: it has what the process may read, and shows it to everybody.
     whole = picture.whole(board, EVERYTHING, version=0, epoch="file", now=hub.now(), cluster=hub.cluster)
     made: dict[str, Any] = {
         "picture": msgspec.Raw(whole),
         "workloads": {key: inside.workload(board, key) for key in board.all_holders()},
         "hosts": _hosts(board, known),
+        # One sample makes no curve.
         "history": history if len(history["at"]) > 1 else None,
         "queues": None,
     }
@@ -67,15 +69,18 @@ def html(data: bytes) -> bytes:
     icon = base64.b64encode((static / "icon.svg").read_bytes())
     shell = (static / "index.html").read_bytes()
     policy = (
+        # No connect-src: even a script that slipped in could not call anybody.
         f"default-src 'none'; script-src 'sha256-{_hash(script)}'; style-src 'sha256-{_hash(style)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     ).encode()
     head = b'<meta http-equiv="Content-Security-Policy" content="' + policy + b'">\n'
+    # The policy has to come before the elements it rules; a browser ignores it for what stands above.
     shell = shell.replace(b'<meta charset="utf-8">', b'<meta charset="utf-8">\n' + head)
     shell = shell.replace(b'<link rel="stylesheet" href="page.css">', b"<style>" + style + b"</style>")
     shell = shell.replace(b'href="icon.svg"', b'href="data:image/svg+xml;base64,' + icon + b'"')
     packed = data.replace(b"<", b"\\u003c").replace(b">", b"\\u003e")  # no name ends the element that it stands in
     block = b'<script type="application/json" id="data">' + packed + b"</script>\n"
+    # An inline script cannot be deferred, so it moves to the end of the body, below the data that it reads.
     return shell.replace(b'<script src="page.js" defer></script>', b"").replace(
         b"</body>", block + b"<script>" + script + b"</script>\n</body>"
     )

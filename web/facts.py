@@ -147,12 +147,14 @@ def main_resource(nodes: Iterable[objects.Node]) -> str:
                 found[name] = found.get(name, 0) + amount
     if GPU in found:
         return GPU
+    # Sorted first: equal amounts go by name, and a restart shows the same resource.
     return max(sorted(found), key=lambda name: found[name]) if found else CPU
 
 
 def amount_of(resource: str, amounts: Mapping[str, int]) -> int:
     """How much of the resource: devices, or whole CPUs."""
     amount = max(amounts.get(resource, 0), 0)
+    # Rounded up: half a CPU is not nothing.
     return -(-amount // 1000) if resource == CPU else amount
 
 
@@ -172,7 +174,9 @@ def pod(wire: objects.Pod, resource: str, keys: Keys) -> BoundPod | None:
     meta, annotations = wire.metadata, wire.metadata.annotations or {}
     controller, workload = objects.controller_of(meta), annotations.get(keys.workload, "")
     owner = (controller.kind, controller.name) if controller is not None else ("Pod", meta.name)
+    # By the spec, as quota is charged: a status is the word of whoever has the kubelet's credentials.
     amount = amount_of(resource, charged_requests(wire, {}, NEWEST))
+    # A pod whose devices come by claims requests none of the resource and still holds some.
     if not workload and not amount and not wire.spec.resource_claims:
         return None
     observed = decode(annotations[NUMA_PLACEMENT_OBSERVED]) if NUMA_PLACEMENT_OBSERVED in annotations else None
@@ -197,6 +201,7 @@ def _hangs(wire: objects.Pod) -> str:
     """Why a pod does not run that is behind no gate, in a word; "" where nothing tells."""
     if not wire.spec.node_name:
         found = objects.condition(wire.status.conditions, "PodScheduled")
+        # A pod behind its gate has this condition too, with reason SchedulingGated: that is no refusal.
         return found.reason if found is not None and found.status == "False" and found.reason in REFUSED else ""
     waiting = container_waiting(wire)
     return waiting.reason[:MOST_REASON] if waiting is not None else ""
@@ -225,6 +230,7 @@ def workload(wire: Workload, resource: str, wanted: tuple[Asked, ...] = ()) -> H
         return None
     meta, controller, seen = wire.metadata, objects.controller_of(wire.metadata), observed_of(wire)
     waits = objects.condition(conditions, "QuotaReserved")
+    # The admission decides: the usage is read from it, and the conditions are only shown.
     held = seen.admission is not None
     used = sum(amount_of(resource, dict(part.usage)) for part in seen.admission.parts) if seen.admission else 0
     admitted = objects.condition(conditions, "Admitted")
@@ -257,6 +263,7 @@ def _slots(wire: Workload, resource: str) -> Iterable[tuple[str, int]]:
     for part in admission.parts if admission is not None else ():
         if part.slots is None or not part.count or part.slots.levels[-1:] != (HOSTNAME_LABEL,):
             continue
+        # Usage is of the whole pod set, and the pods of one set are alike.
         each = amount_of(resource, {name: amount // part.count for name, amount in part.usage.items()})
         for slot in part.slots.slots:
             if each:
@@ -276,6 +283,7 @@ def sockets(flex: FlexTopo) -> dict[int, int]:
     found: dict[int, int] = {}
     for one in flex.spec.nodes or ():
         zone, socket = zone_number(one.id) if one.type == NUMA_NODE else None, (one.attributes or {}).get("socket", "")
+        # Attributes are free text; `isdigit` alone accepts superscripts that `int` refuses.
         if zone is not None and socket.isascii() and socket.isdigit():
             found[zone] = int(socket)
     return found

@@ -32,10 +32,12 @@ class Film:
     @property
     def full(self) -> bool:
         """Whether no more moments are taken."""
+        # At least two: a film of one moment is a picture.
         return len(self.times) >= min(MOST_MOMENTS, max(2, MOST_HOST_ROWS // max(1, len(self.board.hosts))))
 
     def take_moment(self, now: float) -> None:
         """One more moment: the board as it is."""
+        # Also for the first moment, whose whole picture has them all: the second must not tell them again.
         hosts, holders, gone = self.board.taken()
         workloads = {key: found for key in sorted(holders) if (found := inside.workload(self.board, key)) is not None}
         number = len(self.times)

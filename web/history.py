@@ -46,10 +46,12 @@ class History:
 
     def take_sample(self, board: Board, now: float) -> None:
         """Take a sample where one is due."""
+        # A clock that was set back gives a negative age; a sample is then taken at once instead of at the old hour.
         if self.samples and 0 <= now - self.samples[-1].at < self.step:
             return
         levels, sample = measure(board, now, board.evictions - self._evictions)
         if levels != self.levels:
+            # Columns of stranded room have one entry a level; samples of other levels would not fit beside these.
             self.samples.clear()
         self.levels, self._evictions = levels, board.evictions
         self.samples.append(sample)
@@ -76,6 +78,7 @@ def measure(board: Board, now: float, evictions: int = 0) -> tuple[tuple[str, ..
             ready = row.state == HostState.READY
             left = max(0, row.amount - has - kept)
             used, promised, amount = used + has, promised + kept, amount + row.amount
+            # Only what is free is out: what pods hold on a lost host counts as used until they go.
             out += 0 if ready else left
             free[name] = (left if ready else 0, row.amount)
     main = max(board.groves(), key=lambda one: sum(free[name][1] for name in one.hosts), default=None)
@@ -89,6 +92,7 @@ def measure(board: Board, now: float, evictions: int = 0) -> tuple[tuple[str, ..
 
 def _stranded(grove: Grove, rank: int, free: dict[str, tuple[int, int]]) -> int:
     found = 0
+    # Hosts are in tree order, so the hosts of a domain lie side by side, as groupby needs.
     for _, members in groupby(zip(grove.hosts, grove.paths, strict=True), key=lambda pair: pair[1][: rank + 1]):
         amounts = [free[name] for name, _ in members]
         if any(left != have for left, have in amounts):

@@ -17,6 +17,7 @@ from web.deltas import Log
 from web.history import History
 from web.sight import Sight
 
+# A picture is of one sight. Few sights differ: administrators share one, and so do the members of a team.
 PICTURES: Final = 8  # encoded ones that are kept
 CHANGES: Final = 64
 LEVEL: Final = 5  # of gzip
@@ -55,6 +56,7 @@ class Hub:
         self._layout = self.board.layout
         if not self._log.note(hosts, holders, gone, layout=layout):
             return False
+        # The next event is in place before anybody wakes: a viewer who waits again at once waits for the next version.
         news, self._news = self._news, asyncio.Event()
         news.set()
         return True
@@ -75,10 +77,12 @@ class Hub:
         version, now = self.version, self._clock.now()
         kept = self._pictures.get(sight)
         fresh = kept is not None and (kept[0] == version or 0 <= now - kept[1] < NEW)
+        # A picture of a version that the log has dropped would send its viewer straight back for another one.
         if kept is not None and fresh and self._log.since(kept[0]) is not None:
             self._pictures.move_to_end(sight)
             return kept[2]
         made = picture.whole(self.board, sight, version=version, epoch=self.epoch, now=now, cluster=self.cluster)
+        # Without a time in the header, equal pictures are equal bytes.
         self._pictures[sight] = version, now, (packed := gzip.compress(made, LEVEL, mtime=0))
         self._pictures.move_to_end(sight)
         if len(self._pictures) > PICTURES:

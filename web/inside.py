@@ -34,6 +34,7 @@ def machine(board: Board, sight: Sight, name: str, described: Described | None, 
         "resource": board.resource,
         "pods": [_pod(board, sight, pod) for pod in pods],
         "kept": [
+            # The amount stays even where the name may not be told: the host would seem freer than it is.
             [one.holder if sight.names(board.keys[one.holder].partition("/")[0]) else 0, one.promised]
             for one in row.held
             if one.promised
@@ -42,6 +43,7 @@ def machine(board: Board, sight: Sight, name: str, described: Described | None, 
         "problems": [*described.problems, *described.disagreements] if described is not None else [],
     }
     devices, wrong = board.devices_on(name, found.pcie_roots if found is not None else {})
+    # The inner sort chooses, held devices first; the outer one brings the chosen back into the scheduler's order.
     shown = sorted(sorted(range(len(devices)), key=lambda at: not devices[at].claims)[:MOST_DEVICES])
     made["claimed"] = list(_claimed(board, sight, [devices[at] for at in shown], pods))
     made["more"] = len(devices) - len(shown)
@@ -108,12 +110,14 @@ def _zones(found: Machine) -> Iterator[Json]:
 def _devices(board: Board, found: Machine, pods: Iterable[BoundPod]) -> list[Json]:
     """The devices of the resource: their zones, and the pod that has each, where that is known."""
     layout = found.layout
+    # CPUs count in thousandths here: each would become a device.
     if board.resource == CPU or board.resource not in layout.resources:
         return []
     row, ids = layout.resources.index(board.resource), found.device_ids.get(board.resource, ())
     known = layout.devices[row] if row < len(layout.devices) else ()
     of = {device: at for at, pod in enumerate(pods) for device in _ids(pod, board.resource)}
     graph = layout.links[row] if row < len(layout.links) else None
+    # The exact devices where the agent publishes them, else those of the links, which have zones too.
     masks = [one.zones for one in known] or (list(graph.zones) if isinstance(graph, LinkGraph) else [])
     if not masks:  # amounts alone: so many in each zone
         masks = [1 << at for at, have in enumerate(layout.allocatable) for _ in range(max(0, have[row]))]
@@ -142,6 +146,7 @@ def _links(found: Machine, resource: str) -> Iterator[list[Any]]:
     for one in range(graph.size):
         for other in range(one + 1, graph.size):
             if weight := graph.weights[one][other]:
+                # A weight is the PCIe level plus NVLINK for each link, so the remainder is the level.
                 yield [one, other, graph.nvlinks[one][other], _LEVELS.get(weight % NVLINK, "")]
 
 
@@ -168,6 +173,7 @@ def workload(board: Board, key: str) -> Json | None:
         "many": len(pods),
         "pods": [
             [p.key.partition("/")[2], p.node, p.rank, p.phase, p.gated, p.amount, board.crosses(p), p.reason]
+            # `many` has the true count.
             for p in pods[:MOST_PODS]
         ],
     }

@@ -105,6 +105,7 @@ class Feed:
 
     def taint_rule(self, rule: DeviceTaintRule | None, key: str) -> None:
         """A DeviceTaintRule is there, or gone."""
+        # The old rule goes first: if the new one cannot be read, its taints must not stay.
         self.board.set_taint_rule(key, None)
         if rule is not None:
             self.board.set_taint_rule(key, read_rule({"metadata": {"name": key}, "spec": rule.spec}))
@@ -115,11 +116,13 @@ class Feed:
         try:
             uses = read_uses(claim.results or [], f"ResourceClaim {key}") if claim is not None else None
         finally:
+            # Also where the results cannot be read: the claim then has nothing, rather than what it had before.
             self.board.set_claim(key, uses or (), claim.pods if claim is not None else frozenset())
 
     def take_all(self, objects_of: Callable[[AnyKind[Any]], Mapping[str, Any]]) -> None:
         """All objects that there are. ``objects_of``: those of a kind, by key."""
         for kind in self.handlers:
+            # The informers write into the same stores.
             for key, one in tuple(objects_of(kind).items()):
                 self.show_object(kind, key, one)
 
@@ -145,6 +148,7 @@ class Live:
         for kind in kinds.KINDS:
             informers.of(kind).subscribe(partial(self._changed, kind))
         self.templates.subscribe(
+            # Two informers watch Workloads, and either may be first. The second one completes the holder.
             lambda event: self._tell(kinds.WORKLOADS, event.key, informers.look_up(kinds.WORKLOADS)(event.key))
         )
 
@@ -180,7 +184,9 @@ class Live:
                 group.create_task(one.run())
             for one in (*self.informers.every, self.templates):
                 await one.wait_synced()
+            # The first answer is enough here, as a cluster may lack these kinds for ever.
             await asyncio.gather(*(one.first() for one in self._optional()))
+            # Once, from all nodes: amounts of different resources on one board could not be compared.
             board = Board(facts.main_resource(self.informers.objects(kinds.NODES)))
             self.fill(board)
             hub = await ready(board)
@@ -192,6 +198,7 @@ class Live:
 
     async def _follow_version(self) -> None:
         while True:
+            # The version changes counting rules only; the last one known is a better answer than none.
             with suppress(KubeError, KeyError):
                 self.version = await self._client.server_version()
             await asyncio.sleep(VERSION_SECONDS)

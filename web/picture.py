@@ -52,6 +52,7 @@ def sees(sight: Sight) -> Json:
 
 def changed(board: Board, sight: Sight, changes: Changes, *, version: int, now: float) -> bytes:
     """What is different since a version, as it is now."""
+    # The page knows hosts by their place in the whole picture; the log asks for a new picture when places move.
     at = {name: index for index, name in enumerate(_hosts(board))} if sight.hosts and changes.hosts else {}
     found: Json = {
         "since": changes.since,
@@ -96,6 +97,7 @@ def _host(board: Board, sight: Sight, name: str) -> list[Any]:
         if sight.names(board.keys[one.holder].partition("/")[0]):
             made += (one.holder, one.used, one.promised)
         else:
+            # All others become one entry: separate ones would tell how many there are.
             used, promised = used + one.used, promised + one.promised
     if used or promised:
         made += (0, used, promised)
@@ -104,6 +106,7 @@ def _host(board: Board, sight: Sight, name: str) -> list[Any]:
 
 def _holders(board: Board, sight: Sight, keys: Iterable[str]) -> Iterator[list[Any]]:
     for key in keys:
+        # A changed holder may be gone by now; the list of numbers that are gone names it.
         if sight.names(key.partition("/")[0]) and key in board.numbers and (row := holder_row(board, key)) is not None:
             yield row
 

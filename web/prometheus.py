@@ -43,6 +43,7 @@ class Prometheus:
             await asyncio.shield(self._asking)
         found = self._kept[1] if self._kept is not None else PrometheusError("nothing was asked")
         if isinstance(found, PrometheusError):
+            # A new one: the kept one would grow a traceback with each viewer.
             raise PrometheusError(str(found))
         return found
 
@@ -56,6 +57,7 @@ class Prometheus:
         self._kept = self._clock.monotonic(), found
 
     async def _columns(self, resource: str, levels: Sequence[str]) -> dict[str, Any]:
+        # On whole steps: the same samples come again for five minutes, and curves do not shift at each look.
         end = int(self._clock.now()) // STEP * STEP
         start = end - SPAN
         queries = self._queries(resource)
@@ -65,6 +67,7 @@ class Prometheus:
                     name: group.create_task(self._api.series(one, start, end, STEP)) for name, one in queries.items()
                 }
         except ExceptionGroup as errors:
+            # One reason is enough for a person, and the group would end up as a 500.
             raise errors.exceptions[0] from None
         of = {name: task.result() for name, task in asked.items()}
         amount, free, waiting, evictions = (
@@ -82,6 +85,7 @@ class Prometheus:
             "amount": amount,
             "used": [None if a is None or f is None else max(0.0, a - f) for a, f in zip(amount, free, strict=True)],
             "free": free,
+            # A gauge that nobody has set yet is no hole where the ungater itself was there.
             "waiting": [
                 0.0 if one is None and have is not None else one for one, have in zip(waiting, amount, strict=True)
             ],
@@ -94,6 +98,8 @@ class Prometheus:
         of = self._api.selector(f"resource={json.dumps(resource)}")
         every = self._api.selector()
         return {
+            # Two replicas may have series of a flavor while the lead changes hands: `max` counts it once, `sum` adds
+            # flavors.
             "amount": f"sum(max by (flavor) (topogate_flavor_allocatable{of}))",
             "free": f"sum(max by (flavor) (topogate_flavor_free{of}))",
             "largest": f"max by (level) (topogate_largest_free_domain{of})",
@@ -111,6 +117,7 @@ def _column(found: Sequence[Series], start: int) -> Column:
             value = float(text)
         except ValueError:
             continue
+        # A time that is no number would raise in `round`.
         if math.isfinite(place) and 0 <= round(place) < len(column) and math.isfinite(value):
             column[round(place)] = value
     return column

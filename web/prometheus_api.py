@@ -61,8 +61,10 @@ class PrometheusApi:
         try:
             async with (
                 asyncio.timeout(SECONDS),
+                # A redirect could make the page call a place inside of its network that nobody configured.
                 self._session.get(self._url, params=asked, allow_redirects=False) as answer,
             ):
+                # One byte more than may be: the check below tells a full answer from one that is too long.
                 body = await answer.content.read(MOST_BYTES + 1)
                 while not answer.content.at_eof() and len(body) <= MOST_BYTES:
                     body += await answer.content.read(MOST_BYTES + 1 - len(body))

@@ -133,6 +133,7 @@ class Page:
 
     async def _see(self, request: web.Request) -> Seen:
         board = self._hub.board
+        # Only namespaces with something to see cost a review.
         namespaces = {key.partition("/")[0] for key in board.all_holders()}
         return await self._rights.of(request.headers.get("Authorization"), namespaces)
 
@@ -170,6 +171,7 @@ class Page:
             return _absent()
         if self._events_of is None:
             return _json(EventsAnswer(why="there are no events in a snapshot"))
+        # Asked before the events are read: who may see a workload may not always list events.
         if why := await self._rights.no_events(request.headers.get("Authorization"), found.namespace):
             return _json(EventsAnswer(why=why))
         return _json(await self._events_of(key, found))
@@ -192,6 +194,7 @@ class Page:
 
     async def _explain(self, request: web.Request, seen: Seen) -> web.Response:
         key = request.query.get("key", "")
+        # One answer for both: a 403 would tell that the workload exists.
         if not seen.sight.names(key.partition("/")[0]) or key not in self._hub.board.holders:
             return _absent()
         return await self._answer_question(lambda: self._questions.explain(key, seen.sight), (key, seen.sight))
@@ -218,9 +221,12 @@ class Page:
         kept = self._answers.get(name) if name is not None else None
         if kept is not None and self._clock.monotonic() - kept[0] < ANSWER_SECONDS:
             return _json_of(kept[1])
+        # Each waiting question holds its viewer's connection and a whole manifest; the ninth tries again.
         if self._asked >= MOST_QUESTIONS:
             return web.Response(status=429, text="others ask too: try again in a moment", headers=HEADERS)
         self._asked += 1
+        # The count goes down in the task, not here: it counts threads that still work, also those whose viewer has
+        # left.
         asking = asyncio.create_task(self._in_turn(question))
         try:
             async with asyncio.timeout(QUESTION_SECONDS):
@@ -244,9 +250,11 @@ class Page:
     # --- changes -----------------------------------------------------------------------------------------------------
 
     async def _changes(self, request: web.Request, seen: Seen) -> web.StreamResponse:
+        # Only `prepare` is awaited between this check and the count, so a few more streams may get in.
         if self.viewers >= MOST_VIEWERS or self._viewers.get(seen.user, 0) >= MOST_OF_ONE:
             return web.Response(status=429, text="too many viewers", headers={**HEADERS, "Retry-After": "30"})
         since = request.query.get("since", "")
+        # A number of thousands of digits would cost time in `int`, or raise.
         version = int(since) if since.isascii() and since.isdigit() and len(since) < 16 else -1
         if request.query.get("epoch") != self._hub.epoch or version > self._hub.version:
             version = -1
@@ -275,6 +283,7 @@ class Page:
         while True:
             if clock() - checked >= CHECK_SECONDS:
                 checked = clock()
+                # A token may be revoked, and a right withdrawn, while the stream lasts for hours.
                 seen = await self._see(request)
                 if seen.status != 200 or seen.sight != sight:
                     return  # it comes again, and is told what it may see now
@@ -282,6 +291,7 @@ class Page:
                 await _send(stream, "whole", b"{}")
                 return
             if version < self._hub.version and (piece := self._hub.changes(sight, version)) is not None:
+                # No await since the piece was made, so it is of this version.
                 version = self._hub.version
                 await _send(stream, "changes", piece)
                 await asyncio.sleep(PAUSE_SECONDS)
@@ -289,6 +299,7 @@ class Page:
             if clock() - beat >= BEAT_SECONDS:
                 beat = clock()
                 await _send(stream, "beat", _encode({"heard": self._heard()}))
+            # A viewer who waits wakes for its beat at the latest.
             await self._hub.newer(version, BEAT_SECONDS)
 
 

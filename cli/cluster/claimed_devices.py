@@ -39,11 +39,13 @@ class HeldDevices:
     def of(self, pod: objects.Pod) -> Names:
         """The devices of a pod that is on a node."""
         namespace, status = pod.metadata.namespace, pod.status
+        # Claims that were made from a template have generated names, which stand in the pod's status alone.
         made = [one.resource_claim_name for one in status.resource_claim_statuses or ()]
         if (extended := status.extended_resource_claim_status) is not None:
             made.append(extended.resource_claim_name)
         claims = [*claims_named(pod), *(f"{namespace}/{name}" for name in made if name)]
         node = pod.spec.node_name
+        # A pod without a node has no devices yet, whatever its claims say.
         return (
             tuple([one for key in dict.fromkeys(claims) for one in named(node, self._uses.get(key, ()))])
             if node
@@ -74,8 +76,10 @@ class Predictor(msgspec.Struct):
 
     def _on(self, key: str, node: str, count: int, ask: DeviceAsk) -> tuple[Names, ...]:
         ledger, found = self.state.cluster.devices, []
+        # A claim that all pods share is allocated once, for the first of them.
         for number in range(1 if ask.shared else count):
             claim = key if ask.shared else f"{key}/{node}/{number}"
+            # Asked twice about the same pods, the same devices are told.
             uses = self._given.get(claim) or ledger.first_fit(node, ask)
             if uses is None:
                 break
@@ -93,6 +97,7 @@ class Predictor(msgspec.Struct):
             yield
         finally:
             for claim in self._given:
+                # Whatever was tried must be gone: the ledger is the mirror that later questions are asked of.
                 ledger.set_uses(claim, ())
 
 
@@ -104,11 +109,13 @@ def class_asks(state: ClusterState) -> dict[str, DeviceAsk]:
     found: dict[tuple[str | None, ...], str] = {}
     classes = state.cluster.devices.facts().classes
     for name in sorted(classes, key=lambda name: (bool(classes[name].extended_resource), name)):
+        # Sorted so that the plain class wins over one that stands for an extended resource.
         found.setdefault(classes[name].selectors, name)
     return {name: one_of(name) for name in sorted(found.values())}
 
 
 def one_of(name: str) -> DeviceAsk:
     """What a pod asks for that wants one device of a DeviceClass."""
+    # In the form of resource.k8s.io/v1, so that the one reader of claims reads it.
     request = {"name": "one", "exactly": {"deviceClassName": name}}
     return read_ask([("one", "", text_of({"devices": {"requests": [request]}}))])

@@ -33,6 +33,7 @@ from ungater.numa.notices import Silent
 
 T = TypeVar("T")
 One = TypeVar("One", bound=objects.Object)
+# A file of tens of thousands of bad objects would fill the terminal otherwise.
 MOST_LINES = 8  # about what was left out
 
 
@@ -40,10 +41,12 @@ async def read(client: Client) -> Dump:
     """List all that decides placement. Raises Failure where something may not be listed; KubeError."""
     wanted = [kind for kind in kinds.KINDS if kind is not kinds.BUDGETS]  # budgets decide about evictions alone
     try:
+        # All lists at once: one after the other they would lie further apart in time. A failure ends the others.
         async with asyncio.TaskGroup() as group:
             version = group.create_task(client.server_version())
             lists = {kind: group.create_task(listed(client, kind, kind.type)) for kind in wanted}
     except ExceptionGroup as errors:
+        # Calls that lack a right often fail together; one message is enough for a person to act on.
         error = errors.exceptions[0]
         if isinstance(error, Forbidden):
             raise MayNotLook(f"{error}. This command reads the whole cluster: {INSPECT}") from error
@@ -129,6 +132,7 @@ class _Objects:
         return self._found.of(kind)
 
     def by_index(self, kind: Kind[One]) -> Callable[[str, str], Iterable[One]]:
+        # The informers of the controller keep the same indexes; here they are built from one reading.
         indexes = kind.indexes(self._keys) if kind.indexes is not None else {}
         made = {name: Index(name, values) for name, values in indexes.items()}
         for key, one in self._found.by_key(kind).items():
@@ -141,9 +145,11 @@ class _Objects:
         return bool(self._found.of(kind)) if kind in kinds.REPLICATED else kind not in self._found.unread
 
     def listed(self, kind: OptionalKind[Any]) -> bool:
+        # Where no API server serves rules, devices may carry taints that nobody here sees.
         return kind is not kinds.TAINT_RULES or kind not in self._found.unread
 
     def workloads_reached(self) -> int:
+        # Nothing is written here, so no write is ever awaited by its resourceVersion.
         return 0
 
 
@@ -174,6 +180,7 @@ def cache_of(found: Dump, settings: Settings, *, whole: bool = False, clock: Clo
         guard=guard,
         clock=clock,
     )
+    # Before `load`: pods and jobs are judged as they come in, by the classes, revisions and devices known by then.
     for kind in kinds.OPTIONAL:
         for handler in kind.handlers(cache):
             for one in found.of(kind):

@@ -53,16 +53,19 @@ class _Stage(msgspec.Struct):
 
     def settle(self, entry: WorkloadEntry) -> None:
         """Have the controller look at a job until it asks for nothing that it could do without writing."""
+        # One look makes the Workload, one brings its spec up to date, one finds nothing more to write.
         for _ in range(3):
             for step in reconcile.reconcile(entry, self.cache.rules, 0.0, self.now):
                 match step:
                     case Create():
                         entry.observe(observed_of(_stored(self.cache, entry)))
+                        # The answer changes what follows, as a write would: the next look begins with it.
                         break
                     case UpdateSpec():
                         entry.observe(_respecified(self.cache, entry))
                         break
                     case Enqueue(lost, until):
+                        # Before the entry is put into its queue, which reads what it wants.
                         entry.want(lost, entry.asked, self.now)
                         self.cache.admissions.enqueue_entry(entry, until)
                     case Dequeue():
@@ -81,6 +84,7 @@ class _Stage(msgspec.Struct):
             made = cycle(cache.state, cache.queues, self.now, LOOKS)
             decided: list[Admitted | Preempting] = [*made.admitted, *made.preempting]
             for one in decided:
+                # Workloads that wait already are decided too: they may take the room first.
                 if one.key in ours:
                     self._note(ours[one.key], one)
             if not made.more:
@@ -106,7 +110,9 @@ class _Stage(msgspec.Struct):
 def _stored(cache: Cache, entry: WorkloadEntry) -> Workload:
     """Its Workload, as the API server would have stored it."""
     body = new_workload(entry.job, cache.priorities.of(entry.job))
+    # A uid that no API server gives, and that differs by entry: records are keyed by it.
     body["metadata"] |= {"uid": f"workload-{entry.id}", "resourceVersion": "1", "generation": 1}
+    # Through JSON, so that what the codec drops or refuses is dropped or refused here too.
     return msgspec.json.decode(msgspec.json.encode(body), type=Workload)
 
 
@@ -144,15 +150,19 @@ def rehearse(
     ``device_claims``: those that are made with them, where they are not there yet.
     """
     stage = _Stage(cache, now)
+    # First all that is there, to its end: what would be admitted by the next cycle is not free for a newcomer.
     for entry in tuple(cache.entries.values()):
         stage.settle(entry)
     stage.cycles({})
+    # The sets before and after tell which entries are new: an owner may make several.
     before = set(cache.entries)
+    # Sets, claims and templates come before the pods that name them; a pod whose claim is unknown waits for it.
     cache.pod_groups.expect_leader_sets(leader_sets)
     cache.pod_volumes.expect(claims or {})
     for template in templates:
         cache.devices.on_template(came(template))
     for claim in device_claims:
+        # A claim that is there may have devices; the manifest's has none and must not take its place.
         if cache.device_claims.claimed.known(objects.key(claim)) is None:
             cache.devices.on_claim(came(claim))
     for job_set in job_sets:
@@ -164,6 +174,7 @@ def rehearse(
     cache.pod_groups.judge_unseen(0.0)  # all pods of a service are there, and it is not
     ours = {entry.key: entry for uid, entry in cache.entries.items() if uid not in before}
     for entry in ours.values():
+        # Pods came one by one: the group's shape is known with the last of them.
         cache.pod_groups.regroup(entry)
         stage.settle(entry)
     stage.cycles(ours)

@@ -103,8 +103,10 @@ class Found(msgspec.Struct, frozen=True):
         if not self.name:
             raise self.fail("metadata.name", "is missing: every object needs a name")
         try:
+            # Through JSON, so that a file is checked as strictly as an answer of the API server.
             return msgspec.json.decode(msgspec.json.encode(self.body), type=kind)
         except msgspec.ValidationError as error:
+            # msgspec appends the path to its message; the line in the file is found by that path.
             message, _, path = in_words(str(error)).partition(" - at `$")
             raise self.fail(path.rstrip("`").lstrip("."), message) from None
 
@@ -130,9 +132,11 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[str, Any]:
         """A mapping with its keys as text. Raises yaml.MarkedYAMLError for a key that kubectl takes for none."""
         for key, _ in node.value:
+            # A null or a list as a key has no counterpart in JSON; kubectl refuses it, and so does this.
             if key.tag.rpartition(":")[2] not in _KEYS:
                 text = key.value if isinstance(key, yaml.ScalarNode) else key.id
                 raise yaml.MarkedYAMLError(None, None, f"the key {text} is no text", key.start_mark)
+        # Merge keys (<<) are resolved in there, so the keys are turned into text afterwards.
         found = super().construct_mapping(node, deep=deep)
         return {str(key).lower() if isinstance(key, bool) else str(key): value for key, value in found.items()}
 
@@ -151,6 +155,7 @@ def read(files: Sequence[str]) -> Dump:
     """
     dump = Dump()
     for file in files:
+        # A pipe has no size before it is read.
         large = file != "-" and Path(file).is_file() and Path(file).stat().st_size > LARGE
         with progress(f"reading {file}") if large else nullcontext():
             for found in objects_in(file):
@@ -186,6 +191,7 @@ def objects_in_text(name: str, text: bytes) -> Iterator[Found]:
             line, _ = _position(text, number, None, "")
             raise Failure(f"{name}: line {line or 1}: expected a Kubernetes object with apiVersion and kind")
         kind = document["kind"]
+        # Both are asked: a kind of somebody's may end in List and have no items.
         if not (kind.endswith("List") and isinstance(document.get("items"), list)):
             yield Found(name, text, number, None, document, kind)
             continue
@@ -200,6 +206,7 @@ def objects_in_text(name: str, text: bytes) -> Iterator[Found]:
 
 
 def _documents(name: str, text: bytes) -> Iterator[Any]:
+    # JSON is YAML too, but the YAML reader takes many times as long for a large dump.
     if text.lstrip()[:1] == b"{":
         try:
             yield msgspec.json.decode(text)
@@ -225,9 +232,11 @@ def _position(text: bytes, document: int, item: int | None, path: str) -> tuple[
     for part in filter(None, path.replace("[", ".[").split(".")):
         steps.append(int(part[1:-1]) if part[1:-1].isdigit() else part) if part[0] == "[" else steps.append(part)
     try:
+        # The text is parsed again for the line: that costs only where something is wrong.
         for number, node in enumerate(yaml.compose_all(text, Loader=_Loader)):
             if number == document:
                 for step in steps:
+                    # A field that is missing has no place; the nearest one above it is told.
                     node = _below(node, step) or node  # noqa: PLW2901
                 return node.start_mark.line + 1, node.start_mark.column + 1
     except yaml.YAMLError:

@@ -64,6 +64,7 @@ def _add_pod(cache: Cache, found: dict[str, Holder], wire: Pod) -> None:
     pod = cache.state.pods.get(objects.key(wire))
     if pod is None:
         return  # it has finished
+    # A pod that claims a workload which is gone counts as its controller's.
     entry = cache.entries.of_workload(pod.claim[0]) if pod.claim is not None else None
     if entry is not None:
         holder = found.setdefault(entry.key, of_entry(cache, entry))
@@ -94,6 +95,7 @@ def _add_slots(cache: Cache, found: dict[str, Holder], wanted: frozenset[str]) -
         entry = cache.entries.of_workload(key)
         for name, assignment in parts.items():
             for node in _nodes(cache, key, name):
+                # Only slots that no pod has claimed: the pods were counted above.
                 left = cache.state.unclaimed_on(key, name, node) if node in wanted else 0
                 if left and entry is not None:
                     holder = found.setdefault(key, of_entry(cache, entry))

@@ -35,7 +35,9 @@ async def settings_with_warning(client: Client) -> Settings:
 
     It costs no time: the Lease is read meanwhile. Without the right to read it, nothing is said.
     """
+    # Read together; the warning comes before anything else on the terminal.
     found, why = await asyncio.gather(settings(client), _absence(client))
+    # Without an election there is no Lease, and under another name it is another one.
     if why and found.leader_election and found.lease_name == LEASE:
         stderr().print(f"Warning: {why}", style="yellow", markup=False, soft_wrap=True)
     return found
@@ -47,6 +49,8 @@ async def _absence(client: Client) -> str:
         lease = await client.get(LEASES, LEASE, NAMESPACE, type=Lease)
     except NotFound:
         try:
+            # A missing Lease alone means that the controller has not started yet. Without the webhook nothing is
+            # installed.
             await client.get(MUTATING_WEBHOOKS, WEBHOOK_CONFIGURATION)
         except NotFound:
             return KINDS_ALONE
@@ -54,6 +58,7 @@ async def _absence(client: Client) -> str:
             pass
     except KubeError:
         return ""
+    # By the API server's clock: this machine's may be wrong by more than a Lease lasts.
     why = absence(lease, client.server_time())
     return f"{why}: `topogate doctor` says more" if why else ""
 
@@ -76,6 +81,7 @@ def in_use(config_map: Mapping[str, Any], namespace: str) -> ReadSettings:
     data = config_map.get("data") or {}
     text, source = data.get(CONFIG_KEY, ""), f"ConfigMap {namespace}/{CONFIG_MAP}, key {CONFIG_KEY}"
     try:
+        # The environment is that of this terminal and not of the components.
         return read_good(text, data.get(LAST_GOOD_KEY), source=source, env=None)
     except SettingsError as error:
         return ReadSettings(right_parts(text), text, str(error))
@@ -84,6 +90,7 @@ def in_use(config_map: Mapping[str, Any], namespace: str) -> ReadSettings:
 async def require(client: Client) -> None:
     """Raises Failure where Topogate is not installed; KubeError. Whoever may not ask is told what he may see."""
     try:
+        # One object at most: the answer's status is all that is wanted.
         await client.raw("GET", RESOURCE_FLAVORS.path(), params={"limit": "1"})
     except NotFound as error:
         raise not_installed() from error

@@ -11,6 +11,7 @@ FOLLOWS = "so nothing new is placed"
 def absence(lease: Lease | None, now: datetime) -> str:
     """Why nobody leads, in words; "" where somebody does."""
     spec = lease.spec if lease is not None else None
+    # A Lease without a holder has been given back.
     if spec is None or not spec.holder_identity or not spec.renew_time:
         return f"no ungater leads, {FOLLOWS}"
     age = now - datetime.fromisoformat(spec.renew_time).astimezone(UTC)

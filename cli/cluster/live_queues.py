@@ -120,6 +120,7 @@ def build(
             wrong.append(f"ClusterQueue {queue.metadata.name}: {error}")
     for one in local:
         queues.set_local_queue(local_queue(one))
+    # A Workload without a queue is charged to no quota.
     live = {objects.key(one): one for one in workloads if one.spec.queue_name and not _finished(one)}
     _restore(queues, state, live.values(), now)
     waiting = [key for key in live if key not in queues.entries]
@@ -132,11 +133,13 @@ def build(
 
 def _restore(queues: Queues, state: ClusterState, workloads: Iterable[Workload], now: float) -> None:
     held = [(one, grant) for one in workloads if (grant := _grant(one, queues)) is not None]
+    # A nomination names victims, which have to hold their quota by then.
     for one, grant in sorted(held, key=lambda pair: pair[0].status.admission is None):  # victims first
         nominated = one.status.admission is None
         victims = () if one.status.admission is not None else _victims(one)
         queues.restore(state, _plain(one), grant, now, nominated=victims, waits=nominated)
     for one, grant in held:
+        # After all of them: growth is held beside what its workload has.
         nomination = one.status.nomination
         if one.status.admission is not None and nomination is not None:  # it is to grow
             more = _granted(grant.queue, nomination.pod_set_assignments)
@@ -145,6 +148,7 @@ def _restore(queues: Queues, state: ClusterState, workloads: Iterable[Workload],
 
 
 def _submit(queues: Queues, key: str, workload: Workload, now: float) -> None:
+    # First into the queue, then put off: only what is in a queue has a turn to lose.
     queues.submit(_plain(workload), now)
     requeue = workload.status.requeue_state
     until = _seconds(requeue.requeue_at) if requeue is not None else 0.0
@@ -203,6 +207,7 @@ def _plain(workload: Workload) -> model.Workload:
     One that was put back because of its own trouble comes after those who wait since, as the controller has it.
     """
     meta, spec, requeue = workload.metadata, workload.spec, workload.status.requeue_state
+    # A count of 0 means that it was put back for the sake of others, which costs it no place.
     back = _seconds(requeue.requeue_at) if requeue is not None and requeue.count else 0.0
     return model.Workload(
         key=objects.key(workload),
@@ -233,6 +238,7 @@ def _granted(queue: str, assignments: Iterable[PodSetAssignment]) -> AssumedAdmi
     for one in assignments:
         counts[one.name], flavors[one.name] = one.count, dict(one.flavors or {})
         for resource, flavor in flavors[one.name].items():
+            # resourceUsage is of the whole pod set: it is not multiplied by the count.
             amount = parse(resource, (one.resource_usage or {}).get(resource, 0))
             amounts[flavor, resource] = amounts.get((flavor, resource), 0) + amount
     return AssumedAdmission(queue, counts, flavors, amounts, ())
@@ -244,6 +250,7 @@ def _victims(workload: Workload) -> Iterator[str]:
         yield from (
             f"{victim.namespace}/{victim.name}"
             for victim in nomination.victims
+            # Single pods and parts of a workload give no quota back as a whole.
             if victim.kind != "Pod" and not victim.domains
         )
 

@@ -80,6 +80,7 @@ def read(files: Sequence[str]) -> tuple[list[Found], list[str]]:
     found, passed, hint = list[Found](), list[str](), ""
     for file in files:
         for one in dumps.objects_in(file):
+            # By group and kind alone: a version that nobody serves is told by the dry run at the API server.
             if (one.group, one.kind) in KINDS:
                 found.append(one)
             else:
@@ -120,6 +121,7 @@ class Maker:
         self._created = created
         self._numbers = 0
         self._leaders_of = cache.stores.leader_set
+        # The webhook keeps the same table, so that a job of a stopped queue gets the same warning.
         routes = {name: _route(cache, *name) for name in cache.queues.local}
         queues = {name: route for name, route in routes.items() if name[1]}
         self._rules = Rules(keys, dict(cache.flavors), queues, require_queue, cache.level_names)
@@ -128,12 +130,14 @@ class Maker:
         """Raises Failure where a field is not what it has to be."""
         meta = _mapping(one, one.body, "metadata")
         namespace = str(meta.get("namespace") or self._namespace)
+        # The API server appends five characters; here a number does, so that runs are equal.
         name = str(meta.get("name") or f"{meta.get('generateName', '')}{self._number():05x}")
         if not one.name:
             raise one.fail("metadata.name", "is missing: every object needs a name")
         made = Manifest(one.kind, namespace, name)
         KINDS[one.group, one.kind](self, one, made)
         try:  # what it asks for is read here, where its file and line are known
+            # Pods of one object are alike: the first speaks for all.
             for spec in (*(template_of(job).spec for job in made.jobs), *(pod.spec for pod in made.pods[:1])):
                 pod_requests(spec)
         except ValueError as error:
@@ -146,9 +150,12 @@ class Maker:
     def job(self, one: Found, made: Manifest) -> None:
         """A Job."""
         body = {**one.body, "metadata": self._metadata(one.body, made.name, made.namespace, None)}
+        # As the webhook does: it reads a few fields and measures the rest.
         job, beyond = _read(one, body, seen.Job), large.of_object("Job", msgspec.json.encode(body))
         decision = mutate_job(job, self._rules, beyond=beyond)
         if not _noted(made, decision):
+            # In the API server's order: the webhook's patch may suspend the Job, and then its controller writes the
+            # condition.
             body = self._suspended(patched(body, decision.patch))
             made.jobs.append(_read(one, body, objects.Job))
 
@@ -179,6 +186,7 @@ class Maker:
             name = str(_mapping(one, template, "metadata", f"{path}[{number}].metadata").get("name", ""))
             spec = _read(one, template.get("spec") or {}, objects.ClaimSpec)
             for at, pod in enumerate(made.pods):
+                # As the StatefulSet controller names claims: template, set, ordinal.
                 claim = f"{name}-{made.name}-{start + at}"
                 made.claims[f"{made.namespace}/{claim}"] = spec
                 made.pods[at] = _having(pod, name, claim)
@@ -194,6 +202,7 @@ class Maker:
 
     def device_claim(self, one: Found, made: Manifest) -> None:
         """A claim to devices, for pods of other objects that name it; it has none yet, whatever its status says."""
+        # An allocation in the file is the file's word; only the scheduler writes one.
         body = {**one.body, "metadata": self._metadata(one.body, made.name, made.namespace, None), "status": {}}
         made.device_claims.append(_read(one, body, ResourceClaim))
 
@@ -208,9 +217,11 @@ class Maker:
         spec = _mapping(one, body, "spec")
         shape = _mapping(one, spec, "leaderWorkerTemplate", path)
         groups, size = _count(one, spec, "replicas", "spec"), _count(one, shape, "size", path, least=1)
+        # Each factor is bounded by `_count`; their product is not.
         if groups * size > MOST_PODS:
             raise one.fail("spec.replicas", f"{groups} groups of {size} pods: expected at most {MOST_PODS} pods")
         roles = ["leaderTemplate" if shape.get("leaderTemplate") else "workerTemplate", "workerTemplate"]
+        # Without a leader template leaders are made from the workers' one, as LeaderWorkerSet does.
         templates = [_mapping(one, shape, role, f"{path}.{role}") for role in roles]
         owner = {**self._owner(one, made), "kind": "StatefulSet"}  # which of them is told by the pods' labels
         decisions = [self._decide_pod(one, template, owner) for template in templates]
@@ -226,6 +237,7 @@ class Maker:
         for group in range(groups):
             for at in range(size):
                 labels = {NAME: made.name, GROUP: str(group), WORKER_INDEX: str(at)}
+                # As LeaderWorkerSet names them: the leader has no index.
                 name = f"{made.name}-{group}-{at}" if at else f"{made.name}-{group}"
                 template = _labelled(templates[min(at, 1)], labels)
                 self._add_pod(one, made, template, name, owner, decisions[min(at, 1)])
@@ -247,6 +259,7 @@ class Maker:
         spec = _mapping(one, one.body, "spec")
         template = _mapping(one, spec, "template", "spec.template")
         count = _count(one, spec, "replicas", "spec")
+        # One decision for all pods, as they have one template.
         decision = self._decide_pod(one, template, owner) if count else Decision()
         for at in range(count):
             if not self._add_pod(one, made, _labelled(template, labels(at)), f"{made.name}-{at}", owner, decision):
@@ -272,6 +285,7 @@ class Maker:
         body = patched(body, decision.patch)
         body = {**body, "metadata": self._metadata(body, name, made.namespace, owner)}
         body["status"] = {"phase": "Pending"}
+        # A pod that was copied from a cluster names the node that it had. The API server takes no gated pod with one.
         body.get("spec", {}).pop("nodeName", None) if decision.patch else None
         pod = _read(one, body, objects.Pod)
         made.pods.append(pod)
@@ -287,6 +301,7 @@ class Maker:
             "creationTimestamp": self._created,
             "resourceVersion": "1",
         }
+        # Forged owners in a manifest are overwritten wherever a controller would own the pod.
         references = {"ownerReferences": [owner]} if owner is not None else {}
         return {**(meta or {}), **own, **references}
 
@@ -315,14 +330,17 @@ KINDS: Final[Mapping[tuple[str, str], Any]] = {
 
 def patched(body: Json, patch: Iterable[Add]) -> Json:
     """The object with additions made (a JSON Patch of nothing but ``add``); the given one stays as it is."""
+    # A deep copy: the given object is the template of all other pods.
     made: Json = msgspec.json.decode(msgspec.json.encode(body))
     for add in patch:
+        # RFC 6901: ~1 before ~0, or "~01" would become a slash.
         *parents, last = (part.replace("~1", "/").replace("~0", "~") for part in add.path.split("/")[1:])
         at: Any = made
         for part in parents:
             at = at[int(part)] if isinstance(at, list) else at[part]
         value = msgspec.to_builtins(add.value)
         if isinstance(at, list):
+            # The webhook only ever appends to lists ("-").
             at.append(value)
         else:
             at[last] = value
@@ -368,6 +386,7 @@ def _mapping(one: Found, within: Json, name: str, path: str = "") -> Json:
 def _count(one: Found, within: Json, name: str, path: str, *, least: int = 0) -> int:
     found = within.get(name, 1)
     found = 1 if found is None else found
+    # Not isinstance: true is an int to Python.
     if type(found) is not int or not least <= found <= MOST_PODS:
         raise one.fail(f"{path}.{name}", f"{found!r}: expected a whole number from {least} to {MOST_PODS}")
     return found

@@ -33,6 +33,7 @@ def named(text: str) -> tuple[str, str]:
     kind, slash, name = text.rpartition("/")
     if not name or "/" in kind or (slash and not kind):
         raise Failure(f'"{text}": expected NAME of a Job, or KIND/NAME such as jobset/train, lws/serve or deploy/web')
+    # kubectl also takes the group: jobset.jobset.x-k8s.io/train.
     kind = kind.lower().partition(".")[0]
     kind = _SHORT.get(kind, kind)
     return (kind.removesuffix("s")), name

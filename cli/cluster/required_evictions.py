@@ -100,6 +100,7 @@ def relief(
         return None
     best = next((one for one in room if one.values), None)
     held = holders(cache, _nodes(cache.state, best.flavor, best.values)) if best is not None else []
+    # A holder of what is not short stands in nobody's way.
     short = set(best.missing) if best is not None else set()
     in_the_way = [one for one in held if one.workload != entry.key and short & one.amounts.keys()]
     enough, where = _enough(cache, queued, more)
@@ -134,12 +135,14 @@ def _view(one: Holder) -> HolderView:
 def _enough(cache: Cache, queued: Entry, more: Mapping[str, int] | None) -> tuple[list[Holder], tuple[str, ...]]:
     """Who would have to go, and where the workload would be then (what its slices have in common)."""
     state = cache.state
+    # Everything below is tried on the live mirror; `rollback` takes it back, also where a search raises.
     checkpoint = state.begin()
     try:
         queues = _everybody(cache, queued.workload)
         plan = _plan(state, queues, queued.workload) if more is None else _plan_of_growth(state, queues, queued, more)
         if plan is None:
             return [], ()
+        # Read before the rollback, which takes the assignments back.
         paths = [piece.values[: _depth(part)] for part in plan.assignments for piece in part.slices]
         gone = {victim.key for victim in plan.victims}
         outside = {one.outside.key for key, one in queues.outside.items() if key in gone and one.outside is not None}
@@ -153,6 +156,7 @@ def _plan(state: ClusterState, queues: Queues, workload: Workload) -> Plan | Non
     asked = _above_all(queues, workload)
     queues.submit(asked, 0.0)
     queued = queues.entries[asked.key]
+    # Without a queue the submission was refused, and there is nothing to search for.
     found = nominate(state, queues, queued) if queued.queue else None
     return found.plan if isinstance(found, Preempts) else None
 
@@ -163,9 +167,11 @@ def _plan_of_growth(state: ClusterState, queues: Queues, queued: Entry, more: Ma
     if held is None:
         return None
     parts = tuple(state.assignments(key).values())
+    # No amounts: the one queue is unlimited, and quota is not what is asked about.
     grant = msgspec.structs.replace(held, queue=EVERYBODY, amounts={}, assignments=parts)
     queues.restore(state, _above_all(queues, queued.workload), grant, 0.0)
     queues.wish(key, {name: grant.counts.get(name, 0) + count for name, count in more.items()})
+    # Growth preempts only after it was refused for want of room.
     queues.entries[key].refuse(Refusal(Reason.DOES_NOT_FIT, ""))
     found = growth.nominate(state, queues, key)
     return found.plan if found is not None else None
@@ -173,6 +179,7 @@ def _plan_of_growth(state: ClusterState, queues: Queues, queued: Entry, more: Ma
 
 def _above_all(queues: Queues, workload: Workload) -> Workload:
     """The workload as if it outranked all others."""
+    # All of it at once: `at_least` would let a part of the pods count as room enough.
     asked = msgspec.structs.replace(workload, queue="", priority=HIGHEST, pod_priority=HIGHEST, at_least={})
     queues.set_local_queue(LocalQueue(namespace=asked.namespace, name="", cluster_queue=EVERYBODY))
     return msgspec.structs.replace(asked, preempts=True, non_preemptible=NonPreemptible.NEVER)
@@ -194,6 +201,7 @@ def _everybody(cache: Cache, workload: Workload) -> Queues:
         held = cache.state.assignments(key)
         if queued.grant is None or not held or is_growth(key) or key == workload.key:
             continue  # what is kept for growth is nobody's who could be evicted
+        # Priority alone cannot protect these from a workload that outranks everybody.
         spared = key in cache.queues.holders.non_preemptible
         said = NonPreemptible.BY_WORKLOAD if spared else NonPreemptible.NEVER
         one = msgspec.structs.replace(queued.workload, queue="", non_preemptible=said)
@@ -201,6 +209,7 @@ def _everybody(cache: Cache, workload: Workload) -> Queues:
         grant = AssumedAdmission(EVERYBODY, queued.grant.counts, {}, {}, tuple(held.values()))
         queues.restore(cache.state, one, grant, 0.0)
     for pod in cache.state.pods.values():
+        # The search takes the bound pods of a victim out of the engine's state, and puts them back.
         if pod.claim is not None and pod.claim[0] in queues.entries:
             queues.bind(pod.key, pod.claim[0])
     for wire in _foreign(cache):
@@ -240,6 +249,7 @@ def _common(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     """The domain that all of them are in."""
     if not paths:
         return ()
+    # What the least and the greatest path share, all between them share.
     first, last = min(paths), max(paths)
     same = next((at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
     return first[:same]
@@ -252,6 +262,7 @@ def _preemption(cache: Cache, entry: WorkloadEntry, queued: Entry, enough: Seque
     workload = queued.workload
     queue = cache.queues.quotas.queues.get(_queue_of(cache, workload))
     asked, granted = asks_of(workload), queued.grant.asks if queued.grant is not None else {}
+    # Asked first: it holds whoever is in the way.
     if any(name in asked and exceeds(asked[name], ask) for name, ask in granted.items()):
         return "preemption cannot help: pods that ask for more than was granted to each evict nobody"
     if not enough:

@@ -60,6 +60,7 @@ def rooms(
         level = topology.level or flavor.levels[0]
         asked = msgspec.structs.replace(pod_set, topology=topology)
         for fit in explain(state, name, asked, level):
+            # Asked only where nodes were left out for that: it tries each such node.
             lacking = helpful(state, name, asked) if Reason.MISSING_LEVEL_LABEL in fit.excluded else ()
             found.append((fit, _as_room(name, fit, lacking)))
     return tuple([room for _, room in sorted(found, key=lambda one: one[0].closeness, reverse=True)])

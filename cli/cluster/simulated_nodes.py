@@ -21,6 +21,7 @@ def is_simulated(node: Node) -> bool:
 
 def all_simulated(nodes: Sequence[Node]) -> bool:
     """Whether there are nodes, and none on which anything runs."""
+    # A cluster without nodes is one that grows from zero, not a simulated one.
     return bool(nodes) and all(map(is_simulated, nodes))
 
 

@@ -37,6 +37,7 @@ async def tried(
     async with await Client.connect(kubeconfig, context, pool_size=CONNECTIONS) as client:
         where = namespace or client.connection.namespace
         found = [(one, str((one.body.get("metadata") or {}).get("namespace") or where)) for one in objects]
+        # `Client` bounds the calls in flight by its pool.
         return await asyncio.gather(*(_try(client, one, own) for one, own in found))
 
 
@@ -48,8 +49,10 @@ async def _try(client: Client, one: Found, namespace: str) -> Tried:
     heard: list[str] = []
     refusal, unfit = "", False
     try:
+        # A dry run passes through admission, so webhooks and policies answer; nothing reaches etcd.
         await client.create(resource, one.body, namespace, dry_run=True, timeout=SECONDS, warned=heard.append)
     except (ApiError, KubeTimeout) as error:
         refusal = str(error)
+        # None of these says anything about the object.
         unfit = isinstance(error, AlreadyExists) or MAY_NOT in refusal or NO_DRY_RUN in refusal
     return Tried(one, namespace, refusal, tuple(dict.fromkeys(text.rpartition(OURS)[2] for text in heard)), unfit)

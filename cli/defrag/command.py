@@ -129,6 +129,7 @@ def command(
     """
     if run and (dry_run or files):
         raise Failure("--run carries out a plan for the live cluster: leave out --dry-run and -f")
+    # By way of a snapshot's objects, so that budgets are in it as in a file.
     dump = dumps.read(files) if files else dumps.taken(objects_of(kubeconfig, context))
     found = report(dump, Settings(domain=domain), flavor, level, max_priority, run=run)
     emit_plan(found, output)
@@ -163,6 +164,7 @@ def report(
     cache = cluster_snapshot.cache_of(dump, settings)
     state = cache.state
     chosen = _flavor(state, flavor)
+    # The narrowest level is mostly the host, and jobs lack whole racks.
     wanted = level or chosen.levels[-2 if len(chosen.levels) > 1 else -1]
     if wanted not in chosen.levels:
         raise Failure(f"--level {wanted}: flavor {chosen.name} has {', '.join(chosen.levels)}")
@@ -194,6 +196,7 @@ def tenants(dump: Dump, cache: Cache, max_priority: int | None, *, run: bool = F
     wires = {objects.key(pod): pod for pod in dump.of(kinds.PODS)}
     claimed: dict[str, list[str]] = {}
     for pod in state.pods.values():
+        # Only pods that hold a slot of an assignment have a place that a move could give back.
         if pod.claim is not None and pod.claim[0] in state.workloads:
             claimed.setdefault(pod.claim[0], []).append(pod.key)
     for entry in cache.entries.values():
@@ -202,9 +205,11 @@ def tenants(dump: Dump, cache: Cache, max_priority: int | None, *, run: bool = F
             continue
         pods = tuple(sorted(claimed.get(key, ())))
         jobs[key] = f"{entry.job.namespace}/{entry.job.name}"
+        # The highest of its pods: --max-priority protects a workload with even one such pod.
         priority = max((wires[pod].spec.priority or 0 for pod in pods), default=0)
         made = _movable(cache, entry, pods, priority)
         why = made if isinstance(made, str) else _must_stay(dump, [wires[pod] for pod in pods], priority, max_priority)
+        # Only --run asks what the controller refuses to move; a plan alone may assume that a person moves it.
         why = why or (relocation.unmovable(cache, entry) if run else "")
         if why or isinstance(made, str):
             left[key] = why
@@ -226,6 +231,7 @@ def _movable(cache: Cache, entry: WorkloadEntry, pods: tuple[str, ...], priority
         topology: TopologyRequest | None = TopologyRequest(policy=Policy.UNCONSTRAINED)
         if owned.request is not None:
             topology = resolve(owned.request, now.levels)
+        # Levels of a flavor may change under a workload that runs.
         if topology is None:
             return f"flavor {now.flavor} has no longer the level that it requests"
         pod_sets.append(cache.pod_sets.pod_set(entry, owned, topology, now.count))
@@ -244,6 +250,7 @@ def _must_stay(dump: Dump, pods: Sequence[objects.Pod], priority: int, max_prior
             for pod in pods
             if pod.metadata.namespace == budget.metadata.namespace and selects(selector, pod.metadata.labels or {})
         ]
+        # A gang goes as a whole: a budget that lets a part go lets none of it go.
         if len(own) > budget.status.disruptions_allowed:
             allowed = budget.status.disruptions_allowed
             return f"PodDisruptionBudget {budget.metadata.name} lets {allowed} of its {len(own)} pods be evicted now"
@@ -261,6 +268,7 @@ def _fixed(state: ClusterState, foreign: dict[str, objects.Pod]) -> Iterator[str
         charged = state.pods.get(key)
         if charged is None or (owner is not None and owner.kind in HARMLESS):
             continue
+        # Where devices count, a small foreign pod without one does not keep a node from being whole.
         if "/" not in resource or charged.requests.get(resource, 0):
             yield charged.node
 

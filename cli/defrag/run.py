@@ -29,6 +29,7 @@ from ungater.model.move_request import MoveRequest, encode
 from ungater.model.workload_object import Workload
 
 POLL = 0.5  # seconds
+# The controller answers within a reconcile; a minute covers a change of the leader.
 ANSWER = 60.0  # seconds in which the controller says whether it moves a workload
 COUNTS = 120.0  # seconds for which a request counts where it was not removed
 ENDED = (Reason.EVICTION_BLOCKED, Reason.PODS_NOT_READY)  # of a move that came to nothing, or to a part of it
@@ -95,6 +96,7 @@ class Run:
                     return False
                 if told.outcome not in DONE:
                     refused.append(move)
+            # A whole round without progress: another one would ask the same of the same cluster.
             if len(refused) == len(left):
                 return False
             left = refused
@@ -105,6 +107,7 @@ class Run:
         self._number += 1
         began = self._clock.now()
         request = MoveRequest(
+            # The mark tells this request's answers from those of an earlier run on the same Workload.
             f"{int(began * 1000):x}-{self._number}",
             began + COUNTS,
             {name: frozenset(nodes) for name, nodes in move.nodes.items()},
@@ -115,6 +118,7 @@ class Run:
         except NotFound:
             return MoveResult(MoveOutcome.GONE)
         finally:
+            # Ctrl-C cancels this task; the annotation has to go all the same.
             await asyncio.shield(self._withdraw(move))
         if isinstance(said, MoveResult):
             return said
@@ -138,6 +142,7 @@ class Run:
         while self._clock.monotonic() < until:
             conditions = (await self._read(move)).status.conditions
             begun = condition(conditions, MOVING)
+            # Begun is asked before refused: a move may begin and end between two polls.
             if begun is not None and request.mark in begun.message:
                 return begun
             said = condition(conditions, MOVE_REFUSED)
@@ -165,6 +170,7 @@ class Run:
                 return MoveResult(MoveOutcome.STAYED, said.message)
             if said is not None and said.status == "False" and said.reason == Reason.EVICTED:
                 return MoveResult(MoveOutcome.REFUSED, said.message)
+            # Another move of the same Workload ends this one too.
             over = said is None or said.status == "False" or request.mark not in said.message
             if over and is_true(conditions, PODS_READY):
                 return MoveResult(MoveOutcome.MOVED)

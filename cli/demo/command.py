@@ -75,6 +75,7 @@ async def _run(*, keep: bool, show: bool, clock: Clock = SYSTEM) -> None:
     began = clock.monotonic()
     async with AsyncExitStack() as stack:
         stage = await _set_up(stack, clock, show=show)
+        # The order counts: each act needs the room that the ones before it leave on the machines.
         for play in (_required, _preferred, _ranks, _wrong_level, _waits, numa, real, teams):
             await play(stage)
         pods = await stage.check()
@@ -86,6 +87,7 @@ async def _run(*, keep: bool, show: bool, clock: Clock = SYSTEM) -> None:
 
 async def _keep(stage: Stage) -> None:
     """Leave the cluster to others until Ctrl-C, or until `topogate local down` ends this process."""
+    # SIGTERM comes from `topogate local down`; without a handler the cluster's processes would be left behind.
     leave = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leave.set)
     with supervisor.shown("demo", stage.cluster) as name:
@@ -102,6 +104,7 @@ async def _keep(stage: Stage) -> None:
 async def _set_up(stack: AsyncExitStack, clock: Clock, *, show: bool) -> Stage:
     view = _View(stack, show=show)
     say("Setting up", "bold")
+    # Only a first run takes minutes; a later one would be done before anybody has read a preview.
     if not await asyncio.to_thread(at_hand, PROGRAMS):
         await view.show_preview(clock)
     with messages() as tell:
@@ -110,6 +113,7 @@ async def _set_up(stack: AsyncExitStack, clock: Clock, *, show: bool) -> Stage:
     with progress("starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler, KWOK"):
         cluster = LocalCluster(binaries=binaries)
         await asyncio.to_thread(cluster.up)
+        # Registered at once: whatever fails from here on, the processes go.
         stack.callback(cluster.stop)
     client = await stack.enter_async_context(await Client.connect(str(cluster.kubeconfig)))
     components = await stack.enter_async_context(Components(cluster, client))
@@ -120,6 +124,7 @@ async def _set_up(stack: AsyncExitStack, clock: Clock, *, show: bool) -> Stage:
         await wait_ready(client, FLEET.names())
     await client.create(RESOURCE_FLAVORS, _flavor())
     with progress("starting the webhook and the ungater under their own service accounts"):
+        # After the flavor: until the webhook knows a level, it refuses every request.
         await asyncio.gather(components.start("webhook"), components.start("ungater"))
     say(f"ready in {clock.monotonic() - began:.1f} s; the one object an administrator writes:", "dim")
     block, rack, host = TOPOLOGY["levels"]
@@ -160,6 +165,7 @@ class _View:
             say(f"\n{told}: {link}\n", "bold")
             if self._show:
                 self._stack.callback(await asyncio.to_thread(browser.show, link))
+                # The browser goes over from the preview to the cluster by itself: a second window is not opened.
                 self._show = False
         else:
             say("\nThe page did not start, so there is nothing to see in a browser; the demo goes on.\n", "yellow")
@@ -213,6 +219,7 @@ async def _wrong_level(stage: Stage) -> None:
 def _kubectl_create(cluster: LocalCluster, job: dict[str, Any]) -> str:
     import json
 
+    # kubectl would write its discovery cache into the home folder, where later clusters at this address read it.
     here = ("--kubeconfig", str(cluster.kubeconfig), "--cache-dir", str(cluster.directory / "kubectl"))
     command = [str(cluster.kubectl), *here, "create", "-f", "-"]
     done = subprocess.run(command, input=json.dumps(job), capture_output=True, text=True, check=False)
@@ -234,6 +241,7 @@ async def _waits(stage: Stage) -> None:
     say("\n$ kubectl delete job eval-a      # room is made", "bold")
     began = stage.clock.monotonic()
     await stage.client.delete(JOBS, "eval-a", NAMESPACE, propagation="Background")
+    # `check` at the end counts the pods of all jobs in this list.
     stage.jobs.remove("eval-a")
     await stage.runs("big", 4)
     say(f"big runs {stage.clock.monotonic() - began:.1f} s later, with nobody touching it", "green")
@@ -245,6 +253,7 @@ async def _event(client: Client, job: str) -> dict[str, Any]:
 
     async def warned() -> bool:
         events = await client.list(EVENTS, NAMESPACE)
+        # The Job controller writes events on the Job as well, which are Normal here.
         found[:] = [e for e in events if e["regarding"].get("name") == job and e["type"] == "Warning"]
         return bool(found)
 

@@ -20,6 +20,7 @@ GROUP = "machines"
 FLEET = Fleet(blocks=1, racks=1, hosts=3, prefix="gpu-", group=GROUP, machine=MACHINE, kubelet=KUBELET)
 GPU = "nvidia.com/gpu"
 PODS_OF_PAIR = 4
+# A range: agents of a real cluster do not publish at the same moment either.
 FEW = 0.05, 0.2  # seconds until placements are published
 Json = dict[str, Any]
 
@@ -51,6 +52,7 @@ async def numa(stage: Stage) -> None:
     after = await _with(stage, request)
     stdout().print(_table(before, after))
     refused = sum(row.refused for row in before)
+    # The demo proves its claim each time, and fails rather than show a wrong table.
     if any(row.refused for row in after):
         raise Failure("a kubelet refused a pod that Topogate had placed")
     say(
@@ -86,11 +88,13 @@ def _serving(name: str, node: str) -> Json:
 
 
 def _pair(annotations: dict[str, str]) -> Json:
+    # Refused pods count as failures: the default of 6 could end the Job before all four are judged.
     job = make_job("pair", PODS_OF_PAIR, 2, ("", ""), backoffLimit=100)
     job["metadata"]["annotations"] = annotations
     spec = job["spec"]["template"]["spec"]
     spec["nodeSelector"] = {GROUP_LABEL: GROUP}
     amounts = {"cpu": "16", "memory": "64Gi", GPU: "2"}
+    # Guaranteed with whole CPUs, which is what the CPU Manager pins.
     spec["containers"][0]["resources"] = {"requests": amounts, "limits": amounts}
     return job
 
@@ -105,6 +109,7 @@ async def _without(stage: Stage) -> list[Row]:
 
     await until(judged, "the kubelets have judged the pods of Job pair")
     rows = [_row(pod) for pod in await _pods(stage)]
+    # The second Job has the same name and needs the room, so the pods have to be gone first.
     await stage.client.delete(JOBS, "pair", NAMESPACE, propagation="Background")
 
     async def gone() -> bool:

@@ -23,6 +23,8 @@ class Page:
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None
         self._port = 0
+        # By the environment: other users of the machine see a process's arguments. One key for both pages keeps the
+        # link valid.
         self._environment = {**os.environ, KEY_VARIABLE: secrets.token_urlsafe(24)}
 
     async def show(self, *source: str) -> str:
@@ -43,6 +45,7 @@ class Page:
             async with asyncio.timeout(SECONDS):
                 while line := await self._process.stdout.readline():
                     if (found := _LINK.search(line)) is not None:
+                        # The first page takes any free port; the next one takes the same, so the open browser finds it.
                         self._port = int(found[1])
                         return found[0].decode()
         return ""
@@ -53,5 +56,6 @@ class Page:
             return
         with suppress(ProcessLookupError):
             self._process.terminate()
+        # The port has to be free before the next page listens on it.
         await self._process.wait()
         self._process = None

@@ -38,6 +38,7 @@ def preview(cluster: Sequence[Json], job: Json, now: float) -> tuple[RenderableT
     """
     written = Found("", b"", 0, None, job, job["kind"])
     answer = place.render(place.report(_cache_of(cluster), [written], NAMESPACE, now))
+    # Another cache: the report has placed the Job in the first one, and it would be there twice.
     cache = _cache_of(cluster)
     made = Maker(cache, cache.keys, NAMESPACE, conditions.timestamp(now)).make(written)
     for outcome in rehearse(cache, made.jobs, made.pods, now):
@@ -64,6 +65,7 @@ def _plain(body: Job | Json) -> Json:
 def _workload(outcome: Outcome, observed: ObservedWorkload, now: float) -> Json:
     """Its Workload, admitted."""
     told = admitted_as(observed, outcome.message, ())
+    # By the controller's own writers, so that the page reads what it would read in a cluster.
     merged = conditions.merge((), told, generation=1, now=now) or ()
     patch = workload_object.status_patch(observed, merged, admission=outcome.admission)
     body = new_workload(outcome.entry.job, 0)
@@ -92,6 +94,7 @@ def _pods(outcome: Outcome, job: Json, now: float) -> Iterator[Json]:
                     {"apiVersion": "batch/v1", "kind": "Job", "name": owner.name, "uid": owner.uid, "controller": True}
                 ],
             },
+            # No gate and no selector: the pod is past both.
             "spec": {**job["spec"]["template"]["spec"], "nodeName": node},
             "status": {"phase": "Running"},
         }

@@ -87,6 +87,7 @@ async def _borrow(stage: Stage) -> None:
         await stage.client.create(JOBS, _job(name, "team-a", 1), NAMESPACE)
     for name in SIMS:
         await stage.runs(name, 1)
+    # Before anything is shown: the status is written a moment after the admission.
     await _usage(stage, "team-a", used=2 * OWN, borrowed=OWN)
     await _show(stage)
     say(f"team-b uses nothing, so team-a runs on all {2 * OWN} GPUs: {OWN} of its own, {OWN} borrowed.", "green")
@@ -102,6 +103,7 @@ async def _reclaim(stage: Stage) -> None:
     seconds = stage.clock.monotonic() - began
     rack = await _one_rack(stage, "train-b")
     await until(lambda: _waits(stage, LARGE), f"{LARGE} Jobs of team-a wait again")
+    # More victims than needed would be a bug of the search, and the demo says so.
     gone = [name for name, found in (await _workloads(stage)).items() if name in SIMS and _preempted(found)]
     if len(gone) != LARGE:
         raise Failure(f"{len(gone)} Jobs of team-a were preempted, and {LARGE} were enough: {', '.join(gone)}")
@@ -127,6 +129,7 @@ async def _wait(stage: Stage) -> None:
 
     await until(refused, "Job large-b waits for quota")
     await stage.explain("large-b")
+    # Remembered before room is made: whoever is evicted from here on has another time in its condition.
     waited = await _evictions(stage)
     say("\n$ kubectl delete job train-b", "bold")
     began = stage.clock.monotonic()
@@ -134,10 +137,12 @@ async def _wait(stage: Stage) -> None:
     await stage.runs("large-b", LARGE)
     rack = await _one_rack(stage, "large-b")
     seconds = stage.clock.monotonic() - began
+    # The jobs of team-a were first in time; only the quota keeps them back.
     if not await _waits(stage, LARGE):
         raise Failure("a Job of team-a that would have to borrow got in before large-b")
     if again := [name for name, since in (await _evictions(stage)).items() if since != waited[name]]:
         raise Failure(f"{', '.join(again)} of team-a got the room that train-b left, and made room for large-b again")
+    # Those that wait have no pods that `check` could count.
     stage.jobs.extend(["large-b", *await _running(stage, SIMS)])
     await stage.explain("large-b")
     say(

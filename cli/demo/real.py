@@ -28,6 +28,7 @@ async def real(stage: Stage) -> None:
         return
     say(f"The kubelets above are simulated. A real one, told of such a machine and set to {KUBELET}:")
     with progress("starting a real kubelet"):
+        # The node is tainted and the pods name it, so kube-scheduler and the other acts leave it alone.
         await asyncio.to_thread(stage.cluster.run_kubelets, [NODE])
     for name, gpus in (GRANTED, REFUSED):
         await stage.client.create(PODS, _pod(name, gpus), NAMESPACE)
@@ -40,6 +41,7 @@ async def real(stage: Stage) -> None:
     await until(judged, "the real kubelet has judged two pods")
     version = (await stage.client.get(NODES, NODE.name))["status"]["nodeInfo"]["kubeletVersion"]
     granted, refused = await _status(stage, GRANTED[0]), await _status(stage, REFUSED[0])
+    # The kubelet's reason for a pod whose topology it refuses.
     if (granted["phase"], refused.get("reason")) != ("Running", "TopologyAffinityError"):
         raise Failure(f"the real kubelet did otherwise than it should: {granted}, {refused}")
     held = await asyncio.to_thread(_held, node_folder(stage.cluster.directory, NODE.name))
@@ -47,6 +49,7 @@ async def real(stage: Stage) -> None:
     say(f"  kubelet {version}: pod of {REFUSED[1]} GPUs refused: {refused['reason']}: {refused['message']}", "red")
     for name, _ in (GRANTED, REFUSED):
         await stage.client.delete(PODS, name, NAMESPACE, grace_period=0)
+    # The node goes as well: no other act expects it.
     await asyncio.to_thread(stage.cluster.run_kubelets, [])
 
 
@@ -71,6 +74,7 @@ async def _status(stage: Stage, name: str) -> Json:
 
 def _held(folder: NodeFolder) -> str:
     """What the one pod holds by the kubelet's own files."""
+    # Exactly one container holds something: the other pod was refused, and unpacking fails where that is not so.
     (cpus,) = (held for pod in checkpoints.read_cpu(folder.kubelet).entries.values() for held in pod.values())
     (block,) = (
         b for pod in checkpoints.read_memory(folder.kubelet).entries.values() for held in pod.values() for b in held

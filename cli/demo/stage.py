@@ -57,6 +57,7 @@ class Stage:
         for name in self.jobs:
             found = await report(self.client, NAMESPACE, name)
             for domain in found.domains:
+                # By the pod's own node, which the scheduler wrote, against the Workload's slot.
                 here = [pod for pod in domain.pods if pod.phase == "Running" and pod.node == domain.values[-1]]
                 if len(here) != domain.slots:
                     raise Failure(f"Job {name}: {len(here)} of {domain.slots} pods run on {domain.values[-1]}")

@@ -51,14 +51,17 @@ def command(
         raise takes_an_administrator(error, "topogate doctor") from error
     except KubeError as error:
         raise failure(error, kubeconfig, context) from error
+    # A stable sort: within a weight the order of the checks stays, causes before effects.
     found.sort(key=lambda one: list(Weight).index(one.weight))
     emit({"findings": found}, output, table=shown(found))
     if any(one.weight is Weight.ERROR for one in found):
+        # After the output. 3 tells a script "something is wrong" from 1, "could not be examined".
         raise typer.Exit(3)
 
 
 async def _examine(kubeconfig: str | None, context: str | None, namespace: str, clock: Clock = SYSTEM) -> list[Finding]:
     async with await Client.connect(kubeconfig, context, pool_size=CONNECTIONS) as client:
+        # First, and on its own rights: a broken installation is told even where the rest may not be read.
         seen = await installation.look_at(client, namespace)
         found = list(installation.judge(seen, clock.utc(), version("topogate")))
         try:
@@ -69,6 +72,7 @@ async def _examine(kubeconfig: str | None, context: str | None, namespace: str, 
         asked = [
             (f"{entry.job.kind} {entry.job.key}", {**(one.template.metadata.annotations or {}), **one.wishes})
             for entry in cache.entries.values()
+            # Wishes of finished jobs bind no kubelet.
             if not entry.job.over
             for one in entry.job.pod_sets
         ]
@@ -91,6 +95,7 @@ async def _examine(kubeconfig: str | None, context: str | None, namespace: str, 
         held = Held(tuple(cache.entries.values()), dump.of(kinds.WORKLOADS), await _events(client), clock.now())
         given = devices.given_twice(cache.state)
         account = f"system:serviceaccount:{namespace}:{UNGATER}"
+        # Without a leader, missing Workloads follow from that, and only that is told.
         led = not absence(seen.lease, clock.utc())
         unmade_jobs = unmade.findings(held, seen.settings.keys, account, led=led)
         of_queues = queues.findings(cache.queues, cache.state.flavors)

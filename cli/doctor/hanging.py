@@ -49,6 +49,7 @@ def _unscheduled(entry: WorkloadEntry, now: float) -> Iterator[Finding]:
         if one.refused_at is not None and _since(pod, now) >= USUAL:
             refused[uid] = pod
         elif one.refused_at is None and now - (moment(pod.metadata.creation_timestamp) or now) >= SILENCE:
+            # No scheduler says anything of it: it may name one that does not run.
             silent.append(pod)
     if refused:
         oldest = max(_since(pod, now) for pod in refused.values())
@@ -64,6 +65,7 @@ def _unstarted(entry: WorkloadEntry, now: float) -> Iterator[Finding]:
     pods = [
         entry.pods[uid]
         for uid, one in entry.unstarted.items()
+        # Pulling an image takes a while on a healthy node too.
         if one.words and now - _bound_at(entry.pods[uid], now) >= USUAL
     ]
     pods.sort(key=lambda pod: pod.metadata.name)
@@ -83,6 +85,7 @@ def _without_pods(entry: WorkloadEntry, now: float) -> Iterator[Finding]:
         or any(not finished(pod) for pod in entry.pods.values())
     ):
         return
+    # A workload may hold its quota for a while before it is admitted.
     since = names.since(observed.conditions, names.ADMITTED) or names.since(observed.conditions, names.QUOTA_RESERVED)
     if since is None or now - since < USUAL:
         return
@@ -98,6 +101,7 @@ def _of_nobody(held: Held) -> Iterator[Finding]:
     owners = {entry.job.workload_key: entry.job for entry in held.entries}
     for workload in sorted(held.workloads, key=key):
         owner, observed = owners.get(key(workload)), observed_of(workload)
+        # A job of the same name that was made later is another owner, and leaves this Workload to nobody.
         if observed.admission is None or (owner is not None and belongs(workload, owner)):
             continue
         over = names.since(observed.conditions, names.FINISHED)
@@ -114,6 +118,7 @@ def _left_out(held: Held) -> Iterator[Finding]:
     """Nodes on which pod after pod did not run."""
     newest: dict[str, ToldEvent] = {}
     for one in sorted(held.events, key=lambda one: one.last):
+        # Sorted by time above, so the newest event of a node overwrites the others.
         if one.reason == LEFT_OUT and held.now - one.last < RECENT:
             newest[one.regarding.name] = one
     for name, one in sorted(newest.items()):
@@ -128,6 +133,7 @@ def about(entry: WorkloadEntry) -> str:
 
 def _mend(entry: WorkloadEntry, pods: Sequence[Pod]) -> str:
     """What helps against pods that kube-scheduler refuses: of those that nobody makes again, only a person."""
+    # Nothing makes a bare pod again, so it never gets another place.
     bare = [pod.metadata.name for pod in pods if controller_of(pod.metadata) is None]
     if bare:
         return f"kubectl delete pod -n {entry.job.namespace} {' '.join(sorted(bare)[:4])}"

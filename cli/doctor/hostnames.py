@@ -25,6 +25,7 @@ def shared_host_names(nodes: Iterable[Labelled]) -> Iterator[Finding]:
         whom = f"only {host} takes pods" if host in names else "none of them takes pods"
         whom = "neither takes pods" if len(closed) == len(names) == 2 else whom
         text = f"{listed(sorted(names))} have the same label {HOSTNAME_LABEL}={host}, so {whom}"
+        # One node at a time: the remedy drains it, and the next look names the next one.
         other = closed[-1]
         mend = (
             f"kubectl drain --ignore-daemonsets {other} && kubectl label node --overwrite {other} "

@@ -38,6 +38,7 @@ from kube.resources import resource_of
 from manifests import render
 
 OLDEST = (1, 30)
+# Half way between the renewal and the end: a rotation that is late by that much has failed.
 LATE = 5 / 6  # of a certificate's life; it is renewed after two thirds
 COMPARED = frozenset(
     {
@@ -104,6 +105,7 @@ class Installed(msgspec.Struct):
     def goes_by(self, configuration: Json | None) -> None:
         """Where the API server calls the webhook is where it is, whatever the settings say."""
         webhooks = configuration.get("webhooks", []) if configuration is not None else []
+        # All webhooks of the configuration lead to one server: the first tells.
         url = urlsplit(next((one.get("clientConfig", {}).get("url", "") for one in webhooks), ""))
         if url.netloc and not self.settings.webhook_url:
             self.forgotten = f"{url.scheme}://{url.netloc}"
@@ -119,9 +121,11 @@ async def look_at(client: Client, namespace: str = NAMESPACE) -> Installed:
     """Read all of it. Raises KubeError where the API server cannot be asked."""
     config_map = await read(client, resources.CONFIG_MAPS, CONFIG_MAP, namespace)
     told = in_use(config_map, namespace) if config_map is not None else None
+    # The namespace that was asked about wins over the one that its settings name.
     settings = (told.settings if told else Settings()).model_copy(update={"namespace": namespace})
     found = Installed(settings, configured=told is not None, misconfigured=told.problem if told else "")
     found.unread = tuple(unread_keys(*((config_map or {}).get(field) for field in ("data", "binaryData"))))
+    # Before the objects are rendered: inside and outside of a cluster they differ.
     found.goes_by(await _read(client, found, resources.MUTATING_WEBHOOKS, render.WEBHOOK_CONFIGURATION, ""))
     with suppress(Forbidden):
         found.simulated = all_simulated(await client.list(resources.NODES, type=Node))
@@ -129,6 +133,7 @@ async def look_at(client: Client, namespace: str = NAMESPACE) -> Installed:
     found.policies = await _offers(client, resources.VALIDATING_ADMISSION_POLICIES)
     options = replace(
         render.Options(domain=found.settings.domain, namespace=namespace, webhook_url=found.settings.webhook_url),
+        # Optional parts are compared only where they are: their absence is a choice.
         agent=await _is_there(client, found, resources.DAEMON_SETS, render.AGENT, render.agent_namespace(namespace)),
         kueue=await _is_there(client, found, resources.CLUSTER_ROLES, "topogate-ungater-kueue", ""),
         metrics_authentication=await _is_there(client, found, resources.CLUSTER_ROLES, render.METRICS, ""),
@@ -139,6 +144,7 @@ async def look_at(client: Client, namespace: str = NAMESPACE) -> Installed:
         try:
             live = await read(client, resource_of(obj), metadata["name"], metadata.get("namespace", ""))
         except Forbidden:
+            # Neither there nor missing: it goes into no comparison.
             found.denied.append(f"{obj['kind']} {metadata['name']}")
             continue
         found.objects.append((obj, live))
@@ -146,6 +152,7 @@ async def look_at(client: Client, namespace: str = NAMESPACE) -> Installed:
     found.lease = msgspec.convert(lease, Lease) if lease is not None else None
     found.secret = await _read(client, found, resources.SECRETS, found.settings.webhook_secret, namespace)
     if f"{resources.MUTATING_WEBHOOKS.kind} {render.WEBHOOK_CONFIGURATION}" not in found.missing:
+        # Without the configuration nothing is called, and the missing object is told already.
         found.trial = await try_webhook(client, found.settings.domain)
     return found
 
@@ -188,6 +195,7 @@ def judge(found: Installed, now: datetime, version: str) -> Iterator[Finding]:
     if found.denied:
         text = f"{len(found.denied)} objects may not be read ({', '.join(found.denied[:3])} ...)"
         yield unknown("rights", text, "ask for a ClusterRoleBinding to cluster-admin, or let an administrator run this")
+    # One finding instead of forty missing objects.
     if not found.configured and not any(live for _, live in found.objects):
         yield error(
             "installation", "Topogate is not installed in this cluster", f"{found.install_command} --topology auto"
@@ -198,6 +206,7 @@ def judge(found: Installed, now: datetime, version: str) -> Iterator[Finding]:
     # A fault is told once: what follows from it goes with it, and has no remedy of its own.
     if found.runs("webhook"):
         certificates = list(_certificates(found, now))
+        # A wrong certificate makes the trial fail too: the cause is told, not both.
         yield from certificates or _trial(found)
     if found.runs("ungater"):
         yield from _leader(found, now)
@@ -253,10 +262,12 @@ def differs(wanted: Any, live: Any, path: str = "") -> str:
         parts = (differs(value, live.get(key), f"{path}.{key}".lstrip(".")) for key, value in wanted.items())
         return next(filter(None, parts), "")
     if isinstance(wanted, list):
+        # A list of rules has no keys of its own: one more rule is a right that nobody installed.
         if not isinstance(live, list) or len(wanted) != len(live):
             return path
         parts = (differs(one, other, f"{path}[{at}]") for at, (one, other) in enumerate(zip(wanted, live, strict=True)))
         return next(filter(None, parts), "")
+    # The API server leaves out empty texts and false when it stores an object.
     return "" if wanted == live or (live is None and wanted in ("", False)) else path
 
 
@@ -266,6 +277,7 @@ def _pods(found: Installed, version: str) -> Iterator[Finding]:
             continue
         name, namespace, status = live["metadata"]["name"], live["metadata"]["namespace"], live.get("status", {})
         if wanted["kind"] == "Deployment":
+            # By its own spec: an administrator may have scaled it.
             ready, asked = status.get("availableReplicas", 0), live["spec"].get("replicas", 1)
         else:
             ready, asked = status.get("numberReady", 0), status.get("desiredNumberScheduled", 0)
@@ -277,6 +289,7 @@ def _pods(found: Installed, version: str) -> Iterator[Finding]:
         elif ready < asked:
             yield warning("pods", f"{ready} of {asked} pods of {name} are ready", look)
         image = live["spec"]["template"]["spec"]["containers"][0].get("image", "")
+        # After the last slash, or the port of a registry would read as a tag; a digest alone says no version.
         told = re.search(r":v?(\d+\.\d+\.\d+[^@]*)", image.rpartition("/")[2])
         if told and told[1] != version:
             yield warning(
@@ -323,6 +336,7 @@ def _certificates(found: Installed, now: datetime) -> Iterator[Finding]:
     try:
         check(bundle, now)
         trusted = [parse(base64.b64decode(text), "caBundle") for text in bundles if text]
+        # cert-manager's leaf may come by an intermediate, which no CA here has signed directly.
         if any(not any(signed_by(bundle.leaf, ca) for ca in each) for each in trusted) and bundle.managed:
             yield error("certificates", "the caBundle does not have the CA of the serving certificate", restart)
         made = bundle.leaf.not_valid_before_utc
@@ -339,6 +353,7 @@ def _leader(found: Installed, now: datetime) -> Iterator[Finding]:
     logs = f"kubectl -n {namespace} logs -l app.kubernetes.io/component=ungater --tail 20"
     if found.outside:
         logs = f"start `topogate ungater` with a token of its own, or read what it printed ({OUTSIDE})"
+    # A Lease that may not be read looks like one that is not there.
     if f"Lease {render.LEASE}" not in found.denied and (text := absence(found.lease, now)):
         yield error("ungater", text, logs)
 

@@ -22,6 +22,7 @@ MOST = 4
 def relabel(nodes: Sequence[str], key: str, value: str = "...", *, overwrite: bool = False) -> str:
     """What gives nodes the right label of a level."""
     writer = WRITERS.get(key)
+    # The tool writes its label again at its next look: a command of ours would help for a minute.
     if writer is not None:
         what = ", ".join(nodes[:MOST])
         return f"mend what {writer} says of {what}: it writes {key}, and takes back what kubectl label sets ({GUIDE})"
@@ -32,6 +33,7 @@ def without_a_domain(name: str, nodes: Sequence[Labelled], levels: Sequence[str]
     """Nodes of a flavor that name no domain of a level: a few, or all."""
     for level in levels:
         found = coverage(nodes, level)
+        # Every node lacks it: that is one cause, and naming all of them would hide it.
         if not found.carried and level != HOSTNAME_LABEL:
             yield _lost(name, found, levels, install)
             continue
@@ -52,6 +54,7 @@ def _filled_in(nodes: Sequence[Labelled], lacking: Sequence[str], key: str, *, o
         return relabel(lacking, key)
     by_value: dict[str, list[str]] = {}
     for name in lacking[:MOST]:
+        # A value is proposed only where neighbours agree; a guess would put hosts into the wrong rack.
         by_value.setdefault(likely_value(nodes, name, key) or "...", []).append(name)
     return "; ".join(relabel(names, key, value, overwrite=overwrite) for value, names in by_value.items())
 
@@ -93,7 +96,9 @@ def changed(
     found: list[tuple[str, str, str, str]] = []  # owner, node, level, value when it was placed
     for owner, pod in placed:
         node, selector = by_name.get(pod.spec.node_name), pod.spec.node_selector or {}
+        # The pod's selector has the labels as they were when it was placed.
         others = [level for level in levels if node and level in selector and node.value(level) != selector[level]]
+        # The widest level alone: a node that moved to another block has another rack as well.
         found += [(owner, pod.spec.node_name, level, selector[level]) for level in others[:1]]
     if not found:
         return

@@ -64,6 +64,7 @@ def _selected(flavor: ResourceFlavor, nodes: Sequence[Labelled]) -> list[Labelle
     wanted = (flavor.spec.node_labels or {}).items()
     topology = flavor.spec.topology
     said = topology.unknown_values if topology is not None else None
+    # An empty list is an answer: then every value is a domain.
     unknown = UNKNOWN_VALUES if said is None else frozenset(said)
     return [replace(node, unknown=unknown) for node in nodes if wanted <= node.labels.items()]
 
@@ -84,6 +85,7 @@ def _flavor(flavor: ResourceFlavor, nodes: Sequence[Labelled], seen: Seen) -> It
     nested = True
     for wide, narrow in pairwise(levels):
         how = nesting(inside, wide, narrow)
+        # Labels that cross prove nothing by themselves; with the usual names they do.
         if how.turned or (how.crossed and wider(narrow, wide)):
             lies = "lies within" if how.turned else "is narrower than"
             text = f"its levels are the wrong way round: {wide} {lies} {narrow}"
@@ -92,11 +94,13 @@ def _flavor(flavor: ResourceFlavor, nodes: Sequence[Labelled], seen: Seen) -> It
             yield error(name, text, f"kubectl delete resourceflavor {flavor.metadata.name}; {mend}")
         elif how.mistaken or (how.straddling and narrow in UNIQUE):
             value, parts = how.odd
+            # The fewest nodes are the likeliest mistake, and the cheapest one to mend.
             few = min(parts, key=lambda above: (len(parts[above]), above))
             right = next(above for above in sorted(parts) if above != few)
             mend = labels.relabel(parts[few], wide, right, overwrite=True)
             yield warning(name, f"labels that do not nest: {how}; {value} counts as {len(parts)} domains", mend)
             nested = False
+    # Domains that do not nest look odd in size too: that would be the same fault twice.
     if nested and (odd := odd_one(inside, levels)) is not None:
         mend = labels.relabel(odd.nodes, odd.key, odd.value, overwrite=True)
         look = f"kubectl get nodes -L {','.join(levels)}"
@@ -129,6 +133,7 @@ def _outside(flavors: Sequence[ResourceFlavor], nodes: Sequence[Labelled]) -> It
     if not flavors:
         return
     inside = {node.name for flavor in flavors for node in _selected(flavor, nodes)}
+    # Control planes and storage nodes belong to no flavor for a reason.
     out = [node.name for node in nodes if node.accelerators and node.name not in inside]
     if out:
         labels = " ".join(f"{key}={value}" for key, value in (flavors[0].spec.node_labels or {}).items())
@@ -174,6 +179,7 @@ def _published(seen: Seen) -> Iterator[Finding]:
             continue
         described = describe(node, topology=topology, flex=seen.flexes.get(name), rules=seen.rules)
         for text in (*described.problems, *described.disagreements):
+            # Without the node's name the same fault of a whole pool is one line.
             found.setdefault(text.replace(f" {name}: ", ": ", 1), []).append(name)
     for text, names in found.items():
         look = f"kubectl get noderesourcetopology,flextopo {names[0]} -o yaml"
@@ -221,6 +227,7 @@ def _policy(seen: Seen, node: str) -> tuple[str, str] | None:
         return None
     told = {one.name: str(one.value) for one in exported.attributes or ()}
     policy = told.get("topologyManagerPolicy")
+    # `topologyPolicies` is deprecated in v1alpha2, in favor of attributes; some exporters fill nothing else.
     if policy is None and exported.topology_policies:
         policy = (
             NO_POLICY if exported.topology_policies[0].lower().startswith("none") else exported.topology_policies[0]

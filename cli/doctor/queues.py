@@ -22,6 +22,7 @@ def findings(queues: Queues, flavors: Collection[str]) -> Iterator[Finding]:
         yield from _cluster(queue, found.cluster[name], known)
     for key, local in sorted(queues.local.items()):
         standing, ahead = found.local[key], found.cluster.get(local.cluster_queue)
+        # A LocalQueue repeats the reason of its ClusterQueue; another reason is a fault of its own.
         if not standing.active and (ahead is None or ahead.active or standing.reason != ahead.reason):
             yield _local(queues, local, standing)
 
@@ -37,6 +38,7 @@ def _cluster(queue: ClusterQueue, standing: Standing, known: Collection[str]) ->
         there = f"there are {some(sorted(known))}" if known else "there is none: `topogate install --topology auto`"
         hint = meant(missing[0], known)
         mend = f"kubectl edit clusterqueue {queue.name}: name a ResourceFlavor that exists; {hint or there}"
+        # Active with a missing flavor: it admits by the others, and less than it seems to.
         yield (warning if standing.active else error)(about, _text(standing), mend)
 
 

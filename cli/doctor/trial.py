@@ -40,6 +40,7 @@ async def try_webhook(client: Client, domain: str) -> Trial:
         return FINE if f'"{OURS}" denied' in str(error) else Trial(unknown=f"no Job could be tried: {error}")
     except KubeError as error:
         return Trial(unknown=f"no Job could be tried: {error}")
+    # The answer of a dry run has all that webhooks changed.
     gates = made["spec"]["template"]["spec"].get("schedulingGates") or ()
     if any(gate["name"] == keys.gate for gate in gates):
         return FINE

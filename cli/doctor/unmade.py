@@ -30,14 +30,17 @@ def findings(held: Held, keys: Keys, account: str, *, led: bool) -> Iterator[Fin
     silent: list[WorkloadEntry] = []
     events = {one.regarding.uid: one for one in sorted(held.events, key=lambda one: one.last) if _counts(one, held)}
     for entry in sorted(held.entries, key=lambda one: one.key):
+        # A job that is done needs no Workload any more.
         if entry.job.over or (entry.pods and all(map(finished, entry.pods.values()))):
             continue
         told = events.get(job_reference(entry).uid)
         if (why := left_alone(entry, keys)) is not None:
             alone[entry.job.namespace, why.reason].append(entry)
         elif told is not None and (entry.observed is None or not told.note.startswith(NOT_MADE)):
+            # A failed creation counts no more once the Workload is there; a failed change does.
             refused[told.note].append((told, entry))
         elif entry.observed is None and _age(entry, held.now) >= USUAL:
+            # No write failed either, so none was tried.
             silent.append(entry)
     yield from (_left_alone(entries, keys) for entries in alone.values())
     yield from (_refused(note, ones, account, held.now) for note, ones in refused.items())

@@ -50,6 +50,7 @@ def command(
 
     try:
         try:
+            # Rights decide what is shown: the whole cluster first, else what is stored in one's own namespace.
             found = asyncio.run(read_reports())
         except MayNotLook:
             stored = asyncio.run(stored_jobs(kubeconfig, context, namespace, job))

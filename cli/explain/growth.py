@@ -37,9 +37,11 @@ def growth(cache: Cache, entry: WorkloadEntry, flavors: Collection[str] | None, 
 
     ``flavors``: those of its queue; None: any.
     """
+    # A cache that was read from a cluster has nobody in its queues until somebody puts them in.
     dry_run.enqueue_entry(cache, entry, now)
     queues, key = cache.queues, entry.key
     queued = queues.entries.get(key)
+    # With an entry of its own, growth has its victims named already and waits for them to go.
     if queued is None or queued.grant is None or key not in queues.growing or growth_of(key) in queues.entries:
         return None
     refusal = elastic.lacks(cache.state, queues, key)

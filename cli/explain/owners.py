@@ -39,7 +39,9 @@ def find(cache: Cache, namespace: str, kind: str, name: str) -> list[WorkloadEnt
     """
     there = [entry for entry in cache.entries.values() if entry.job.namespace == namespace]
     alike = [entry for entry in there if _is(entry, kind, name)]
+    # A group's own name (serve-0) means that group alone; the set's name means all of them.
     found = [entry for entry in alike if entry.job.full_name == name] or alike
+    # Kinds have names of their own: Job train and JobSet train may both be there.
     if kind == "" and len({(one.job.kind, one.job.name) for one in found}) > 1:
         names = ", ".join(sorted(f"{one.job.kind.lower()}/{one.job.full_name}" for one in found))
         raise Failure(f"{name}: which of them: {names}?")
@@ -49,6 +51,7 @@ def find(cache: Cache, namespace: str, kind: str, name: str) -> list[WorkloadEnt
 async def not_found(client: Client, cache: Cache, namespace: str, kind: str, name: str) -> Failure:
     """Why nothing can be said of an owner: it is not there, or none of its pods is ours to place."""
     resource = _KNOWN.get(kind)
+    # Before the API server is asked: the cache knows the owners of all namespaces already.
     if others := elsewhere(cache, namespace, kind, name):
         what = resource.kind if resource is not None else kind or "Job"
         return Failure(f"no {what} {name} in namespace {namespace}, but there is {others}")
@@ -95,4 +98,5 @@ def _is(entry: WorkloadEntry, kind: str, name: str) -> bool:
 
 
 def _in_order(owner: JobView) -> tuple[str, int, str]:
+    # By number: group 10 comes after group 9.
     return owner.name, int(owner.part) if owner.part.isascii() and owner.part.isdigit() else -1, owner.part

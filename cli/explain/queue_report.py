@@ -86,6 +86,7 @@ def place(
     local = reading.queues.local.get((meta.namespace, spec.queue_name or ""))
     name = entry.queue if entry is not None and entry.queue else local.cluster_queue if local is not None else ""
     queue = reading.queues.quotas.queues.get(name)
+    # In the order of the queue, so the index is the place in the line.
     line = list(reading.queues.waiting(name))
     options, refused = _options(reading, state, name, key, charged)
     grant = entry.grant if entry is not None else None
@@ -109,6 +110,7 @@ def _options(
     reading: Reading, state: ClusterState, queue: str, key: str, charged: Mapping[str, Amounts] | None
 ) -> tuple[tuple[QuotaOption, ...], str]:
     entry = reading.queues.entries.get(key)
+    # One that holds its quota would be counted against itself.
     if queue not in reading.queues.quotas.queues or (entry is not None and entry.grant is not None):
         return (), ""
     found = explain(state, reading.queues, queue, with_pods(reading.workloads[key], reading.names, charged))
@@ -146,6 +148,7 @@ def _victims(reading: Reading, key: str) -> Iterator[VictimLine]:
             continue
         entry = reading.queues.entries.get(name)
         part = f" (its slices in {named(victim.domains)})" if victim.domains else ""
+        # An evicted victim may be queued again already; what counts is that it holds nothing.
         gone = entry is None or entry.phase is not Phase.ADMITTED
         yield VictimLine(name + part, victim.priority, gone, reading.queues.title_of(name) + part)
 
@@ -172,6 +175,7 @@ def _claim(reading: Reading, key: str, options: tuple[QuotaOption, ...], title: 
     entry, rules = reading.queues.entries.get(key), reading.queues.rules
     if entry is None or entry.grant is not None:
         return
+    # Conditions name who has the room as text; the delimiters keep "Job a/b" from matching "Job a/b-2".
     told = re.compile(rf"kept for ([^:;]*(, | and ))?{re.escape(title)}(,|:| and )")
     behind = [
         reading.queues.title_of(one)
@@ -183,6 +187,7 @@ def _claim(reading: Reading, key: str, options: tuple[QuotaOption, ...], title: 
             f" and {len(behind) - NAMED} more" if len(behind) > NAMED else ""
         )
         return
+    # Quota that is too small for ever keeps nothing back.
     possible = any(not any(line.never for line in option.quotas) for option in options)
     if possible and (waited := reading.now - entry.workload.created) >= rules.patience and entry.group is not None:
         yield (
@@ -236,6 +241,7 @@ def _quota_table(options: tuple[QuotaOption, ...]) -> Table:
         for line in option.quotas:
             told = "never enough" if line.never else "borrows" if option.borrows and line.lacking == "0" else ""
             style = "bold red" if line.never else "yellow" if line.lacking != "0" else ""
+            # JSON has exact amounts; a table rounds bytes to units that people read.
             amounts = (line.wanted, line.free, line.lacking, line.used, line.nominal, line.most)
             wanted, free, lacking, *others = (readable(line.resource, amount) for amount in amounts)
             cells = (wanted, free, lacking if line.lacking != "0" else "", *others)

@@ -41,6 +41,7 @@ def render(result: Report, most: int = CLOSEST) -> RenderableType:
     parts: list[RenderableType] = [head]
     if result.moving:
         parts.append(Text(result.moving))
+    # The controller's condition may quote the refusal of the growth, which is told in full below.
     if result.hanging and (result.growth is None or result.growth.message not in result.hanging):
         parts.append(Text.assemble(("Not all of it runs", "bold yellow"), f"  {result.hanging}"))
     if result.queue is not None:
@@ -54,6 +55,7 @@ def render(result: Report, most: int = CLOSEST) -> RenderableType:
     if result.relief is not None:
         parts += [Text(""), *reliefs.render(result.relief)]
     parts += _growth(result.growth, most)
+    # Such pods have no slots by design.
     by_quota_alone = result.state == "Placed" and not result.domains
     gated = sum(pod.gated for pod in result.without_slot)
     not_to_have_one = result.state == "NotManaged" and not gated

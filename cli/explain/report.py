@@ -156,6 +156,7 @@ async def reports(
     await installed.require(client)
     settings = await installed.settings_with_warning(client)
     keys = Keys(domain) if domain else settings.keys
+    # Asked by itself: the Job may be there and of no interest to the controller, and then it is in no cache.
     job = await _job(client, namespace, name) if kind in {"", "job"} else None
     read = await cluster_snapshot.read(client)
     cache = cluster_snapshot.cache_of(read, settings.model_copy(update={"domain": keys.domain}), clock=clock)
@@ -164,8 +165,10 @@ async def reports(
         raise await owners.not_found(client, cache, namespace, kind, name)
     found_owners = [entry.job for entry in found] or ([owner_of(job, keys)] if job is not None else [])
     queued = any(owner.queue for owner in found_owners)
+    # A second reading, of quota alone; a job without a queue does not pay for it.
     reading = await live_queues.read(client, queue_rules(settings), clock) if queued else None
     unmade = [one for one in found if one.observed is None and left_alone(one, keys) is None]
+    # Only without a Workload, whose conditions would say it, and better.
     told = {one.id: await last_warning(client, job_reference(one)) for one in unmade}
     now = clock.now()
     return tuple([_report(read, cache, keys, reading, owner, now, told.get(owner.id)) for owner in found_owners])
@@ -193,6 +196,7 @@ def _report(
 ) -> Report:
     """All that is known of one workload. ``told``: the controller's last warning of one that is not stored."""
     found = cache.entries.get(owner.id)
+    # `belongs` compares names and owners, and `_in` the namespace.
     workload = next((one for one in read.of(kinds.WORKLOADS) if belongs(one, owner) and _in(one, owner)), None)
     slots = observed_of(workload).slots if workload else None
     pods = list(found.pods.values()) if found is not None else _pods_of(read.of(kinds.PODS), owner)
@@ -209,9 +213,11 @@ def _report(
         place = queue_report.place(reading, cache.state, key, charged, owner.title)
         held = reading.flavors_of(place.cluster_queue)
         if state == "Waiting" and key in reading.queues.entries:
+            # Asked of the queues now; the stored condition may be of the last cycle.
             reason, message = why(reading, key)
     request = owner.request if isinstance(owner.request, ParsedRequest) else None
     pod_set = max(owner.pod_sets, key=lambda one: one.count)
+    # This puts the job into its queue; what reads the cache as it was comes before.
     room, freed = _lacking(cache, owner.id, reason, held, now) if state == "Waiting" else ((), None)
     return Report(
         job=f"{owner.namespace}/{owner.full_name}",
@@ -316,6 +322,7 @@ def _condition(owner: JobView, workload: Workload | None, slots: PodSetSlots | N
     conditions = workload.status.conditions if workload else None
     if owner.request is None and not owner.queue and not owner.gated:
         return "NotManaged", "", "the job carries no topology request and no queue, so Topogate leaves it alone"
+    # Finished comes before a stored assignment, which may not be cleared yet.
     if (said := last_word(conditions)) is not None:
         return said
     if slots is not None:
@@ -360,6 +367,7 @@ def _domains(
         by_slot: dict[int | None, list[PlacedPod]] = defaultdict(list)
         for pod in members.pop(pod_set.name, ()):
             placed = _placed(pod, pod_set.rank(pod), keys, devices)
+            # A gated pod has no slot yet, whatever its selector says: a user may have written that.
             by_slot[None if slots is None or placed.gated else slots.of_selector(pod.spec.node_selector)].append(placed)
         for there in by_slot.values():
             there.sort(key=lambda pod: (pod.rank is None, pod.rank, pod.name))
@@ -369,6 +377,7 @@ def _domains(
             for index, slot in enumerate(slots.slots if slots else ())
         )
         others += by_slot[None]
+    # `members` has lost those of known pod sets; what is left belongs to none.
     others += (_placed(pod, None, keys, devices) for rest in members.values() for pod in rest)
     return tuple(found), tuple(others)
 
@@ -393,6 +402,7 @@ def _placed(pod: objects.Pod, rank: int | None, keys: Keys, devices: HeldDevices
 def _zones(pod: objects.Pod) -> tuple[tuple[PodZone, ...], str]:
     """Where the pod is inside its node, and who says so."""
     annotations = pod.metadata.annotations or {}
+    # Observed wins over predicted, as the controller charges it.
     for key, source in ((NUMA_PLACEMENT_OBSERVED, "observed"), (NUMA_PLACEMENT_PREDICTED, "predicted")):
         placement = decode(annotations[key]) if key in annotations else None
         if placement is not None:

@@ -123,6 +123,7 @@ def install(
             f"--set {values[0]}: that is an option of helm. Here the domain is --domain NAME, the image --image IMAGE "
             f"(--help lists all); settings are in ConfigMap {CONFIG_MAP} after the installation"
         )
+    # All that the command line alone can tell wrong, before the cluster is touched.
     _check_place(out_of_cluster, webhook_url)
     wanted = flavors.meant(topology)
     if (flavor or nodes) and not wanted:
@@ -149,10 +150,12 @@ async def _install(client: Client, wish: Requested, site: _Site, seconds: float,
     """``seconds``: for how long its pods are waited for; 0: not at all."""
     options = await installation.plan(client, wish)
     if (seconds or dry_run) and not wish.webhook_url:
+        # Before anything is applied: a webhook that never answers would refuse every Job with a request.
         await require_nodes_that_run_pods(client, site.topology)
     objects = render.objects(options)
     made: dict[str, Any] | None = None
     if site.topology:
+        # Planned first, as its refusals need no installation; applied later, as its kind may not be there yet.
         choice, made = await flavors.planned(client, *site)
         stdout().print(flavors.shown(choice, made))
     # API servers call a webhook from the moment of its configuration on: a first one comes once somebody answers.
@@ -166,6 +169,7 @@ async def _install(client: Client, wish: Requested, site: _Site, seconds: float,
         stdout().print("Nothing was changed: this was a dry run.")
         return
     if wish.webhook_url:
+        # Removed only after the new objects are there: what is left over is harmless, what is missing is not.
         await _show(installation.remove_components(client, options))
     if wish.agent is False:
         await _show(installation.remove_agent(client, options))
@@ -174,6 +178,7 @@ async def _install(client: Client, wish: Requested, site: _Site, seconds: float,
     if wish.metrics_authentication is False:
         await _show(installation.remove_metrics_authentication(client, options))
     with progress("Waiting for the API server to serve the kinds"):
+        # Even with --no-wait: the flavor below is of a kind that the API server has to serve first.
         await waiting.wait_established(client, seconds or WAIT_SECONDS)
     if made is not None:
         stdout().print(str(await flavors.applied(client, made, dry_run=False)), markup=False)
@@ -236,6 +241,7 @@ def uninstall(
     async def run(client: Client) -> None:
         options = await installation.installed(client, namespace, domain)
         if dry_run or not yes:
+            # The question names what would be lost, so it is counted before anything goes.
             planned = [step async for step in removal.uninstall(client, options, delete_crds=delete_crds, dry_run=True)]
             left = await left_objects.left_behind(client, options.domain)
             if dry_run:
@@ -245,8 +251,11 @@ def uninstall(
             _confirm(planned, stored, left_objects.lines(left, ungated=ungate, before=True))
         with progress("Deleting"):
             steps = [step async for step in removal.uninstall(client, options, delete_crds=delete_crds)]
+            # A namespace or kind that still terminates would take the objects of the next install with it.
             await waiting.wait_gone(client, _deleted(steps))
+            # Looked at again: pods may have been created, or gone, while the question was open.
             left = await left_objects.left_behind(client, options.domain)
+            # After the policy is deleted, which lets only the ungater's account remove gates.
             ungated = [pod async for pod in removal.ungate(client, options.domain, left.gated_pods if ungate else [])]
         _report(steps, left, ungated, output, ungate=bool(ungated))
 
@@ -295,6 +304,7 @@ def _next_steps(options: render.Options, flavor: dict[str, Any] | None) -> None:
     next_step = f"make a ResourceFlavor of your nodes' labels ({again} --topology auto), then annotate a Job."
     if flavor is not None:
         names, levels = flavor["spec"]["topology"]["names"], flavor["spec"]["topology"]["levels"]
+        # The example names a level that most jobs want, not the widest.
         word = next((name for name in ("rack", "nvlink", "zone", *names) if name in names), levels[0])
         next_step = f"annotate a Job with {options.domain}/require-topology: {word}; topogate tree shows the topology."
     stdout().print(
@@ -331,6 +341,7 @@ def _confirm(planned: list[Step], stored: dict[str, int], waiting_ones: Iterable
     held = ", ".join(f"{number} {plural}" for plural, number in stored.items() if number)
     kinds = f", and with the kinds what is stored in them: {held or 'nothing'}" if stored else ""
     try:
+        # On stderr: stdout may be a pipe that wants JSON.
         agreed = typer.confirm(f"Delete {count} objects of Topogate{kinds}?", err=True)
     except typer.Abort as error:
         raise Failure("nothing was deleted: nobody answered; --yes does not ask") from error

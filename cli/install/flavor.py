@@ -54,6 +54,7 @@ async def planned(client: Client, text: str, name: str, group: Mapping[str, str]
     flavors = [one for one in await _flavors(client) if one.spec.topology and one.spec.topology.levels]
     kept = _check(flavors, nodes, name, choice)
     queued = (await installed.settings(client)).require_queue
+    # Names that the flavor has already win: jobs may ask by them.
     names = {**_free_words(flavors, name, choice, queued=queued), **kept}
     topology: dict[str, Any] = {"levels": [level.key for level in choice.levels], "names": names}
     body = {
@@ -67,6 +68,7 @@ async def planned(client: Client, text: str, name: str, group: Mapping[str, str]
 
 async def applied(client: Client, body: dict[str, Any], *, dry_run: bool) -> Step:
     """Make the flavor. In a dry run before the kinds are there it cannot be tried."""
+    # No flavors and no kind look alike here; in both cases it would be created.
     if dry_run and not await _flavors(client):
         return Step(body["kind"], body["metadata"]["name"], "", "created", dry_run)
     return await anext(installation.apply(client, [body], dry_run=dry_run))
@@ -102,6 +104,7 @@ def _check(
             kept = topology.names or {}
             continue
         both = [node.name for node in nodes if {**labels, **choice.group}.items() <= node.labels.items()]
+        # One key with two values: no node can be of both flavors, now or later.
         contradict = any(choice.group.get(key, value) != value for key, value in labels.items())
         if both and not contradict:
             raise Failure(
@@ -127,6 +130,7 @@ def _free_words(flavors: Sequence[ResourceFlavor], name: str, choice: Choice, *,
         for word, level in ((one.spec.topology or FlavorTopology()).names or {}).items():
             if queued or one.metadata.name == name or words.get(word, level) == level:
                 continue
+            # Without a queue a Job cannot say which flavor it means, so an ambiguous word is refused for all.
             key = words.pop(word)
             others = [f'"{other}"' for other, meant in words.items() if meant == key] or [key]
             choice.notes.append(

@@ -47,8 +47,10 @@ async def plan(client: Client | None, wish: Requested) -> render.Options:
     """
     settings = _settings({key: text for key, text in _asked(wish).items() if text})
     if client:
+        # Cluster-wide objects have fixed names: a second namespace would take them from the first.
         await _only_there(client, settings.namespace)
     config = await _installed_config(client, settings.namespace) if client else ""
+    # Broken settings stop an upgrade: without their domain, the default would be applied over another one.
     installed = _parsed(config, settings.namespace).domain if config else ""
     domain = wish.domain or installed or DEFAULT_DOMAIN
     if installed and domain != installed:
@@ -57,6 +59,7 @@ async def plan(client: Client | None, wish: Requested) -> render.Options:
             "for ever: run `topogate uninstall` first, or leave --domain away"
         )
     found = await _kueue(client) if client else ""
+    # Also for an upgrade: Kueue may have been installed since.
     if found and domain == DEFAULT_DOMAIN:
         raise Failure(
             f"this cluster runs Kueue ({found} exists), which reads and writes the same keys {DEFAULT_DOMAIN}/...: "
@@ -64,6 +67,7 @@ async def plan(client: Client | None, wish: Requested) -> render.Options:
         )
     agent = wish.agent
     if agent is None:
+        # What is optional stays as it is unless a flag says otherwise.
         agent = client is not None and await _has_agent(client, settings.namespace)
     metrics = wish.metrics_authentication
     if metrics is None:
@@ -89,6 +93,7 @@ async def apply(client: Client, objects: Sequence[Json], *, dry_run: bool = Fals
         resource = resource_of(obj)
         name, namespace = obj["metadata"]["name"], obj["metadata"].get("namespace", "")
         try:
+            # Server-side apply would take over labels such as the Pod Security level that somebody chose.
             if resource is resources.NAMESPACES and await is_ours(client, name) is False:
                 yield Step(
                     obj["kind"], name, "", "kept", dry_run
@@ -112,6 +117,7 @@ async def is_called(client: Client) -> bool:
 
 async def remove_components(client: Client, options: render.Options) -> AsyncIterator[Step]:
     """Delete what runs inside of the cluster where the components now run outside of it."""
+    # By name: what both forms have was applied a moment ago.
     kept = {(obj["kind"], obj["metadata"]["name"]) for obj in render.objects(options)}
     for obj in render.objects(replace(options, webhook_url="")):
         if (obj["kind"], obj["metadata"]["name"]) not in kept and (step := await delete(client, obj)):
@@ -136,6 +142,7 @@ def remove_metrics_authentication(client: Client, options: render.Options) -> As
 
 async def _remove_part(client: Client, without: render.Options, whole: render.Options) -> AsyncIterator[Step]:
     others = {(obj["kind"], obj["metadata"]["name"]) for obj in render.objects(without)}
+    # Backwards: bindings and workloads go before the accounts and namespaces that they need.
     for obj in reversed(render.objects(whole)):
         if (obj["kind"], obj["metadata"]["name"]) not in others and (step := await delete(client, obj)):
             yield step
@@ -153,12 +160,14 @@ async def installed(client: Client, namespace: str, domain: str = "") -> render.
     await _only_there(client, namespace)
     found = await settings_of(client, namespace)
     made = render.Options(domain=domain or (found.settings if found else settings).domain, namespace=namespace)
+    # For an uninstall all parts count; those that are not there are passed over.
     return replace(made, agent=True, kueue=True, metrics_authentication=True)
 
 
 async def _only_there(client: Client, namespace: str) -> None:
     """Whether no other namespace has it: roles, policies and the webhook are there once. Raises Failure."""
     binding = await read(client, resources.CLUSTER_ROLE_BINDINGS, "topogate-ungater", "")
+    # The binding's subject is the ungater's account, whose namespace is Topogate's.
     homes = {one.get("namespace", "") for one in (binding or {}).get("subjects") or ()} - {namespace, ""}
     if homes:
         there = min(homes)
@@ -199,10 +208,12 @@ def _config(existing: str, options: render.Options) -> str:
     """The settings file: what is there, or the base's, with what this installation fixes; text that says it is kept."""
     text = existing or _base_config(options)
     values = yaml.safe_load(text) or {}
+    # A URL that is not asked for this time goes: the components run in the cluster again.
     wanted = {key: value for key, value in values.items() if key != "webhookUrl"}
     wanted |= {"domain": options.domain, "namespace": options.namespace}
     if options.webhook_url:
         wanted["webhookUrl"] = options.webhook_url
+    # Equal values leave the text alone, with an administrator's comments in it.
     return text if wanted == values else yaml.safe_dump(wanted, sort_keys=False)
 
 
@@ -238,6 +249,7 @@ async def _lacks_namespace(client: Client, namespace: str) -> bool:
 def _compare(before: Json | None, after: Json) -> Outcome:
     if before is None:
         return "created"
+    # By the stored objects: the API server adds defaults that our manifests do not say.
     return "unchanged" if _essence(before) == _essence(after) else "configured"
 
 

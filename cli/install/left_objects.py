@@ -114,12 +114,14 @@ class Left(msgspec.Struct, frozen=True):
 async def left_behind(client: Client, domain: str) -> Left:
     """Pods that wait behind our gate, jobs that create more of them, and jobs that wait suspended in a queue."""
     keys = Keys(domain)
+    # A gated pod has no node: the API server sorts out all that run.
     pods = await client.list(resources.PODS, field_selector="spec.nodeName=", type=_Pod)
     jobs = await client.list(JOBS, type=_Job)
     jobsets: list[_JobSet] = []
     with suppress(NotFound):
         jobsets = await client.list(JOB_SETS, type=_JobSet)
     by_kind: dict[str, list[_Job | _JobSet]] = {
+        # Jobs of a JobSet are told as that: its controller would set back what is patched on them.
         JOBS.kind: [job for job in jobs if _is_unfinished(job) and not _is_of_a_jobset(job)],
         JOB_SETS.kind: [jobset for jobset in jobsets if _is_unfinished(jobset)],
     }
@@ -195,6 +197,7 @@ def _is_gated(job: _Job | _JobSet, keys: Keys) -> bool:
 def _waits(job: _Job | _JobSet, keys: Keys) -> bool:
     """Whether a queue holds it: Topogate suspended it when it was created, or when it was evicted."""
     ours = job.spec.managed_by in {None, JOB_CONTROLLER, JOB_SET_CONTROLLER}
+    # Where another controller manages the job (spec.managedBy), the suspension is that controller's.
     return ours and job.spec.suspend is True and keys.queue_name in (job.metadata.labels or {})
 
 

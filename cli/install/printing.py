@@ -54,6 +54,7 @@ class _Schemas:
             return f"*{alias}"
         if self._times[key] <= 1:
             return self._whole(value, indent)
+        # Named while it is written, so an anchor always comes before its aliases, as YAML requires.
         self._aliases[key] = str(len(self._aliases) + 1)
         return f"&{self._aliases[key]} {self._whole(value, indent)}"
 
@@ -91,6 +92,7 @@ class _Schemas:
 
 def _undescribed(value: dict[str, Any]) -> dict[str, Any]:
     """The mapping without its description; empty where it has none, or has keys that a merge would take for its own."""
+    # A field of a schema may itself be called description; its value is a mapping then.
     if not isinstance(value.get(_DESCRIPTION), str) or _MERGE in value:
         return {}
     return {name: each for name, each in value.items() if name != _DESCRIPTION}
@@ -136,6 +138,7 @@ def _text(name: str, text: str) -> str:
         literal = yaml.safe_dump(text, default_style="|", width=_UNBROKEN, allow_unicode=True).rstrip()
         return f"{_scalar(name)}: {literal}"
     plain = yaml.safe_dump({name: text}, width=_UNBROKEN, allow_unicode=True).rstrip("\n")
+    # CEL rules are full of single quotes, which YAML's single-quoted style doubles.
     return min(plain, f"{_scalar(name)}: {_quoted(text)}", key=len)
 
 
@@ -145,6 +148,7 @@ def _scalar(value: Any) -> str:
         return json.dumps(value)
     if not value.isprintable():
         return _quoted(value)
+    # Within a list, as only there the dumper quotes what flow style needs quoted: commas and brackets.
     plain = yaml.safe_dump([value], default_flow_style=True, width=_UNBROKEN, allow_unicode=True).strip()[1:-1]
     return min(plain, _quoted(value), key=len)
 

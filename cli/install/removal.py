@@ -33,6 +33,7 @@ async def uninstall(
                 yield Step(obj["kind"], obj["metadata"]["name"], "", "kept", dry_run)
                 continue
             case "CustomResourceDefinition" if not dry_run:
+                # A CRD waits for its objects, and these for a finalizer that nobody takes off any more.
                 await _drop_finalizers(client, obj["spec"]["names"]["plural"])
             case "Namespace" if not await is_ours(client, obj["metadata"]["name"]):
                 continue
@@ -43,11 +44,13 @@ async def uninstall(
 async def ungate(client: Client, domain: str, pods: Sequence[str], clock: Clock = SYSTEM) -> AsyncIterator[str]:
     """Remove our gate from the pods (namespace/name), which then run anywhere. Call it once the policy is gone."""
     body = {"spec": {"schedulingGates": [{"$patch": "delete", "name": Keys(domain).gate}]}}
+    # One deadline for all pods: once the policy's end is noticed, no further pod is refused for it.
     deadline = clock.monotonic() + POLICY_SECONDS
     for pod in pods:
         namespace, name = pod.split("/", 1)
         while True:
             try:
+                # A strategic merge deletes the gate by its name; a JSON patch by index could hit another one.
                 await client.patch(resources.PODS, name, namespace, body=body, content_type=PatchType.STRATEGIC)
             except NotFound:
                 break
@@ -65,6 +68,7 @@ async def count_data(client: Client) -> dict[str, int]:
     counts: dict[str, int] = {}
     for resource in KINDS:
         with suppress(NotFound):
+            # Undecoded: even objects that cannot be read would be lost.
             counts[resource.plural] = len(await client.list(resource, type=msgspec.Raw))
     return counts
 
@@ -76,6 +80,7 @@ async def _drop_finalizers(client: Client, plural: str) -> None:
         for obj in await client.list(resource):
             finalizers = obj["metadata"].get("finalizers", [])
             if FINALIZER in finalizers:
+                # Finalizers of others stay; they are for others to take off.
                 rest = [name for name in finalizers if name != FINALIZER]
                 body = {"apiVersion": API_VERSION, "metadata": {"finalizers": rest}}
                 await client.patch(resource, obj["metadata"]["name"], obj["metadata"].get("namespace"), body=body)

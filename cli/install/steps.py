@@ -63,4 +63,5 @@ async def is_ours(client: Client, namespace: str) -> bool | None:
     if found is None:
         return None
     labels = found["metadata"].get("labels", {})
+    # The label is in our manifest of the namespace; one that an administrator made before lacks it.
     return all(labels.get(key) == text for key, text in render.PART_OF.items())

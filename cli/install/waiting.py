@@ -25,6 +25,7 @@ async def wait_established(
     for resource in KINDS:
         name = f"{resource.plural}.{GROUP}"
 
+        # The default binds this turn's name: the function runs while the loop goes on.
         async def established(name: str = name) -> str:
             found = await client.get(resources.CUSTOM_RESOURCE_DEFINITIONS, name)
             return _lacking(found, "Established")
@@ -53,6 +54,7 @@ async def wait_available(
 
         async def available(name: str = name) -> str:
             found = await client.get(resources.DEPLOYMENTS, name, options.namespace)
+            # Available alone may still be that of the pods of the version before.
             return _not_rolled_out(found) or _lacking(found, "Available")
 
         hint = f"`kubectl -n {options.namespace} describe deployment {name}` says more"
@@ -69,6 +71,7 @@ async def wait_trusted(
     async def trusted() -> str:
         found = await read(client, resources.MUTATING_WEBHOOKS, render.WEBHOOK_CONFIGURATION, "")
         bundles = [one.get("clientConfig", {}).get("caBundle") for one in (found or {}).get("webhooks", ())]
+        # Ready pods are not enough: a webhook without a caBundle is called and fails.
         return "" if bundles and all(bundles) else "its caBundle is empty"
 
     hint = "until it is, Jobs with a request are refused: the log of the webhook's pods says why it did not write it"
@@ -114,6 +117,7 @@ def _lacking(obj: Json, condition: str) -> str:
 
 def _not_rolled_out(deployment: Json) -> str:
     status, wanted = deployment.get("status", {}), deployment["spec"].get("replicas", 1)
+    # The counts below would be of the spec before ours.
     if status.get("observedGeneration", 0) < deployment["metadata"]["generation"]:
         return "the deployment controller has not seen it yet"
     updated = status.get("updatedReplicas", 0)
@@ -125,6 +129,7 @@ def _not_everywhere(daemon_set: Json) -> str:
     if status.get("observedGeneration", 0) < daemon_set["metadata"]["generation"]:
         return "the daemonset controller has not seen it yet"
     wanted = status.get("desiredNumberScheduled", 0)
+    # Neither alone: updated pods may not be ready, and ready ones may be old.
     ready = min(status.get("updatedNumberScheduled", 0), status.get("numberReady", 0))
     return "" if ready >= wanted else f"{ready} of {wanted} pods are of this version and ready"
 

@@ -43,6 +43,7 @@ def command(
         try:
             result = asyncio.run(read_report())
         except MayNotLook:
+            # A tenant's own namespace is no answer to a question about the cluster or a named queue.
             if every or name:
                 raise
             stored = asyncio.run(stored_queues(kubeconfig, context, namespace))

@@ -141,6 +141,7 @@ def report(reading: Reading, namespace: str | None = None, name: str | None = No
     lost = {key: _lost(reading, key, found) for key, one in sorted(queues.local.items()) if leads_nowhere(queues, one)}
     missing = [one for one in shown if one not in queues.quotas.queues]
     if missing:
+        # A LocalQueue that leads nowhere is there all the same: it is told before "no such queue".
         raise Failure(lost.get((namespace or "", name or "")) or _missing(reading, missing[0], namespace))
     if not shown and queues.quotas.queues and not any(key[0] == namespace for key in lost):
         raise Failure(f"namespace {namespace} has no LocalQueue; `topogate queues -A` shows all")
@@ -252,6 +253,7 @@ def _waiting(reading: Reading, name: str, only: set[tuple[str, str]] | None) -> 
     entries = reading.queues.entries
     places = {key: place for place, key in enumerate(reading.queues.waiting(name), 1)}
     here = [
+        # False sorts first: those that only wait for their victims stand before the line.
         (entry.phase is not Phase.NOMINATED, places.get(key, len(places) + 1), entry.order, key)
         for key, entry in entries.items()
         if entry.phase is not Phase.ADMITTED and not is_growth(key) and _led_to(reading, key) == name
@@ -265,6 +267,7 @@ def _waiting(reading: Reading, name: str, only: set[tuple[str, str]] | None) -> 
 def _led_to(reading: Reading, key: str) -> str:
     entry = reading.queues.entries[key]
     local = reading.queues.local.get((entry.workload.namespace, entry.workload.queue))
+    # An entry without a place in a line still shows under the queue that its LocalQueue names.
     return entry.queue or (local.cluster_queue if local is not None else "")
 
 
@@ -319,6 +322,7 @@ def why(reading: Reading, key: str) -> tuple[str, str]:
     if refusal is not None:
         return str(refusal.reason), refusal.message
     state = workload.status.requeue_state
+    # Its condition is of the time before the eviction.
     if reading.queues.entries[key].phase is Phase.LATER and state is not None:
         return str(
             Reason.BACKING_OFF
@@ -330,6 +334,7 @@ def why(reading: Reading, key: str) -> tuple[str, str]:
 def _cohort(reading: Reading, name: str) -> CohortView:
     quotas = reading.queues.quotas
     members = sorted(one for one, queue in quotas.queues.items() if queue.cohort == name)
+    # Usage counts even where no quota is left: flavors may be taken out of a queue that runs workloads.
     named = (key for one in members for key in standings_keys(reading, one))
     keys = dict.fromkeys(key for key in named if reading.has_flavor(key[0]))
     return CohortView(name, tuple(_cohort_use(reading, members, key) for key in keys))
@@ -339,6 +344,7 @@ def standings_keys(reading: Reading, queue: str) -> Iterable[tuple[str, str]]:
     """Every (flavor, resource) that a cluster queue has quota of, or uses."""
     groups = reading.queues.quotas.queues[queue].groups
     named = [(flavor.flavor, resource) for g in groups for flavor in g.flavors for resource in flavor.resources]
+    # In the order of the queue's spec, then what is used beyond it.
     return dict.fromkeys([*named, *(key for key, used in reading.queues.quotas.usage(queue).items() if used)])
 
 

@@ -56,5 +56,6 @@ def command(
             settings = from_mapping({**settings.model_dump(), **changes}, source="command line")
     except SettingsError as error:
         raise Failure(str(error)) from error
+    # Only what the agent reads: on every node, each setting more is parsed and kept.
     told = settings.model_dump(mode="json", include=set(AgentSettings.__struct_fields__))
     become("cli.run.agent_process", {"settings": told, "kubeconfig": kubeconfig, "context": context})

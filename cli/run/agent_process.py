@@ -32,6 +32,7 @@ def main(text: str) -> None:
     An error that a person can act on is one line, and exit status 1.
     """
     task = msgspec.json.decode(text, type=Task)
+    # Before anything that could log: warnings of the client have to come as JSON too.
     logs.configure(task.settings)
     shrink_tls_buffers()
     try:

@@ -38,11 +38,13 @@ class Components(msgspec.Struct):
     _running: dict[str, Component] = msgspec.field(default_factory=dict)
 
     async def __aenter__(self) -> Self:
+        # The webhook's URL goes into the installation before the webhook starts, so its port is held until then.
         self._ports = Reservation(3)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         for component in self._running.values():
+            # First a signal to all, then a wait for each: they end side by side.
             component.terminate()
         for component in self._running.values():
             await asyncio.to_thread(component.stop, 5.0)
@@ -79,6 +81,7 @@ class Components(msgspec.Struct):
         try:
             async with asyncio.timeout(READY_SECONDS):
                 while not await asyncio.to_thread(_answers, url):
+                    # A process that has died would be waited for until the timeout.
                     component.check()
                     await asyncio.sleep(0.05)
         except TimeoutError as error:
@@ -133,12 +136,14 @@ class Components(msgspec.Struct):
         """A kubeconfig with nothing but the token of the component's service account."""
         token = await self.client.request_token(f"topogate-{name}", NAMESPACE, TOKEN_SECONDS)
         admin = yaml.safe_load(self.cluster.kubeconfig.read_text())
+        # Only the token: with the administrator's certificate beside it, a right that is missing would not show.
         config = {**admin, "users": [{"name": name, "user": {"token": token}}]}
         config["contexts"] = [
             {"name": name, "context": {"cluster": admin["clusters"][0]["name"], "user": name, "namespace": NAMESPACE}}
         ]
         config["current-context"] = name
         path = self.cluster.directory / f"topogate-{name}.kubeconfig"
+        # The mode before the token.
         path.touch(mode=0o600)
         path.write_text(yaml.safe_dump(config))
         return path
@@ -146,6 +151,7 @@ class Components(msgspec.Struct):
 
 def _answers(url: str) -> bool:
     try:
+        # A 503 raises HTTPError, which is a URLError: not ready.
         with urllib.request.urlopen(url, timeout=2):  # noqa: S310 - a loopback URL built above
             return True
     except (urllib.error.URLError, OSError):

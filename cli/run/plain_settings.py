@@ -37,6 +37,7 @@ def settings(values: Mapping[str, Any]) -> "Settings":
 def _plain(value: Any) -> Any:
     """Lists are tuples, and what has fields is read by their names, as in the settings themselves."""
     if isinstance(value, list):
+        # A list could be changed by whoever has it, and not be hashed.
         return tuple(map(_plain, value))
     if isinstance(value, dict):
         made = msgspec.defstruct("Setting", list(value), frozen=True)

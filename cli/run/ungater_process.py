@@ -51,6 +51,7 @@ async def _run(settings: "Settings", task: UngaterTask) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
+        # A signal ends the term and gives the lease back; killed, the next leader waits for it to run out.
         loop.add_signal_handler(number, stop.set)
     async with await Client.connect(task.kubeconfig, task.context) as client:
         await run(settings, client, stop=stop, on_port=lambda _port: settle_heap(), source=task.source)
@@ -61,6 +62,7 @@ def settle_heap() -> None:
 
     What is cached are structs that the collector does not track; a decoder leaves nothing to collect behind.
     """
+    # What is garbage now would be frozen with the rest, and never freed.
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)

@@ -64,5 +64,6 @@ async def _run(settings: "Settings", task: WebhookTask) -> None:
 
 def _settle_heap() -> None:
     """Modules and decoders stay for good: keep full garbage collections from walking them."""
+    # What is garbage now would be frozen with the rest, and never freed.
     gc.collect()
     gc.freeze()

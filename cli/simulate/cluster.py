@@ -69,6 +69,7 @@ def _machines(made: Made, wires: Sequence[objects.Node]) -> Iterator[Machine]:
     if found.machine is None:
         raise Failure(f"--machine {made.machine!r}: {'; '.join(found.problems)}")
     for wire in wires:
+        # Described once and copied: the nodes are equal, and reading a FlexTopo for each would cost time.
         yield msgspec.structs.replace(found.machine, node=wire.metadata.name)
 
 
@@ -79,6 +80,7 @@ def _shared(nodes: Sequence[Node], names: Sequence[str]) -> Iterator[ClusterQueu
         for resource, amount in node.allocatable.items():
             have[resource] = have.get(resource, 0) + amount
     for name in names:
+        # What the division leaves over belongs to nobody: no queue gets more than another.
         quotas = {resource: Quota(nominal=amount // len(names)) for resource, amount in have.items()}
         flavors = FlavorQuotas(flavor=FLAVOR, resources=quotas)
         yield ClusterQueue(name=name, cohort="all", groups=(ResourceGroup(resources=tuple(have), flavors=(flavors,)),))
@@ -100,6 +102,7 @@ def recorded(known: SimulationInput, levels: Sequence[str], *, empty: bool = Fal
     except ValueError as error:
         raise Failure(f"{files}: {error}") from None
     flavors = tuple(found.flavors[name] for name in sorted(found.flavors))
+    # A recording without Topogate has no flavors; then the levels come from the command line.
     if not flavors:
         flavors = (_assumed(found, levels or (HOSTNAME_LABEL,)),)
     elif levels:
@@ -108,6 +111,7 @@ def recorded(known: SimulationInput, levels: Sequence[str], *, empty: bool = Fal
         flavors=flavors,
         nodes=tuple(found.nodes[name] for name in sorted(found.nodes)),
         machines=tuple(found.machines[name] for name in sorted(found.machines)),
+        # Nobody knows how long recorded pods would still run, so they stay for the whole simulation.
         pods=() if empty else (*_unclaimed(found.pods.values()), *_slots(found)),
         plain=tuple(filter(None, map(plain_flavor, dump.of(kinds.FLAVORS)))),
         queues=queues,
@@ -124,6 +128,7 @@ def recorded(known: SimulationInput, levels: Sequence[str], *, empty: bool = Fal
 
 def _assumed(state: ClusterState, levels: Sequence[str]) -> Flavor:
     flavor = Flavor(name=FLAVOR, levels=tuple(levels))
+    # Without one such node no job that asks for a level ever starts, and the result would say nothing of why.
     if not any(all(key in node.labels for key in levels) for node in state.nodes.values()):
         known = sorted({key for node in state.nodes.values() for key in node.labels})
         raise Failure(f"--level {', '.join(levels)}: no node has all these labels; nodes have {', '.join(known)}")

@@ -28,8 +28,10 @@ class JobFile(msgspec.Struct, frozen=True):
     @property
     def format(self) -> JobFormat:
         """Traces are recognised by their header, CSV also by its name; everything else is manifests."""
+        # A binary file may have no line end at all. Spreadsheets put a byte order mark before the header.
         header = self.content[: 1 << 16].partition(b"\n")[0].decode("utf-8-sig", errors="replace")
         csv = self.name.removesuffix(".gz").endswith(".csv") or is_trace(header)
+        # What sacct prints to people is taken as well, so that its reader can say which option was forgotten.
         if is_sacct(header) or (is_unparsable(header) and not csv):
             return JobFormat.SACCT
         return JobFormat.CSV if csv else JobFormat.MANIFESTS

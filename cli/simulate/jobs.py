@@ -53,6 +53,7 @@ def jobs_in(files: Sequence[JobFile], cluster: Cluster, known: SimulationInput, 
         raise Failure(f"{listed}: there is no Job; expected {expected}")
     names: dict[str, Job] = {}
     for job in found:
+        # Outcomes are kept by key: of two jobs with one key, one would vanish from the figures.
         if names.setdefault(job.key, job) is not job:
             raise Failure(f"{listed}: job {job.key} is there twice")
     return tuple(sorted(found, key=lambda job: (job.arrival, job.row, natural(job.name))))
@@ -82,6 +83,7 @@ def _manifests(file: str, cluster: Cluster, known: SimulationInput, duration: fl
         ("scheduling.k8s.io", "PriorityClass"): rules.of_pods,
         (kueue_objects.GROUP, "WorkloadPriorityClass"): rules.of_workloads,
     }
+    # The classes of the whole file first: a Job may stand before its PriorityClass.
     for one in everything:
         if (table := tables.get((one.group, one.kind))) is not None:
             rules.note(table, one.name, one.read(objects.PriorityClass))
@@ -103,9 +105,11 @@ def _job(one: Found, cluster: Cluster, known: SimulationInput, rules: ClassRules
             check_level(owner.request, flavors, names=names)
         except RequestError as error:
             raise one.fail("", str(error)) from None
+        # `check_level` has made sure that there is one.
         levels = next(f.levels for f in cluster.flavors if resolve(owner.request, f.levels) is not None)
         topology = resolve(owner.request, levels) or topology
         if owner.request.auto:
+            # Left open here, as the narrowest level is another one in each flavor.
             topology = TopologyRequest(policy=topology.policy, level=AUTO)
     try:
         pod_set = cache.pod_sets.pod_set(entry, owner.pod_sets[0], topology, owner.pod_sets[0].full)
@@ -163,9 +167,11 @@ def _seconds(one: Found, path: str, annotations: Mapping[str, str], key: str, de
 def _priority(one: Found, owner: JobView, rules: ClassRules) -> int:
     template, classes = owner.pod_sets[0].template, rules.of_pods
     name = template.spec.priority_class_name
+    # Kueue's order: the workload's class decides over the priority of its pods.
     if owner.workload_class in rules.of_workloads:
         return rules.of_workloads[owner.workload_class].value
     if template.spec.priority is not None:
+        # A manifest that was never admitted may hold any number.
         return max(min(template.spec.priority, MOST), -MOST)
     if name and name not in classes:
         known = f"; known are {', '.join(sorted(classes))}" if classes else "; put its PriorityClass into the same file"

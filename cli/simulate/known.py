@@ -51,12 +51,14 @@ def known(
         Failure: a file cannot be read, or an object in it.
     """
     dump = dumps.read(files)
+    # Before the cache is made, which takes its nodes from the dump.
     dump.of(kinds.NODES).extend(nodes)
     manifests = {file.name: list(objects_in_text(file.name, file.content)) for file in jobs}
     for one in (one for found in manifests.values() for one in found):
         if (one.group, one.kind) in BESIDE_JOBS:
             dump.add(_in_a_namespace(one) if one.kind in NAMESPACED else one)
     try:
+        # Whole: a figure from half a cluster looks like any other figure.
         cache = cluster_snapshot.cache_of(dump, Settings(domain=keys.domain), whole=True)
     except (ValueError, Failure) as error:
         raise Failure(f"{', '.join([*files, *manifests])}: {error}") from None

@@ -114,10 +114,12 @@ def site_of(cluster: Cluster) -> JobSite:
         Failure: no node has what jobs need.
     """
     kinds = Counter(tuple(sorted(node.allocatable.items())) for node in cluster.nodes)
+    # Nodes with GPUs first, however many others there are: jobs are generated for them. Then the most frequent.
     most = max(kinds.items(), key=lambda item: (dict(item[0]).get(GPU, 0) > 0, item[1], item[0]))[0]
     have = dict(most)
     units = have.get(GPU, 0) or UNITS
     nodes = [node for node in cluster.nodes if node.allocatable.get(GPU, 0) or not have.get(GPU, 0)]
+    # The flavor with most of these nodes tells the sizes of domains.
     flavor = max(cluster.flavors, key=lambda one: sum(path_of(one, node) is not None for node in nodes))
     paths = [path for node in nodes if (path := path_of(flavor, node)) is not None]
     levels = []
@@ -129,7 +131,9 @@ def site_of(cluster: Cluster) -> JobSite:
 
 
 def _unit(allocatable: Amounts, parts: int) -> Amounts:
+    # Jobs that ask for all of a node's CPU would never fit beside a DaemonSet.
     spared = {name: allocatable.get(name, 0) * (SPARE - 1) // SPARE for name in ("cpu", "memory")}
+    # Whole CPUs and GiB: pods with whole CPUs are those that a kubelet pins.
     cpu, memory = spared["cpu"] // parts // 1000 * 1000, (spared["memory"] // parts >> 30) << 30
     if not cpu or not memory:
         raise Failure(f"a server is too small to be shared by {parts} jobs: expected at least {parts} CPUs and GiB")

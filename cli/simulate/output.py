@@ -22,6 +22,7 @@ def table(results: Sequence[Result]) -> Table:
         column.justify = "right"
     reasons = sorted({reason for summary in summaries for reason in summary.stuck})
     for figures in zip(*(_figures(summary, reasons) for summary in summaries), strict=True):
+        # A row that is empty for every policy tells nothing.
         if any(text for _, text in figures):
             made.add_row(figures[0][0], *(text for _, text in figures))
     return made
@@ -92,6 +93,7 @@ def write_jobs(result: Result, stream: TextIO) -> None:
     lines = csv.writer(stream, lineterminator="\n")
     lines.writerow((*names, *domains, "reason"))
     for one in result.outcomes:
+        # None becomes an empty cell: 0 is a time like any other.
         cells = ["" if (value := getattr(one, name)) is None else value for name in names]
         spread = [one.domains.get(level, "") for level in result.levels]
         lines.writerow((*map(_cell, cells), *spread, one.reason))
@@ -110,4 +112,5 @@ def write_series(result: Result, stream: TextIO) -> None:
 
 
 def _cell(value: object) -> object:
+    # Ten digits keep milliseconds over months, and leave out the noise of sums.
     return f"{value:.10g}" if isinstance(value, float) else value

@@ -45,6 +45,7 @@ LIVE: Final[dict[str, Rules]] = {EVERY: Rules(every_subset=True)} | {
     str(strategy): Rules(strategy) for strategy in Strategy
 }  # through the cycle
 WHOLE: Final = "{}, whole cycle"  # a method's time with placing, confirming and quota
+# Equal victims are told apart by their order alone: a search that depended on it would show in these.
 ORDERS: Final = 20  # in which the machines of Figure 3 are shown to the search
 LANDINGS: Final = 20  # clusters of each placement for best-effort preemptors
 BARS: Final = 5  # times of each workload in Figure 10
@@ -96,6 +97,7 @@ class Evaluation(msgspec.Struct):
         cluster = SaturatedCluster(RTX_4090, servers, Rules())
         for number, name in enumerate(names):
             rooms, preemptor = cluster.rooms(), paper.guaranteed(TABLE_3[name])
+            # Without collecting first: that takes a while, and there are thousands of searches.
             with undisturbed(collect=False):
                 chosen = self._timed(name, BLIND, partial(_by_priority, rooms, preemptor))
             tally.add(_sent(cluster, f"new-{number}", name, chosen))
@@ -113,6 +115,7 @@ class Evaluation(msgspec.Struct):
     def _source(self, strategy: Strategy, rooms: Sequence[NodeRoom], names: Sequence[str]) -> None:
         """How long candidates take, on the cluster as it is at first."""
         roster, rules = Roster(rooms), Rules(strategy)
+        # Not timed: the controller keeps its roster from cycle to cycle.
         roster.build()
         with undisturbed():
             for name in names:
@@ -175,6 +178,7 @@ class Evaluation(msgspec.Struct):
             for method in (BLIND, *Strategy, *[WHOLE.format(method) for method in LIVE]):
                 times = sorted(self.micros.get((name, method), ()))
                 if times:
+                    # Nearest rank: a time that was measured, not one between two.
                     at = {part: times[min(len(times) * part // 100, len(times) - 1)] for part in PERCENTILES}
                     yield name, method, {part: round(micros, 1) for part, micros in at.items()}
 
@@ -313,6 +317,7 @@ def command(
         task = bar.add_task("preempting", total=len(fillings) * cycles)
         for filling in fillings:
             for cycle in range(cycles):
+                # The cycle's number seeds its cluster, so --cycles 10 has the first ten clusters of --cycles 100.
                 evaluation.cycle(filling, paper.full_servers(filling, cycle, seed), preemptions)
                 bar.advance(task)
     answer = PaperAnswer(

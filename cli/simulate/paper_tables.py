@@ -195,6 +195,7 @@ def _snapshots(found: Sequence[SnapshotAnswer]) -> Table:
 
 def _counts(found: Sequence[dict[str, int]]) -> Table:
     table = _new("Figure 9: instances while 10 of B and then 20 of C come", "After preemptions", *TABLE_3)
+    # Every fifth, and always the last, which a step of five may miss.
     for number in (*range(0, len(found) - 1, 5), len(found) - 1):
         table.add_row(str(number), *[str(found[number][name]) for name in TABLE_3])
     return table

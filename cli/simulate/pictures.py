@@ -35,6 +35,7 @@ def check() -> None:
         raise Failure(
             "--pictures needs matplotlib, which is not installed: pip install 'topogate[pictures]', or leave it out"
         ) from None
+    # The default backend may open a window, or fail where there is no display.
     mpl.use("agg")
     mpl.rcParams["svg.hashsalt"] = "topogate"  # the same input draws the same bytes
     mpl.rcParams["font.size"] = 8
@@ -58,6 +59,7 @@ def draw(folder: Path, results: Sequence[Result], formats: Sequence[str]) -> Non
     drawn.append(("compared", figure))
     for name, each in drawn:
         for form in formats:
+            # An SVG has the time of drawing in it otherwise, and differs at each run.
             metadata = {"Date": None} if form == PictureFormat.SVG else {}
             each.savefig(folder / f"{name}.{form}", dpi=130, metadata=metadata)
     stderr().print(f"{len(drawn) * len(formats)} pictures are in {folder}", markup=False, soft_wrap=True)
@@ -68,6 +70,7 @@ def _servers(figure: "Figure", result: Result) -> None:
     times = np.array(result.series.times)
     end = max(result.window, 1.0)
     moments = np.linspace(0.0, end, MOMENTS, endpoint=False)
+    # A row holds until the next one, so each moment shows the last row at or before it.
     rows = np.searchsorted(times, moments, side="right") - 1
     used = np.stack(result.series.used)
     grid = np.where((rows >= 0)[:, None], used[np.maximum(rows, 0)], used[0] * 0).T
@@ -125,6 +128,7 @@ def _compared(figure: "Figure", results: Sequence[Result]) -> None:
         axes[1].plot(days, series.waiting, **how)
         found = np.sort([one.wait / 3600 for one in result.outcomes if one.wait is not None])
         share = 100 * np.arange(1, len(found) + 1) / max(len(found), 1)
+        # A logarithmic axis has no place for jobs that did not wait.
         axes[2].plot(np.maximum(found, 0.01), share, **how)
         for number, _ in enumerate(levels):
             axes[3 + number].plot(days, [100 * row[number].stranded for row in series.levels], **how)

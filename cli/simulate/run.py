@@ -200,6 +200,7 @@ def command(
     docs/simulate.md has the columns of a trace, what each policy means, and what is assumed.
     """
     chosen = policies(policy or DEFAULT)
+    # Before anything is read or simulated: hours of simulation must not end in a folder that cannot be written.
     _check_folders(out, picture)
     options = _options(slowdown, checkpoint, grace, apart, retries, patience, hold, seed, moves_per_hour, room_priority)
     made, files = given.Made(blocks, racks, hosts, gpus, cpu, memory, machine, kubelet), read_job_files(_files(jobs))
@@ -210,6 +211,7 @@ def command(
     else:
         wanted = _generated(jobs, place, None if cluster else made, queues, seed=seed, span=span, load=load, mix=mix)
     at = _time_or_none("--picture-at", picture_at)
+    # One a policy: a recording follows one simulation from its first step.
     recordings = [Recording(at, one.name) for one in chosen] if page is not None else []
     results = list(_simulated(place, wanted, chosen, options, _time_or_none("--until", until), at, recordings))
     emit([summarise(result) for result in results], output, table=table(results))
@@ -262,11 +264,13 @@ def _options(
 
 def _files(jobs: Sequence[str] | None) -> Sequence[str]:
     """The files that jobs are read from; none where they are generated."""
+    # A number alone is a count; beside another argument it is the name of a file.
     return () if not jobs or (len(jobs) == 1 and jobs[0].isdigit()) else jobs
 
 
 def _known(files: Sequence[str] | None, keys: Keys, jobs: Sequence[JobFile], made: given.Made) -> SimulationInput:
     """What files say; without any, nothing but what is generated."""
+    # Only manifests may name devices and volumes, for which the nodes have to be known.
     manifests = [file for file in jobs if file.format is JobFormat.MANIFESTS]
     return known(files or (), keys, manifests, servers(made) if manifests and not files else ())
 
@@ -324,6 +328,7 @@ def _simulated(
     recordings: Sequence[Recording],
 ) -> Iterator[Result]:
     """``recordings``: one a policy, or none."""
+    # Each policy begins with the same cluster and jobs; nothing of one run is seen by the next.
     for policy, recording in zip_longest(chosen, recordings):
         try:
             simulation = Simulation(cluster, jobs, policy, options)
@@ -333,6 +338,7 @@ def _simulated(
 
             def watch(
                 step: Simulation,
+                # Defaults bind this turn's values: the generator goes on while the function is in use.
                 show: Callable[[Simulation], object] = show,
                 taken: Recording | None = recording,
             ) -> None:
@@ -349,6 +355,7 @@ def _bar(name: str, jobs: int, clock: Clock = SYSTEM) -> Iterator[Callable[[Simu
     console = stderr()
     began = clock.monotonic()
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed} of {task.total} jobs ended"))
+    # Made but not started: short runs leave no trace on the terminal.
     bar = Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
     task = bar.add_task(f"simulating {name}", total=jobs)
     shown = False

@@ -85,6 +85,7 @@ class _Reader(msgspec.Struct):
         """Note which column is what."""
         if not is_sacct(header):
             raise self.fail("", f"expected cells between |, as sacct -P prints them: {COMMAND}")
+        # sacct -p ends each line with a |, -P does not; a last empty cell looks the same.
         self.ended = header.rstrip().endswith("|")
         for index, name in enumerate(self.cells(header)):
             self.names.append(name)
@@ -131,6 +132,7 @@ class _Reader(msgspec.Struct):
             parts = _NUMBER.fullmatch(number)
             if parts is None:
                 raise self.fail("JobID", f"{number!r}: expected the number of a job, such as 4711, 4711_3 or 4711+0")
+            # Steps lie within their job's allocation: they would count twice.
             if parts["step"] is not None:
                 self.steps += 1
                 continue
@@ -150,8 +152,10 @@ class _Reader(msgspec.Struct):
                 tres=self.tres(row),
                 state=state,
             )
+            # Slurm keeps the number of a job that is queued again, and gives it a new time of submission.
             key = number, self.cell(row, "Submit") or self.cell(row, "Eligible")
             self.repeated += key in found
+            # The later line wins: in two months' files put together, the second has the end of the job.
             found[key] = run
         return found.values()
 
@@ -178,6 +182,7 @@ class _Reader(msgspec.Struct):
             text = self.cell(row, "ElapsedRaw")
             if not _SECONDS.fullmatch(text):
                 raise self.fail("ElapsedRaw", f"{text!r}: expected seconds, such as 93784")
+            # A job of no length would end in the moment it starts, and hold nothing.
             return max(float(text), 1.0)
         text = self.cell(row, "Elapsed")
         parts = _ELAPSED.fullmatch(text)
@@ -196,6 +201,7 @@ class _Reader(msgspec.Struct):
         typed = 0
         for name, text in self._parts("AllocTRES", self.cell(row, "AllocTRES")):
             if name.startswith("gres/gpu:"):
+                # By type and in total, as a site may account for both: the total wins below.
                 typed += self._count("AllocTRES", name, text)
             elif name == "mem":
                 found["mem"] = self._memory("AllocTRES", text)
@@ -203,8 +209,10 @@ class _Reader(msgspec.Struct):
                 found[name] = self._count("AllocTRES", name, text)
             elif name not in UNTOLD:
                 self.untold.add(name)
+        # After all parts: their order is the site's.
         found.setdefault("gres/gpu", typed)
         if "reqtres" in self.at and "mem" not in dict(self._parts("ReqTRES", self.cell(row, "ReqTRES"))):
+            # Slurm's default may be all of a node's memory; simulated as a request it would fill the node.
             found.pop("mem", None)
         if not found.get("node"):
             raise self.fail("AllocTRES", "it has no nodes: expected TRES such as cpu=64,gres/gpu=8,node=2")
@@ -293,6 +301,7 @@ def _together(runs: Sequence[_Run]) -> dict[str, list[_Run]]:
     found: dict[str, list[_Run]] = {}
     for run in runs:
         seen[run.name] += 1
+        # By how often the component came, so that runs of all components are matched one to one.
         again = f"-run-{seen[run.name]}" if seen[run.name] > 1 else ""
         name = run.name.partition("+")[0] if run.component else run.name
         found.setdefault(f"{name}{again}", []).append(run)
@@ -325,6 +334,7 @@ def _pod_sets(name: str, tres: Amounts, above: str) -> Iterator[PodSet]:
     if nodes > 1 and above:
         topology = TopologyRequest(policy=Policy.PREFERRED, level=above)
     common = {"cpu": tres.get("cpu", 0) * 1000 // nodes, "memory": tres.get("mem", 0) // nodes}
+    # Two pod sets where the GPUs do not divide evenly; pods of one set are alike.
     sizes = [(over, most + 1, name), (nodes - over, most, f"{name}-rest" if over else name)]
     for count, gpus, called in sizes:
         if not count:

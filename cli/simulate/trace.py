@@ -18,6 +18,7 @@ from engine.model import PODS, Amounts, PodSet, Policy, TopologyRequest
 from simulator.model import NAMESPACE, QUEUE, Job, guaranteed
 
 GPU: Final = "nvidia.com/gpu"
+# Up to here a float holds every whole number, as CSV and JSON readers have them.
 MOST: Final = 1 << 53
 COLUMNS: Final = ("name", "arrival", "duration", "pods", "requests", "priority", "topology", "namespace", "queue")
 NEEDED: Final = ("arrival", "duration", "pods")
@@ -48,6 +49,7 @@ def seconds(text: str) -> float:
         found = float(text)
     except ValueError:
         raise ValueError(f"{text!r}: expected seconds, or a time such as 90s, 1h30m, 2d") from None
+    # This also refuses nan and inf, which `float` takes.
     if not 0 <= found < MOST:
         raise ValueError(f"{text!r}: expected a time of 0 or more")
     return found
@@ -60,6 +62,7 @@ def level_named(text: str, levels: Sequence[str]) -> str:
         ValueError: none or several are meant.
     """
     found = [level for level in levels if level == text or re.split(r"[/\-]", level)[-1] == text]
+    # An exact key wins over the ends of others.
     if text in found or len(found) == 1:
         return text if text in found else found[0]
     listed = ", ".join(levels) or "none, no flavor has a topology"
@@ -204,6 +207,7 @@ def read(
         Failure: a line is no job; its message names file, line and column.
     """
     reader = _Reader(file, levels, names)
+    # Strict: an unclosed quote would swallow the rest of the file as one cell.
     rows = csv.reader(stream, strict=True)
     try:
         header = next(rows, None)
@@ -223,6 +227,7 @@ def _jobs(reader: _Reader, rows: "Iterator[list[str]]", width: int) -> Iterator[
     names: dict[str, int] = {}
     dated: bool | None = None
     for row in rows:
+        # By the reader's count: a quoted cell may span lines.
         reader.go_to(rows.line_num)  # type: ignore[attr-defined]
         if not any(cell.strip() for cell in row):
             continue
@@ -237,6 +242,7 @@ def _jobs(reader: _Reader, rows: "Iterator[list[str]]", width: int) -> Iterator[
             raise reader.fail("name", f"{job.key} is there already, in line {names[job.key]}")
         names[job.key] = reader.line
         made.append(job)
+    # Seconds are kept as they are: a trace may begin with an idle hour on purpose.
     start = min((job.arrival for job in made), default=0.0) if dated else 0.0
     for at, job in enumerate(made):
         yield msgspec.structs.replace(job, arrival=job.arrival - start, row=at)

@@ -85,9 +85,11 @@ def choose(nodes: Sequence[Labelled], text: str, group: Mapping[str, str] | None
             raise Failure(f"--topology {text}: {listing}. {_carried(looked_at)}")
     else:
         found = _of_labels(looked_at, text)
+    # Always last; `_add` passes over it where somebody has named it.
     _add(found, looked_at, HOSTS)
     _warn_of_missing(found)
     keys = [level.key for level in found.levels]
+    # Labels that do not nest give odd sizes too: one warning a fault.
     if not found.warnings and (odd := odd_one(looked_at, keys)) is not None:
         found.warnings.append(str(odd))
     found.warnings.extend(lopsided_in_words(*one) for one in lopsided_levels(looked_at, keys))
@@ -155,10 +157,12 @@ def _automatic(nodes: Sequence[Labelled]) -> Choice:
         raise Failure(
             f"--topology auto: {'; '.join(partly) or 'no known topology label is on them'}. {_carried(nodes)}"
         )
+    # NVIDIA's own label beside a cloud's network labels; a cloud that tells NVLink itself knows better.
     if not any(level.nvlink for level in best.levels):
         _consider(best, nodes, CLIQUE, divided=True)
     if kinds := _kinds(nodes):
         best.notes.append(kinds)
+    # The clique label has been considered as a level above, so it is no rival.
     others = [one.word for one in every if one.levels and one.word not in {best.word, "nvl72"}]
     if others:
         best.left_out.append(f"the labels of {', '.join(others)} are there too (--topology {others[0]})")
@@ -189,6 +193,7 @@ def _consider(
         return
     if made.levels:
         how = nesting(nodes, made.levels[-1].key, level.key)
+        # Racks named alike in every block never nest, and are right all the same.
         if not how.nests and not reused:
             made.left_out.append(f"{level.key} does not nest: {how}")
             return
@@ -214,6 +219,7 @@ def _of_labels(nodes: Sequence[Labelled], text: str) -> Choice:
         first = f"name the wider one first, as --topology {','.join(_swapped(keys, wide, narrow))}"
         if how.turned:
             raise Failure(f"--topology {text}: {wide} lies within {narrow}: {first}")
+        # Crossed labels fit either way round; only what people call the levels decides.
         if how.crossed and known.wider(narrow, wide):
             one, other = known.last_word(narrow), known.last_word(wide)
             raise Failure(
@@ -241,6 +247,7 @@ def _called(keys: Iterable[str]) -> Iterable[Level]:
     told = {level.key: level for source in known.SOURCES for level in source.levels} | {HOSTS.key: HOSTS}
     ends = [known.last_word(key) for key in keys]
     for key, end in zip(keys, ends, strict=True):
+        # A name must not be taken for a number, a keyword, another level's name or a key.
         usable = bool(_LAST.match(end)) and ends.count(end) == 1 and end not in {known.AUTO, known.HOST, *keys}
         yield told.get(key) or Level(key, (end,) if usable else ())
 
@@ -249,6 +256,7 @@ def _group(every: Sequence[Labelled], chosen: Sequence[Labelled]) -> dict[str, s
     """One label that all chosen nodes have, and if possible no others."""
     same, names = shared(chosen), {node.name for node in chosen}
     others = [node for node in every if node.name not in names]
+    # A label that other nodes have too would pull them into the flavor.
     alone = [key for key, value in same.items() if not any(node.labels.get(key) == value for node in others)]
     for keys in ([key for key in known.GROUPS if key in alone], [key for key in known.GROUPS if key in same]):
         if keys:

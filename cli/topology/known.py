@@ -141,6 +141,7 @@ def wider(one: str, other: str) -> bool:
     """Whether the name of the label ``one`` says that its domains are wider than those of ``other``."""
     for source in SOURCES:
         keys = [level.key for level in source.levels]
+        # A source's own order is sure; words are a guess.
         if one in keys and other in keys:
             return keys.index(one) < keys.index(other)
     ends = [last_word(one), last_word(other)]

@@ -43,6 +43,7 @@ class Odd(msgspec.Struct, frozen=True):
 def odd_one(nodes: Iterable[Labelled], keys: Sequence[str]) -> Odd | None:
     """The node that seems to have a wrong label of these levels (the widest first), where sizes of domains show one."""
     nodes = list(nodes)
+    # From the narrowest: the first level whose domains have several nodes.
     for depth in range(len(keys), 1, -1):
         domains = _domains(nodes, keys[:depth])
         usual = Counter(map(len, domains.values())).most_common(1)[0][0] if domains else 0
@@ -89,6 +90,7 @@ def _domains(nodes: Iterable[Labelled], keys: Sequence[str]) -> dict[Path, list[
 
 def _of(domains: Mapping[Path, Sequence[str]], keys: Sequence[str], usual: int) -> Odd | None:
     other = {path: len(names) for path, names in domains.items() if len(names) != usual}
+    # One wrong label changes exactly two domains. More that differ are how the cluster is built.
     if len(other) != 2 or len(domains) - 2 < LEAST_SAME:
         return None
     (there, many), (here, few) = sorted(other.items(), key=lambda one: one[1], reverse=True)
@@ -97,6 +99,7 @@ def _of(domains: Mapping[Path, Sequence[str]], keys: Sequence[str], usual: int) 
     elif (few, many) != (usual - 1, usual + 1):
         return None
     differ = [at for at, (one, two) in enumerate(zip(here, there, strict=True)) if one != two]
+    # A path that differs in two levels takes two wrong labels: then it is no slip.
     if len(differ) != 1:
         return None
     suspects = _strangers(domains[there], domains[here]) if many > 1 else domains[there]

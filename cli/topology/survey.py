@@ -77,6 +77,7 @@ class Nesting(msgspec.Struct, frozen=True):
     @property
     def nests(self) -> bool:
         """Whether most domains lie in one of the wider level."""
+        # Half: a label that mostly straddles is not a narrower level with mistakes, but none.
         return 2 * len(self.straddling) <= self.domains
 
     @property
@@ -117,6 +118,7 @@ def labelled(nodes: Iterable[Node]) -> list[Labelled]:
 def _accelerators(amounts: Mapping[str, str | int | float]) -> Iterator[str]:
     for resource, amount in sorted(amounts.items()):
         try:
+            # A device plugin that is gone leaves its resource with 0.
             if _ACCELERATOR.search(resource) and parse(resource, amount) > 0:
                 yield resource
         except ValueError:
@@ -142,6 +144,7 @@ def coverage(nodes: Sequence[Labelled], key: str) -> Coverage:
 def domains(nodes: Sequence[Labelled], keys: Sequence[str]) -> Coverage:
     """Who carries all of these labels, and how many nodes each domain has: rack 1 of every block is one of its own."""
     paths = [(node.name, [node.value(key) for key in keys]) for node in nodes]
+    # The joined path is a value now: a domain called "unknown" must not be read as one again.
     joined = [
         Labelled(name, {keys[-1]: "/".join(path) if all(path) else ""}, unknown=frozenset()) for name, path in paths
     ]
@@ -161,6 +164,7 @@ def nesting(nodes: Iterable[Labelled], wide: str, narrow: str) -> Nesting:
         for value, parts in inside.items()
         if len(parts) > 1
     }
+    # Without straddling both orders nest, and the one that was given is as good.
     turned = bool(straddling) and all(len(below) == 1 for below in outside.values())
     return Nesting(wide, narrow, len(inside), straddling, turned)
 
@@ -178,6 +182,7 @@ def candidates(nodes: Sequence[Labelled], known: Collection[str] = ()) -> list[C
     keys = {key for node in nodes for key in node.labels} - set(known)
     found = [coverage(nodes, key) for key in sorted(keys)]
     return sorted(
+        # One value divides nothing, and a value a node groups nothing.
         (one for one in found if one.enough and 1 < len(one.values) < one.carried),
         key=lambda one: (len(one.values), one.key),
     )

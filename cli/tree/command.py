@@ -63,6 +63,7 @@ def command(
         tuple(filter(None, under.split("/"))),
         tuple(resource or ()),
         workloads,
+        # Programs get every domain; only a terminal has too few lines.
         folded=output is TreeFormat.TABLE,
     )
     found = report(cluster_snapshot.cache_of(dump, settings), wish)

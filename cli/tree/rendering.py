@@ -21,6 +21,7 @@ GIB: Final = 1 << 30
 def render(found: TreeReport, *, wide: bool = False) -> RenderableType:
     """The trees as a person reads them."""
     parts: list[RenderableType] = []
+    # An output that is not UTF-8 cannot carry box characters: writing one would raise.
     utf = stdout().encoding.lower().startswith("utf")
     for view in found.flavors:
         parts += [_head(view), _table(view, wide=wide, utf=utf), *_notes(view, wide=wide), Text("")]
@@ -92,6 +93,7 @@ def _alike(domains: Sequence[DomainView]) -> Iterator[tuple[DomainView, ...]]:
     """Neighbours without domains below that differ in nothing but their names are told in one line."""
     group: list[DomainView] = []
     for one in domains:
+        # Domains with others below are never folded: what lies below may differ.
         if group and (one.domains or group[0].domains or _numbers(group[0]) != _numbers(one)):
             yield tuple(group)
             group = []
@@ -154,6 +156,7 @@ def _had(tenant: Tenant) -> str:
 def _amount(resource: str, text: str, times: int = 1, *, up: bool = False) -> str:
     """Bytes in GiB, so that the numbers of a column can be compared: no more than is there, or (``up``) no less."""
     amount = parse(resource, text) * times
+    # Free is rounded down and used up: a cell must not promise memory that is not there.
     whole = -(-amount // GIB) if up else amount // GIB
     return f"{whole}Gi" if resource == "memory" else format_quantity(resource, amount)
 

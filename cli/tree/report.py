@@ -117,6 +117,7 @@ def report(cache: Cache, wish: TreeWish) -> TreeReport:
     trees = [tree for name in names if (tree := state.tree(name)) is not None and _has(tree, wish)]
     if not trees:
         _fail(state, names, wish)
+    # Of all flavors, also those that are not shown: a node of another flavor is not outside.
     placed = {name for one in state.flavors if (tree := state.tree(one)) is not None for name in tree.names}
     views = tuple(_flavor(cache, tree, wish, resources, asks) for tree in trees)
     lacking = {name for view in views for name in view.lacking}
@@ -127,6 +128,7 @@ def _asks(state: ClusterState, wanted: Sequence[str]) -> dict[str, DeviceAsk]:
     """What pods ask for that claim one device of a DeviceClass, for each that was asked for or is worth telling."""
     ledger, found = state.cluster.devices, class_asks(state)
     kept = {name: ask for name, ask in found.items() if not wanted or any(name.endswith(text) for text in wanted)}
+    # Counted as if nobody held any: a class whose devices are all taken is worth telling.
     return {name: ask for name, ask in kept.items() if ledger.emptied(ask).any() and not ledger.refused(ask)}
 
 
@@ -139,6 +141,7 @@ def _resources(state: ClusterState, wanted: Sequence[str], asks: Mapping[str, De
     known = sorted(name for name in table.rows if int(table.published(table.alloc, name, every).sum()) > 0)
     found: dict[str, None] = {}
     for text in wanted:
+        # "memory" must not also mean a vendor's resource that ends so.
         exact = [name for name in known if name == text] or [name for name in known if name.endswith(text)]
         if not exact and not any(name.endswith(text) for name in asks):
             raise Failure(f"--resource {text}: no node has it; there is {', '.join((*known, *asks)) or 'nothing'}")
@@ -212,6 +215,7 @@ class _Teller:
         self.main = resources[0] if resources else CPU
         self.capacity = Capacity(cache.state, tree)
         self.deepest = self._depth()
+        # Whole columns at once: one pass sums all domains of a rank.
         self._columns = {rank: self._read(rank) for rank in range(WHOLE, self.deepest + 1)}
 
     def _depth(self) -> int:
@@ -224,6 +228,7 @@ class _Teller:
             return len(levels) - 1
         deepest = least
         for rank in range(least + 1, len(levels)):
+            # Every level above is printed too, so the rows of all of them count.
             if sum(self._within(other) for other in range(least, rank + 1)) > ROWS:
                 break
             deepest = rank
@@ -280,6 +285,7 @@ class _Teller:
                 name: Amount(str(have[at]), str(have[at] - free[at]), str(free[at]))
                 for name, (have, free) in columns.devices.items()
             },
+            # Only in the narrowest domains: wider ones would repeat them.
             tenants=self._tenants(rank, at) if self._wish.tenants and rank == self.deepest else (),
             domains=tuple(self.view(rank + 1, below) for below in self._below(rank, at)),
         )

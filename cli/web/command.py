@@ -109,6 +109,7 @@ def command(
 
     if (certificate is None) != (key is None):
         raise Failure("--tls-certificate and --tls-key go together")
+    # One key opens all that this account may read. Over a network, a link that is passed on would open it to anybody.
     if authentication is Authentication.KEY and not is_local(host):
         raise Failure(
             f"--host {host}: others reach it, so let each log in by a token of his own: --authentication kubernetes"
@@ -123,6 +124,7 @@ def command(
         host=host,
         port=port,
         names=tuple(allowed or ()),
+        # From the environment alone: arguments are seen by all users of the machine.
         key=_key(os.environ.get(KEY_VARIABLE, "")) if authentication is Authentication.KEY else "",
         certificate=(certificate, key) if certificate is not None and key is not None else None,
         health_port=health_port,

@@ -62,6 +62,8 @@ class ClusterQuestions:
         made: Json = msgspec.to_builtins(found)
         if sight.namespaces is not None:
             for one in (one for queue in made["queues"] for one in queue["waiting"]):
+                # What is computed now may name jobs of others; what is stored on the viewer's own Workload is theirs to
+                # read anyway.
                 stored = reading.condition(one["workload"])
                 one |= {"reason": stored.reason, "message": stored.message, "short": stored.message[:MOST_WORDS]}
         kept = [one for queue in made["queues"] if (one := _queue(queue, sight)) is not None]
@@ -110,6 +112,7 @@ class ClusterQuestions:
 
     def place(self, text: str, namespace: str, sight: Sight) -> Json:
         """See `web.questions`."""
+        # Before the cluster is read: a manifest that is too large must cost no more than its parsing.
         _check(text, namespace)
         dump, _ = self._reading()
         try:
@@ -121,6 +124,7 @@ class ClusterQuestions:
             raise QuestionError(_in_words(failure)) from None
         made: list[Json] = msgspec.to_builtins(answers)
         for one in made:
+            # Victims and holders are of all namespaces, and their names are not everybody's to see.
             one["relief"] = _relief(one.get("relief"), sight)
             one["victims"] = [_named(victim, sight) for victim in one["victims"]]
         return {"answers": made}
@@ -143,6 +147,7 @@ class ClusterQuestions:
 def _manifests(text: str) -> list[Any]:
     """What can be placed in a text. Raises Failure."""
     with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
+        # As a file, so that it is read by exactly the code that reads the command line's.
         path = Path(folder) / "manifest"
         path.write_text(text, encoding="utf-8")
         return read_manifests([str(path)])[0]
@@ -161,13 +166,16 @@ def _check(text: str, namespace: str) -> None:
     try:
         for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
             events += 1
+            # By events, before anything is built: the loader would have made the objects by then.
             documents += isinstance(event, yaml.DocumentStartEvent)
+            # A few lines of nested aliases ("billion laughs") expand to gigabytes.
             if isinstance(event, yaml.AliasEvent):
                 raise QuestionError("anchors and aliases (&name, *name) are not read here: write the parts out")
             if documents > MOST_DOCUMENTS or events > MOST_EVENTS:
                 raise QuestionError(f"too much for one question: at most {MOST_DOCUMENTS} objects")
     except (yaml.YAMLError, RecursionError) as error:
         raise QuestionError(f"expected YAML or JSON: {str(error)[:400]}") from None
+    # On the text, as objects are built one a pod; a count that is too high refuses too much at worst.
     if (pods := _pods(text)) > MOST_PODS:
         raise QuestionError(f"{pods} pods are too many for one question here: at most {MOST_PODS}")
 
@@ -218,6 +226,7 @@ def _relief(relief: Json | None, sight: Sight) -> Json | None:
     if relief is None:
         return None
     for part in ("heldBy", "enough"):
+        # Amounts stay: who lacks room may know how much others hold, and not who they are.
         relief[part] = [one if sight.names(one["namespace"]) else _veiled(one) for one in relief[part]]
     if sight.namespaces is not None and any(not one["namespace"] for one in relief["enough"]):
         relief["preemption"] = ""  # it names them
@@ -242,5 +251,6 @@ def _unnamed(made: Json, sight: Sight) -> Json:
             one if sight.names(one["workload"].removeprefix("pod ").partition("/")[0]) else _veiled(one)
             for one in place["victims"]
         ]
+        # This one sentence lists jobs of others by name.
         place["history"] = [one for one in place["history"] if "behind it wait" not in one]
     return made

@@ -122,6 +122,7 @@ async def serve_cluster(
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(await Client.connect(kubeconfig, context))
         live = Live(client, settings.keys, clock)
+        # Before anything is served: informers would try again for ever, and a person would see an empty page.
         await _may_read(client, live)
         rights: Rights = KeyRights(wish.key) if wish.key else ReviewedRights(client, clock.monotonic)
         questions = ClusterQuestions(partial(reading, live), settings, clock)
@@ -147,9 +148,11 @@ async def serve_cluster(
                 past=past,
             )
             await _open(stack, page, wish, say, clock)
+            # After the page is open: a Service sends browsers to pods that are ready.
             ready.set()
             return hub
 
+        # Whichever ends first ends both: a feed that has failed must not leave a page that stands still.
         await _until(stop(), live.run(opened))
 
 
@@ -180,6 +183,7 @@ def reading(live: Live) -> tuple[Dump, Sequence[WholeWorkload]]:
     """All that is known of the cluster now."""
     found = live.informers
     dump = Dump(
+        # A dump copies: it is read in a thread while the informers go on writing.
         {kind: found.objects(kind) for kind in kinds.KINDS},
         version=live.version,
         unread=[kind for kind in kinds.OPTIONAL if not found.serves(kind)],
@@ -204,6 +208,7 @@ async def _open(stack: AsyncExitStack, page: Page, wish: Wish, say: Say, clock: 
     runner = web.AppRunner(page.application(names), access_log=None, keepalive_timeout=30.0, shutdown_timeout=1.0)
     await runner.setup()
     entrance = Entrance(runner)
+    # Before it is opened: a port that is taken raises, and the runner has to be cleaned up all the same.
     stack.push_async_callback(entrance.close)
     tls = await _tls(stack, wish, clock)
     await entrance.open(wish.host, wish.port, tls)
@@ -218,6 +223,7 @@ async def _open(stack: AsyncExitStack, page: Page, wish: Wish, say: Say, clock: 
 async def _tls(stack: AsyncExitStack, wish: Wish, clock: Clock) -> ssl.SSLContext | None:
     """Plain for a person at his own machine; else with the certificate of the files, or one that signs itself."""
     if wish.certificate is None:
+        # Plain only for a loopback address, as the command has made sure.
         return None if wish.key else own_tls(clock.utc())
     tls = ServerTls()
     loaded = _load(tls, wish.certificate, b"")
@@ -230,6 +236,7 @@ def _load(tls: ServerTls, certificate: tuple[Path, Path], before: bytes) -> byte
     """Serve with what the files have; returns that. Raises Failure."""
     try:
         found, key = (path.read_bytes() for path in certificate)
+        # Nothing has changed in most looks, and a new context ends the resumption of TLS sessions.
         if found + key != before:
             tls.load(found, key)
     except (OSError, ssl.SSLError) as error:

@@ -40,6 +40,7 @@ class Recording:
     def __call__(self, simulation: Simulation) -> None:
         """One step was made."""
         film = self.film or self._begin(simulation)
+        # Checked before the board is brought up to date, which walks through all jobs and pods.
         if film.full or (film.times and simulation.now < film.times[-1] + self._step):
             return
         _show(film.board, simulation)
@@ -71,6 +72,7 @@ def _show(board: Board, simulation: Simulation) -> None:
     pods, holders = dict[str, BoundPod](), dict[str, Holder]()
     ours = set[str]()
     for track in simulation.tracks.values():
+        # Neither those that are over nor those that nobody knows of yet; the track of a job exists from the beginning.
         if track.where is None and (track.end is not None or track.job.arrival > simulation.now):
             continue
         holders[track.job.key] = _holder(track, board.resource, simulation)
@@ -81,6 +83,7 @@ def _show(board: Board, simulation: Simulation) -> None:
         if key not in ours and found.claim is None:
             other = _other(found, board.resource)
             pods[other.key] = other
+    # First what is gone: a holder loses its number only once all its pods are away.
     for key in board.pods.keys() - pods.keys():
         board.remove_pod(key)
     for key in board.holders.keys() - holders.keys():
@@ -133,6 +136,7 @@ def _holder(track: Track, resource: str, simulation: Simulation) -> Holder:
     )
     reason, _, message = track.reason.partition(": ")
     local = simulation.queues.local.get((job.namespace, job.queue))
+    # The page reads 0 as "never".
     admitted = max(track.admitted, BEGINNING)
     return Holder(
         namespace=job.namespace,
@@ -179,6 +183,7 @@ def _other(pod: Pod, resource: str) -> BoundPod:
 def curves(result: Result) -> dict[str, Any]:
     """The series as the page draws them, thinned out where there are very many rows."""
     series = result.series
+    # Rounded up, so that there are never more rows than the page draws.
     step = max(1, -(-len(series.times) // MOST_ROWS))
     rows = range(0, len(series.times), step)
     capacity = int(result.capacity.sum())

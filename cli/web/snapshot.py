@@ -41,6 +41,8 @@ class Snapshot:
         for one in found:
             self.dump.add(one)
             if (one.group, one.kind) == (GROUP, "Workload"):
+                # A second reading, with templates: the controller's own form leaves them out, and the page tells what
+                # was asked for.
                 self.workloads.append(one.read(WholeWorkload))
         if not self.dump.of(kinds.NODES):
             raise Failure(f"{source}: there is no Node, so there is nothing to show")
@@ -61,6 +63,7 @@ class Snapshot:
     def clock(self, clock: Clock) -> Clock:
         """A clock that stands still when it was taken."""
         taken = self.taken
+        # Ages count from then; by today's clock every job of an old snapshot would have waited for weeks.
         return Clock((lambda: taken) if taken else clock.now, clock.monotonic)
 
     def inside(self, name: str) -> tuple[Described | None, FlexTopo | None]:

@@ -149,6 +149,7 @@ def decode_admit(line: bytes, source: Source, options: bool = False) -> AdmitCas
 
 def answer(case: AdmitCase, source: Source) -> AdmitAnswer:
     """The prediction for a case; where its zones are not believed, no zone refuses the pod."""
+    # Zones that contradict each other prove nothing, so they refuse nobody; kube-scheduler's own count still holds.
     if case.doubt:
         return AdmitAnswer(
             id=case.id, admitted=True, reason="", steps=(), numa_nodes=(), from_=source, warning=f"nrt: {case.doubt}"
@@ -176,6 +177,7 @@ def answer(case: AdmitCase, source: Source) -> AdmitAnswer:
 
 
 def _slow(case: AdmitCase, admission: Admission) -> str:
+    # A kubelet merges every combination of hints; the engine's closed form does not, so it can tell in advance.
     combinations = hangs(case.layout, case.pod) if admission.steps else 0
     if combinations < A_SECOND * SLOW_SECONDS:
         return ""
@@ -197,6 +199,7 @@ class Agreement(msgspec.Struct):
         self._count("verdict", same)
         if OVERCOMMIT not in case.tags:
             self._count("verdict, where the node has room", same)
+        # Reasons are compared only where both refuse; a wrong verdict is counted once, above.
         if not expected.admitted and not given.admitted:
             self._count("reason", given.reason == expected.reason)
         theirs = [StepAnswer(s.container, s.merged, s.preferred, s.admit) for s in expected.steps or ()]

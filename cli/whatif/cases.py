@@ -161,6 +161,7 @@ def opened(file: str) -> Iterator[BinaryIO]:
 
 
 def _unpacked(stream: io.BufferedReader) -> BinaryIO:
+    # By the content: a name may lack .gz, and stdin has none.
     if stream.peek(2)[:2] == b"\x1f\x8b":
         return gzip.GzipFile(fileobj=stream)  # type: ignore[return-value]
     return stream
@@ -244,6 +245,7 @@ def _decode_request(raw: msgspec.Raw) -> tuple[PodSetForm, ...]:
     except msgspec.ValidationError as error:
         message = str(error)
         if "`$" in message:
+            # The part was decoded by itself, so its paths begin at its own root.
             raise ValueError(message.replace("`$", "`$.request", 1)) from error
         raise ValueError(f"{message} - at `$.request`") from error
 
@@ -277,6 +279,7 @@ def _amounts(quantities: Quantities, field: str) -> Amounts:
 
 
 def _amount(resource: str, value: float | str, field: str) -> int:
+    # 1.5 could mean milli-CPUs or CPUs: as text it is a quantity, as a number an integer of units.
     if isinstance(value, float):
         raise ValueError(f"{field}: expected an integer or a quantity in quotes, got {value}")  # noqa: TRY004
     try:

@@ -130,6 +130,7 @@ def command(
 def _answers(
     cases: Iterable[ClaimsCase | CaseError], agreement: AllocatorAgreement
 ) -> Iterator[ClaimsAnswer | ErrorAnswer]:
+    # One for all cases: compiled CEL expressions are kept, and cases repeat them.
     selectors = Selectors()
     for case in cases:
         if isinstance(case, CaseError):
@@ -163,6 +164,7 @@ def _allocations(case: ClaimsCase, selectors: Selectors) -> tuple[tuple[Allocati
     if case.extended.missing:
         message = f"the node lacks {case.extended.missing}, which no class stands for"
         return (), Allocation(Outcome.UNALLOCATABLE, message=message)
+    # A budget of work a case: one that would search for hours is given up, and the next one begins afresh.
     budget = Budget()
     prepared = prepare(case.hardware, case.claims, RequestContext(case.classes, selectors, budget))
     if case.form.limit is not None:

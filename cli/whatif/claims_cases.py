@@ -119,6 +119,7 @@ def decode_claims(line: bytes) -> ClaimsCase:
     return ClaimsCase(
         form=form,
         hardware=Hardware.of(Inventory.of(read_slice(one) for one in form.slices), node, features),
+        # Last: the pod's own claims choose their devices first.
         claims=(*claims, *(() if extended.claim is None else (extended.claim,))),
         classes={one.name: one for one in classes},
         in_use=InUse.of(read_uses(form.allocated, "allocated"), shares=features.consumable_capacity),

@@ -61,6 +61,7 @@ class Comparison(msgspec.Struct):
         self.verdicts_agree += fits is case.peer_fits
         self.only_ours_fits += fits and not case.peer_fits
         self.only_theirs_fits += case.peer_fits and not fits
+        # The other answer has one list of slices: of several pod sets, it is open whose they are.
         if not case.peer_fits or len(case.pod_sets) > 1:
             return
         theirs = measure(case, case.peer_slices)
@@ -108,6 +109,7 @@ class Comparison(msgspec.Struct):
 
 def _rank(use: AssignmentUse, requested: int) -> tuple[int, ...]:
     """What counts, first things first: how many levels wider than asked the pods are spread comes before all."""
+    # Preferred falls back level by level, so an answer in one wider domain beats one in two of them.
     widening = next((up for up in range(requested + 1) if use.domains[requested - up] == 1), requested + 1)
     return widening, *use.domains[requested:], use.nodes
 
@@ -128,6 +130,7 @@ def measure(case: Case, slices: Iterable[Slice]) -> AssignmentUse | None:
 
 def _room(case: Case) -> dict[Path, list[int]]:
     """For every domain of the last level, how many pods each of its nodes takes."""
+    # Each pod takes one of the node's pods as well.
     requests = {**case.pod_sets[0].requests, PODS: 1}
     room: dict[Path, list[int]] = {}
     for node in case.nodes:

@@ -37,6 +37,7 @@ def _rules(layout: Layout, row: int, given: Any) -> LinkGraph | XpuBoard | None:
     matrix = parse_matrix(
         given if isinstance(given, str) else msgspec.json.encode(given).decode(), f"links: {resource}"
     )
+    # Without single devices, as by NodeResourceTopology, the zones' counts tell how many there are.
     count = len(zones) if layout.devices else sum(max(zone[row], 0) for zone in layout.capacity)
     if len(matrix.words) != count:
         raise ValueError(f"links: {resource}: a matrix of {len(matrix.words)} devices, the machine has {count}")

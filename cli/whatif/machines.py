@@ -106,6 +106,7 @@ def from_state(machine: MachineForm, kubelet: KubeletForm, state: StateForm) -> 
     listed = dict(sorted(machine.devices.items()))
     resources = (CPU, MEMORY, *hugepages, *listed)
     reserved = cpu_mask(machine.reserved_cpus)
+    # A state may list reserved CPUs as free; no pod ever gets them.
     free_cpus = cpu_mask(state.free_cpus) & ~reserved
     devices = tuple(_device_layouts(listed.get(resource, ()), index) for resource in resources)
     free_devices = tuple(
@@ -224,6 +225,7 @@ def cpu_mask(text: str) -> int:
     found = 0
     for part in filter(None, text.split(",")):
         first, dash, last = part.partition("-")
+        # The bound comes before the loop: "0-9999999999" would run for minutes.
         if not first.isdecimal() or (dash and not last.isdecimal()) or int(last or first) >= MAX_CPUS:
             raise ValueError(f"expected CPUs such as 0-3,8, got {text!r}")
         for cpu in range(int(first), int(last or first) + 1):

@@ -191,6 +191,7 @@ def _cluster(
     form: FileForm, server: Server, classes: dict[str, InstanceClass], variant: str, cluster: ClusterForm
 ) -> Cluster:
     by_node: dict[int, list[Instance]] = {}
+    # As they started: a kubelet gives out CPUs in that order, and the replay has to end in the same state.
     for one in sorted(cluster.instances, key=lambda each: each.start_s):
         if one.of not in classes:
             raise ValueError(f"instance {one.id}: class {one.of} is none of {', '.join(sorted(classes))}")
@@ -200,6 +201,7 @@ def _cluster(
     twice = [name for name, count in Counter(one.id for one in cluster.instances).items() if count > 1]
     if twice:
         raise ValueError(f"instance {twice[0]} is there twice")
+    # Of one width, so that the order of names is that of the numbers: ties go by name.
     names = [f"{number:06d}" for number in range(form.node.count)]
     return Cluster(
         variant=variant,

@@ -63,6 +63,7 @@ def door(names: Collection[str]) -> Middleware:
         try:
             return await handler(request)
         except web.HTTPException as error:
+            # aiohttp raises its own 404, 405 and 413; they need the policy as much as our answers.
             error.headers.update(HEADERS)
             raise
 
@@ -72,8 +73,10 @@ def door(names: Collection[str]) -> Middleware:
 def refusal(headers: Mapping[str, str], known: Collection[str]) -> tuple[int, str] | None:
     """Status and text for a request that is not let in; None for one that is."""
     host, origin = headers.get("Host", ""), headers.get("Origin")
+    # DNS rebinding: a page of another site may bind its own name to our address, and the browser then sends its name.
     if host_of(host) not in known:
         return 421, "this server is not known by that name: --allowed-host adds one"
+    # The port counts too: another server on the same host is another site.
     if origin is not None and (urlsplit(origin).netloc.lower() != host.lower() or host_of(origin) not in known):
         return 403, "pages of other sites ask nothing here"
     if headers.get("Sec-Fetch-Site", "same-origin") not in {"same-origin", "none"} and origin is not None:
@@ -100,12 +103,14 @@ class _Guarded(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # Counted and handed on before it is refused, so that `connection_lost` finds both sides as it expects.
         self._crowd.add_connection(self)
         self._inner.connection_made(transport)
         if isinstance(transport, asyncio.Transport):
             if self._crowd.full:
                 transport.abort()
             else:
+                # A client that opens connections and sends nothing (slowloris) would hold them all.
                 self._timer = asyncio.get_running_loop().call_later(FIRST_SECONDS, transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -114,6 +119,7 @@ class _Guarded(asyncio.Protocol):
         self._inner.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        # Only an end that lies within one piece is seen. Otherwise the connection ends, and the browser asks again.
         if self._timer is not None and b"\r\n\r\n" in data:
             self._heard()
         self._inner.data_received(data)
@@ -170,5 +176,6 @@ class Entrance:
     async def close(self) -> None:
         """Take no more, and end those that there are."""
         if self._server is not None:
+            # First no new ones: a connection that is taken during the cleanup would outlive it.
             self._server.close()
         await self._runner.cleanup()

@@ -36,6 +36,7 @@ REVIEWS_AT_ONCE: Final = 8
 LOGINS_PER_SECOND: Final = 5.0
 LOGINS_AT_ONCE: Final = 10
 REMEMBERED: Final = 256  # viewers
+# Two reviews a namespace for each log-in: more of them would take the API server's time for one viewer.
 MOST_NAMESPACES: Final = 1000  # asked one by one; in a larger cluster rights in all namespaces count
 _EVENTS: Final = Resource("", "v1", EVENTS.plural, EVENTS.kind)
 
@@ -80,6 +81,7 @@ class KeyRights:
         token = bearer_token(header)
         if token is None:
             return NO_TOKEN
+        # The time of the comparison must not tell how many characters are right.
         same = hmac.compare_digest(token.encode(), self._key)
         return Seen("you", EVERYTHING) if same else Seen(status=401, text="this is not the key of this process")
 
@@ -100,6 +102,7 @@ class _CachedSight(msgspec.Struct):
 
     def counts(self, now: float) -> bool:
         """Whether nobody needs to be asked."""
+        # A refusal counts for less: a person who was just given a right tries again.
         if now - self.at < (SECONDS if self.seen.status == 200 else REFUSED_SECONDS):
             return True
         return self.stays(now) and now - self.tried < RETRY_SECONDS
@@ -150,7 +153,9 @@ class ReviewedRights:
             if known.seen.status == 200:
                 self._known.move_to_end(key)
             return known.seen
+        # A page opens several requests at once with the same token: they wait for one review.
         if (task := self._asking.get(key)) is None:
+            # Only tokens that nobody knows pay: a flood of them must not lock out a viewer who is let in already.
             if known is None and not self._turns.take_token(now):
                 return TOO_MANY
             task = self._asking[key] = asyncio.create_task(self._ask_server(key, token, tuple(namespaces)))
@@ -180,6 +185,8 @@ class ReviewedRights:
                 found = _CachedSight(NOT_KNOWN, self._clock())
             else:
                 before = known.namespaces if known is not None else {}
+                # With what is known of namespaces, which counts for longer: a renewal then costs five reviews, not two
+                # a namespace.
                 found = _CachedSight(NOT_KNOWN, self._clock(), user=user, namespaces=before)
                 found.learn(Seen(str(user.get("username", "")), await self._sight(found, namespaces)))
         except KubeError as error:
@@ -188,6 +195,7 @@ class ReviewedRights:
                 return NOBODY
             known.went_unanswered(now)
             return known.seen
+        # A token may change sides: it expires, or a user is created.
         for table in (self._known, self._strangers):
             table.pop(key, None)
         table = self._known if found.seen.status == 200 else self._strangers
@@ -203,6 +211,7 @@ class ReviewedRights:
         )
         if pods and workloads:
             return Sight(hosts, queues, None)
+        # Nothing rather than the first thousand: what a viewer sees must not depend on the order of namespaces.
         if len(namespaces) > MOST_NAMESPACES:
             return Sight(hosts, queues, frozenset())
         now = self._clock()
@@ -212,6 +221,7 @@ class ReviewedRights:
             if one not in known.namespaces or now - known.namespaces[one][1] > NAMESPACE_SECONDS
         ]
         answers = await asyncio.gather(*(self._in(user, one) for one in asked))
+        # Namespaces that hold nothing any more are forgotten, so the table stays bounded.
         there = {one: found for one, found in known.namespaces.items() if one in namespaces}
         there |= {one: (allowed, now) for one, allowed in zip(asked, answers, strict=True)}
         known.remember(there)
