@@ -50,8 +50,9 @@ _ENDS = {"Succeeded": "Complete", "Failed": "Failed"}
 
 
 class Replicated(Object, frozen=True):
-    """One of them; what is in it is read by `replicas_of`."""
+    """One of them; what is in it is read by `replicas_of`. ``api_version``: the one that the API server gave it in."""
 
+    api_version: str = ""
     spec: msgspec.Raw = msgspec.Raw(b"{}")
     status: msgspec.Raw = msgspec.Raw(b"{}")
 

@@ -71,7 +71,8 @@ class ReplicaCounts(msgspec.Struct, frozen=True):
         """None where it cannot be read, or where there is nothing to tell."""
         if isinstance(one, Service):
             return cls._of_service(one, kind)
-        return cls._of_kinds(one, kind.kind, kind.api_version, keys)
+        # A cluster may serve an older version only, and each tells its counts in another form.
+        return cls._of_kinds(one, kind.kind, one.api_version or kind.api_version, keys)
 
     @classmethod
     def _of_service(cls, one: Service, kind: Resource) -> "ReplicaCounts | None":

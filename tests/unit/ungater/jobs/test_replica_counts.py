@@ -293,6 +293,14 @@ def test_a_launcher_that_asks_for_no_topology_goes_anywhere_by_itself(world):
     assert [record.id for record in world.memory.entries.values()] == ["ns/u-pi@MPIJob.kubeflow.org"]
 
 
+@pytest.mark.parametrize(("version", "by_a_job"), [("v2beta1", True), ("v1", False)])
+def test_an_mpi_job_is_read_in_the_version_that_its_cluster_serves(world, version, by_a_job):
+    """The training operator's v1 makes the launcher's pod itself; a controller watches what is served, by one row."""
+    world.see(MPI_JOBS, msgspec.structs.replace(mpi(), api_version=f"kubeflow.org/{version}"))
+    told = world.memory.entries.owners.wholes.told["ns/u-pi@MPIJob.kubeflow.org"]
+    assert (told.launcher is not None) == by_a_job
+
+
 def test_a_job_that_says_to_be_the_launcher_of_another_is_none(world):
     world.see(MPI_JOBS, mpi())
     world.launcher()
