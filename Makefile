@@ -20,12 +20,14 @@ BASE ?=
 CHARTS ?=
 ENGINE ?=
 
-.PHONY: help demo test unit lint format types bench generate lock page wheel image sbom chart push-chart docs clean
+.PHONY: help demo dev test unit quick lint format types bench generate lock page wheel image sbom chart push-chart docs clean
 
 help:
 	@echo "make demo      a local control plane, Topogate installed, real Jobs placed"
 	@echo "make test      all tests, on a real control plane"
 	@echo "make unit      the tests that need no control plane"
+	@echo "make dev       all that a developer needs on this machine, the control plane included"
+	@echo "make quick     lint, types and the unit tests that a change can break, in about two minutes"
 	@echo "make lint      format, lint, types, import contracts, generated files"
 	@echo "make bench     placement, ungating, webhook and whole path, as ratios"
 	@echo "make generate  the CRDs from their models, the chart from the manifests, the messages of the kubelet's APIs"
@@ -60,6 +62,13 @@ demo: $(VENV)/.command
 test: $(VENV)/.ready
 	@$(BIN)/python -m localcluster --tools
 	@$(BIN)/pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder tests
+
+dev: $(VENV)/.ready
+	@$(BIN)/python -m localcluster --tools
+	@echo "make quick checks a change, make test everything; docs/develop.md is the guide"
+
+quick: $(VENV)/.ready
+	@cd tests && PYTHONPATH=. $(CURDIR)/$(BIN)/python -m support.quick
 
 unit: $(VENV)/.ready
 	@$(BIN)/pytest -n auto --dist loadfile tests/unit
