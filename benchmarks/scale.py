@@ -37,6 +37,7 @@ from kube.client import Client
 from kube.connection.config import Connection
 from kube.events import EventRecorder
 from localcluster.nodes import RACK_LABEL
+from ungater.assembly import assemble
 from ungater.controller import Controller
 from ungater.informers import Informers
 from ungater.metrics import Metrics
@@ -131,7 +132,9 @@ class _Run:
     def __init__(self, feed: Feed, client: Client) -> None:
         self.feed = feed
         recorder = EventRecorder(client, "topogate-ungater")
-        self.controller = Controller(Settings(), client, Metrics(), recorder, SYSTEM)
+        metrics = Metrics()
+        parts = assemble(Settings(), client, metrics, recorder, SYSTEM)
+        self.controller = Controller(parts, recorder, metrics, SYSTEM)
         self.loads: list[float] = []
         self.cycles: list[float] = []
         self.longest = 0.0
@@ -182,7 +185,7 @@ class _Run:
         return Size(
             nodes=nodes,
             pods=pods.count,
-            jobs=len(self.controller.cache.entries),
+            jobs=len(self.controller.parts.cache.entries),
             leads=leads,
             loading=sum(self.loads),
             longest_step=longest,

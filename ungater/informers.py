@@ -95,7 +95,7 @@ class Informers:
         # The store of an optional informer is another one from each time on that the kind is served again.
         return informer.store.get if isinstance(informer, Informer) else informer.get
 
-    def objects(self, kind: AnyKind[T]) -> Collection[T]:
+    def list_objects(self, kind: AnyKind[T]) -> Collection[T]:
         """All objects of a kind that were seen."""
         return self.of(kind).store.values()
 

@@ -25,7 +25,7 @@ class ClusterObjects(Protocol):
         """A function from the key of an object (``namespace/name``, or ``name``) to the object."""
         ...
 
-    def objects(self, kind: AnyKind[T]) -> Collection[T]:
+    def list_objects(self, kind: AnyKind[T]) -> Collection[T]:
         """All objects of a kind that there are now."""
         ...
 
@@ -85,13 +85,13 @@ def _storage_of(found: ClusterObjects) -> Storage:
         # None, and not an empty list, which would say that no driver has storage left.
         if not found.listed(kinds.CAPACITIES):
             return None
-        return [one for one in found.objects(kinds.CAPACITIES) if one.storage_class_name == name]
+        return [one for one in found.list_objects(kinds.CAPACITIES) if one.storage_class_name == name]
 
     return Storage(
         claim=found.look_up(kinds.VOLUME_CLAIMS),
         volume=found.look_up(kinds.VOLUMES),
         storage_class=found.look_up(kinds.STORAGE_CLASSES),
-        classes=lambda: found.objects(kinds.STORAGE_CLASSES),
+        classes=lambda: found.list_objects(kinds.STORAGE_CLASSES),
         available=lambda name: volumes("available", name),
         local=lambda host: volumes("host", host),
         csi_node=found.look_up(kinds.CSI_NODES),
@@ -103,13 +103,13 @@ def _storage_of(found: ClusterObjects) -> Storage:
 def load(cache: Cache, found: ClusterObjects) -> Iterator[None]:
     """Have a cache take in all that there is, a slice with each step; see `Cache.load`."""
     return cache.load(
-        tuple(found.objects(kinds.NODES)),
-        tuple(found.objects(kinds.FLAVORS)),
-        tuple(found.objects(kinds.PRIORITY_CLASSES)),
-        tuple(found.objects(kinds.JOBS)),
-        tuple(found.objects(kinds.PODS)),
-        jobsets=tuple(found.objects(kinds.JOB_SETS)),
-        namespaces=tuple(found.objects(kinds.NAMESPACES)),
-        cluster_queues=tuple(found.objects(kinds.CLUSTER_QUEUES)),
-        local_queues=tuple(found.objects(kinds.LOCAL_QUEUES)),
+        tuple(found.list_objects(kinds.NODES)),
+        tuple(found.list_objects(kinds.FLAVORS)),
+        tuple(found.list_objects(kinds.PRIORITY_CLASSES)),
+        tuple(found.list_objects(kinds.JOBS)),
+        tuple(found.list_objects(kinds.PODS)),
+        jobsets=tuple(found.list_objects(kinds.JOB_SETS)),
+        namespaces=tuple(found.list_objects(kinds.NAMESPACES)),
+        cluster_queues=tuple(found.list_objects(kinds.CLUSTER_QUEUES)),
+        local_queues=tuple(found.list_objects(kinds.LOCAL_QUEUES)),
     )

@@ -20,6 +20,7 @@ from kube.lease import LeaderElector
 from kube.versions import NEWEST, SchedulerRules, scheduler_rules
 from serving.live_settings import CONFIG_MAP, SettingsChange, SettingsSource, SettingsWatch
 from serving.server import serving
+from ungater.assembly import assemble
 from ungater.controller import Controller
 from ungater.identity import check_identity
 from ungater.metrics import Metrics
@@ -150,9 +151,8 @@ class Process:
             scheduler = now
 
     async def _term(self, client: Client, scheduler: SchedulerRules) -> None:
-        self.controller = Controller(
-            self._settings, client, self.metrics, self._recorder, self._clock, scheduler=scheduler
-        )
+        parts = assemble(self._settings, client, self.metrics, self._recorder, self._clock, scheduler=scheduler)
+        self.controller = Controller(parts, self._recorder, self.metrics, self._clock)
         self.metrics.leader.set(1)
         try:
             await self.controller.run()

@@ -187,7 +187,7 @@ class Live:
             # The first answer is enough here, as a cluster may lack these kinds for ever.
             await asyncio.gather(*(one.first() for one in self._optional()))
             # Once, from all nodes: amounts of different resources on one board could not be compared.
-            board = Board(facts.main_resource(self.informers.objects(kinds.NODES)))
+            board = Board(facts.main_resource(self.informers.list_objects(kinds.NODES)))
             self.fill(board)
             hub = await ready(board)
             log.info("watching", hosts=len(board.hosts), pods=len(board.pods), workloads=len(board.holders))

@@ -128,7 +128,7 @@ class _Objects:
     def look_up(self, kind: AnyKind[One]) -> Callable[[str], One | None]:
         return self._found.by_key(kind).get
 
-    def objects(self, kind: AnyKind[One]) -> list[One]:
+    def list_objects(self, kind: AnyKind[One]) -> list[One]:
         return self._found.of(kind)
 
     def by_index(self, kind: Kind[One]) -> Callable[[str, str], Iterable[One]]:

@@ -184,7 +184,7 @@ def reading(live: Live) -> tuple[Dump, Sequence[WholeWorkload]]:
     found = live.informers
     dump = Dump(
         # A dump copies: it is read in a thread while the informers go on writing.
-        {kind: found.objects(kind) for kind in kinds.KINDS},
+        {kind: found.list_objects(kind) for kind in kinds.KINDS},
         version=live.version,
         unread=[kind for kind in kinds.OPTIONAL if not found.serves(kind)],
     )

@@ -319,7 +319,7 @@ class Round:
         self._placed("b")
         self._go()
         await self._forgotten()
-        term, informers = self.term, self.term.controller.informers
+        term, informers = self.term, self.term.controller.parts.informers
         self.watched = [one.resource for one in (*informers.every, *informers.optional)]
         if term.died.is_set():
             self._fail(f"the controller ended: {[task for task in term.tasks if task.done()]}")

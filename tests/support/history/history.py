@@ -43,7 +43,8 @@ from support.history.wire import Faults, Wire
 from crds.settings import Settings
 from kube.events import EventRecorder
 from queueing.queues.eviction_units import orphan
-from ungater import controller
+from ungater import assembly, controller
+from ungater.assembly import assemble
 from ungater.controller import Controller
 from ungater.executor import lifecycle
 from ungater.kueue import bridge
@@ -84,7 +85,9 @@ class Term:
         clock = history.loop.clock
         client = self.wire.client(clock)
         recorder = EventRecorder(client, "ungater", instance="simulated", clock=clock)
-        self.controller = Controller(history.settings, client, _metrics, recorder, clock)
+        self.controller = Controller(
+            assemble(history.settings, client, _metrics, recorder, clock), recorder, _metrics, clock
+        )
         self.died = asyncio.Event()
         self.wire.crash = self._crash
         self.tasks = [asyncio.create_task(self.controller.run()), asyncio.create_task(recorder.run())]
@@ -215,7 +218,7 @@ class History:
         limit = self.settings.wait_for_pods_ready_timeout_seconds or 0.0
         await self._settle(self._unsettled, QUIET + limit)
         held, written, claimed = self._held(), self.server.ours, self._claimed()
-        memory = self.term.controller.cache
+        memory = self.term.controller.parts.cache
         doubts = any(memory.doubts.about(namespace, self.loop.now) for namespace in (NAMESPACE, HOSTILE))
         otherwise = any(entry.made or entry.asked_for_more for entry in memory.entries.values())
         self._match_store(held)
@@ -332,7 +335,7 @@ class History:
 
     def _held(self) -> Json:
         """What the controller holds, as plain data."""
-        memory = self.term.controller.cache
+        memory = self.term.controller.parts.cache
         return {
             "slots": {
                 key: sorted((part.values, part.count) for each in parts.values() for part in each.slices)
@@ -368,7 +371,7 @@ class History:
 
     def _claimed(self) -> set[str]:
         """Who keeps room or quota from those behind it."""
-        return set(self.term.controller.cache.queues.claims)
+        return set(self.term.controller.parts.cache.queues.claims)
 
     def _match_restart(self, held: Json, written: int) -> None:
         """A fresh controller holds the same, and had nothing to write; but for what a tenant wrote in our name."""
@@ -410,12 +413,12 @@ class History:
 
     def _unsettled(self) -> list[str]:
         fits = self.users.plain(self.settings)
-        kept, astray = needless.kept(self.term.controller.cache), self.nominations.astray()
+        kept, astray = needless.kept(self.term.controller.parts.cache), self.nominations.astray()
         return [*self.judge.unsettled(fits=fits), *self._for_nobody(), *self._unpaid(), *kept, *astray]
 
     def _for_nobody(self) -> list[str]:
         """What is held for what does not exist: slots and quota of workloads beyond their pods, and of pods."""
-        memory, wrong = self.term.controller.cache, []
+        memory, wrong = self.term.controller.parts.cache, []
         held: Counter = Counter()
         for key, parts in memory.state.workloads.items():
             if "\0" not in key:
@@ -459,7 +462,7 @@ class History:
 
     def _unpaid(self) -> list[str]:
         """What runs by a queue, and is not counted there."""
-        quotas, wrong = self.term.controller.cache.queues.quotas, []
+        quotas, wrong = self.term.controller.parts.cache.queues.quotas, []
         for queue, cpu in self.judge.payers.running_now().items():
             counted = quotas.used(queue, ("gpu", "cpu")) // 1000
             if queue and counted < cpu:
@@ -492,7 +495,7 @@ class History:
 
     def _left(self) -> list[str]:
         """What is held by nobody."""
-        memory, held = self.term.controller.cache, self._held()
+        memory, held = self.term.controller.parts.cache, self._held()
         held["pods"] = [one for one in held["pods"] if "always" not in one[0]]
         things = {
             **held,
@@ -527,7 +530,7 @@ def fewer_tasks() -> Iterator[None]:
     with (
         patch.object(queues, "TICK", STATUS),
         patch.object(controller, "WORKERS", 4),
-        patch.object(controller, "EVICTIONS", 3),
+        patch.object(assembly, "EVICTIONS", 3),
         patch.object(bridge, "WORKERS", 1),
         # These are forgotten in a restart, which then differs.
         patch.object(lifecycle, "SPARED", 20.0),

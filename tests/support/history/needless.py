@@ -72,8 +72,8 @@ def judged_plans(
 
 def stopping(controller: Controller) -> Iterator[str]:
     """The pods that a controller has seen to be told to stop, on nodes that end them."""
-    nodes = controller.cache.state.nodes
-    for key, pod in controller.informers.of(kinds.PODS).store.items():
+    nodes = controller.parts.cache.state.nodes
+    for key, pod in controller.parts.informers.of(kinds.PODS).store.items():
         node = nodes.get(pod.spec.node_name)
         if pod.metadata.deletion_timestamp is not None and node is not None and node.ready:
             yield key

@@ -60,7 +60,7 @@ async def test_a_controller_places_the_jobs_and_another_takes_over():
         run = scale._Run(feed, client)
         running = asyncio.create_task(run.controller.run())
         await run.until(lambda: run.controller.ready, "the controller to lead")
-        entries = run.controller.cache.entries.values()
+        entries = run.controller.parts.cache.entries.values()
         assert sorted(len(entry.pods) for entry in entries) == [200, 200]
         assert all(entry.admission is not None for entry in entries)
         running.cancel()

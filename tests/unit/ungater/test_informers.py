@@ -16,6 +16,7 @@ from kube.parents import JobSet
 from kube.resources import JOB_SETS, WORKLOADS
 from kube.watch import Changed
 from ungater import kinds
+from ungater.assembly import assemble
 from ungater.cache.cache import SLICE
 from ungater.controller import Controller
 from ungater.jobs.job import owner_of
@@ -64,8 +65,8 @@ def on_node(name, node, version="1"):
 @pytest.fixture
 def controller():
     """One whose informers have listed nodes and many pods."""
-    made = Controller(Settings(), None, Metrics(), None, SYSTEM)
-    informers = made.informers
+    made = Controller(assemble(Settings(), None, Metrics(), None, SYSTEM), None, Metrics(), SYSTEM)
+    informers = made.parts.informers
     informers.of(kinds.NODES)._store.update({key(node): node for node in NODES})
     informers.of(kinds.FLAVORS)._store.update({key(FLAVOR): FLAVOR})
     pods = [on_node(f"p{number}", NODES[0].metadata.name) for number in range(MANY)]
@@ -81,15 +82,15 @@ async def test_the_loop_goes_on_between_slices_of_what_a_start_takes_in(controll
         nonlocal turns
         while True:
             turns += 1
-            wholes.add(controller.cache.live)
+            wholes.add(controller.parts.cache.live)
             await asyncio.sleep(0)
 
     with running(renew()):
-        await controller.informers.load(controller.cache)
+        await controller.parts.informers.load(controller.parts.cache)
     assert turns >= MANY // SLICE
     assert wholes == {False}
-    assert controller.cache.live
-    assert len(controller.cache.state.pods) == MANY
+    assert controller.parts.cache.live
+    assert len(controller.parts.cache.state.pods) == MANY
 
 
 def test_a_job_counts_as_its_pods_in_a_slice():
@@ -106,22 +107,22 @@ def test_a_job_counts_as_its_pods_in_a_slice():
 
 
 async def test_what_happens_while_a_start_takes_in_is_told_of_afterwards(controller):
-    informers, first, second = controller.informers, *(node.metadata.name for node in NODES[:2])
+    informers, first, second = controller.parts.informers, *(node.metadata.name for node in NODES[:2])
     told = informers.of(kinds.PODS)._feed = Told()
     last = tuple(informers.of(kinds.PODS).store)[-1]
     with running(informers.of(kinds.PODS).run()):
-        loading = asyncio.create_task(informers.load(controller.cache))
+        loading = asyncio.create_task(informers.load(controller.parts.cache))
         await asyncio.sleep(0)
         told.say(on_node("new", second), on_node("p0", second, "2"))
         told.gone(informers.of(kinds.PODS).store[last])
-        while not controller.cache.live:
+        while not controller.parts.cache.live:
             assert "ns/new" not in informers.of(kinds.PODS).store
             assert last in informers.of(kinds.PODS).store
             await asyncio.sleep(0)
         await loading
         while last in informers.of(kinds.PODS).store:
             await asyncio.sleep(0)
-    pods = controller.cache.state.pods
+    pods = controller.parts.cache.state.pods
     assert pods["ns/new"].node == second
     assert pods["ns/p0"].node == second
     assert last not in pods
@@ -154,19 +155,19 @@ async def test_what_comes_to_be_served_while_a_start_takes_in_is_looked_at_after
 
 async def test_a_start_that_ends_in_the_middle_leaves_nobody_paused(controller):
     """The lease was lost: the next term has informers of its own, but these are to end as any."""
-    informers = controller.informers
-    with running(informers.load(controller.cache)) as loading:
+    informers = controller.parts.informers
+    with running(informers.load(controller.parts.cache)) as loading:
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         loading.cancel()
         await asyncio.gather(loading, return_exceptions=True)
-    assert not controller.cache.live
+    assert not controller.parts.cache.live
     assert informers.of(kinds.PODS)._going.is_set()
 
 
 def test_of_all_kinds_that_tenants_write_only_so_much_is_kept():
     """Nodes and such are of no namespace; Workloads are written by Topogate, and those of Kueue by Kueue."""
-    informers = Controller(Settings(), None, Metrics(), None, SYSTEM).informers
+    informers = assemble(Settings(), None, Metrics(), None, SYSTEM).informers
     whole = {str(one.resource) for one in informers.every if one._feed._kept is None}
     assert whole == {str(WORKLOADS)}
     ours = {one._versions[0].group for one in informers.optional if one._read is None}

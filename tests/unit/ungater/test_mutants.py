@@ -41,7 +41,7 @@ def test_every_kind_that_is_watched_is_made():
     """But for Kueue's own, which nobody serves here: they are watched beside Kueue."""
     world = Round("", range(0), Found())
     world.live()
-    assert world.watched.count(None) == len(world.term.controller.bridge.informers())
+    assert world.watched.count(None) == len(world.term.controller.parts.bridge.informers())
     assert set(world.watched) - {None} == set(mutants.KINDS)
 
 

@@ -22,9 +22,11 @@ class Terms:
         self.ended = 0
         self.again = asyncio.Event()
 
-    def __call__(self, settings, *_parts, scheduler):
+    def assemble(self, settings, *_, scheduler):
         self.begun.append(scheduler)
         self.settings = settings
+
+    def __call__(self, *_):
         return SimpleNamespace(run=self.run, ready=True)
 
     async def run(self):
@@ -57,6 +59,7 @@ class Versions:
 @pytest.fixture
 def terms(monkeypatch):
     found = Terms()
+    monkeypatch.setattr(process, "assemble", found.assemble)
     monkeypatch.setattr(process, "Controller", found)
     monkeypatch.setattr(process, "VERSION_SECONDS", 0.001)
     return found

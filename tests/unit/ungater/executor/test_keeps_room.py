@@ -9,6 +9,7 @@ from support.world import World
 from clock import SYSTEM
 from crds.settings import Settings
 from ungater import kinds
+from ungater.assembly import assemble
 from ungater.controller import Controller
 from ungater.metrics import Metrics
 from ungater.model.actions import Ungate
@@ -29,17 +30,17 @@ class Turn:
         self.pod = make_pod("a", owner=before.job)
         world.put("pod", self.pod)
         settings = Settings(nominate_gated_pods=nominates)
-        self.controller = Controller(settings, None, Metrics(), None, SYSTEM)
+        self.controller = Controller(assemble(settings, None, Metrics(), None, SYSTEM), None, Metrics(), SYSTEM)
         stores = (world.stores[kind].values() for kind in ("node", "flavor", "class", "job", "pod"))
-        for _ in self.controller.cache.load(*stores):
+        for _ in self.controller.parts.cache.load(*stores):
             pass
-        self.entry = self.controller.cache.entries[id_of(job)]
-        self.controller.cache.admissions.hold_admission(self.entry, before.admission)
-        self.controller.cache.in_flight.may_go = lambda *_: may_go
+        self.entry = self.controller.parts.cache.entries[id_of(job)]
+        self.controller.parts.cache.admissions.hold_admission(self.entry, before.admission)
+        self.controller.parts.cache.in_flight.may_go = lambda *_: may_go
         self.node = self.entry.slots.slots[0].node
 
     def ungate(self):
-        self.controller.executor.ungate(self.entry, Ungate(self.pod, 0), None)
+        self.controller.parts.executor.ungate(self.entry, Ungate(self.pod, 0), None)
 
 
 def test_room_is_kept_for_a_pod_that_waits_for_its_turn_at_its_node():
@@ -65,7 +66,7 @@ def test_no_room_is_kept_for_a_gated_pod_of_nobody(node, owned, removed):
     pod = replace(turn.pod, status=replace(turn.pod.status, nominated_node_name=node))
     if not owned:
         pod = replace(pod, metadata=replace(pod.metadata, owner_references=()))
-    turn.controller.informers.of(kinds.PODS)._store.update({"ns/a": pod})
-    sweep = turn.controller.sweeper._remove_nominations
+    turn.controller.parts.informers.of(kinds.PODS)._store.update({"ns/a": pod})
+    sweep = turn.controller.parts.sweeper._remove_nominations
     sweep()
-    assert turn.controller.pod_writer.quiet(0.0) == (not removed)
+    assert turn.controller.parts.pod_writer.quiet(0.0) == (not removed)

@@ -23,6 +23,7 @@ from queueing.cycle.cycle import Preempting, cycle
 from queueing.queues.entry import Phase
 from ungater import controller as loops
 from ungater import kinds
+from ungater.assembly import assemble
 from ungater.controller import Controller
 from ungater.executor.lifecycle import Lifecycle, Reclaim
 from ungater.metrics import Metrics
@@ -158,8 +159,8 @@ async def test_what_becomes_of_a_workload_while_its_job_is_patched_is_not_lost(w
 @pytest.fixture
 def controller():
     """A controller whose writes go to a stand-in, with what a World would have told it."""
-    made = Controller(Settings(), None, Metrics(), None, SYSTEM)
-    for _ in made.cache.load((), (), (), (), ()):
+    made = Controller(assemble(Settings(), None, Metrics(), None, SYSTEM), None, Metrics(), SYSTEM)
+    for _ in made.parts.cache.load((), (), (), (), ()):
         pass
     return made
 
@@ -168,16 +169,16 @@ def told(controller, world, job):
     """Have the controller know what the world knows; the record of the job, with its slots."""
     stores = (world.stores[kind].values() for kind in ("node", "flavor", "class", "job", "pod"))
     queues = {f"{kind}s": world.stores[kind].values() for kind in ("namespace", "cluster_queue", "local_queue")}
-    informers = controller.informers
+    informers = controller.parts.informers
     for kind, informer in (
         ("workload", informers.of(kinds.WORKLOADS)),
         ("cluster_queue", informers.of(kinds.CLUSTER_QUEUES)),
     ):
         informer._store.update(world.stores[kind])
         world.stores[kind] = informer._store
-    for _ in controller.cache.load(*stores, **queues):
+    for _ in controller.parts.cache.load(*stores, **queues):
         pass
-    return controller.cache.entries[id_of(job)]
+    return controller.parts.cache.entries[id_of(job)]
 
 
 async def test_what_changes_while_its_workload_is_made_is_not_lost(world, controller):
@@ -190,8 +191,8 @@ async def test_what_changes_while_its_workload_is_made_is_not_lost(world, contro
     def edited():
         world.stores["workload"][record.key] = newer(made, "9", active=False)
 
-    controller.writer._client = Client(edited, made)
-    await controller.reconcile(record.id)
+    controller.parts.writer._client = Client(edited, made)
+    await controller.reconciler.reconcile(record.id)
     assert (record.observed.resource_version, record.observed.active) == ("9", False)
 
 
@@ -217,10 +218,10 @@ async def test_a_workload_whose_name_is_found_taken_is_made_under_the_longer_one
     record = told(controller, world, job)
     made = stored_workload(record.job, slot_map(("b/r1/r1-h1", 2)))
     meta = msgspec.structs.replace(made.metadata, owner_references=(), annotations={})
-    controller.writer._client = client = Taken(msgspec.structs.replace(made, metadata=meta))
+    controller.parts.writer._client = client = Taken(msgspec.structs.replace(made, metadata=meta))
     usual = record.job.workload
     for _ in range(2):
-        await controller.reconcile(record.id)
+        await controller.reconciler.reconcile(record.id)
     assert client.made == [usual, longer_name(usual, record.job.owner)]
     assert record.observed is None, "what it found is another's"
 
@@ -238,24 +239,24 @@ async def test_a_victim_whose_workload_somebody_gave_to_another_owner_goes_witho
     """Where no policy keeps a tenant from writing owners: else nobody could ever have what it holds."""
     record, stored = admitted(controller, world)
     meta = msgspec.structs.replace(stored.metadata, owner_references=(), annotations={})
-    controller.writer._client = client = Taken(msgspec.structs.replace(stored, metadata=meta))
-    controller.executor._recorder = unittest.mock.Mock()
+    controller.parts.writer._client = client = Taken(msgspec.structs.replace(stored, metadata=meta))
+    controller.parts.executor._recorder = unittest.mock.Mock()
     world.stores["workload"][record.key] = client.other
     record.forget_workload()
-    await controller.reconcile(record.id)
+    await controller.reconciler.reconcile(record.id)
     assert record.admission is not None, "it keeps what it has"
     record.evict_for(lifecycle.preempted(Reason.RECLAIMED, "cluster queue b takes back its nominal quota"))
     for _ in range(8):
-        await controller.reconcile(record.id)
+        await controller.reconciler.reconcile(record.id)
     assert record.admission is None
 
 
 async def test_a_workload_that_somebody_gave_away_and_back_is_taken_over_again(world, controller):
     """Else another one would be asked for again and again, at once each time, whose name is taken."""
     record, stored = admitted(controller, world)
-    controller.writer._client = client = Taken(stored)
-    controller.cache.workloads.found_gone(record)
-    await controller.reconcile(record.id)
+    controller.parts.writer._client = client = Taken(stored)
+    controller.parts.cache.workloads.found_gone(record)
+    await controller.reconciler.reconcile(record.id)
     assert client.made == [record.job.workload]
     assert record.observed.uid == client.other.metadata.uid
 
@@ -263,10 +264,10 @@ async def test_a_workload_that_somebody_gave_away_and_back_is_taken_over_again(w
 async def test_a_workload_whose_end_a_finalizer_holds_up_is_asked_for_again_later_each_time(world, controller):
     record, stored = admitted(controller, world)
     meta = msgspec.structs.replace(stored.metadata, deletion_timestamp="2026-11-21T00:00:00Z")
-    controller.writer._client = Taken(msgspec.structs.replace(stored, metadata=meta))
-    controller.cache.workloads.removed(record)
+    controller.parts.writer._client = Taken(msgspec.structs.replace(stored, metadata=meta))
+    controller.parts.cache.workloads.removed(record)
     for failures in (1, 2):
-        await controller.reconcile(record.id)
+        await controller.reconciler.reconcile(record.id)
         assert (record.observed, record.failures) == (None, failures)
 
 
@@ -276,12 +277,12 @@ async def test_a_look_that_comes_while_a_write_is_on_its_way_is_made_after_it(wo
     world.put("job", job)
     record = told(controller, world, job)
     record.writes.begin()
-    while controller.queue._waiting:
-        controller.queue.done(await controller.queue.get())
-    await controller.reconcile(record.id)
-    assert record.id not in controller.queue._waiting
-    controller.cache.workloads.written(record, None)
-    assert record.id in controller.queue._waiting
+    while controller.parts.queue._waiting:
+        controller.parts.queue.done(await controller.parts.queue.get())
+    await controller.reconciler.reconcile(record.id)
+    assert record.id not in controller.parts.queue._waiting
+    controller.parts.cache.workloads.written(record, None)
+    assert record.id in controller.parts.queue._waiting
 
 
 async def test_what_was_to_be_given_back_and_is_kept_after_all_lets_pods_go_again(world, controller):
@@ -292,12 +293,12 @@ async def test_what_was_to_be_given_back_and_is_kept_after_all_lets_pods_go_agai
     world.put("pod", pod)
     record = told(controller, world, job)
     record.pods = {pod.metadata.uid: pod}
-    controller.cache.queues.evict(record.key)
+    controller.parts.cache.queues.evict(record.key)
     record.closing = True  # the write that evicts it met a conflict: it had been made active again
-    await controller.reconcile(record.id)
+    await controller.reconciler.reconcile(record.id)
     assert not record.closing
-    assert not controller.cache.queues.evicting, "else it would never be given other slots"
-    assert controller.pod_writer._queue.qsize() == 1
+    assert not controller.parts.cache.queues.evicting, "else it would never be given other slots"
+    assert controller.parts.pod_writer._queue.qsize() == 1
 
 
 async def test_no_pod_is_let_go_to_a_slot_that_is_being_given_up(world, controller):
@@ -307,7 +308,7 @@ async def test_no_pod_is_let_go_to_a_slot_that_is_being_given_up(world, controll
     record = told(controller, world, job)
     pod = make_pod("p", owner=record.job)
     (slot,) = record.slots.slots
-    sender = controller.pod_writer
+    sender = controller.parts.pod_writer
     sender.ungate(record, pod, slot)
     assert sender._stands(record, pod, slot)
     record.leaving = frozenset({("main", slot.values)})
@@ -321,13 +322,13 @@ async def test_slots_are_not_moved_while_a_pod_is_being_let_go(world, controller
     record = told(controller, world, job)
     record.lost = {"main": ((0, 2),)}
     record.writes.begin_patch()
-    controller.cache.reservations.moving[record.key] = ()
-    controller.scheduler._writes._spawn = lambda write: write.close()
-    controller.scheduler._move()
-    assert controller.cache.reservations.moving == {record.key: ()}, "nobody looked for other slots"
+    controller.parts.cache.reservations.moving[record.key] = ()
+    controller.parts.scheduler._writes._spawn = lambda write: write.close()
+    controller.parts.scheduler._move()
+    assert controller.parts.cache.reservations.moving == {record.key: ()}, "nobody looked for other slots"
     record.writes.end_patch()
-    controller.scheduler._move()
-    assert controller.cache.reservations.moving != {record.key: ()}
+    controller.parts.scheduler._move()
+    assert controller.parts.cache.reservations.moving != {record.key: ()}
 
 
 async def test_an_admission_that_is_written_again_waits_for_its_checks_again(controller):
@@ -341,12 +342,12 @@ async def test_an_admission_that_is_written_again_waits_for_its_checks_again(con
         found.append(({one.type: one.status for one in wanted}, more["more"]))
         return msgspec.structs.replace(observed, admission=admission, resource_version="10")
 
-    controller.writer.admission = admission
+    controller.parts.writer.admission = admission
     record.observed = make_known(record.job)
-    await controller.reconcile(record.id)
+    await controller.reconciler.reconcile(record.id)
     record.observed = make_known(record.job)
     record.job = msgspec.structs.replace(record.job, suspended=False)
-    await controller.reconcile(record.id)
+    await controller.reconciler.reconcile(record.id)
     (waits, more), (runs, nothing) = found
     assert (waits[conditions.ADMITTED], more["admissionChecks"][0]["state"]) == (False, "Pending")
     assert (runs[conditions.ADMITTED], nothing) == (True, None), "one that runs has passed them"
@@ -368,14 +369,14 @@ async def test_a_plan_that_is_none_any_more_is_removed_however_often_that_fails(
         return answer
 
     spawned = []
-    controller.writer.conditions, controller.scheduler._writes._spawn = conditions_, spawned.append
+    controller.parts.writer.conditions, controller.parts.scheduler._writes._spawn = conditions_, spawned.append
     for _ in range(2):
-        controller.cache.admissions.enqueue_entry(record)
-        controller.scheduler.withdraw(record)
+        controller.parts.cache.admissions.enqueue_entry(record)
+        controller.parts.scheduler.withdraw(record)
         await spawned.pop()
     assert writes == [{"nomination": None}] * 2
     assert record.observed.nomination is None
-    controller.scheduler.withdraw(record)
+    controller.parts.scheduler.withdraw(record)
     assert spawned == []
 
 
@@ -389,11 +390,11 @@ async def test_a_workload_of_whose_end_no_event_tells_is_made_again(world, contr
     async def gone(*_args, **_options):
         raise NotFound(404, "NotFound", "workload")
 
-    controller.writer.conditions = controller.writer.find = gone
+    controller.parts.writer.conditions = controller.parts.writer.find = gone
     record.refused = Refused(Reason.QUEUE_STOPPED, "m")
-    await controller.reconcile(record.id)
+    await controller.reconciler.reconcile(record.id)
     assert record.observed is None
-    assert isinstance(reconcile(record, controller.cache.rules, 0.0)[0], Create)
+    assert isinstance(reconcile(record, controller.parts.cache.rules, 0.0)[0], Create)
 
 
 async def test_a_removal_of_which_no_event_tells_is_followed_up(world, controller):
@@ -401,16 +402,16 @@ async def test_a_removal_of_which_no_event_tells_is_followed_up(world, controlle
     job = queued(world, "train")
     record = told(controller, world, job)
     record.observed = make_known(record.job)
-    while controller.queue._waiting:
-        controller.queue.done(await controller.queue.get())
+    while controller.parts.queue._waiting:
+        controller.parts.queue.done(await controller.parts.queue.get())
 
     async def remove(*_args):
         pass
 
-    controller.writer.remove = remove
-    await controller.lifecycle.remove(record)
+    controller.parts.writer.remove = remove
+    await controller.parts.lifecycle.remove(record)
     assert record.observed is None
-    assert record.id in controller.queue._waiting
+    assert record.id in controller.parts.queue._waiting
 
 
 @pytest.mark.parametrize("plan", ["none", "decided", "stored"])
@@ -425,7 +426,7 @@ async def test_a_victim_whose_workload_is_deleted_while_it_goes_goes_on(world, c
     nomination = Nomination(None, {"ns/low": "u-low"}) if awaited else None
     high.observed = msgspec.structs.replace(make_known(high.job), nomination=nomination)
     record = told(controller, world, job)
-    memory = controller.cache
+    memory = controller.parts.cache
     memory.queues.evict(record.key)
     memory.reservations.preemptors_of = lambda _: [high.key] if plan != "none" else []
     memory.reservations.eviction_message = lambda by, _: lifecycle.preempted(Reason.IN_CLUSTER_QUEUE, by)
@@ -433,9 +434,9 @@ async def test_a_victim_whose_workload_is_deleted_while_it_goes_goes_on(world, c
     async def admission(_namespace, observed, admission, _wanted, **_):
         return msgspec.structs.replace(observed, admission=admission, resource_version="10")
 
-    controller.writer.admission = admission
+    controller.parts.writer.admission = admission
     record.observed = make_known(record.job)
-    await controller.reconcile(record.id)
+    await controller.reconciler.reconcile(record.id)
     assert record.observed.admission is not None
     assert any(isinstance(one, Evict) for one in reconcile(record, memory.rules, 0.0)) == awaited
     assert not awaited or record.key in memory.queues.evicting
@@ -447,7 +448,7 @@ async def test_a_victim_that_is_planned_again_while_it_is_told_to_stay_goes(worl
     job = queued(world, "low", 4)
     world.admit(job)
     record = told(controller, world, job)
-    memory, preemptor = controller.cache, []
+    memory, preemptor = controller.parts.cache, []
     memory.queues.evict(record.key)
     memory.reservations.preemptors_of = lambda _: preemptor
     memory.reservations.eviction_message = lambda by, _: lifecycle.preempted(Reason.IN_CLUSTER_QUEUE, by)
@@ -456,23 +457,23 @@ async def test_a_victim_that_is_planned_again_while_it_is_told_to_stay_goes(worl
         preemptor.extend(["ns/high"] if planned else [])
         return msgspec.structs.replace(observed, resource_version="10")
 
-    controller.writer.conditions = conditions_
-    await controller.lifecycle._spare(record, Reason.QUOTA_RESERVED, "nobody waits for its room any more")
+    controller.parts.writer.conditions = conditions_
+    await controller.parts.lifecycle._spare(record, Reason.QUOTA_RESERVED, "nobody waits for its room any more")
     assert (record.key in memory.queues.evicting, record.evict is not None) == (planned, planned)
 
 
 async def test_nobody_is_admitted_before_all_who_were_there_at_the_start_have_been_looked_at(controller, monkeypatch):
     """Else the first to be looked at is admitted before those it waits behind."""
     cycles = []
-    monkeypatch.setattr(controller.scheduler, "cycle", lambda: cycles.append(1))
-    controller._unseen = {"a", "b"}
-    controller.request_cycle()
+    monkeypatch.setattr(controller.parts.scheduler, "cycle", lambda: cycles.append(1))
+    controller.parts.cycle_requests._unseen = {"a", "b"}
+    controller.parts.cycle_requests.request_cycle()
     task = asyncio.create_task(controller._cycles())
     await asyncio.sleep(0.05)
-    controller._saw("a")
+    controller.parts.cycle_requests.saw("a")
     await asyncio.sleep(0.05)
     assert not cycles
-    controller._saw("b")
+    controller.parts.cycle_requests.saw("b")
     await asyncio.sleep(0.05)
     task.cancel()
     assert cycles
@@ -480,14 +481,14 @@ async def test_nobody_is_admitted_before_all_who_were_there_at_the_start_have_be
 
 async def test_one_who_is_never_looked_at_holds_up_nobody_for_long(controller, monkeypatch):
     done = asyncio.Event()
-    monkeypatch.setattr(controller.scheduler, "cycle", done.set)
+    monkeypatch.setattr(controller.parts.scheduler, "cycle", done.set)
     monkeypatch.setattr(loops, "FIRST_LOOKS", 0.01)
-    controller._unseen = {"a"}
-    controller.request_cycle()
+    controller.parts.cycle_requests._unseen = {"a"}
+    controller.parts.cycle_requests.request_cycle()
     task = asyncio.create_task(controller._cycles())
     await asyncio.wait_for(done.wait(), 10)
     task.cancel()
-    assert controller._unseen == {"a"}, "it was not waited for"
+    assert controller.parts.cycle_requests._unseen == {"a"}, "it was not waited for"
 
 
 def test_who_is_asked_again_says_again_why_it_waits(world):
@@ -508,7 +509,7 @@ def test_who_is_asked_again_says_again_why_it_waits(world):
 @pytest.mark.parametrize("error", [Conflict, NotFound])
 async def test_an_answer_to_kueue_that_was_refused_is_given_again(controller, error):
     """A kind that was made a moment ago has no status yet, and then no event comes that would decide again."""
-    bridge = controller.bridge
+    bridge = controller.parts.bridge
 
     async def refused():
         raise error(409, "no", "no")
@@ -523,17 +524,17 @@ async def test_a_bug_in_the_write_of_one_admission_ends_nothing_else(world, cont
     job = queued(world, "train")
     record = told(controller, world, job)
     record.observed = make_known(record.job)
-    memory = controller.cache
+    memory = controller.parts.cache
     memory.admissions.enqueue_entry(record)
     assert cycle(memory.state, memory.queues, 0.0).admitted
     record.writes.begin()
 
     async def broken(record):
         if late:
-            controller.scheduler._writes.written(record, None)
+            controller.parts.scheduler._writes.written(record, None)
         raise RuntimeError("a field that nobody thought of")
 
-    await controller.scheduler._writes._write(record, broken)
+    await controller.parts.scheduler._writes._write(record, broken)
     entry = memory.queues.entries[record.key]
     assert (entry.phase, record.failures, record.writes.busy) == (Phase.LATER, 1, False)
     assert not memory.state.assignments(record.key), "it is held no more, and tried again later"
@@ -544,11 +545,11 @@ async def test_a_plan_whose_nomination_cannot_be_made_leaves_nothing_under_way(w
     world.admit(low)
     grant = world.memory.queues.entries[entry_of(world, low).key].grant
     record, spawned = told(controller, world, high), []
-    controller.cache.admissions.enqueue_entry(record)
-    monkeypatch.setattr(controller.scheduler._writes, "_spawn", spawned.append)
-    monkeypatch.setattr(controller.cache.reservations, "admission_of", None)
+    controller.parts.cache.admissions.enqueue_entry(record)
+    monkeypatch.setattr(controller.parts.scheduler._writes, "_spawn", spawned.append)
+    monkeypatch.setattr(controller.parts.cache.reservations, "admission_of", None)
     plan = Preempting(record.key, grant, (), "m")
-    controller.scheduler._with(record.key, partial(controller.scheduler._preempt, plan))
+    controller.parts.scheduler._with(record.key, partial(controller.parts.scheduler._preempt, plan))
     assert record.writes.busy
     await spawned.pop()
     assert (record.writes.busy, record.failures) == (False, 1)
@@ -560,7 +561,7 @@ async def test_nothing_is_stored_that_was_decided_for_a_workload_as_it_was_befor
 ):
     """Its priority and queue may be others now: nobody is evicted by those of the old one."""
     record, done = told(controller, world, queued(world, "train", 4)), []
-    memory, record.observed = controller.cache, make_known(record.job)
+    memory, record.observed = controller.parts.cache, make_known(record.job)
     memory.admissions.enqueue_entry(record)
     (made,) = cycle(memory.state, memory.queues, 0.0).admitted
     record.observe(msgspec.structs.replace(record.observed, **changed))
@@ -569,7 +570,7 @@ async def test_nothing_is_stored_that_was_decided_for_a_workload_as_it_was_befor
         return record.observed
 
     record.writes.begin()
-    writes = controller.scheduler._writes
+    writes = controller.parts.scheduler._writes
     assert await writes.store(record, made.grant, write, partial(done.append, record.key)) is stored
     assert done == ([record.key] if stored else [])
     assert stored or record.failures == 1

@@ -7,6 +7,7 @@ from support.world import World
 
 from clock import Clock
 from crds.settings import Settings
+from ungater.assembly import assemble
 from ungater.controller import Controller
 from ungater.metrics import Metrics
 from ungater.model.job_view import id_of
@@ -22,13 +23,15 @@ class Sweep:
         world.admit(job)
         self.time, self.metrics = 100.0, Metrics()
         clock = Clock(lambda: self.time, lambda: self.time)
-        controller = Controller(Settings(**settings), None, self.metrics, None, clock)
+        controller = Controller(
+            assemble(Settings(**settings), None, self.metrics, None, clock), None, self.metrics, clock
+        )
         stores = (world.stores[kind].values() for kind in ("node", "flavor", "class", "job", "pod"))
-        for _ in controller.cache.load(*stores):
+        for _ in controller.parts.cache.load(*stores):
             pass
-        entry = controller.cache.entries[id_of(job)]
-        controller.cache.admissions.hold_admission(entry, world.memory.entries[id_of(job)].admission)
-        self._sweep = controller.sweeper._tell_queues
+        entry = controller.parts.cache.entries[id_of(job)]
+        controller.parts.cache.admissions.hold_admission(entry, world.memory.entries[id_of(job)].admission)
+        self._sweep = controller.parts.sweeper._tell_queues
 
     def seconds(self, name):
         """By labels of the series, what was counted in ten seconds."""

@@ -1,0 +1,293 @@
+"""Makes the parts of a controller and joins them: who asks whom is seen here, and nowhere else.
+
+Each part is whole from its constructor on. Two things come late, once a term runs: who hears of changes
+(`Informers.subscribe`) and the tasks that writes run in (`Tasks`).
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import msgspec
+
+from clock import Clock
+from crds.constants import Keys
+from kube.client import Client
+from kube.events import EventRecorder
+from kube.objects import ResourceFlavor
+from kube.versions import NEWEST, SchedulerRules
+from ungater import kinds
+from ungater.cache import rules
+from ungater.cache.cache import Cache
+from ungater.cache.pdb import BudgetWatch
+from ungater.cycle_requests import CycleRequests
+from ungater.executor.executor import Executor
+from ungater.executor.lifecycle import Lifecycle, Reclaim
+from ungater.executor.notices import NodeNotices
+from ungater.executor.sweeper import Sweeper
+from ungater.guard import Guard
+from ungater.informers import Informers
+from ungater.jobs.pod_template import Added, to_pods
+from ungater.kueue.bridge import AdmissionCheckController
+from ungater.kueue.retries import Limits, NeverFits
+from ungater.kueue.standings import Standings
+from ungater.look_ups import stores_of
+from ungater.metrics import Metrics
+from ungater.model.job_view import namespace_of
+from ungater.model.workload_entry import WorkloadEntry
+from ungater.numa.node_topologies import Options
+from ungater.scheduling.scheduler import Scheduler
+from ungater.status.flavors import FlavorSource, FlavorStatus
+from ungater.status.queues import QueueStatus, Source
+from ungater.workqueue import WorkQueue
+from ungater.writers.evictor import Evictor
+from ungater.writers.pods import PodWriter
+from ungater.writers.workloads import WorkloadWriter
+
+if TYPE_CHECKING:
+    from crds.settings import Settings
+
+EVICTIONS = 8  # pods at a time
+QUIET = 1.0  # seconds without a patch, after which lazy writes are welcome
+
+
+class Tasks:
+    """The tasks that a term starts as it goes; before it runs, and after it, none is started."""
+
+    def __init__(self) -> None:
+        self._group: asyncio.TaskGroup | None = None
+
+    def start_in(self, group: asyncio.TaskGroup) -> None:
+        """Start tasks in this group from here on."""
+        self._group = group
+
+    def spawn(self, write: Coroutine[Any, Any, None]) -> None:
+        """Run a write beside everything else."""
+        if self._group is not None:
+            self._group.create_task(write)
+
+
+class Parts(msgspec.Struct, frozen=True):
+    """The parts of one controller."""
+
+    informers: Informers
+    cache: Cache
+    queue: WorkQueue
+    guard: Guard
+    cycle_requests: CycleRequests
+    tasks: Tasks
+    budgets: BudgetWatch
+    scheduler: Scheduler
+    writer: WorkloadWriter
+    pod_writer: PodWriter
+    evictor: Evictor
+    lifecycle: Lifecycle
+    executor: Executor
+    sweeper: Sweeper
+    bridge: AdmissionCheckController
+    flavor_status: FlavorStatus
+    queue_status: QueueStatus
+
+
+class _Shared(TypedDict):
+    """What several parts take alike."""
+
+    requeue: Callable[[str, float], None]
+    metrics: Metrics
+    recorder: EventRecorder
+    clock: Clock
+
+
+class _OfLife(TypedDict):
+    """What a workload's life goes by."""
+
+    flavors: Mapping[str, ResourceFlavor]
+    keys: Keys
+    patience: float
+    reclaim: Reclaim
+
+
+def assemble(
+    settings: "Settings",
+    client: Client,
+    metrics: Metrics,
+    recorder: EventRecorder,
+    clock: Clock,
+    *,
+    scheduler: SchedulerRules = NEWEST,
+) -> Parts:
+    """All parts, joined. Nothing runs yet."""
+    queue, guard = WorkQueue(clock, namespace_of), Guard(clock, metrics.failed)
+    requests, tasks, standings = CycleRequests(), Tasks(), Standings()
+    informers = Informers(client, settings.keys, clock, metrics.signal)
+    notices = NodeNotices(recorder, metrics, informers.node)
+    wake = requests.request_cycle
+    cache = _cache(
+        settings, informers, standings, notices, clock, requeue=queue.add, wake=wake, guard=guard, scheduler=scheduler
+    )
+    shared: _Shared = {"requeue": queue.add, "metrics": metrics, "recorder": recorder, "clock": clock}
+    writer = WorkloadWriter(client, clock)
+    pod_writer = _pod_writer(settings, client, informers, cache, shared)
+    evictor = Evictor(client, concurrency=EVICTIONS, guard=guard, job=informers.look_up(kinds.JOBS), **shared)
+    cycles = Scheduler(cache, writer, rules.move_rules(settings), spawn=tasks.spawn, **shared)
+    lifecycle = Lifecycle(client, cache, writer, cycles, evictor, **_of_life(settings, informers), **shared)
+
+    def idle() -> bool:
+        """Whether no pod was let go just now, nobody is looked at, and nothing that pods wait for is unanswered."""
+        return queue.idle and not cycles.stores and pod_writer.quiet(QUIET)
+
+    executor = Executor(
+        cache,
+        cycles,
+        lifecycle,
+        pods=pod_writer,
+        workloads=writer,
+        evictor=evictor,
+        recorder=recorder,
+        requeue=queue.add,
+        idle=idle,
+        saw=requests.saw,
+        clock=clock,
+    )
+    flavors, discovery = informers.of(kinds.FLAVORS).store, informers.discovery
+    bridge = AdmissionCheckController(client, cache, standings, _limits(settings), flavors, discovery, clock)
+    budgets = BudgetWatch(cache)
+    # An event reaches parts that are all there.
+    _subscribe(informers, cache, evictor, budgets, bridge)
+    return Parts(
+        informers=informers,
+        cache=cache,
+        queue=queue,
+        guard=guard,
+        cycle_requests=requests,
+        tasks=tasks,
+        budgets=budgets,
+        scheduler=cycles,
+        writer=writer,
+        pod_writer=pod_writer,
+        evictor=evictor,
+        lifecycle=lifecycle,
+        executor=executor,
+        sweeper=Sweeper(
+            cache,
+            informers,
+            writer,
+            evictor,
+            requeue=queue.add,
+            spawn=tasks.spawn,
+            saw=requests.saw,
+            unnominate=pod_writer.forget_nomination,
+            metrics=metrics,
+            usage_labels=settings.usage_labels,
+            recorder=recorder,
+            guard=guard,
+            clock=clock,
+        ),
+        bridge=bridge,
+        flavor_status=_flavor_status(client, cache, informers, recorder, clock),
+        queue_status=QueueStatus(client, _queues(cache, informers), idle, clock),
+    )
+
+
+def _cache(
+    settings: "Settings",
+    informers: Informers,
+    standings: Standings,
+    notices: NodeNotices,
+    clock: Clock,
+    *,
+    requeue: Callable[[str, float], None],
+    wake: Callable[[], None],
+    guard: Guard,
+    scheduler: SchedulerRules,
+) -> Cache:
+    return Cache(
+        settings.keys,
+        stores_of(informers),
+        requeue,
+        wake,
+        notices=notices,
+        view=standings.view,
+        batch_seconds=settings.ungate_batch_seconds,
+        options=Options.of(settings),
+        queueing=rules.queue_rules(settings),
+        life=rules.life_rules(settings),
+        missing_pods=rules.missing_pods(settings),
+        patience=rules.patience(settings),
+        require_queue=settings.require_queue,
+        nominates=settings.nominate_gated_pods,
+        device_resources=rules.device_resources(settings),
+        scheduler=scheduler,
+        guard=guard,
+        clock=clock,
+    )
+
+
+def _subscribe(
+    informers: Informers, cache: Cache, evictor: Evictor, budgets: BudgetWatch, bridge: AdmissionCheckController
+) -> None:
+    informers.subscribe(
+        cache,
+        # The evictor ends its wait for an eviction before anybody asks for the next one.
+        first={kinds.PODS: (evictor.on_pod,)},
+        # These ask the cache about what changed.
+        last={
+            kinds.PODS: (budgets.on_pod,),
+            kinds.BUDGETS: (budgets.on_budget,),
+            kinds.FLAVORS: (lambda _: bridge.flavors_changed(),),
+        },
+        foreign=bridge,
+    )
+
+
+def _pod_writer(settings: "Settings", client: Client, informers: Informers, cache: Cache, shared: _Shared) -> PodWriter:
+    def added(entry: WorkloadEntry, pod_set: str) -> Added:
+        checks = cache.admissions.checks_of(entry)
+        return to_pods(entry, pod_set, informers.of(kinds.FLAVORS).store, settings.keys, checks)
+
+    return PodWriter(
+        client,
+        settings.keys,
+        added,
+        concurrency=settings.ungate_concurrency,
+        timeout=settings.expectation_timeout_seconds,
+        stayed=cache.left_pods.stayed,
+        guard=cache.guard,
+        **shared,
+    )
+
+
+def _of_life(settings: "Settings", informers: Informers) -> _OfLife:
+    return {
+        "flavors": informers.of(kinds.FLAVORS).store,
+        "keys": settings.keys,
+        "patience": settings.eviction_patience_seconds,
+        "reclaim": Reclaim(settings.reclaim_overrides_budgets, int(settings.reclaim_grace_seconds)),
+    }
+
+
+def _limits(settings: "Settings") -> Limits:
+    """How long somebody waits behind Kueue."""
+    return Limits(
+        NeverFits(settings.kueue_never_fits),
+        settings.kueue_never_fits_seconds,
+        settings.kueue_reject_seconds,
+        settings.kueue_wait_seconds,
+    )
+
+
+def _flavor_status(
+    client: Client, cache: Cache, informers: Informers, recorder: EventRecorder, clock: Clock
+) -> FlavorStatus:
+    source = FlavorSource(cache.state, lambda: cache.layout, informers.of(kinds.FLAVORS).store.values, informers.node)
+    return FlavorStatus(client, source, recorder, clock)
+
+
+def _queues(cache: Cache, informers: Informers) -> Source:
+    return Source(
+        cache.queues,
+        lambda: cache.flavors,
+        informers.of(kinds.CLUSTER_QUEUES).store.values,
+        informers.of(kinds.LOCAL_QUEUES).store.values,
+        cache.unchecked,
+    )
