@@ -90,6 +90,20 @@ def test_an_unknown_domain_is_empty_and_a_missing_key_is_an_error():
     assert answered("has(device.attributes.other)", one) is True
 
 
+def test_of_an_attribute_with_and_without_its_domain_everybody_reads_the_one_with_it():
+    # As `lookupAttribute` of k8s.io/dynamic-resource-allocation 0.37.1; what an expression sees is left open there.
+    bare, full = {"a": {"int": 1}}, {"gpu.nvidia.com/a": {"int": 2}}
+    small, large = {"c": {"value": "1"}}, {"gpu.nvidia.com/c": {"value": "2"}}
+    for attributes, capacity in ((bare | full, small | large), (full | bare, large | small)):
+        one = device({"attributes": attributes, "capacity": capacity})
+        assert one.attribute("gpu.nvidia.com/a").value == 2
+        assert one.looks(("attributes", "gpu.nvidia.com", "a")).value == 2
+        assert one.looks(("capacity", "gpu.nvidia.com", "c")).integer() == 2
+        assert answered(f'{MINE}.a == 2 && device.capacity["gpu.nvidia.com"].c == quantity("2")', one) is True
+    assert device({"attributes": bare}).attribute("gpu.nvidia.com/a").value == 1
+    assert answered(f"{MINE}.a == 1", device({"attributes": bare})) is True
+
+
 def test_values_of_two_types_are_not_equal_and_numbers_may_be():
     one = plain(type="gpu", index=3)
     assert answered(f"{MINE}.type == {MINE}.index", one) is False
