@@ -91,7 +91,7 @@ class Check(_Struct, frozen=True):
 
 
 class Evicted(_Struct, frozen=True):
-    """The condition Evicted, while it is True. ``detail``: for Preempted, by which rule."""
+    """The condition Evicted, while it is True."""
 
     reason: str
     message: str
@@ -144,7 +144,7 @@ class Set(_Struct, frozen=True):
 
 
 class Evict(_Struct, frozen=True):
-    """Write Evicted (and Preempted, where ``detail`` says by which rule); `Queues.evict`."""
+    """Write Evicted, and Preempted where ``detail`` says by which rule; `Queues.evict`."""
 
     reason: Reason
     message: str
@@ -162,7 +162,10 @@ class Suspend(_Struct, frozen=True):
 
 
 class Release(_Struct, frozen=True):
-    """Remove the admission, write ``requeues`` and ``until``; then `Queues.back`, or with ``leave`` `Queues.forget`."""
+    """Remove the admission, write ``requeues`` and ``until``; then `Queues.release_and_requeue`.
+
+    With ``leave``, `Queues.forget`.
+    """
 
     reason: Reason
     message: str

@@ -127,8 +127,8 @@ class ClusterQueue(_Struct, frozen=True):
     ``cohort`` "" means none. ``strict``: StrictFIFO, else BestEffortFIFO. ``namespaces``: a label selector over
     namespaces, None selects none, () all. ``borrow_first``: borrow in a flavor before the next flavor is tried
     (whenCanBorrow MayStopSearch); ``preempt_first``: likewise preempt (whenCanPreempt MayStopSearch). ``weight``: share
-    in fair sharing, in thousandths. ``unlimited``: no quota at all, for workloads without a queue. ``checks``:
-    admission checks that must be ready between quota and admission. ``claims``: who waits long keeps room from others.
+    in fair sharing, in thousandths. ``unlimited``: no quota at all, for workloads without a queue. ``claims``:
+    workloads that wait long keep room from others.
     """
 
     name: str

@@ -35,8 +35,9 @@ from simulator.tally import Tally
 from simulator.tracks import Track
 from simulator.world.site import Site, Where
 
-FIRST_RETRY: Final = 10.0  # as the Job controller makes failed pods again
-LAST_RETRY: Final = 360.0
+# As the Job controller of Kubernetes 1.37 makes failed pods again.
+FIRST_RETRY: Final = 10.0
+LAST_RETRY: Final = 600.0
 LOOKS: Final = 64  # of one cycle
 IDLE_LOOKS: Final = 3  # in a row that nothing came of, when time alone is left: then nothing will
 

@@ -19,12 +19,13 @@ class ExtendedRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeviceAsk(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
-    """Claims in the order in which the pod names them; ``key`` is what they ask for, as JSON (`read.asks`).
+    """Claims in the order in which the pod names them; ``key`` is what they ask for, as JSON (`claims.read.asks`).
 
     ``extended``: what the scheduler's own claim asks for beside them, in its order, on a node whose device plugins give
-    none of these resources; what a node's plugins give is left out there (`read.asks.at_node`). ``claims``: all claims
-    that the pod names (``namespace/name``), those too that have devices already and are not in ``named``. ``shared``:
-    all pods of the pod set have the same claims, so they all go onto one node, and there the devices count once.
+    none of these resources; what a node's plugins give is left out there (`claims.read.asks.at_node`). ``claims``: all
+    claims that the pod names (``namespace/name``), those too that have devices already and are not in ``named``.
+    ``shared``: all pods of the pod set have the same claims, so they all go onto one node, and there the devices count
+    once.
     ``aligned``: where the devices have to be in the zones that a kubelet gives the pod, a digest of all else that
     decides on those; "" where they do not (`engine.devices.first_fits`).
     """

@@ -148,7 +148,12 @@ class Device(msgspec.Struct, frozen=True, eq=False, dict=True):
         return self._whole
 
     def attribute(self, qualified: str) -> Attribute | None:
-        """An attribute by its qualified name; those of the driver's own domain may be published without one."""
+        """An attribute by its qualified name; those of the driver's own domain may be published without one.
+
+        The API takes a device that has both spellings. For constraints the qualified one counts, as `lookupAttribute`
+        of k8s.io/dynamic-resource-allocation 0.37 has it. For expressions it is left open there, as Go's maps have no
+        order: here it is the same one.
+        """
         found = self.attributes.get(qualified)
         domain, slash, name = qualified.partition("/")
         return self.attributes.get(name) if found is None and slash and domain == self.driver else found
@@ -214,8 +219,9 @@ def entries_of(maps: Sequence[Mapping[str, _Entry]], driver: str, domain: str, n
     qualified = f"{domain}/{name}"
     if domain != driver or "/" in name:
         return [one.get(qualified) for one in maps]
-    # Both spellings are looked up, because a selector names the domain whatever the driver published.
-    return [one[name] if name in one else one.get(qualified) for one in maps]
+    # Both spellings are looked up, because a selector names the domain whatever the driver published. Where a device
+    # has both, the one with the domain counts (`Device.attribute`).
+    return [one[qualified] if qualified in one else one.get(name) for one in maps]
 
 
 def flaw_of(device: Device) -> str | None:
@@ -246,9 +252,10 @@ def _zones(attribute: Attribute) -> tuple[int, ...]:
 
 def _put(domains: Domains, driver: str, qualified: str, value: Value) -> None:
     domain, slash, name = qualified.partition("/")
-    if not slash:
-        domain, name = driver, qualified
-    domains.setdefault(domain, {})[name] = value
+    if slash:
+        domains.setdefault(domain, {})[name] = value
+    else:
+        domains.setdefault(driver, {}).setdefault(qualified, value)  # with the domain it comes first, wherever it is
 
 
 def _seen(attribute: Attribute) -> Value:

@@ -36,7 +36,7 @@ _MANY: Final = 24  # of a larger one, if one leaf in so many changed
 
 
 class Counts:
-    """Pods that fit, for each domain of each rank of one tree.
+    """Pods that fit, for each domain of each rank of one tree. Those of `known_shape` are lent for a short time.
 
     ``peak`` bounds the leaf counts from above: corrections only raise it.
     """
@@ -350,7 +350,8 @@ class CountedShape(msgspec.Struct):
 def known_shape(nodes: NodeColumns, tree: Tree, pod_set: PodSet) -> CountedShape:
     """The shape of a pod set with counts as of now, from the tree's cache where it was seen. Do not modify.
 
-    The counts are valid until the state changes and somebody asks again.
+    The counts are good until the next question about this tree, of whatever shape: it may overwrite the memory that
+    they lie in, and no rollback restores them. What is needed for longer is copied, or asked for again.
     """
     volumes = pod_set.attached
     key: tuple[object, ...] = (

@@ -189,10 +189,10 @@ class DeviceCounts:
         return left
 
     def next_round(self) -> bool:
-        """Who asked and is not counted on all nodes may ask again, and one of them goes on; False where there is none.
+        """Begin a round: workloads that asked and are not counted on all nodes ask again, and one of them goes on.
 
-        Whose turn it was and who did not ask, such as
-        one that grows, has been given less than might fit: it is counted on now.
+        Where the one whose turn it was did not ask again (one that grows does not), its count goes on here. False where
+        no workload has a turn.
         """
         # Before the trim, so that what this turn remembers is weighed too.
         if self._turn is not None:

@@ -50,7 +50,7 @@ class Reserved(Protocol):
 
 
 class Before(NamedTuple):
-    """``since`` and ``taken``: as in `Inside`; ``here``: an older version of the pod was on the node."""
+    """``since`` and ``taken``: as in `NodeZones`; ``here``: an older version of the pod was on the node."""
 
     since: bool = False
     taken: Taken | None = None
@@ -61,7 +61,7 @@ NEVER: Final = Before()
 
 
 class Saved(NamedTuple):
-    """What is known of a node's inside beside its report and its pods; the names are those of `Inside`."""
+    """What is known of a node's inside beside its report and its pods; the names are those of `NodeZones`."""
 
     decided: Decided
     since: frozenset[str]

@@ -121,7 +121,7 @@ class NumaLedger:
                 self._changed(name)
 
     def unrecorded(self, name: str) -> int:
-        """How many pods on a node hold something in its zones, and no record says in which (`Inside.unsure`)."""
+        """How many pods on a node hold something in its zones, and no record says in which (`NodeZones.unsure`)."""
         inside = self._by_name.get(name)
         return 0 if inside is None else inside.unsure
 
@@ -344,7 +344,7 @@ class NumaLedger:
         return None if inside is None or inside.machine is None else inside.state(self._reserved.shape)
 
     def free(self, name: str, coming: Collection[str], ending: Collection[str]) -> Free | None:
-        """What is free for pods on their way (`Inside.free`); None where the inside of the node is not known."""
+        """What is free for pods on their way (`NodeZones.free`); None where the inside of the node is not known."""
         inside = self._by_name.get(name)
         return None if inside is None or inside.machine is None else inside.free(coming, ending)
 

@@ -47,7 +47,9 @@ def budget(tree: Tree) -> Work:
 
 
 class Fit(msgspec.Struct):
-    """``rank`` is that of the requested level; the leaf rank for unconstrained. ``layers``: its slices.
+    """An answer as of now, to be read before anything else of the tree is counted (`known_shape`).
+
+    ``rank`` is that of the requested level; the leaf rank for unconstrained. ``layers``: its slices.
 
     ``apart``: leaves that are not in a clique of another ComputeDomain, where there are others.
     """

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from engine.arrays import Ints
 from engine.cluster.assignment import Assignment
 from engine.cluster.state import ClusterState
 from engine.cluster.tree import Tree
@@ -37,30 +38,79 @@ def place_group(state: ClusterState, tree: Tree, unit: Sequence[PodSet]) -> tupl
     """Place all pod sets of a group in one domain of the level that the largest asks for."""
     large = max(unit, key=lambda pod_set: pod_set.count)
     small = [pod_set for pod_set in unit if pod_set is not large]
-    flavor = tree.flavor.name
-    fits = [Fit.of(state, flavor, pod_set) for pod_set in (large, *small)]
-    wrong = next((fit for fit in fits if isinstance(fit, Refusal)), None)
-    if wrong is not None:
-        return wrong
-    known = [fit for fit in fits if isinstance(fit, Fit)]
-    for container in known[0].containers():
-        best = _best(state, known, container)
+    containers: list[int] = []
+    for pod_set in (large, *small):
+        fit = Fit.of(state, tree.flavor.name, pod_set)
+        if isinstance(fit, Refusal):
+            return fit
+        containers = containers or [*fit.containers()]
+    group = _Group(state, tree, large, small)
+    for container in containers:
+        best = group.best(container)
         if best is not None:
             return tuple(best.assignments[pod_set.name] for pod_set in unit)
-    return refusals.does_not_fit(state, known[0])
+    fit = Fit.of(state, tree.flavor.name, large)
+    return fit if isinstance(fit, Refusal) else refusals.does_not_fit(state, fit)
+
+
+class _Group(msgspec.Struct, frozen=True):
+    """The pod sets of a group on one flavor. Each question about one of them is asked when its answer is read.
+
+    A `Fit` is not held while others are asked or a trial is under way: its counts lie in memory that these overwrite,
+    and a rollback does not restore it.
+    """
+
+    state: ClusterState
+    tree: Tree
+    large: PodSet
+    small: Sequence[PodSet]
+
+    def fit(self, pod_set: PodSet) -> Fit | None:
+        """A pod set as things stand now; None where a constraint among the sets cannot be honoured."""
+        now = Fit.of(self.state, self.tree.flavor.name, pod_set)
+        return now if isinstance(now, Fit) else None
+
+    def best(self, container: int) -> Together | None:
+        """The best of the first domains of rank ``container`` that take the group."""
+        found: list[Together] = []
+        for domain in self._domains(container):
+            together = _Site(self, container, domain).best()
+            if together is not None:
+                found.append(together)
+                if len(found) == COMPARED:
+                    break
+        return min(found, key=lambda one: (one.cost, one.apart)) if found else None
+
+    def _domains(self, container: int) -> list[int]:
+        """Domains where each pod set alone would fit, the tightest for the largest set first."""
+        if container == ANYWHERE:
+            return [0]
+        # Each set is counted as if the others were not there: necessary for a domain to be tried, and not sufficient.
+        tightest: Ints | None = None
+        enough = np.ones(self.tree.domains(container), np.bool_)
+        for pod_set in (self.large, *self.small):
+            fit = self.fit(pod_set)
+            if fit is None:
+                return []
+            room = fit.room.within(container).at(container)
+            enough &= room >= pod_set.count
+            tightest = room.copy() if tightest is None else tightest
+        domains = np.flatnonzero(enough)
+        assert tightest is not None  # noqa: S101  (there is a large set)
+        order: list[int] = domains[np.argsort(tightest[domains], kind="stable")].tolist()
+        return order
 
 
 class _Site(msgspec.Struct, frozen=True):
-    """One domain (of rank ANYWHERE: the whole flavor) that is to hold the group; ``fits``: the large set first."""
+    """One domain (of rank ANYWHERE: the whole flavor) that is to hold the group."""
 
-    state: ClusterState
-    fits: Sequence[Fit]
+    group: _Group
     container: int
     domain: int
 
     @property
     def leaves(self) -> range:
-        tree = self.fits[0].tree
+        tree = self.group.tree
         if self.container == ANYWHERE:
             return range(tree.size)
         bounds = tree.bounds[self.container]
@@ -68,14 +118,20 @@ class _Site(msgspec.Struct, frozen=True):
 
     def best(self) -> Together | None:
         """The large set first, or the small ones first on each of some nodes: the best of what works."""
-        alone = self._pick(self.fits[0])
-        if alone is None:
+        large = self.group.fit(self.group.large)
+        alone = None if large is None else self._pick(large)
+        if large is None or alone is None:
             return None
-        found = []
-        for first in [None, *self._first_nodes(alone)]:
-            checkpoint = self.state.begin()
-            together = self._try(first)
-            self.state.rollback(checkpoint)
+        placed = large.assignment(alone)
+        # Counted before the first trial: what is to be compared is the room with none of the group there.
+        room = self._room_of_small()
+        if room is None:
+            return None
+        state, found = self.group.state, []
+        for first in [None, *self._first_nodes(alone, room)]:
+            checkpoint = state.begin()
+            together = self._first_large(alone, placed) if first is None else self._first_small(first)
+            state.rollback(checkpoint)
             if together is not None:
                 found.append(together)
                 # Nothing can be better: the large set is as well off
@@ -84,39 +140,45 @@ class _Site(msgspec.Struct, frozen=True):
                     break
         return min(found, key=lambda one: (one.cost, one.apart)) if found else None
 
-    def _first_nodes(self, alone: Pick) -> Iterator[int]:
+    def _room_of_small(self) -> Ints | None:
+        """By leaf of the domain, the least that any small set finds; None where one of them cannot be placed."""
+        leaves, least = self.leaves, None
+        for pod_set in self.group.small:
+            fit = self.group.fit(pod_set)
+            if fit is None:
+                return None
+            room = fit.room.counts.leaf[leaves.start : leaves.stop]
+            least = room.copy() if least is None else np.minimum(least, room, out=least)
+        return least
+
+    def _first_nodes(self, alone: Pick, room: Ints) -> Iterator[int]:
         """Leaves to try as the place of the small sets: those the large set would use, then those with most room."""
-        leaves = self.leaves
-        # The least that any small set finds: the node is to be the first one of all of them.
-        room = np.minimum.reduce([fit.room.counts.leaf[leaves.start : leaves.stop] for fit in self.fits[1:]])
+        start = self.leaves.start
         used = alone.leaves.tolist()[: FIRST_NODES // 2]
         yield from used
-        others = [leaf + leaves.start for leaf in np.argsort(-room, kind="stable").tolist() if room[leaf] > 0]
+        # The node is to be the first one of all small sets, so it has room for each of them.
+        others = [leaf + start for leaf in np.argsort(-room, kind="stable").tolist() if room[leaf] > 0]
         yield from [leaf for leaf in others if leaf not in used][: FIRST_NODES // 2]
 
-    def _try(self, first: int | None) -> Together | None:
-        """Place the large set first (``first`` is None), or the small ones first, from leaf ``first`` on."""
+    def _first_large(self, alone: Pick, placed: Assignment) -> Together | None:
+        """The large set where it would be alone, then the small ones, from its first leaf on."""
         found: dict[str, Assignment] = {}
-        large, *small = self.fits
-        pick = None
-        if first is None:
-            pick = self._place_fit(large, found)
-            if pick is None:
-                return None
-            first = int(pick.leaves[0])
-        for fit in small:
-            if not self._fill(fit, first, found):
-                return None
-        pick = pick or self._place_fit(large, found)
-        if pick is None:
-            return None
-        apart = sum(_apart(found[fit.pod_set.name], int(pick.leaves[0])) for fit in small)
-        return Together(found, pick.cost, apart)
+        self._reserve_trial(placed, found)
+        return self._together(alone, found) if self._filled(int(alone.leaves[0]), found) else None
 
-    def _refit(self, fit: Fit) -> Fit | None:
-        """The same question, as things stand now; None where a constraint among the sets cannot be honoured."""
-        now = Fit.of(self.state, fit.tree.flavor.name, fit.pod_set)
-        return now if isinstance(now, Fit) else None
+    def _first_small(self, first: int) -> Together | None:
+        """The small sets from leaf ``first`` on, then the large one."""
+        found: dict[str, Assignment] = {}
+        fit = self.group.fit(self.group.large) if self._filled(first, found) else None
+        pick = None if fit is None else self._pick(fit)
+        if fit is None or pick is None:
+            return None
+        self._reserve_trial(fit.assignment(pick), found)
+        return self._together(pick, found)
+
+    def _together(self, pick: Pick, found: dict[str, Assignment]) -> Together:
+        apart = sum(_apart(found[pod_set.name], int(pick.leaves[0])) for pod_set in self.group.small)
+        return Together(found, pick.cost, apart)
 
     def _pick(self, fit: Fit) -> Pick | None:
         if self.container == ANYWHERE:
@@ -124,57 +186,30 @@ class _Site(msgspec.Struct, frozen=True):
         domain = np.array([self.domain])
         return fit.best(self.container, lambda chooser: chooser.in_one(self.container, fit.rank, domain))
 
-    def _place_fit(self, fit: Fit, found: dict[str, Assignment]) -> Pick | None:
-        now = self._refit(fit)
-        pick = None if now is None else self._pick(now)
-        if now is not None and pick is not None:
-            self._reserve_trial(now, pick, found)
-        return pick
-
-    def _reserve_trial(self, fit: Fit, pick: Pick, found: dict[str, Assignment]) -> None:
-        name = fit.pod_set.name
+    def _reserve_trial(self, made: Assignment, found: dict[str, Assignment]) -> None:
         # Reserved under the trial's own name; the caller's rollback takes it back.
-        found[name] = fit.assignment(pick)
-        self.state.reserve(f"{_TRIAL}\0{name}", (found[name],))
+        found[made.pod_set] = made
+        self.group.state.reserve(f"{_TRIAL}\0{made.pod_set}", (made,))
 
-    def _fill(self, fit: Fit, first: int, found: dict[str, Assignment]) -> bool:
+    def _filled(self, first: int, found: dict[str, Assignment]) -> bool:
+        """Whether all small sets fit, one after the other."""
+        return all(self._fill(pod_set, first, found) for pod_set in self.group.small)
+
+    def _fill(self, pod_set: PodSet, first: int, found: dict[str, Assignment]) -> bool:
         """Fill leaves from ``first`` on, in tree order, then the ones before it."""
-        now, leaves = self._refit(fit), self.leaves
+        now, leaves = self.group.fit(pod_set), self.leaves
         if now is None:
             return False
         order = np.concatenate([np.arange(first, leaves.stop), np.arange(leaves.start, first)])
         fits = now.room.within(ANYWHERE).leaf[order]
-        amounts = np.clip(fit.pod_set.count - (np.cumsum(fits) - fits), 0, fits)
-        if int(amounts.sum()) < fit.pod_set.count:
+        amounts = np.clip(pod_set.count - (np.cumsum(fits) - fits), 0, fits)
+        if int(amounts.sum()) < pod_set.count:
             return False
         onto = np.zeros(leaves.stop, np.int64)
         onto[order] = amounts
         chosen = onto.nonzero()[0]
-        self._reserve_trial(now, Pick(chosen, onto[chosen], (len(chosen),)), found)
+        self._reserve_trial(now.assignment(Pick(chosen, onto[chosen], (len(chosen),))), found)
         return True
-
-
-def _best(state: ClusterState, fits: Sequence[Fit], container: int) -> Together | None:
-    found: list[Together] = []
-    for domain in _domains(fits, container):
-        together = _Site(state, fits, container, domain).best()
-        if together is not None:
-            found.append(together)
-            if len(found) == COMPARED:
-                break
-    return min(found, key=lambda one: (one.cost, one.apart)) if found else None
-
-
-def _domains(fits: Sequence[Fit], container: int) -> list[int]:
-    """Domains where each pod set alone would fit, the tightest for the largest set first."""
-    if container == ANYWHERE:
-        return [0]
-    # Each set is counted as if the others were not there: necessary for a domain to be tried, and not sufficient.
-    rooms = [fit.room.within(container).at(container) for fit in fits]
-    enough = np.logical_and.reduce([room >= fit.pod_set.count for fit, room in zip(fits, rooms, strict=True)])
-    domains = np.flatnonzero(enough)
-    order: list[int] = domains[np.argsort(rooms[0][domains], kind="stable")].tolist()
-    return order
 
 
 def _apart(assignment: Assignment, first: int) -> int:

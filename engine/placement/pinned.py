@@ -41,8 +41,13 @@ def place_pinned(state: ClusterState, flavor: str, pod_set: PodSet, effort: int 
     pick = fit.pick()
     if pick is not None:
         return fit.assignment(pick)
-    found = _apart(state, flavor, pod_set, effort) if pod_set.pinned and not pod_set.topology.slices else None
-    return found or refusals.does_not_fit(state, fit)
+    if pod_set.pinned and not pod_set.topology.slices:
+        found = _apart(state, flavor, pod_set, effort)
+        if found is not None:
+            return found
+        # Asked again, because the parts were counted in between: `fit` may lie in memory that they overwrote.
+        fit = Fit.of(state, flavor, pod_set, effort)
+    return fit if isinstance(fit, Refusal) else refusals.does_not_fit(state, fit)
 
 
 def extend(state: ClusterState, workload: str, pod_set: PodSet, by: int) -> Assignment | Refusal:
@@ -134,7 +139,9 @@ def _apart(state: ClusterState, flavor: str, pod_set: PodSet, effort: int) -> As
         return None
     masks = [NodeFilter(volumes=part.nodes).mask(state.cluster.columns, fit.tree.span) for part in pod_set.pinned]
     parts = _parts(pod_set, [fit.tree.size if mask is None else int(mask.sum()) for mask in masks])
-    for site in _sites(fit, [mask for mask in masks if mask is not None], max(TRIALS // len(pod_set.pinned), 1)):
+    # All of them before the first trial: the counts that they are read off do not outlive the questions of a trial.
+    sites = [*_sites(fit, [mask for mask in masks if mask is not None], max(TRIALS // len(pod_set.pinned), 1))]
+    for site in sites:
         found = _placed(
             state, fit.tree, msgspec.structs.replace(pod_set, node_selector=pod_set.node_selector | site), parts
         )

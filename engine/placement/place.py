@@ -6,7 +6,7 @@ next is placed, and all of it is rolled back at the end: all pod sets fit, or no
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import chain, islice, permutations
+from itertools import chain, permutations
 from typing import Final
 
 from engine.cluster.assignment import Assignment
@@ -62,11 +62,13 @@ def _orders(units: list[Unit]) -> Iterator[Sequence[Unit]]:
     # Amounts of different resources are added up: the order only has to be rough, and the same each time.
     largest = sorted(units, key=lambda unit: -sum(sum(p.requests.values()) * p.count for p in unit))
     seen: set[tuple[str, ...]] = set()
-    for order in islice(chain([units, largest], permutations(largest)), ORDERS):
+    for order in chain([units, largest], permutations(largest)):
         names = tuple(unit[0].name for unit in order)
         if names not in seen:
             seen.add(names)
             yield order
+        if len(seen) == ORDERS:
+            return
 
 
 def _place_all(state: ClusterState, request: WorkloadRequest, units: Sequence[Unit]) -> Placement | Refusal:

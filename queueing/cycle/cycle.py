@@ -1,7 +1,7 @@
 """The admission cycle: one function, a recipe. What it decides is held already when it returns.
 
 The caller stores what was admitted and what preempts, and carries out the evictions; where storing fails it calls
-``queues.back``. Everything it needs to know for that is in `Decisions`.
+`Queues.release_and_requeue`. Everything it needs to know for that is in `Decisions`.
 """
 
 from collections.abc import Collection, Iterator

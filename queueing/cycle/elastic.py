@@ -226,10 +226,11 @@ def _grant(entry: Entry) -> AssumedAdmission:
 
 
 def _is_dearer(entry: Entry, name: str) -> bool:
-    """Whether the pods of a pod set ask for more than was granted to each; also where that is not known."""
+    """Whether the pods of a pod set are known to ask for more than was granted to each."""
     granted = _grant(entry).asks.get(name)
     asked = asks_of(entry.workload).get(name, {})
-    # A grant that was stored without ``asks`` says nothing of its pods: they count as no dearer.
+    # A grant that was stored without ``asks`` says nothing of its pods: were they taken for dearer, each workload of
+    # such a grant would be placed again, and be refused where nothing is free.
     return granted is not None and exceeds(asked, granted)
 
 

@@ -31,7 +31,7 @@ HOLDING = (Phase.NOMINATED, Phase.ADMITTED)
 class AssumedAdmission(msgspec.Struct, frozen=True):
     """What a workload is given: ``counts`` of pods by pod set, a flavor for each resource, and where the pods go.
 
-    ``asks``: by pod set, what one of its pods may take; () of one of which that is not known.
+    ``asks``: by pod set, what one of its pods may take; a pod set of which that is not known is left out.
 
     This is what ``status.admission`` stores, and all that is needed to take a workload in again after a restart.
     """

@@ -27,7 +27,8 @@ GroupKey = tuple[int, bytes]  # (priority, shape)
 class EquivalenceClass(msgspec.Struct, eq=False):
     """Workloads of one queue with equal priority and shape. ``heap`` may hold orders of workloads that left.
 
-    ``parked``, ``aside``, ``refusal``: what the last look at its first left behind; an event unparks it.
+    ``inadmissible`` (it is parked), ``aside``, ``refusal``: what the last look at its first left behind; an event wakes
+    it.
     """
 
     key: GroupKey
@@ -87,7 +88,7 @@ class PendingQueue:
         self.queue = queue
         self.strict = strict
         self._rotation = rotation
-        self.turn = 0  # grows with every turn; see `queueing.cycle.cycle`
+        self.turn = 0  # grows with every turn; see `queueing.cycle.turns`
         self.active = False
         self.groups: dict[GroupKey, EquivalenceClass] = {}
         self._ready: list[tuple[Order, int, EquivalenceClass]] = []  # heap; entries may be stale

@@ -202,8 +202,11 @@ def _map(node: Entries, scope: Scope) -> Compiled:
         for key_of, value_of in runs:
             key = key_of(frame)
             # Python's dict takes 1 and True for the same key: such a map is refused, and not cut.
-            if type(key) not in {str, int, UInt, bool} or key in made:
-                raise EvaluationError(f"unsupported or repeated key: {key!s:.64}")
+            if type(key) not in {str, int, UInt, bool}:
+                # Without the key: lists that share their parts may have more of them than any text should.
+                raise EvaluationError(f"unsupported key type: {type(key).__name__}")
+            if key in made:
+                raise EvaluationError(f"repeated key: {key!s:.64}")
             made[key] = value_of(frame)
         frame.spend(30)
         return made

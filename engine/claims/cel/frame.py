@@ -40,7 +40,7 @@ class Frame(msgspec.Struct):
                 raise CostError("operation cancelled: actual cost limit exceeded")
             raise SearchLimitError("an expression takes too many steps")
 
-    def note_pattern(self, text: Value) -> None:
+    def note_pattern(self, text: str) -> None:
         """Count a regular expression that is made while the expression is evaluated, once.
 
         Raises:

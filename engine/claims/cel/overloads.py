@@ -141,10 +141,26 @@ def _arithmetic(whole: Callable[[int, int], int], real: Callable[[float, float],
     )
 
 
+def in_order(holds: Callable[[Value, Value], bool]) -> Callable[[Value, Value], bool]:
+    """A comparison of numbers: NaN is neither less nor more than any, and cel-go says so."""
+
+    def run(left: Value, right: Value) -> bool:
+        # NaN is the one value that is not equal to itself.
+        if left != left or right != right:  # noqa: PLR0124
+            raise EvaluationError("NaN values cannot be ordered")
+        return holds(left, right)
+
+    return run
+
+
 def _comparison(holds: Callable[[Value, Value], bool]) -> tuple[Overload, ...]:
     numbers = (INT, UINT, DOUBLE)
     return (
-        *(Overload((left, right), BOOL, holds) for left in numbers for right in numbers),
+        *(
+            Overload((left, right), BOOL, in_order(holds) if DOUBLE in {left, right} else holds)
+            for left in numbers
+            for right in numbers
+        ),
         Overload((STRING, STRING), BOOL, holds, shorter),
         Overload((BOOL, BOOL), BOOL, holds),
     )

@@ -179,7 +179,8 @@ def _sum(items: tuple[Value, ...]) -> Value:
 
 def _is_sorted(items: tuple[Value, ...]) -> bool:
     ordered = _of_one_kind(items)
-    return all(ordered[index - 1] <= ordered[index] for index in range(1, len(ordered)))
+    # As Kubernetes' `isSorted`, which looks for a larger one before a smaller one: NaN is neither.
+    return not any(ordered[index - 1] > ordered[index] for index in range(1, len(ordered)))
 
 
 def _includes(spend: Spend, container: Value, value: Value) -> bool:

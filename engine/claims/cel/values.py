@@ -46,6 +46,7 @@ NONE: Final = Optional()
 Address = (IPv4Address, IPv6Address)
 Prefix = (IPv4Interface, IPv6Interface)
 NUMBERS: Final = frozenset({int, UInt, float})
+_KEYS: Final = NUMBERS | {str, bool}  # what may stand between brackets, or after a dot
 _OPAQUE: Final = frozenset({Quantity, Version, *Address, *Prefix})
 _FAMILIES: Final[dict[type, tuple[type, ...]]] = {
     **dict.fromkeys(Address, Address),
@@ -118,15 +119,33 @@ def is_there(entries: dict[Value, Value], key: Value) -> bool:
 
 
 def found(container: Value, key: Value) -> tuple[bool, Value]:
-    """Whether a map or a list has an element, and which."""
+    """Whether a map or a list has an element, and which.
+
+    Raises:
+        EvaluationError: nothing can have such a key, or no list such a position; also where the element is optional.
+    """
+    # As `newQualifier` of cel-go, which looks at the key before the container.
+    if type(key) not in _KEYS:
+        raise EvaluationError(f"invalid qualifier type: {type(key).__name__}")
     if isinstance(container, dict):
         # As in Kubernetes, where an unknown domain is an empty map and a missing key inside one is an error.
         if isinstance(container, Domains):
             return True, container.get(key, _EMPTY)
         return (True, container[key]) if is_there(container, key) else (False, None)
-    if type(container) is tuple and type(key) in NUMBERS and key == int(key):
-        return (True, container[int(key)]) if 0 <= key < len(container) else (False, None)
+    if type(container) is tuple:
+        at = _position(key)
+        return (True, container[at]) if 0 <= at < len(container) else (False, None)
     return False, None
+
+
+def _position(key: Value) -> int:
+    """The position in a list that a key stands for, as `IndexOrError` of cel-go has it."""
+    if type(key) not in NUMBERS:
+        raise EvaluationError(f"unsupported index type '{type(key).__name__}' in list")
+    # The bounds come first: neither infinity nor NaN is between them, and `int` refuses both.
+    if not -LARGEST_INT - 1 <= key <= LARGEST_INT or key != int(key):
+        raise EvaluationError(f"unsupported index value {key} in list")
+    return int(key)
 
 
 def element(container: Value, key: Value) -> Value:
@@ -139,7 +158,7 @@ def element(container: Value, key: Value) -> Value:
         return optional_element(container, key)
     there, value = found(container, key)
     if not there:
-        raise EvaluationError(f"index out of bounds: {key}" if type(container) is tuple else f"no such key: {key}")
+        raise EvaluationError(f"{'index out of bounds' if type(container) is tuple else 'no such key'}: {key!s:.64}")
     return value
 
 

@@ -240,7 +240,11 @@ def largest_clique_left(graph: LinkGraph, free_after: int) -> int:
 
 
 def fragmentation(graph: LinkGraph, free_after: int) -> int:
-    """How far what is left is from the best connected set of its size on this machine: 0 (none) to 1000."""
+    """How far what is left is from the best connected set of its size on this machine: 0 (none) to 1000.
+
+    A set is worth its weight, and one more for each pair in one NUMA zone: as finely as is needed to compare nodes,
+    where `choose` compares weights first.
+    """
     left = free_after & graph.all
     size = left.bit_count()
     if graph.size <= TABLE_DEVICES:

@@ -2,8 +2,8 @@
 
 A pair's weight is its PCIe level (SYS 10, NODE 20, PHB 30, PXB 40, PIX 50, same board 60) plus 100 for each NVLink.
 Weights are symmetric, 0 on the diagonal and where nothing is known. A clique is a set of devices each two of which have
-an NVLink between them (through a switch or not); a single device is a clique. Sets of devices are masks, as everywhere
-in `engine.numa`: bit i is device i.
+an NVLink between them (through a switch or not); a single device is a clique. Sets of devices are masks: bit i is
+device i.
 
 Graphs are equal where the hardware is, and name nothing, so that what is worked out for one machine serves all of its
 kind: for up to `TABLE_DEVICES` devices, tables by mask say what any set is worth.
@@ -209,7 +209,7 @@ class Tables:
             # neighbors there.
             self.clique[half : 2 * half] = np.maximum(lower, 1 + self.clique[masks[:half] & near])
             self.common[half : 2 * half] = self.common[:half] & near
-        # The most that a set of each size can be connected: weight first, then pairs in one zone.
+        # The most that a set of each size can be connected: its weight, and one more for each pair in one zone.
         self.peak: Ints = np.zeros(size + 1, dtype=np.int64)
         np.maximum.at(self.peak, np.bitwise_count(masks).astype(np.int64), self.weight + self.in_zone)
 

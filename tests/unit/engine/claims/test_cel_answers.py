@@ -6,6 +6,7 @@ All are about the device in the first line.
 
 import gzip
 import json
+import random
 from pathlib import Path
 from unittest.mock import patch
 
@@ -87,6 +88,20 @@ def test_an_unknown_domain_is_empty_and_a_missing_key_is_an_error():
     assert answered('device.attributes["other"].type == "gpu"', one) == "error"
     assert answered('"other" in device.attributes', one) is False
     assert answered("has(device.attributes.other)", one) is True
+
+
+def test_of_an_attribute_with_and_without_its_domain_everybody_reads_the_one_with_it():
+    # As `lookupAttribute` of k8s.io/dynamic-resource-allocation 0.37.1; what an expression sees is left open there.
+    bare, full = {"a": {"int": 1}}, {"gpu.nvidia.com/a": {"int": 2}}
+    small, large = {"c": {"value": "1"}}, {"gpu.nvidia.com/c": {"value": "2"}}
+    for attributes, capacity in ((bare | full, small | large), (full | bare, large | small)):
+        one = device({"attributes": attributes, "capacity": capacity})
+        assert one.attribute("gpu.nvidia.com/a").value == 2
+        assert one.looks(("attributes", "gpu.nvidia.com", "a")).value == 2
+        assert one.looks(("capacity", "gpu.nvidia.com", "c")).integer() == 2
+        assert answered(f'{MINE}.a == 2 && device.capacity["gpu.nvidia.com"].c == quantity("2")', one) is True
+    assert device({"attributes": bare}).attribute("gpu.nvidia.com/a").value == 1
+    assert answered(f"{MINE}.a == 1", device({"attributes": bare})) is True
 
 
 def test_values_of_two_types_are_not_equal_and_numbers_may_be():
@@ -174,6 +189,103 @@ def test_no_expression_raises_anything_but_errors_of_its_own(expression):
     except ClaimsError as error:
         message = str(error)
     assert len(message) < 1000
+
+
+# What k8s.io/dynamic-resource-allocation 0.37.1 answers of the first device of the data, with cel-go 0.29.2.
+ODD = {
+    f"{MINE}.l[1.0 / 0.0] == 1": "error",
+    f"{MINE}.l[-1.0 / 0.0] == 1": "error",
+    f"{MINE}.l[0.0 / 0.0] == 1": "error",
+    f"{MINE}.l[1e300] == 1": "error",
+    f"{MINE}.l[1.5] == 1": "error",
+    f"{MINE}.l[2.0] == 3": True,
+    f"{MINE}.l[true] == 1": "error",
+    f"{MINE}.l[?1.0 / 0.0].hasValue()": "error",
+    f"{MINE}.l[?{MINE}.type].hasValue()": "error",
+    f"{MINE}.l[?9].hasValue()": False,
+    f"has({MINE}.l.a)": "error",
+    f"device.attributes[{MINE}.l].size() == 0": "error",
+    f"device.attributes[{MINE}.v].size() == 0": "error",
+    f"device.attributes[{MINE}.index].size() == 0": True,
+    f"{MINE}[{MINE}.l] == 1": "error",
+    f"{MINE}[?{MINE}.l].hasValue()": "error",
+    f"{MINE}[?{MINE}.v].hasValue()": "error",
+    f"{MINE}.type[?{MINE}.l].hasValue()": "error",
+    f"{MINE}[?{MINE}.index].hasValue()": False,
+    f"{MINE}.type.matches({MINE}.l)": "error",
+    f"matches({MINE}.type, {MINE}.v)": "error",
+    "0.0 / 0.0 < 1.0": "error",
+    "1 >= 0.0 / 0.0": "error",
+    "0.0 / 0.0 == 0.0 / 0.0": False,
+    "[0.0 / 0.0, 1.0].isSorted()": True,
+    "[1.0, 0.0 / 0.0].min() == 1.0": True,
+    f"{MINE}.l in {MINE}": False,
+    f"(1.0 / 0.0) in {MINE}.l": False,
+    "int(0.0 / 0.0) == 1": "error",
+}
+
+
+def test_values_that_are_no_keys_and_numbers_that_are_no_positions_are_errors_of_the_expression():
+    described = json.loads(LINES[0])
+    one = device(described["device"], described["driver"])
+    assert {expression: answered(expression, one) for expression in ODD} == ODD
+
+
+def test_the_message_of_a_key_that_is_none_does_not_write_out_what_shares_its_parts():
+    doubled = "".join(f"cel.bind(v{step + 1}, [v{step}, v{step}], " for step in range(40))
+    for last in (
+        f"{MINE}[dyn] == 1",
+        "{dyn: 1}.size() == 1",
+        f"{MINE}.type[dyn] == 1",
+        "device.attributes[dyn].size() == 1",
+        f"{MINE}.type.matches(dyn)",
+    ):
+        asked = f"cel.bind(v0, [1], {doubled}cel.bind(dyn, {MINE}.no ? {MINE}.type : v40, {last} || true)" + ")" * 41
+        assert answered(asked, plain(type="gpu", no=False)) is True
+
+
+def random_expression(dice, depth):
+    """An operation on values whose types are known only when it is evaluated."""
+    if depth == 0:
+        made = dice.choice(LEAVES)
+    else:
+        one, other, third = (random_expression(dice, dice.randrange(depth)) for _ in range(3))
+        made = dice.choice(OPERATIONS).format(one, other, third)
+    return f"({MINE}.no ? {MINE}.type : {made})"
+
+
+LEAVES = (
+    *(f"{MINE}.{name}" for name in ("type", "index", "v", "ok", "big", "neg", "l", "ls", "uni", "nosuch")),
+    *("0", "-1", "9223372036854775807", "18446744073709551615u", "0.0", "1e308", "(1.0 / 0.0)", "(0.0 / 0.0)", "true"),
+    *('"a{1000}"', '"("', '"10.0.0.0/8"', '"1.2.3"', '"1e100"', "null", "[]", "{}", '{"a": [1]}', "device.attributes"),
+    *("device.capacity", 'quantity("80Gi")', 'semver("1.2.3")', 'ip("::1")', 'cidr("fd00::/8")', "optional.none()"),
+)
+OPERATIONS = (
+    *(f"({{0}} {sign} {{1}})" for sign in ("+", "-", "*", "/", "%", "<", ">=", "==", "in", "&&", "||")),
+    *(
+        "{0}[{1}]",
+        "{0}[?{1}]",
+        "{0}.?a",
+        "has({0}.a)",
+        "({0} ? {1} : {2})",
+        "-({0})",
+        "!({0})",
+        "[{0}]",
+        "{{{0}: {1}}}",
+    ),
+    *(f"{name}({{0}})" for name in ("size", "int", "uint", "double", "string", "quantity", "semver", "ip", "cidr")),
+    *(f"{{0}}.{name}()" for name in ("sum", "min", "isSorted", "distinct", "join", "split", "asInteger", "value")),
+    *(f"{{0}}.{name}({{1}})" for name in ("matches", "contains", "charAt", "indexOf", "add", "compareTo", "includes")),
+    *("{0}.replace({1}, {2})", "{0}.substring({1}, {2})", "{0}.slice({1}, {2})", "sets.contains({0}, {1})"),
+    *(f"{{0}}.{name}(x, x == {{1}})" for name in ("exists", "all", "exists_one", "filter", "map", "optMap")),
+)
+
+
+def test_random_expressions_on_values_of_unknown_types_raise_nothing_but_errors_of_their_own():
+    described = json.loads(LINES[0])
+    one, dice = device(described["device"], described["driver"]), random.Random(3)
+    for _ in range(1_500):
+        answered(random_expression(dice, 3), one)
 
 
 def test_what_is_made_of_shared_parts_costs_what_it_has():

@@ -19,6 +19,7 @@ from support.engine_factories import (
 )
 
 from engine.model import Policy, TopologyRequest
+from engine.placement import place
 from engine.reasons import Reason
 from engine.results import Placement, Refusal, WorkloadRequest
 
@@ -229,6 +230,16 @@ def test_another_order_of_pod_sets_is_tried_before_refusing():
     answer = ask(state, make_pod_set(1, name="s", gpu=2, requests={GPU: 2}), large)
     assert nodes_of(answer, 1) == {"big": 1}
     assert [part.pod_set for part in placed(ask(state, small, large)).assignments] == ["small", "large"]
+
+
+def test_all_orders_of_four_pod_sets_are_tried_and_as_many_of_five():
+    def orders(count):
+        units = [(make_pod_set(1, name=f"set{at}", gpu=at),) for at in range(count)]
+        return [tuple(unit[0].name for unit in order) for order in place._orders(units)]
+
+    for count, tried in ((1, 1), (2, 2), (3, 6), (4, 24), (5, place.ORDERS)):
+        assert len(orders(count)) == len(set(orders(count))) == tried
+    assert orders(3)[:2] == [("set0", "set1", "set2"), ("set2", "set1", "set0")]
 
 
 # -- leader and workers ---------------------------------------------------------------------------------------

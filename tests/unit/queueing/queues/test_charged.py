@@ -98,6 +98,19 @@ def test_growth_evicts_for_quota_alone():
     assert (made.grant.amounts[KEY], queues.quotas.used("q", KEY)) == (3, 3)
 
 
+def test_pods_of_an_admission_that_does_not_say_what_each_may_take_are_not_taken_for_dearer():
+    # Stored by another version: with nothing free, taking them for dearer would have them placed again, and refused.
+    state, queues = world()
+    submit(queues, asking("w"))
+    run(state, queues)
+    entry = queues.entries["w"]
+    queues.grant(state, "w", msgspec.structs.replace(entry.grant, asks={}))
+    queues.submit(asking("w", nics=3), 2.0)
+    count = entry.grant.counts["main"]
+    assert elastic.resize(state, queues, "w", {"main": count}) is None
+    assert queues.quotas.used("q", KEY) == count
+
+
 def test_pods_that_take_more_devices_than_before_are_charged_where_quota_suffices():
     state, queues = world()
     submit(queues, asking("w"))
