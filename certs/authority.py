@@ -17,7 +17,7 @@ from typing import cast
 
 import msgspec
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import (
@@ -34,6 +34,12 @@ _SKEW = timedelta(minutes=5)  # clocks of API servers may be behind ours
 _RENEW_AT = 2 / 3  # of the life
 # RFC 5280 bounds a common name at 64 characters (ub-common-name).
 _MAX_COMMON_NAME = 64
+# What `cryptography` raises where a key or a certificate is none, or of a kind that it does not know: they have no
+# base in common. An encrypted key, and one of a type that signs nothing, are TypeErrors.
+_UNREADABLE = (
+    *(ValueError, TypeError, UnsupportedAlgorithm),
+    *(x509.InvalidVersion, x509.DuplicateExtension, x509.UnsupportedGeneralNameType),
+)
 
 
 class BundleError(ValueError):
@@ -113,6 +119,9 @@ def check_serving(bundle: Bundle, now: datetime) -> None:
         raise BundleError("tls.key is not the key of tls.crt")
     if not bundle.leaf.not_valid_before_utc <= now < bundle.not_after:
         raise BundleError(f"tls.crt is valid from {bundle.leaf.not_valid_before_utc} to {bundle.not_after} only")
+    # API servers look at no common name (Go, since 1.15). This is also the first reading of its extensions.
+    if not bundle.hosts:
+        raise BundleError("tls.crt names no host")
     if bundle.managed and bundle.issuer is None:
         raise BundleError("tls.crt is signed by none of the certificates in ca.crt")
 
@@ -177,9 +186,9 @@ def fingerprint(certificate: x509.Certificate) -> str:
 def signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
     """Whether the one signed the other."""
     try:
-        # Another issuer's name is a ValueError, a key of an unknown type a TypeError. None of them may end a round.
+        # Another issuer's name is a ValueError. None of them may end a round.
         certificate.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
+    except (*_UNREADABLE, InvalidSignature):
         return False
     return True
 
@@ -193,7 +202,7 @@ def parse(pem: bytes, part: str) -> tuple[x509.Certificate, ...]:
     """All certificates in a PEM text; ``part`` names it in errors. Raises BundleError where there is none."""
     try:
         return tuple(x509.load_pem_x509_certificates(pem))
-    except ValueError as error:
+    except _UNREADABLE as error:
         raise BundleError(f"{part} is no PEM certificate: {error}") from error
 
 
@@ -284,29 +293,35 @@ def _hosts(certificate: x509.Certificate) -> frozenset[str]:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return frozenset()
+    except _UNREADABLE as error:
+        raise BundleError(f"the extensions of tls.crt cannot be read: {error}") from error
     addresses = names.get_values_for_type(x509.IPAddress)
     return frozenset(names.get_values_for_type(x509.DNSName)) | {str(address) for address in addresses}
 
 
 def _private_key(pem: bytes, part: str) -> ec.EllipticCurvePrivateKey:
-    """Somebody else's key may be RSA; it is only compared by its public half, never used to sign."""
+    """A key of any type that is known, whatever the cast says: `check_signer` looks at the type before it signs."""
     try:
-        # An encrypted key is a TypeError here, a broken one a ValueError.
         return cast("ec.EllipticCurvePrivateKey", load_pem_private_key(pem, password=None))
-    except (ValueError, TypeError) as error:
+    except UnsupportedAlgorithm as error:
+        raise BundleError(f"{part} is a key of an unknown kind: {error}") from error
+    except _UNREADABLE as error:
         raise BundleError(f"{part} is no PEM private key without a password") from error
 
 
 def _may_sign(certificate: x509.Certificate) -> bool:
     try:
         return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    except (x509.ExtensionNotFound, ValueError):
+    except (*_UNREADABLE, x509.ExtensionNotFound):
         return False
 
 
 def _same_key(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> bool:
     form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    return certificate.public_key().public_bytes(*form) == key.public_key().public_bytes(*form)
+    try:
+        return certificate.public_key().public_bytes(*form) == key.public_key().public_bytes(*form)
+    except _UNREADABLE:
+        return False  # the certificate's is of a kind that no private key here is of
 
 
 def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -34,7 +34,7 @@ from certs.authority import (
     reissue,
 )
 
-LEAF, CA = "leaf", "ca"  # what an administrator may ask to be made anew
+LEAF, CA = "leaf", "ca"  # what an administrator may ask to have replaced
 UNKNOWN = "unknown"  # stands for replicas that may serve a certificate of a CA that was taken in
 # `_adopt` takes in what stands in a caBundle. Without a bound, a writer of that could fill the Secret and every
 # configuration.

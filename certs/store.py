@@ -34,8 +34,8 @@ _decode = msgspec.json.Decoder(Replica).decode
 class Stored(msgspec.Struct, frozen=True):
     """What a Secret holds. ``version`` empty: there is none. ``bundle`` None: it is only the place for one.
 
-    ``unreadable``: names of replicas that say nothing that can be read. ``asked``: `rotation.LEAF`, `rotation.CA` or
-    nothing; ``misasked``: what was asked and is neither.
+    ``unreadable``: names of replicas that say nothing that can be read. ``asked``: `LEAF`, `CA` or nothing;
+    ``misasked``: what was asked and is neither.
     """
 
     version: str = ""

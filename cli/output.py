@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 TELL_SECONDS = 15.0  # between two lines about the same work where no terminal is watched
 WIDTH = 160  # of output that goes to a file or a pipe, where no terminal tells
+# Names and messages come from files and from others: "[red]" and ":on:" in them are text. Colours are `rich.text.Text`.
+_AS_IT_IS: Final[dict[str, Any]] = {"highlight": False, "markup": False, "emoji": False}
 
 
 class Failure(Exception):  # noqa: N818 - it is what a person reads, not a bug
@@ -43,14 +45,14 @@ def stdout() -> "Console":
     """A console for results. Made anew each time, because tests swap the streams."""
     from rich.console import Console  # late, as all that draws and writes: --help and errors of usage need none of it
 
-    return Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else WIDTH)
+    return Console(file=sys.stdout, width=None if sys.stdout.isatty() else WIDTH, **_AS_IT_IS)
 
 
 def stderr() -> "Console":
     """A console for progress and errors, so that piped output stays clean."""
     from rich.console import Console
 
-    return Console(file=sys.stderr, highlight=False)
+    return Console(file=sys.stderr, **_AS_IT_IS)
 
 
 def emit(data: Any, fmt: OutputFormat, *, table: "RenderableType | None" = None) -> None:
@@ -77,7 +79,9 @@ def progress(message: str) -> Iterator[None]:
         console.print(message)
         yield
         return
-    with console.status(message):
+    from rich.text import Text  # a spinner reads markup in words, whatever its console does
+
+    with console.status(Text(message)):
         yield
 
 
@@ -86,10 +90,10 @@ def messages(clock: Clock = SYSTEM) -> Iterator[Callable[[str], None]]:
     """A spinner with the latest message on a terminal; elsewhere lines, rarely where only figures in them change."""
     console = stderr()
     if console.is_terminal:
-        from rich.markup import escape
+        from rich.text import Text
 
         with console.status("starting") as spinner:
-            yield lambda message: spinner.update(escape(message))
+            yield lambda message: spinner.update(Text(message))
         return
     last_kind, last_time = "", 0.0
 

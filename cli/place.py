@@ -1,6 +1,7 @@
 """``topogate place -f FILE``: where the pods of a manifest would go, or exactly why not."""
 
 import asyncio
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Final
@@ -40,6 +41,7 @@ from ungater.model.workload_entry import WorkloadEntry
 WAITS: Final = 3  # exit status: something would wait, or have to preempt
 REFUSED: Final = 4  # exit status: something would not be accepted at all
 DOMAINS: Final = 24  # in a table
+_NO_EFFECT: Final = re.compile(r"([\w.]*(?:annotations|labels)\[[^\]]*\]) .*has no effect")
 NEVER: Final = frozenset({Reason.INVALID_REQUEST, Reason.CONTRADICTING_REQUESTS, Reason.UNSUPPORTED_OWNER})
 
 
@@ -235,7 +237,9 @@ def report(
         # Our own webhook's refusal is told in its own words; the API server's repeats them.
         if said.refusal and not said.unfit and not one.denied:
             one.deny(f"the API server would refuse it: {said.refusal}", "")
-        one.warn(*said.warnings)
+        told = {_about(text) for text in one.warnings} - {""}
+        # Our own hint names the key that is closest; that of the admission policy one of a few.
+        one.warn(*(text for text in said.warnings if _about(text) not in told))
     accepted = [one for one in made if not one.denied]
     jobs = [job for one in accepted for job in one.jobs]
     pods = [pod for one in accepted for pod in one.pods]
@@ -267,6 +271,12 @@ def report(
         # Once for all objects, as a person reads them from the top.
         answers[0] = msgspec.structs.replace(answers[0], warnings=(*answers[0].warnings, *warnings))
     return answers
+
+
+def _about(warning: str) -> str:
+    """The label or annotation of which it says that it has no effect, with its place; "": it says something else."""
+    found = _NO_EFFECT.search(warning)
+    return found[1] if found is not None else ""
 
 
 def _uids(one: Manifest) -> set[str]:

@@ -38,7 +38,7 @@ class SettingsSource(msgspec.Struct, frozen=True):
 
 
 class SettingsChange(NamedTuple):
-    """Settings that are new, and which of them: those that are taken, and those that count from a start on."""
+    """Settings to go by from now on, and which are new: those that are taken, and those that wait for a restart."""
 
     settings: "Settings"
     taken: tuple[str, ...]
@@ -64,7 +64,7 @@ class SettingsWatch:
     def __init__(self, client: Client, namespace: str, source: SettingsSource, user: SettingsUser) -> None:
         self._client, self._namespace, self._user = client, namespace, user
         self._given = source.given
-        self._used = self._seen = source.text
+        self._started = self._used = self._seen = source.text
 
     async def run(self) -> None:
         """Look until cancelled; failures of the API server only delay."""
@@ -87,7 +87,7 @@ class SettingsWatch:
             # Remembered before it is checked: a wrong text is told once, not at each look.
             self._seen = text
             # In a thread: the first change imports the libraries that read settings, which would hold up the loop.
-            change = await asyncio.to_thread(changed, self._used, text, self._given, os.environ)
+            change = await asyncio.to_thread(changed, self._used, text, self._given, os.environ, started=self._started)
             if isinstance(change, str):
                 self._user.settings_refused(change, uid)
             else:
@@ -99,8 +99,13 @@ class SettingsWatch:
             await self._client.patch(CONFIG_MAPS, CONFIG_MAP, self._namespace, body=body)
 
 
-def changed(before: str, after: str, given: Mapping[str, Any], env: Mapping[str, str]) -> SettingsChange | str:
-    """What another text changes; the problem where it is wrong."""
+def changed(
+    before: str, after: str, given: Mapping[str, Any], env: Mapping[str, str], *, started: str
+) -> SettingsChange | str:
+    """What another text changes; the problem where it is wrong.
+
+    ``started``: the text that the process started with. What counts from a start on (`AT_START`) stays as it has it.
+    """
     from crds.settings import AT_START, CONFIG_KEY, SettingsError, from_mapping, parse
 
     def settings(text: str, *, in_use: bool = False) -> "Settings":
@@ -110,10 +115,14 @@ def changed(before: str, after: str, given: Mapping[str, Any], env: Mapping[str,
 
     try:
         old, new = settings(before, in_use=True), settings(after)
+        # The text before may have changed such a setting already, and the process goes by the older one still.
+        first = settings(started, in_use=True)
     except SettingsError as error:
         return str(error)
+    kept = {name: getattr(first, name) for name in type(new).model_fields if name in AT_START}
     names = [name for name in type(new).model_fields if getattr(old, name) != getattr(new, name)]
-    fixed = {name: getattr(old, name) for name in names if name in AT_START}
     shown = {name: type(new).model_fields[name].alias or name for name in names}
     taken = tuple(shown[name] for name in names if name not in AT_START)
-    return SettingsChange(new.model_copy(update=fixed), taken, tuple(shown[name] for name in fixed))
+    # One that is as it was at the start again waits for nothing.
+    later = tuple(shown[name] for name in names if name in kept and kept[name] != getattr(new, name))
+    return SettingsChange(new.model_copy(update=kept), taken, later)

@@ -4,7 +4,7 @@ Rules
 - A fact is keyed (host, pod, holder): telling it twice changes nothing. An event costs what it touches.
 - ``promised`` is what is kept for a workload on a host beyond what its pods there take. It is never negative.
 - Holders have numbers that stay while they are known, so that a change names them in a few bytes; 0 is nobody's.
-- ``changed_hosts`` and ``changed_holders`` say what is to be told anew; whoever tells takes them. A host that comes,
+- ``changed_hosts`` and ``changed_holders`` say what is to be told again; whoever tells takes them. A host that comes,
   goes or moves in the tree changes the layout: everybody then takes a new picture.
 """
 
@@ -183,7 +183,10 @@ class Board:
 
     def set_slice(self, name: str, spec: Spec | None) -> None:
         """A ResourceSlice is there as it is published, or gone."""
-        self.changed_hosts |= self._devices.set_slice(name, spec)
+        # The old one goes first, and its host is told of: if the new one cannot be read, its devices must not stay.
+        self.changed_hosts |= self._devices.remove_slice(name)
+        if spec is not None:
+            self.changed_hosts |= self._devices.set_slice(name, spec)
 
     def set_taint_rule(self, name: str, rule: TaintRule | None) -> None:
         """A DeviceTaintRule is there, or gone."""

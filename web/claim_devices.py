@@ -71,28 +71,33 @@ class ClaimDevices:
 
     # --- facts -------------------------------------------------------------------------------------------------------
 
-    def set_slice(self, name: str, spec: Spec | None) -> set[str]:
-        """A ResourceSlice is there as it is published, or gone; the hosts that it names, or named."""
-        touched = set()
-        if (before := self._slices.pop(name, None)) is not None:
-            self._of_host[before.host].discard(name)
-            self._of_pool[before.pool].discard(name)
-            # Empty sets go: a driver that renames its pools would fill the tables otherwise.
-            if not self._of_pool[before.pool]:
-                del self._of_pool[before.pool]
-            if not self._of_host[before.host]:
-                del self._of_host[before.host]
-            touched.add(before.host)
-        if spec is not None:
-            host, pool = spec.get("nodeName") or ANY_HOST, spec.get("pool") or {}
-            # A slice that names no host is needed by every look. One that cannot be read raises here, before anything
-            # is filed.
-            read = None if host else read_slice({"metadata": {"name": name}, "spec": spec})
-            slot = self._slices[name] = _Slot(host, (str(spec.get("driver")), str(pool.get("name"))), spec, read)
-            self._of_host.setdefault(slot.host, set()).add(name)
-            self._of_pool.setdefault(slot.pool, set()).add(name)
-            touched.add(slot.host)
-        return touched - {ANY_HOST}
+    def set_slice(self, name: str, spec: Spec) -> set[str]:
+        """A ResourceSlice is there as it is published, and none of that name before it; the hosts that it names.
+
+        Raises ObjectError for one that names no host and cannot be read.
+        """
+        host, pool = spec.get("nodeName") or ANY_HOST, spec.get("pool") or {}
+        # A slice that names no host is needed by every look. One that cannot be read raises here, before anything is
+        # filed.
+        read = None if host else read_slice({"metadata": {"name": name}, "spec": spec})
+        slot = self._slices[name] = _Slot(host, (str(spec.get("driver")), str(pool.get("name"))), spec, read)
+        self._of_host.setdefault(slot.host, set()).add(name)
+        self._of_pool.setdefault(slot.pool, set()).add(name)
+        return {slot.host} - {ANY_HOST}
+
+    def remove_slice(self, name: str) -> set[str]:
+        """A ResourceSlice is gone; the hosts that it named."""
+        before = self._slices.pop(name, None)
+        if before is None:
+            return set()
+        self._of_host[before.host].discard(name)
+        self._of_pool[before.pool].discard(name)
+        # Empty sets go: a driver that renames its pools would fill the tables otherwise.
+        if not self._of_pool[before.pool]:
+            del self._of_pool[before.pool]
+        if not self._of_host[before.host]:
+            del self._of_host[before.host]
+        return {before.host} - {ANY_HOST}
 
     def set_rule(self, name: str, rule: TaintRule | None) -> None:
         """A DeviceTaintRule is there, or gone."""

@@ -15,7 +15,7 @@ class QuestionError(Exception):
 
 
 class Questions(Protocol):
-    """See the module. Each returns a function that may be called in a thread: what it needs is read at once."""
+    """See the module. Each call reads what it needs and returns the answer; it may be made in a thread."""
 
     def queues(self, sight: Sight) -> Json:
         """All cluster queues that may be seen, who waits in them and why. Raises QuestionError."""

@@ -144,8 +144,9 @@ def rehearse(
 ) -> list[Outcome]:
     """What becomes of these jobs and pods if they are submitted now, at ``now`` (seconds since the epoch).
 
-    Who waits already has its turn in the same cycles, before or after them, as the queues say. Returns the outcomes in
-    the order in which the workloads were met; what is not the controller's to place has none. ``claims``: by namespace
+    All that wait already have their cycles first, as the next ones would admit them; then these are submitted, and have
+    cycles together with those that still wait. Returns the outcomes in the order in which the workloads were met; what
+    is not the controller's to place has none. ``claims``: by namespace
     and name, those that are made with them, where they are not there yet. ``templates``: of claims to devices;
     ``device_claims``: those that are made with them, where they are not there yet.
     """

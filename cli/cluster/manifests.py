@@ -5,6 +5,7 @@ webhook stamps (by its own code), and the pods of a Deployment, StatefulSet or L
 made for them.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -261,6 +262,9 @@ class Maker:
         count = _count(one, spec, "replicas", "spec")
         # One decision for all pods, as they have one template.
         decision = self._decide_pod(one, template, owner) if count else Decision()
+        # The webhook speaks of the pod; whoever wrote this looks for it in the template.
+        warnings = [re.sub(r"^(?=(metadata|spec)\.)", "spec.template.", text) for text in decision.warnings]
+        decision = decision._replace(warnings=tuple(warnings))
         for at in range(count):
             if not self._add_pod(one, made, _labelled(template, labels(at)), f"{made.name}-{at}", owner, decision):
                 return

@@ -30,6 +30,7 @@ from queueing.model import (
     NonPreemptible,
     OutsidePod,
     Preemption,
+    Reclaim,
     Rules,
     Within,
     Workload,
@@ -113,7 +114,7 @@ def relief(
         held_by=tuple(map(_view, in_the_way)),
         enough=tuple(map(_view, enough)),
         enough_in=where,
-        preemption=_preemption(cache, entry, queued, enough) or _in_the_way(reason, best, in_the_way),
+        preemption=_preemption(cache, queued, enough) or _in_the_way(reason, best, in_the_way),
     )
 
 
@@ -258,7 +259,7 @@ def _common(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
 # --- whether it may be taken -----------------------------------------------------------------------------------------
 
 
-def _preemption(cache: Cache, entry: WorkloadEntry, queued: Entry, enough: Sequence[Holder]) -> str:
+def _preemption(cache: Cache, queued: Entry, enough: Sequence[Holder]) -> str:
     workload = queued.workload
     queue = cache.queues.quotas.queues.get(_queue_of(cache, workload))
     asked, granted = asks_of(workload), queued.grant.asks if queued.grant is not None else {}
@@ -273,7 +274,7 @@ def _preemption(cache: Cache, entry: WorkloadEntry, queued: Entry, enough: Seque
         return "preemption cannot help: it evicts nobody (preemptionPolicy Never, of its priority class or its pods)"
     if not queue.preemption.any:
         return f"preemption cannot help: ClusterQueue {queue.name} allows none (spec.preemption)"
-    return _of_these(cache, entry, workload, enough, queue)
+    return _of_these(cache, workload, enough, queue)
 
 
 def _in_the_way(reason: str, best: Room | None, held: Sequence[Holder]) -> str:
@@ -289,22 +290,55 @@ def _in_the_way(reason: str, best: Room | None, held: Sequence[Holder]) -> str:
     return "no eviction was found that would help"
 
 
-def _of_these(
-    cache: Cache, entry: WorkloadEntry, workload: Workload, enough: Sequence[Holder], queue: ClusterQueue
-) -> str:
+def _of_these(cache: Cache, workload: Workload, enough: Sequence[Holder], queue: ClusterQueue) -> str:
     """The same of a queue that may preempt."""
-    outside = [one for one in enough if not one.workload]
-    if outside and not cache.queues.rules.pods:
-        return f"preemption cannot help: {outside[0].title} is not in any queue"
-    above = [one for one in enough if one.priority >= workload.priority]
-    if above:
-        many = f"{len(above)} of them have" if len(above) > 1 else f"{above[0].title} has"
-        return f"preemption cannot help: {many} its priority ({workload.priority}) or a higher one"
-    foreign = sorted({one.queue for one in enough if one.queue != entry.job.queue})
+    queues = [_holds_in(cache, one) for one in enough]
+    kept = [
+        f"{one.title} {why}"
+        for one, name in zip(enough, queues, strict=True)
+        if (why := _why_kept(cache, workload, queue, one, name))
+    ]
+    if kept:
+        more = f"; {len(kept) - 1} more of them cannot be taken either" if len(kept) > 1 else ""
+        return f"preemption cannot help: {kept[0]}{more}"
+    foreign = sorted({name for name in queues if name and name != queue.name})
     if foreign:
-        named = ", ".join(name or "no queue" for name in foreign)
+        named = ", ".join(foreign)
         return f"preemption may help only as ClusterQueue {queue.name} may take from others: they are in {named}"
     return f"ClusterQueue {queue.name} may preempt them; it is looked at again in the next cycle"
+
+
+def _holds_in(cache: Cache, one: Holder) -> str:
+    """The cluster queue whose quota it holds; "": none."""
+    queued = cache.queues.entries.get(one.workload)
+    return queued.queue if queued is not None and queued.queue != UNQUEUED else ""
+
+
+def _why_kept(cache: Cache, workload: Workload, queue: ClusterQueue, one: Holder, name: str) -> str:
+    """Why policies protect one that would have to go from a workload of this queue, whatever quota is used; "": not.
+
+    ``name``: the cluster queue that it holds quota of.
+    """
+    policy, own = queue.preemption, workload.priority
+    if not name and (one.workload or not cache.queues.rules.pods):
+        return "is not in any queue"
+    if not name:
+        lower, newer = one.priority < workload.outranks, False
+    elif name == queue.name:
+        if policy.within is Within.NEVER:
+            return f"is in ClusterQueue {name} itself, which evicts none of its own (withinClusterQueue Never)"
+        created = cache.queues.entries[one.workload].workload.created
+        newer = policy.within is Within.LOWER_OR_NEWER and one.priority == own
+        lower = one.priority < own or (newer and created > workload.created)
+    else:
+        if name not in cache.queues.quotas.members(queue.name):
+            return f"is in ClusterQueue {name}, which is not in the cohort of ClusterQueue {queue.name}"
+        if policy.reclaim is Reclaim.NEVER:
+            return f"is in ClusterQueue {name}, and {queue.name} takes from no other (reclaimWithinCohort Never)"
+        lower, newer = policy.reclaim is Reclaim.ANY or one.priority < own, False
+    if lower:
+        return ""
+    return f"has its priority ({own}) and is no newer" if newer else f"has its priority ({own}) or a higher one"
 
 
 def _queue_of(cache: Cache, workload: Workload) -> str:

@@ -35,24 +35,17 @@ class _Template(msgspec.Struct, frozen=True):
 
 
 class _JobSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """Of a Job, which has ``template``, or of a JobSet, which has ``replicated_jobs``."""
+
     template: _Template = _Template()
+    replicated_jobs: "tuple[_ReplicatedJob, ...] | None" = None
     suspend: bool | None = None
     managed_by: str | None = None
 
-
-class _Status(msgspec.Struct, frozen=True):
-    conditions: tuple[Condition, ...] | None = None
-
-
-class _Job(msgspec.Struct, frozen=True):
-    metadata: ObjectMeta
-    spec: _JobSpec
-    status: _Status = _Status()
-
     @property
     def pod_specs(self) -> list[_PodSpec]:
-        """What its pods are made of."""
-        return [self.spec.template.spec]
+        """What its pods are made of, for each replicated job of a JobSet."""
+        return [self.template.spec, *(one.template.spec.template.spec for one in self.replicated_jobs or ())]
 
 
 class _JobTemplate(msgspec.Struct, frozen=True):
@@ -63,21 +56,16 @@ class _ReplicatedJob(msgspec.Struct, frozen=True):
     template: _JobTemplate = _JobTemplate()
 
 
-class _JobSetSpec(msgspec.Struct, frozen=True, rename="camel"):
-    replicated_jobs: tuple[_ReplicatedJob, ...] | None = None
-    suspend: bool | None = None
-    managed_by: str | None = None
+class _Status(msgspec.Struct, frozen=True):
+    conditions: tuple[Condition, ...] | None = None
 
 
-class _JobSet(msgspec.Struct, frozen=True):
+class _Job(msgspec.Struct, frozen=True):
+    """A Job or a JobSet."""
+
     metadata: ObjectMeta
-    spec: _JobSetSpec
+    spec: _JobSpec
     status: _Status = _Status()
-
-    @property
-    def pod_specs(self) -> list[_PodSpec]:
-        """What its pods are made of, for each replicated job."""
-        return [job.template.spec.template.spec for job in self.spec.replicated_jobs or ()]
 
 
 class Suspended(msgspec.Struct, frozen=True):
@@ -117,10 +105,10 @@ async def left_behind(client: Client, domain: str) -> Left:
     # A gated pod has no node: the API server sorts out all that run.
     pods = await client.list(resources.PODS, field_selector="spec.nodeName=", type=_Pod)
     jobs = await client.list(JOBS, type=_Job)
-    jobsets: list[_JobSet] = []
+    jobsets: list[_Job] = []
     with suppress(NotFound):
-        jobsets = await client.list(JOB_SETS, type=_JobSet)
-    by_kind: dict[str, list[_Job | _JobSet]] = {
+        jobsets = await client.list(JOB_SETS, type=_Job)
+    by_kind: dict[str, list[_Job]] = {
         # Jobs of a JobSet are told as that: its controller would set back what is patched on them.
         JOBS.kind: [job for job in jobs if _is_unfinished(job) and not _is_of_a_jobset(job)],
         JOB_SETS.kind: [jobset for jobset in jobsets if _is_unfinished(jobset)],
@@ -181,7 +169,7 @@ def _listed(names: Sequence[str]) -> Iterator[str]:
         yield f"  ... and {len(names) - MOST_LISTED} more"
 
 
-def _is_unfinished(job: _Job | _JobSet) -> bool:
+def _is_unfinished(job: _Job) -> bool:
     return not any(is_true(job.status.conditions, type_) for type_ in ("Complete", "Completed", "Failed"))
 
 
@@ -190,11 +178,11 @@ def _is_of_a_jobset(job: _Job) -> bool:
     return owner is not None and owner.kind == JOB_SETS.kind
 
 
-def _is_gated(job: _Job | _JobSet, keys: Keys) -> bool:
-    return any(_has(spec, keys.gate) for spec in job.pod_specs)
+def _is_gated(job: _Job, keys: Keys) -> bool:
+    return any(_has(spec, keys.gate) for spec in job.spec.pod_specs)
 
 
-def _waits(job: _Job | _JobSet, keys: Keys) -> bool:
+def _waits(job: _Job, keys: Keys) -> bool:
     """Whether a queue holds it: Topogate suspended it when it was created, or when it was evicted."""
     ours = job.spec.managed_by in {None, JOB_CONTROLLER, JOB_SET_CONTROLLER}
     # Where another controller manages the job (spec.managedBy), the suspension is that controller's.

@@ -1,4 +1,4 @@
-"""How a command becomes a component's own process: settings are checked, then it starts anew with what it needs.
+"""How a command becomes a component's own process: settings are checked, then it starts again with what it needs.
 
 The libraries of a command line, a settings file and its checks take 20 MiB; what runs for ever does without them.
 """

@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 from simulator import paper
 from simulator.paper import PREEMPTORS, TABLE_3
@@ -132,7 +133,7 @@ def _figure(options: Sequence[OptionAnswer]) -> Table:
         "Figure 3: the ways to make room for one more instance of B", "Machine", "Victims", "One socket", "Chosen by"
     )
     for one in options:
-        told = "[green]yes" if one.aligned else "[red]no"
+        told = Text("yes", "green") if one.aligned else Text("no", "red")
         table.add_row(one.machine, ", ".join(one.victims), told, ", ".join(one.chosen))
     missed = [one for one in options if not one.aligned]
     wrong = sum(bool(one.chosen) for one in missed)

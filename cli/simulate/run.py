@@ -354,7 +354,11 @@ def _bar(name: str, jobs: int, clock: Clock = SYSTEM) -> Iterator[Callable[[Simu
     """A bar on a terminal, once it takes long."""
     console = stderr()
     began = clock.monotonic()
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed} of {task.total} jobs ended"))
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.completed} of {task.total} jobs ended"),
+    )
     # Made but not started: short runs leave no trace on the terminal.
     bar = Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
     task = bar.add_task(f"simulating {name}", total=jobs)

@@ -23,6 +23,7 @@ from clock import Clock
 from crds.request import ParsedRequest
 from crds.settings import Settings
 from engine.model import Policy, TopologyRequest
+from engine.reasons import Reason
 from kube.workloads import Workload as WholeWorkload
 from ungater import kinds
 from ungater.cache.cache import Cache
@@ -33,9 +34,20 @@ from web.sight import Sight
 
 MOST_DOCUMENTS: Final = 32
 MOST_PODS: Final = 20_000  # that a manifest may make
-MOST_EVENTS: Final = 50_000  # of YAML
+MOST_EVENTS: Final = 50_000  # of YAML: a key, a value, and the beginning and end of a list or an object are one each
 PREFIX: Final = "topogate-question-"
 OTHERS: Final = "somebody else's"
+UNTOLD: Final = "the details may name what is in namespaces that you may not see"
+# What is said with these is of the workload itself, its queue and the flavors.
+_OF_ITSELF: Final = frozenset(
+    {
+        *("", Reason.ADMITTED, Reason.SUSPENDED),
+        *(Reason.INVALID_REQUEST, Reason.TOO_LARGE, Reason.UNKNOWN_LEVEL, Reason.CONTRADICTING_REQUESTS),
+        *(Reason.UNKNOWN_PRIORITY_CLASS, Reason.UNSUPPORTED_CONSTRAINT, Reason.UNSUPPORTED_OWNER),
+        *(Reason.QUEUE_REQUIRED, Reason.NO_QUEUE, Reason.QUEUE_STOPPED, Reason.NAMESPACE_NOT_SELECTED),
+        *(Reason.NO_FLAVOR, Reason.NO_QUOTA, Reason.ZONES_UNKNOWN, Reason.RESOURCE_CLAIMS_NOT_COUNTED),
+    }
+)
 _COUNTS: Final = {
     name: re.compile(rf"\b{name}[\"']?\s*:\s*[\"']?(\d{{1,9}})") for name in ("replicas", "size", "parallelism")
 }
@@ -93,7 +105,7 @@ class ClusterQuestions:
             return _unnamed(made, sight)
         dry_run.enqueue_entry(cache, entry, self._clock.now())
         room = _room(cache, entry, reading, made["queue"])
-        made["room"] = msgspec.to_builtins(room) if sight.hosts else []
+        made["room"] = _rooms(msgspec.to_builtins(room), sight)
         reason = made["reason"] or (str(entry.refused.reason) if entry.refused is not None else "")
         relief = reliefs.relief(cache, entry, reason, room) if sight.hosts else None
         made["relief"] = _relief(msgspec.to_builtins(relief), sight)
@@ -108,7 +120,7 @@ class ClusterQuestions:
             found = msgspec.structs.replace(found, message=found.reason)  # the message may name others
         made: Json = msgspec.to_builtins(found)
         relief = _relief(made["relief"], sight) if sight.hosts else None
-        return {**made, "text": in_words(found), "room": made["room"] if sight.hosts else [], "relief": relief}
+        return {**made, "text": in_words(found), "room": _rooms(made["room"], sight), "relief": relief}
 
     def place(self, text: str, namespace: str, sight: Sight) -> Json:
         """See `web.questions`."""
@@ -122,12 +134,7 @@ class ClusterQuestions:
             )
         except Failure as failure:
             raise QuestionError(_in_words(failure)) from None
-        made: list[Json] = msgspec.to_builtins(answers)
-        for one in made:
-            # Victims and holders are of all namespaces, and their names are not everybody's to see.
-            one["relief"] = _relief(one.get("relief"), sight)
-            one["victims"] = [_named(victim, sight) for victim in one["victims"]]
-        return {"answers": made}
+        return {"answers": [_placed(one, sight) for one in msgspec.to_builtins(answers)]}
 
     def _cache(self, dump: Dump) -> Cache:
         return cluster_snapshot.cache_of(dump, self._settings, clock=self._clock)
@@ -171,8 +178,10 @@ def _check(text: str, namespace: str) -> None:
             # A few lines of nested aliases ("billion laughs") expand to gigabytes.
             if isinstance(event, yaml.AliasEvent):
                 raise QuestionError("anchors and aliases (&name, *name) are not read here: write the parts out")
-            if documents > MOST_DOCUMENTS or events > MOST_EVENTS:
+            if documents > MOST_DOCUMENTS:
                 raise QuestionError(f"too much for one question: at most {MOST_DOCUMENTS} objects")
+            if events > MOST_EVENTS:
+                raise QuestionError(f"too much for one question: at most {MOST_EVENTS} keys, values and lists")
     except (yaml.YAMLError, RecursionError) as error:
         raise QuestionError(f"expected YAML or JSON: {str(error)[:400]}") from None
     # On the text, as objects are built one a pod; a count that is too high refuses too much at worst.
@@ -220,6 +229,28 @@ def _queue(queue: Json, sight: Sight) -> Json | None:
     uses = [one for one in queue["uses"] if sight.names(one["name"].partition("/")[0])]
     others = len(queue["waiting"]) - len(waiting)
     return {**queue, "local_queues": local, "waiting": waiting, "uses": uses, "others": others}
+
+
+def _placed(answer: Json, sight: Sight) -> Json:
+    """What would become of a workload, as it may be told."""
+    # Victims and holders are of all namespaces, and their names are not everybody's to see.
+    answer["relief"] = _relief(answer["relief"], sight)
+    answer["victims"] = [_named(victim, sight) for victim in answer["victims"]]
+    answer["room"] = _rooms(answer["room"], sight)
+    # Anybody may ask as if he were in a namespace: what is there is told only to those who may see it.
+    own = sight.names(answer["namespace"])
+    if sight.namespaces is not None and not (own and answer["reason"] in _OF_ITSELF):
+        answer["message"] = UNTOLD
+    if not own:
+        answer["warnings"] = []
+    return answer
+
+
+def _rooms(rooms: list[Json], sight: Sight) -> list[Json]:
+    """The domains, for those who may list nodes; why a node has no devices names the claims that have them."""
+    if not sight.hosts:
+        return []
+    return rooms if sight.namespaces is None else [{**room, "devices": ""} for room in rooms]
 
 
 def _relief(relief: Json | None, sight: Sight) -> Json | None:

@@ -12,6 +12,7 @@ import msgspec
 import typer
 from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from cli.output import stderr, stdout
 from cli.whatif.cases import CaseError, opened, read_lines
@@ -20,7 +21,7 @@ from cli.whatif.links import LinksForm, chosen, with_links
 from cli.whatif.machines import from_state, kubelet_of
 from cli.whatif.machines import pod_shape as shape_of
 from cli.whatif.nrt import doubt, from_nrt
-from cli.whatif.output import ErrorAnswer, LinesFormat, with_progress, write
+from cli.whatif.output import Cell, ErrorAnswer, LinesFormat, with_progress, write
 from engine.kubelet.admission import Admission
 from engine.kubelet.admit import admit, hangs
 from engine.kubelet.devices.links import bits
@@ -284,8 +285,8 @@ def _answers(
         yield given
 
 
-def _row(given: AdmitAnswer) -> tuple[str, ...]:
+def _row(given: AdmitAnswer) -> tuple[Cell, ...]:
     if given.admitted:
         zones = ", ".join(map(str, given.numa_nodes)) or "any"
-        return given.id, "[green]yes", f"{zones} ({given.warning})" if given.warning else zones
-    return given.id, "[yellow]no", f"{given.reason}: {given.message}"
+        return given.id, Text("yes", "green"), f"{zones} ({given.warning})" if given.warning else zones
+    return given.id, Text("no", "yellow"), f"{given.reason}: {given.message}"

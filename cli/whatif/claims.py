@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from cli.output import stderr, stdout
 from cli.whatif.cases import CaseError, opened, read_lines
 from cli.whatif.claims_cases import ClaimsCase, ExpectedAllocation, ExpectedDevice, decode_claims
-from cli.whatif.output import ErrorAnswer, LinesFormat, with_progress, write
+from cli.whatif.output import Cell, ErrorAnswer, LinesFormat, with_progress, write
 from engine.claims.allocate import allocate, prepare
 from engine.claims.budget import Budget
 from engine.claims.cel.selectors import Selectors
@@ -200,15 +200,15 @@ def _expected(claims: tuple[ExpectedAllocation, ...]) -> list[list[ExpectedDevic
     return [sorted(claim.devices.results) for claim in claims]
 
 
-def _row(given: ClaimsAnswer) -> tuple[str, ...]:
-    why = "" if given.reason is msgspec.UNSET else escape(f"{given.reason}: {given.message}")
+def _row(given: ClaimsAnswer) -> tuple[Cell, ...]:
+    why = "" if given.reason is msgspec.UNSET else f"{given.reason}: {given.message}"
     if given.count is not msgspec.UNSET:
-        return given.id, f"[green]{given.count}" if given.count else "[yellow]0", why
+        return given.id, Text(str(given.count), "green" if given.count else "yellow"), why
     if not given.allocatable:
-        return given.id, "[yellow]no", why
+        return given.id, Text("no", "yellow"), why
     claims: Any = given.results
     return (
         given.id,
-        "[green]yes",
+        Text("yes", "green"),
         "\n".join(f"{one.request}: {one.pool}/{one.device}" for claim in claims for one in claim),
     )

@@ -8,12 +8,13 @@ from typing import Annotated
 
 import msgspec
 import typer
+from rich.text import Text
 
 from cli.output import stderr, stdout
 from cli.whatif import admit, claims, preempt
 from cli.whatif.cases import Case, CaseError, Slice, decide, opened, read_cases
 from cli.whatif.compare import Comparison
-from cli.whatif.output import ErrorAnswer, LinesFormat, with_progress, write
+from cli.whatif.output import Cell, ErrorAnswer, LinesFormat, with_progress, write
 from engine.cluster.levels import domain_in_words
 from engine.results import Placement, Refusal
 
@@ -131,10 +132,10 @@ def _answers(
         yield given
 
 
-def _row(given: CaseAnswer) -> tuple[str, ...]:
+def _row(given: CaseAnswer) -> tuple[Cell, ...]:
     if given.fits:
-        return given.id, "[green]yes", _where(given)
-    return given.id, "[yellow]no", f"{given.reason}: {given.message}"
+        return given.id, Text("yes", "green"), _where(given)
+    return given.id, Text("no", "yellow"), f"{given.reason}: {given.message}"
 
 
 def _where(given: CaseAnswer) -> str:

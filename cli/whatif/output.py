@@ -7,12 +7,14 @@ from typing import TypeVar
 
 import msgspec
 from rich.table import Table
+from rich.text import Text
 
 from cli.output import OutputFormat, emit, stderr
 from clock import SYSTEM, Clock
 
 _QUIET_SECONDS = 2.0  # what lasts longer shows its progress
 One = TypeVar("One")
+Cell = str | Text
 
 
 class LinesFormat(StrEnum):
@@ -51,7 +53,7 @@ def write(
     answers: Iterable[One | ErrorAnswer],
     output: LinesFormat,
     headings: Iterable[str],
-    row: Callable[[One], Sequence[str]],
+    row: Callable[[One], Sequence[Cell]],
     *,
     compared: bool,
 ) -> int:
@@ -79,12 +81,14 @@ def _lines(answers: Iterable[object]) -> int:
     return failed
 
 
-def _table(headings: Iterable[str], answers: Iterable[One | ErrorAnswer], row: Callable[[One], Sequence[str]]) -> Table:
+def _table(
+    headings: Iterable[str], answers: Iterable[One | ErrorAnswer], row: Callable[[One], Sequence[Cell]]
+) -> Table:
     """One row an answer; an error stands in place of its row."""
     table = Table(*headings)
     for given in answers:
         if isinstance(given, ErrorAnswer):
-            table.add_row(given.id or "?", "[red]error", given.error)
+            table.add_row(given.id or "?", Text("error", "red"), given.error)
         else:
             table.add_row(*row(given))
     return table

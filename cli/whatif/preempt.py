@@ -10,11 +10,12 @@ from typing import Annotated, Final
 import msgspec
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from cli.output import Failure, stderr, stdout
 from cli.timing import measured, undisturbed
 from cli.whatif.cases import opened
-from cli.whatif.output import ErrorAnswer, LinesFormat, with_progress, write
+from cli.whatif.output import Cell, ErrorAnswer, LinesFormat, with_progress, write
 from cli.whatif.preempt_cases import CaseRequest, Cluster, ClusterError, FactsForm, clusters, read_file
 from engine.kubelet.devices.links import bits
 from engine.kubelet.rebuild import asked as admission_of
@@ -195,14 +196,14 @@ def _planned(roster: Roster, live: SaturatedCluster, asked: CaseRequest, rules: 
     return Choice(room.node, victims, cost, landing, freed_by(victims), score, given.devices, given.zones)
 
 
-def _row(one: PreemptAnswer) -> tuple[str, ...]:
+def _row(one: PreemptAnswer) -> tuple[Cell, ...]:
     return (
         f"{one.variant}/{one.cycle}",
         one.preemptor,
-        "[yellow]none" if one.node is None else str(one.node),
+        Text("none", "yellow") if one.node is None else str(one.node),
         ", ".join(one.victims),
         "" if one.max_priority is None else str(one.max_priority),
         str(one.priority_sum),
         ", ".join(map(str, one.gpus)),
-        "[green]yes" if one.hit else "[yellow]no",
+        Text("yes", "green") if one.hit else Text("no", "yellow"),
     )

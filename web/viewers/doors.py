@@ -24,6 +24,7 @@ MOST_CONNECTIONS: Final = 512
 FIRST_SECONDS: Final = 10.0
 HANDSHAKE_SECONDS: Final = 10.0
 BACKLOG: Final = 128
+_END: Final = b"\r\n\r\n"  # of a request's head
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
@@ -101,6 +102,7 @@ class _Guarded(asyncio.Protocol):
         self._inner = inner
         self._crowd = crowd
         self._timer: asyncio.TimerHandle | None = None
+        self._last = b""  # of what came, as far as it may be the beginning of a head's end
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Counted and handed on before it is refused, so that `connection_lost` finds both sides as it expects.
@@ -119,9 +121,12 @@ class _Guarded(asyncio.Protocol):
         self._inner.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        # Only an end that lies within one piece is seen. Otherwise the connection ends, and the browser asks again.
-        if self._timer is not None and b"\r\n\r\n" in data:
-            self._heard()
+        if self._timer is not None:
+            # TCP and TLS cut where they like, also within the blank line that ends a head.
+            seen = self._last + data
+            if _END in seen:
+                self._heard()
+            self._last = seen[1 - len(_END) :]
         self._inner.data_received(data)
 
     def _heard(self) -> None:

@@ -155,8 +155,9 @@ class ReviewedRights:
             return known.seen
         # A page opens several requests at once with the same token: they wait for one review.
         if (task := self._asking.get(key)) is None:
-            # Only tokens that nobody knows pay: a flood of them must not lock out a viewer who is let in already.
-            if known is None and not self._turns.take_token(now):
+            # Only tokens that let nobody in pay, also where one is remembered: a flood of them must not lock out a
+            # viewer who is let in already.
+            if key not in self._known and not self._turns.take_token(now):
                 return TOO_MANY
             task = self._asking[key] = asyncio.create_task(self._ask_server(key, token, tuple(namespaces)))
             task.add_done_callback(lambda _: self._asking.pop(key, None))

@@ -10,8 +10,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from msgspec.structs import replace
 
 from certs import store
-from certs.authority import Bundle, BundleError, Lifetimes, check, create, service_hosts
+from certs.authority import Bundle, BundleError, Lifetimes, check, create, service_hosts, signed_by
 from certs.options import Options
+from certs.rotation import Seen, advance
 from crds.settings import Settings
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -43,7 +44,20 @@ def test_a_long_service_name_is_no_common_name():
     assert create([long], NOW, LIVES).hosts == {long}
 
 
+def edited(pem, old, new):
+    """The first object of a PEM text, with these bytes in place of the first of those."""
+    begin, *lines = pem.decode().split("-----END")[0].splitlines()
+    der = base64.b64decode("".join(lines))
+    assert old in der
+    return f"{begin}\n{base64.encodebytes(der.replace(old, new, 1)).decode()}{begin.replace('BEGIN', 'END')}\n".encode()
+
+
 OTHER = create(HOSTS, NOW, LIVES)
+# P-256, and prime192v3, for which cryptography 50 raises UnsupportedAlgorithm.
+CURVES = (bytes.fromhex("06082a8648ce3d030107"), bytes.fromhex("06082a8648ce3d030103"))
+UNKNOWN = edited(BUNDLE.key_pem, *CURVES)
+OF_UNKNOWN_VERSION = edited(BUNDLE.cert_pem, bytes.fromhex("a003020102"), bytes.fromhex("a003020107"))
+TWO_LISTS_OF_NAMES = edited(BUNDLE.cert_pem, bytes.fromhex("0603551d25"), bytes.fromhex("0603551d11"))
 RSA = rsa.generate_private_key(65537, 2048).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
@@ -56,12 +70,17 @@ RSA = rsa.generate_private_key(65537, 2048).private_bytes(Encoding.PEM, PrivateF
         (replace(BUNDLE, cert_pem=BUNDLE.cert_pem[:-40]), "tls.crt is no PEM certificate"),
         (replace(BUNDLE, key_pem=b"nonsense"), "tls.key is no PEM private key"),
         (replace(BUNDLE, key_pem=RSA), "tls.key is not the key of tls.crt"),
+        (replace(BUNDLE, key_pem=UNKNOWN), "tls.key is a key of an unknown kind"),
+        (replace(BUNDLE, cert_pem=edited(BUNDLE.cert_pem, *CURVES)), "tls.key is not the key of tls.crt"),
+        (replace(BUNDLE, cert_pem=OF_UNKNOWN_VERSION), "tls.crt is no PEM certificate"),
+        (replace(BUNDLE, cert_pem=TWO_LISTS_OF_NAMES), "the extensions of tls.crt cannot be read"),
         (
             replace(BUNDLE, cert_pem=OTHER.cert_pem, key_pem=OTHER.key_pem),
             "signed by none of the certificates in ca.crt",
         ),
         (replace(BUNDLE, ca_key_pem=OTHER.ca_key_pem), "ca.key is not the key of the first certificate in ca.crt"),
         (replace(BUNDLE, ca_key_pem=b"nonsense"), "ca.key is no PEM private key"),
+        (replace(BUNDLE, ca_key_pem=UNKNOWN), "ca.key is a key of an unknown kind"),
         (replace(BUNDLE, ca_pem=b""), "ca.crt is no PEM certificate"),
         (replace(BUNDLE, ca_pem=BUNDLE.cert_pem + BUNDLE.ca_pem, ca_key_pem=BUNDLE.key_pem), "is no CA"),
     ],
@@ -69,6 +88,19 @@ RSA = rsa.generate_private_key(65537, 2048).private_bytes(Encoding.PEM, PrivateF
 def test_what_is_broken_is_named(broken, what):
     with pytest.raises(BundleError, match=re.escape(what)):
         check(broken, NOW)
+
+
+def test_a_key_of_an_unknown_kind_is_repaired():
+    for broken in (replace(BUNDLE, key_pem=UNKNOWN), replace(BUNDLE, ca_key_pem=UNKNOWN)):
+        seen = Seen(stored=broken, held=BUNDLE, trusted=BUNDLE.authorities)
+        step = advance(seen, HOSTS, NOW, LIVES)
+        assert "is a key of an unknown kind" in step.repaired
+        check(step.bundle, NOW)
+
+
+def test_who_is_signed_by_a_certificate_of_an_unknown_kind_is_no_error():
+    (odd,) = x509.load_pem_x509_certificates(edited(BUNDLE.ca_pem, *CURVES))
+    assert not signed_by(BUNDLE.leaf, odd)
 
 
 @pytest.mark.parametrize(("day", "what"), [(-1, "tls.crt is valid from"), (366, "tls.crt is valid from")])

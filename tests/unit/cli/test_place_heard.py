@@ -93,3 +93,38 @@ def test_what_would_be_refused_is_refused_and_what_could_not_be_tried_is_placed_
     assert found.message == f"the API server would refuse it: {AWAY}"
     found = answer(tmp_path, one, refusal=RBAC, unfit=True, warnings=("hint",))
     assert (found.state, found.warnings) == ("Placed", ("hint",))
+
+
+MISSPELT = "kueue.x-k8s.io/podset-requird-topology"
+PREFIX = "nothing is refused, but "
+BY_POLICY = " has no effect: did you mean the annotation kueue.x-k8s.io/require-topology?"
+
+
+def written(kind):
+    """An object with a misspelt annotation, and where that stands."""
+    made, wrong = job("train", 1, 8), {MISSPELT: "rack"}
+    if kind == "Job":
+        made["metadata"]["annotations"] = wrong
+        return made, "metadata.annotations"
+    pods = made["spec"]["template"]["spec"] | {"restartPolicy": "Always"}
+    right = {"kueue.x-k8s.io/podset-unconstrained-topology": "true"}
+    template = {"metadata": {"annotations": wrong | right}, "spec": pods}
+    meta = {"name": "web", "namespace": "team"}
+    made = {"apiVersion": "apps/v1", "kind": kind, "metadata": meta, "spec": {"replicas": 2, "template": template}}
+    return made, "spec.template.metadata.annotations"
+
+
+@pytest.mark.parametrize("kind", ["Job", "Deployment", "StatefulSet"])
+def test_a_hint_that_the_policy_gives_too_is_told_once_in_our_words(tmp_path, kind):
+    body, place = written(kind)
+    path = tmp_path / "one.json"
+    path.write_text(json.dumps(body))
+    (one,) = dumps.objects_in(str(path))
+    other = f"{PREFIX}{place}[kueue.x-k8s.io/other]{BY_POLICY}"
+    found = answer(tmp_path, one, warnings=(f"{PREFIX}{place}[{MISSPELT}]{BY_POLICY}", other, "of another"))
+    right = "kueue.x-k8s.io/podset-required-topology"
+    assert found.warnings == (
+        f"{place}[{MISSPELT}] is unknown and has no effect: did you mean {right}?",
+        other,
+        "of another",
+    )

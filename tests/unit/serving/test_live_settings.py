@@ -75,6 +75,20 @@ async def test_settings_are_taken_and_some_wait_for_a_restart():
     assert stored.data[LAST_GOOD] == stored.data["config.yaml"]
 
 
+async def test_a_setting_that_counts_from_a_start_stays_at_every_later_edit():
+    stored, user = ConfigMap(GOOD), User()
+    looking = watch(stored, user)
+    for text in ("domain: b.dev\n", "domain: b.dev\nrequireQueue: true\n", GOOD + "requireQueue: true\n"):
+        stored.data["config.yaml"] = text
+        await looking.look_once()
+        assert user.settings.domain == "topogate.dev"
+    assert user.told == [
+        ("taken", (), ("domain",), "u"),
+        ("taken", ("requireQueue",), (), "u"),
+        ("taken", (), (), "u"),  # as at the start again: nothing waits for a restart
+    ]
+
+
 async def test_a_wrong_setting_is_told_once_and_the_last_good_ones_stay():
     stored, user = ConfigMap(GOOD), User()
     looking = watch(stored, user)
@@ -112,6 +126,6 @@ async def test_last_good_settings_that_somebody_removed_come_back_beside_wrong_o
 @pytest.mark.parametrize("by", ["environment", "command line"])
 def test_what_wins_over_the_file_at_the_start_wins_later_too(by):
     given, env = ({"log_level": "debug"}, {}) if by == "command line" else ({}, {"TOPOGATE_MOVES_PER_HOUR": "3"})
-    found = changed("", "requireQueue: true\nmovesPerHour: 9\n", given, env)
+    found = changed("", "requireQueue: true\nmovesPerHour: 9\n", given, env, started="")
     assert found.settings.log_level == ("debug" if given else "info")
     assert found.taken == (("requireQueue",) if env else ("requireQueue", "movesPerHour"))

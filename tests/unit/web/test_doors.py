@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from aiohttp import web
 
+from web.viewers import doors
 from web.viewers.doors import LOCAL, Entrance, host_of, is_local, refusal
 
 KNOWN = frozenset({*LOCAL, "gpus.example.com"})
@@ -46,6 +47,37 @@ def test_names_are_taken_out_of_headers():
 )
 def test_who_reaches_an_address(address, local):
     assert is_local(address) is bool(local)
+
+
+REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+@pytest.mark.parametrize("cut", [*range(-5, 0), 1])
+async def test_a_connection_whose_request_came_stays_wherever_the_request_was_cut(monkeypatch, cut):
+    monkeypatch.setattr(doors, "FIRST_SECONDS", 0.2)
+    runner = web.AppRunner(web.Application())
+    await runner.setup()
+    entrance = Entrance(runner)
+    await entrance.open("127.0.0.1", 0)
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", entrance.port)
+        for piece in (REQUEST[:cut], REQUEST[cut:]):
+            writer.write(piece)
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(0.3)
+        writer.write(REQUEST)
+        async with asyncio.timeout(5):
+            for _ in range(2):
+                assert (await reader.readuntil(b"404: Not Found")).startswith(b"HTTP/1.1 404")
+        unheard, silent = await asyncio.open_connection("127.0.0.1", entrance.port)
+        silent.write(REQUEST[:-1])
+        async with asyncio.timeout(5):
+            with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+                await unheard.readexactly(1)
+        for one in (writer, silent):
+            one.close()
+    finally:
+        await entrance.close()
 
 
 async def test_connections_beyond_the_most_are_closed_and_make_room_when_they_go():

@@ -209,6 +209,19 @@ def test_a_slice_that_goes_takes_its_devices_along():
     assert len(board.devices_on("n", {})[0]) == 2
 
 
+def test_a_slice_that_names_no_host_any_more_and_cannot_be_read_takes_its_devices_along():
+    found = [node("n", "r1"), gpus(4)]
+    board = Snapshot((Found("made", b"", 0, None, one, one["kind"]) for one in found), Settings(), "made").board
+    board.taken()
+    wrong = gpus(4, nodeName=None, allNodes=True)
+    wrong["spec"]["devices"][0]["name"] = 7
+    Feed(board, Keys(), lambda _: None).show_object(
+        kinds.RESOURCE_SLICES, "n-gpus", msgspec.convert(wrong, ResourceSlice)
+    )
+    assert board.taken()[0] == {"n"}
+    assert board.devices_on("n", {}) == ([], [])
+
+
 def test_where_a_cluster_is_told_by_its_cpus_these_are_no_devices_of_a_zone():
     machine = items(1, 1, 1, machines=1)
     for one in machine:

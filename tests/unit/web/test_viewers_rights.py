@@ -121,6 +121,16 @@ async def test_strangers_cost_the_api_server_a_few_calls_a_second(now):
     assert len(reviews.calls) == 10
 
 
+async def test_strangers_who_are_remembered_cost_no_more_than_others(now):
+    rights, reviews = made(now)
+    for number in range(200):  # one after the other, as fast as they get turns
+        now[0] = number / 5
+        assert (await rights.of(f"Bearer no{number}", [])).status == 401
+    now[0], before = 1000.0, len(reviews.calls)
+    found = [(await rights.of(f"Bearer no{number}", [])).status for number in range(200)]
+    assert (found.count(401), found.count(429), len(reviews.calls) - before) == (10, 190, 10)
+
+
 async def test_strangers_make_no_viewer_forgotten(now):
     rights, reviews = made(now, admin=everywhere("nodes", "pods", "workloads", "clusterqueues"))
     await rights.of("Bearer admin", [])

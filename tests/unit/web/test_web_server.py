@@ -308,6 +308,13 @@ async def test_a_manifest_that_is_too_large_is_refused(running):
     assert (await ask(running, b"\xff\xfe"))[0] == 422
 
 
+def test_which_bound_a_manifest_exceeds_is_told():
+    with pytest.raises(QuestionError, match="at most 32 objects"):
+        _check("--- {}\n" * 33, "a")
+    with pytest.raises(QuestionError, match="at most 50000 keys, values and lists"):
+        _check("a: 1\n" * 30_000, "a")
+
+
 def test_pods_that_multiply_are_counted():
     with pytest.raises(QuestionError, match="too many"):
         _check('{"kind": "LeaderWorkerSet", "spec": {"replicas": 300, "leaderWorkerTemplate": {"size": 300}}}', "a")

@@ -75,8 +75,14 @@ function examples(cluster: Cluster): Example[] {
 
 const WORDS: Record<string, string> = { Placed: "would be placed", Preempts: "would be placed once its victims are gone", Waits: "would wait", Refused: "would be refused", NotManaged: "is left to kube-scheduler: it asks for no topology" };
 
+/** The namespace to begin with: details are told only to those who may see it. */
+function usual(cluster: Cluster): string {
+  const { all, namespaces } = cluster.picture.sees;
+  return all || namespaces.includes("default") ? "default" : (namespaces[0] ?? "default");
+}
+
 export function WhatIf({ source, cluster }: { source: Source; cluster: Cluster }): JSX.Element {
-  const [ideas] = useState(() => examples(cluster)), [text, setText] = useState(ideas[0]!.text), [namespace, setNamespace] = useState("default");
+  const [ideas] = useState(() => examples(cluster)), [text, setText] = useState(ideas[0]!.text), [namespace, setNamespace] = useState(() => usual(cluster));
   const [answers, setAnswers] = useState<Answer[] | null>(null), [error, setError] = useState(""), [busy, setBusy] = useState(false);
   const ask = (event: Event): void => {
     event.preventDefault();

@@ -49,6 +49,14 @@ def test_an_answer_has_exactly_the_documented_fields():
     assert given == {"id": "c", "fits": True, "slices": [{"values": ["r1", "n1"], "count": 2}], "reason": ""}
 
 
+def test_what_looks_like_a_colour_in_a_case_is_text():
+    odd = [node("[red]n", rack="r[/]1")], "[bold]c"
+    for request, shown in (({}, "2 in r[/]1/[red]n"), ({"level": "[dim]x"}, "[dim]x")):
+        result = run(case(*odd[0], id=odd[1], request=request), args=("-", "-o", "table"))
+        assert odd[1] in result.stdout
+        assert shown in result.stdout
+
+
 def test_a_refusal_says_why():
     result = run(case(request={"count": 5}))
     given = json.loads(result.stdout)
