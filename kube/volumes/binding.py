@@ -86,10 +86,10 @@ class Storage(msgspec.Struct, frozen=True):
 
     @property
     def default_class(self) -> str:
-        """The class of claims that name none: the newest of those that are default."""
-        defaults = [one for one in self.classes() if one.default]
-        # The times are RFC 3339 text in UTC, and such texts sort as the times do.
-        newest = max(defaults, key=lambda one: (one.metadata.creation_timestamp or "", one.metadata.name), default=None)
+        """The class of claims that name none: the newest of those that are default; of several, the first by name."""
+        defaults = sorted((one for one in self.classes() if one.default), key=lambda one: one.metadata.name)
+        # The times are RFC 3339 text in UTC, and such texts sort as the times do. `max` takes the first of equals.
+        newest = max(defaults, key=lambda one: one.metadata.creation_timestamp or "", default=None)
         return newest.metadata.name if newest is not None else ""
 
 

@@ -281,6 +281,13 @@ def test_claims_to_come_that_name_no_class_have_the_newest_default():
     assert made(None).nodes == ()
 
 
+def test_of_default_classes_of_one_age_the_first_by_name_counts():
+    """As ``GetDefaultClass`` of Kubernetes 1.37.1 has it (pkg/volume/util/storageclass.go)."""
+    same = {"default": True, "creationTimestamp": "2026-01-01T00:00:00Z"}
+    classes = [storage_class(name, zones=[name], **same) for name in ("b", "a", "c")]
+    assert [lets_in(made(None, *classes), {ZONE: zone}) for zone in "abc"] == [True, False, False]
+
+
 # -- what is attached ---------------------------------------------------------------------------------------------
 
 
