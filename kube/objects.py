@@ -274,6 +274,7 @@ class ClaimSpec(Struct, frozen=True):
     volume_name: str = ""
     storage_class_name: str | None = None
     volume_mode: str = ""
+    volume_attributes_class_name: str = ""
 
 
 class ClaimTemplate(Struct, frozen=True):
