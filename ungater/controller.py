@@ -313,8 +313,12 @@ class Controller:
         self._later(entry)
         try:
             observed = await self.writer.find(entry.job)
-        except REFUSED:
+        except NotFound:
             observed = None
+        # An answer that says nothing of the Workload, such as 401 or 403: what is known of it stays.
+        except REFUSED as error:
+            log.warning("workload cannot be read", workload=entry.key, error=str(error))
+            return
         if observed is None:
             self.cache.workloads.found_gone(entry)
         else:
