@@ -1,7 +1,8 @@
-"""The heart of the controller: watches feed `Cache`, `decide` says what to do, this carries it out.
+"""The heart of the controller: watches feed `Cache`, `reconcile` says what to do, this carries it out.
 
-- One worker at a time looks at one job; the look is `decide`, a plain function, and what it returns is carried out in
-  order. At most one awaited write a look: what was decided before it may be stale then, so the job is looked at again.
+- One worker at a time looks at one job; the look is `reconcile`, a plain function, and what it returns is carried out
+  in order. At most one awaited write a look: what was decided before it may be stale then, so the job is looked at
+  again.
 - Who needs a place, or more of it, waits in queueing; `ungater.scheduling.scheduler` runs the admission cycle.
 - What a queued job's life needs is carried out in `ungater.executor.lifecycle`.
 - Only the leader runs one of these. When the lease is lost the task is cancelled, and what is in memory goes with it.
