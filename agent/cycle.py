@@ -218,10 +218,16 @@ class Agent:
         pods = [pod(wire) for wire in wires]
         reading = await self._read(pods)
         node = await self._look_at_node(reading)
+        # After a restart: what the agent before published still knows the zones of devices that are unhealthy now.
+        if self._remembered is None and usable(reading):
+            self._remembered = _devices_of(await self._flex_topo.load())
+        # Nothing is awaited between this and the question who is gone: a pod that came meanwhile was noted, and what it
+        # holds in the files would be taken for that of one that went.
+        pods = self._with_later(pods)
         self._tell_faults(node)
         reading = replace(reading, version=version(node), capacity=capacity(node))
         known = usable(reading)
-        held = await self._merge(reading, pods) if known else self._as_it_was(reading)
+        held = self._merge(reading, pods) if known else self._as_it_was(reading)
         self._metrics.exact.set(1 if known and not held.missing else 0)
         await self._publish(held, pods, owner(node), known=known)
         if known and self._settings.agent_observe_pods:
@@ -253,10 +259,12 @@ class Agent:
             self._node_old = False
         return self._node
 
-    async def _merge(self, reading: Reading, pods: list[Pod]) -> Held:
-        # After a restart: what the agent before published still knows the zones of devices that are unhealthy now.
-        if self._remembered is None:
-            self._remembered = _devices_of(await self._flex_topo.load())
+    def _with_later(self, pods: list[Pod]) -> list[Pod]:
+        """These and the pods that came since they were listed; those that went since are still among them."""
+        known = {pod.uid for pod in pods}
+        return pods + [one for one in map(pod, self._pods.store.values()) if one.uid not in known]
+
+    def _merge(self, reading: Reading, pods: list[Pod]) -> Held:
         gone = self._roster.gone(uids(reading), pods, complete=self._pods.has_synced)
         self._held = merge(reading, self._hardware, pods, gone, self._remembered)
         self._remembered = self._held.remembered

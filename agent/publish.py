@@ -127,11 +127,7 @@ class TopologyWriter:
         if self._mode == "never":
             return "foreign"
         try:
-            outcome = await self._write(wanted, owner)
-        # Another exporter wrote in between: what it left is read, and in mode auto it is theirs from now on.
-        except Conflict:
-            self.forget()
-            outcome = await self._write(wanted, owner)
+            outcome = await self._write_over(wanted, owner)
         except KubeError:
             self.forget()
             self._metrics.writes.labels("noderesourcetopology", "failed").inc()
@@ -139,6 +135,14 @@ class TopologyWriter:
         self._metrics.writes.labels("noderesourcetopology", outcome).inc()
         self._tell(outcome)
         return outcome
+
+    async def _write_over(self, wanted: Json, owner: Json) -> Outcome:
+        try:
+            return await self._write(wanted, owner)
+        # Another exporter wrote in between: what it left is read, and in mode auto it is theirs from now on.
+        except Conflict:
+            self.forget()
+            return await self._write(wanted, owner)
 
     async def _write(self, wanted: Json, owner: Json) -> Outcome:
         if not self._loaded:

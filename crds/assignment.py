@@ -27,14 +27,17 @@ def encode(levels: Sequence[str], domains: Sequence[Domain], *, limit: int = SLI
 def decode(assignment: dict[str, Any], levels: Sequence[str] = ()) -> tuple[tuple[str, ...], list[Domain]]:
     """Levels and domains of either stored form. ``levels`` serves where the object carries none.
 
-    Raises KeyError where a slice lacks the label of a level.
+    Raises KeyError where a slice lacks the label of a level, ValueError where nothing tells the order of the levels.
     """
-    # The slices do not tell the order of the levels: the API server sorts the keys of maps.
     keys = tuple(assignment.get("levels") or levels)
     if "groups" in assignment:
         return keys, [domain for group in assignment["groups"] for domain in _members(group)]
     slices = assignment.get("slices", [])
-    keys = keys or tuple(slices[0]["nodeLabels"] if slices else ())
+    if not keys and slices:
+        keys = tuple(slices[0]["nodeLabels"])
+        # The schema lets levels be absent, and the API server sorts the keys of maps: the slices tell no order.
+        if len(keys) > 1:
+            raise ValueError(f"a topology assignment without levels, whose slices have several labels: {sorted(keys)}")
     return keys, [(tuple(entry["nodeLabels"][key] for key in keys), entry["count"]) for entry in slices]
 
 

@@ -172,7 +172,10 @@ class Informer(Generic[T]):
 
     @property
     def reached(self) -> int:
-        """The resource version up to which the API server told of changes; 0 before the first list."""
+        """The resource version up to which the API server told of changes; 0 before the first list.
+
+        While it is paused its store may lack the last of them.
+        """
         return self._feed.reached
 
     def by_index(self, name: str, value: str) -> list[T]:

@@ -12,12 +12,14 @@ import msgspec
 
 Quantity = str | int | float
 Quantities = dict[str, Quantity]
-# The API server sends null for an empty list or map of a few kinds.
 StrMap = dict[str, str]
 
 
 class Struct(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
-    """Base of the wire shapes: frozen, camelCase on the wire, defaults left out when encoded."""
+    """Base of the wire shapes: frozen, camelCase on the wire, defaults left out when encoded.
+
+    A field with a list or a map may be None too: the API server sends null for an empty one of a few kinds.
+    """
 
 
 def detached(template: msgspec.Raw) -> msgspec.Raw:
@@ -274,6 +276,7 @@ class ClaimSpec(Struct, frozen=True):
     volume_name: str = ""
     storage_class_name: str | None = None
     volume_mode: str = ""
+    volume_attributes_class_name: str = ""
 
 
 class ClaimTemplate(Struct, frozen=True):

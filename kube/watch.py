@@ -71,8 +71,6 @@ class Signal(StrEnum):
 
 
 Observe = Callable[[Resource, Signal, float], None]
-# What breaks a watch but not its place in history; credentials were made afresh after Unauthorized.
-_GO_ON = (ConnectionFailed, KubeTimeout, BadAnswer, TooManyRequests, ServerError, Unauthorized)
 
 
 class WatchEvent(msgspec.Struct, Generic[T], frozen=True, gc=False):
@@ -209,7 +207,8 @@ class Feed(Generic[T]):
                         failures = 0
                         yield batch
             # These break the watch and not its place in history. After all others everything is listed again.
-            except (ConnectionFailed, KubeTimeout, BadAnswer, TooManyRequests, ServerError) as error:
+            # A 401 is among them: the transport reads the credentials again, and a list would need them as well.
+            except (ConnectionFailed, KubeTimeout, BadAnswer, TooManyRequests, ServerError, Unauthorized) as error:
                 if isinstance(error, KubeTimeout) and self._opened_at > opened:
                     log.info("watch was silent", resource=str(self._resource), seconds=self._inactivity)
                     failures = 0  # nothing changes, or the connection is dead: then opening the next one tells
@@ -217,9 +216,8 @@ class Feed(Generic[T]):
                 await self._rest(error, failures)
                 failures += 1
             else:
-                if (
-                    self.clock.monotonic() - opened < SHORT_WATCH_SECONDS
-                ):  # a server that closes at once is not asked in a loop
+                # A server that closes at once is not asked in a loop.
+                if self.clock.monotonic() - opened < SHORT_WATCH_SECONDS:
                     await asyncio.sleep(backoff(failures, first=FIRST_BACKOFF_SECONDS, most=MAX_BACKOFF_SECONDS))
                     failures += 1
 
@@ -257,8 +255,17 @@ class Feed(Generic[T]):
                 received = self.clock.monotonic()
                 self.heard = self.clock.now()
                 self.last_error = None
-                if changes := self._changes(batch):
+                changes: list[tuple[str, T | None, T | None]] = []
+                broken: KubeError | None = None
+                try:
+                    self._read(batch, changes)
+                except KubeError as error:
+                    broken = error
+                # Also where a line after them breaks the watch: the next one begins behind them.
+                if changes:
                     yield Changed(changes, received)
+                if broken is not None:
+                    raise broken
 
     def forget(self, name: str) -> None:
         """An object is gone, by its key."""
@@ -276,7 +283,10 @@ class Feed(Generic[T]):
 
     @property
     def reached(self) -> int:
-        """The resource version up to which it has handed on what happened; 0 before the first list."""
+        """The resource version up to which it has read what happened; 0 before the first list.
+
+        The last part may be on its way still: an informer that is paused has not stored it yet.
+        """
         return version_of(self._version)
 
     async def _list(self) -> AsyncGenerator[Listed[T], None]:
@@ -311,8 +321,13 @@ class Feed(Generic[T]):
                 objects[key(obj)] = self._kept.as_kept(obj, bytes(raw)) if self._kept is not None else obj
         return objects
 
-    def _changes(self, batch: list[bytes]) -> list[tuple[str, T | None, T | None]]:
-        changes: list[tuple[str, T | None, T | None]] = []
+    def _read(self, batch: list[bytes], changes: list[tuple[str, T | None, T | None]]) -> None:
+        """Add the changes of these lines to ``changes``.
+
+        Raises:
+            ApiError: a line is an ERROR event. The changes before it are added.
+            BadAnswer: a line is not a watch event. The changes before it are added.
+        """
         for line in batch:
             try:
                 event: WatchEvent[T] = self._decode_event(line)
@@ -332,7 +347,6 @@ class Feed(Generic[T]):
                 raise self._error(line)
             # Also for a BOOKMARK, which carries nothing else: it keeps a quiet collection from falling out of history.
             self._version = obj.metadata.resource_version or self._version
-        return changes
 
     def _undecodable(self, line: bytes, error: Exception, changes: list[tuple[str, T | None, T | None]]) -> None:
         """Pass over an object that does not fit its type; that it was deleted is known all the same."""

@@ -80,7 +80,7 @@ class Metrics:
         )
         self.moves = Counter(
             "topogate_moves",
-            "Moves of workloads that run: begun, or blocked by a PodDisruptionBudget after all.",
+            "Moves of workloads that run: begun, blocked by a PodDisruptionBudget, or late (given up).",
             ["reason", "outcome"],
             registry=registry,
         )

@@ -120,8 +120,12 @@ class Reconciler:
         self._later(entry)
         try:
             observed = await self._writer.find(entry.job)
-        except REFUSED:
+        except NotFound:
             observed = None
+        # An answer that says nothing of the Workload, such as 401 or 403: what is known of it stays.
+        except REFUSED as error:
+            log.warning("workload cannot be read", workload=entry.key, error=str(error))
+            return
         if observed is None:
             self._cache.workloads.found_gone(entry)
         else:

@@ -229,8 +229,8 @@ class Transport:
         most: int | None,
         warned: Callable[[str], None] | None,
     ) -> bytes:
-        refreshed = False
-        for attempt in range(MAX_RETRIES + 1):
+        refreshed, attempt = False, 0
+        while True:
             failure: ApiError | ConnectionFailed
             try:
                 status, headers, answer = await self._once(method, url, body, content_type, most)
@@ -250,7 +250,7 @@ class Transport:
                 if status < 300:
                     return answer
                 failure = api_error(status, answer, headers, f"{method} {name()}")
-            # Once a call: a token that is wrong for good would be refreshed and refused in a loop.
+            # Once a call: a token that is wrong for good would be refreshed and refused in a loop. It is no retry.
             if isinstance(failure, Unauthorized) and not refreshed:
                 refreshed = True
                 await self._credentials.refresh()
@@ -260,7 +260,7 @@ class Transport:
             if pause is None or attempt == MAX_RETRIES or self._clock.monotonic() + pause > deadline:
                 raise failure
             await asyncio.sleep(pause)
-        raise AssertionError("the last attempt returns or raises")
+            attempt += 1
 
     async def _once(
         self, method: str, url: URL, body: bytes | None, content_type: str, most: int | None

@@ -3,6 +3,10 @@
 Many claims may ask in one question, and there may be many volumes: each volume is looked at once, and claims that want
 the same are answered once. Sizes between two of what there is are the same wish. A claim may be one that a tenant made,
 so what it selects volumes by is bounded (`too_selective`), and so are the ways in which the claims of one question do.
+
+A volume that is kept for a claim (it names the claim, which does not name it yet) is bound to it at once by the
+PersistentVolume controller, also where the class waits for a pod: the claim goes where that volume reaches, and has
+neither a free one nor one that would be made. Source: ``FindMatchingVolume`` and ``syncUnboundClaim``, 1.37.1.
 """
 
 from bisect import bisect_left
@@ -20,17 +24,38 @@ from kube.objects import ClaimSpec
 from kube.pods import limits
 from kube.pods.convert import label_selector, node_terms
 from kube.volumes.capacity import StorageLeft
-from kube.volumes.objects import NO_PROVISIONER, CsiStorageCapacity, PersistentVolume, StorageClass
+from kube.volumes.objects import (
+    NO_PROVISIONER,
+    CsiStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeSpec,
+    StorageClass,
+)
 from kube.volumes.terms import MOST_REQUIREMENTS, MOST_VALUES, Terms, both, merged, size_of
 
 MOST_WISHES: Final = 8  # different ones of one question that are answered, whatever they take
 MOST_COMPARED: Final = 1 << 17  # volumes that the wishes of one question are compared with beyond that, some 0.1 s
 
 
+class _Form(NamedTuple):
+    """What a volume and a claim have to have alike, whatever the volume is kept for."""
+
+    mode: str
+    attributes: str  # the name of the VolumeAttributesClass
+
+
+class _Kept(NamedTuple):
+    """A volume that is kept for a claim."""
+
+    form: _Form
+    size: int
+    terms: Terms | None
+
+
 class _Kind(NamedTuple):
     """What volumes are alike in."""
 
-    mode: str
+    form: _Form
     access_modes: frozenset[str]
     labels: tuple[tuple[str, str], ...]
 
@@ -41,7 +66,7 @@ class _Wish(NamedTuple):
     ``left``: what tells apart where a driver has as much storage left.
     """
 
-    mode: str
+    form: _Form
     access_modes: frozenset[str]
     selector: tuple[Requirement, ...] | None
     least: int
@@ -55,7 +80,7 @@ class _Class(msgspec.Struct, frozen=True):
     where its driver has storage left; None where that is not told, or its class makes no volumes.
     """
 
-    kept: dict[str, list[tuple[str, Terms | None]]] = msgspec.field(default_factory=dict)
+    kept: dict[str, list[_Kept]] = msgspec.field(default_factory=dict)
     free: dict[_Kind, list[tuple[int, Terms | None]]] = msgspec.field(default_factory=dict)
     sizes: list[int] = msgspec.field(default_factory=list)
     found: dict[_Wish, Terms | None] = msgspec.field(default_factory=dict)
@@ -97,26 +122,25 @@ class Available:
             made = None if of.provisioner in {"", NO_PROVISIONER} else self._left(of)
             left = None if made is None else StorageLeft(made)
             known = self._classes[of.metadata.name] = replace(_read(self._of_class(of.metadata.name)), left=left)
-        size = _storage(spec.resources.requests if spec.resources else None)
+        size, form = _storage(spec.resources.requests if spec.resources else None), _form_of(spec)
+        # As FindMatchingVolume does: a volume kept for the claim is compared by neither selector nor access modes.
+        if mine := [one.terms for one in known.kept.get(key, ()) if one.form == form and one.size >= size]:
+            return _united(mine)
         at = bisect_left(known.sizes, size)
         wish = _Wish(
-            mode=spec.volume_mode or "Filesystem",
+            form=form,
             access_modes=frozenset(spec.access_modes or ()),
             selector=label_selector(spec.selector),
             least=known.sizes[at] if at < len(known.sizes) else size,
             left=known.left.at(size) if known.left is not None else 0,
         )
         if at == len(known.sizes):
-            found = self._made(of, known, (), size)  # none is that large
-        elif wish in known.found:
-            found = known.found[wish]
-        else:
+            return self._made(of, known, (), size)  # none is that large
+        if wish not in known.found:
             # Before the comparison: a question that is too much ends here, and costs no more.
             self._count(known.number)
-            found = known.found[wish] = self._made(of, known, _united(_matching(known, wish)), size)
-        # As FindMatchingVolume does: a volume kept for the claim is compared by neither selector nor access modes.
-        mine = [terms for mode, terms in known.kept.get(key, ()) if mode == wish.mode]
-        return _united([*mine, found]) if mine else found
+            known.found[wish] = self._made(of, known, _united(_matching(known, wish)), size)
+        return known.found[wish]
 
     def _made(self, of: StorageClass, known: _Class, terms: Terms | None, size: int) -> Terms | None:
         """The same, and where the class has volumes of this size made: where its driver has storage left for them."""
@@ -178,15 +202,19 @@ def _read(volumes: Iterable[PersistentVolume]) -> _Class:
     for volume in volumes:
         if not is_available(volume):
             continue
-        terms, kept, mode = terms_of(volume), volume.spec.claim_ref, volume.spec.volume_mode or "Filesystem"
+        terms, kept, form = terms_of(volume), volume.spec.claim_ref, _form_of(volume.spec)
+        size = _storage(volume.spec.capacity)
         if terms is not None and size_of(terms) > MOST_REQUIREMENTS:
-            continue
+            # One that is kept is bound to its claim all the same, which then reaches no node that is known.
+            if kept is None:
+                continue
+            terms = ()
         if kept is not None:
-            found.kept.setdefault(f"{kept.namespace}/{kept.name}", []).append((mode, terms))
+            found.kept.setdefault(f"{kept.namespace}/{kept.name}", []).append(_Kept(form, size, terms))
             continue
         labels = tuple(sorted((volume.metadata.labels or {}).items()))
-        kind = _Kind(mode, frozenset(volume.spec.access_modes or ()), labels)
-        found.free.setdefault(kind, []).append((_storage(volume.spec.capacity), terms))
+        kind = _Kind(form, frozenset(volume.spec.access_modes or ()), labels)
+        found.free.setdefault(kind, []).append((size, terms))
     found.sizes.extend(sorted({size for alike in found.free.values() for size, _ in alike}))
     return found
 
@@ -195,7 +223,7 @@ def _matching(known: _Class, wish: _Wish) -> list[Terms | None]:
     return [
         terms
         for kind, alike in known.free.items()
-        if kind.mode == wish.mode
+        if kind.form == wish.form
         and wish.access_modes <= kind.access_modes
         and (wish.selector is None or selects(wish.selector, dict(kind.labels)))
         for size, terms in alike
@@ -208,6 +236,10 @@ def _united(found: Iterable[Terms | None]) -> Terms | None:
     # A dict and not a set: the order is that of the volumes, so equal inputs give equal terms.
     different = dict.fromkeys(found)
     return None if None in different else merged([term for terms in different for term in terms or ()])
+
+
+def _form_of(spec: ClaimSpec | PersistentVolumeSpec) -> _Form:
+    return _Form(spec.volume_mode or "Filesystem", spec.volume_attributes_class_name)
 
 
 def _storage(amounts: objects.Quantities | None) -> int:
@@ -227,10 +259,13 @@ def _topologies(found: StorageClass) -> Terms | None:
                 labels=tuple(
                     [
                         Requirement(key=one.key, operator="In", values=(one.values or ())[:MOST_VALUES])
-                        for one in (term.match_label_expressions or ())[:MOST_REQUIREMENTS]
+                        for one in term.match_label_expressions
                     ]
                 )
             )
             for term in found.allowed_topologies[:MOST_REQUIREMENTS]
+            # Its expressions are ANDed: without some of them it would let in nodes that are not of the class. One
+            # without any lets in no node (MatchTopologySelectorTerms), also where it is joined to what has some.
+            if term.match_label_expressions and len(term.match_label_expressions) <= MOST_REQUIREMENTS
         ]
     )

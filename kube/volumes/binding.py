@@ -6,7 +6,8 @@ Source: the plugins VolumeBinding, VolumeZone and NodeVolumeLimits of Kubernetes
   volume's labels (several in one label are divided by ``__``); nodes without any such label are in all of them.
 - An unbound claim whose class waits for a pod: the nodes of the available volumes that match it, and where the class
   has a provisioner those of its ``allowedTopologies``, or all; of these the ones where its driver has storage left, if
-  it tells that (`kube.volumes.capacity`). Once kube-scheduler chose a node for it, that one.
+  it tells that (`kube.volumes.capacity`). Where a volume is kept for it, the nodes of that one alone. Once
+  kube-scheduler chose a node for it, that one.
 - Any other unbound claim, and one that is not there, lost or on its way out: none. No pod with it can be scheduled.
 - What is attached counts for the CSI driver of the volume, or of the class as long as there is none. Volumes of the
   plugins that Kubernetes had once count for the driver that serves them now.
@@ -86,10 +87,10 @@ class Storage(msgspec.Struct, frozen=True):
 
     @property
     def default_class(self) -> str:
-        """The class of claims that name none: the newest of those that are default."""
-        defaults = [one for one in self.classes() if one.default]
-        # The times are RFC 3339 text in UTC, and such texts sort as the times do.
-        newest = max(defaults, key=lambda one: (one.metadata.creation_timestamp or "", one.metadata.name), default=None)
+        """The class of claims that name none: the newest of those that are default; of several, the first by name."""
+        defaults = sorted((one for one in self.classes() if one.default), key=lambda one: one.metadata.name)
+        # The times are RFC 3339 text in UTC, and such texts sort as the times do. `max` takes the first of equals.
+        newest = max(defaults, key=lambda one: one.metadata.creation_timestamp or "", default=None)
         return newest.metadata.name if newest is not None else ""
 
 

@@ -110,6 +110,7 @@ class PersistentVolumeSpec(Struct, frozen=True):
     claim_ref: ClaimReference | None = None
     storage_class_name: str = ""
     volume_mode: str = ""
+    volume_attributes_class_name: str = ""
     node_affinity: VolumeNodeAffinity | None = None
     csi: CsiSource | None = None
     aws_elastic_block_store: InTreeSource | None = None

@@ -22,13 +22,13 @@ class DeferredWrites:
         self,
         idle: Callable[[], bool],
         requeue: Callable[[str], None],
-        observed: Callable[[], Collection[str]],
+        known: Callable[[], Collection[str]],
         clock: Clock,
     ) -> None:
         self._clock = clock
         self._idle = idle
         self._requeue = requeue
-        self._known = observed
+        self._known = known
         self._due: dict[str, float] = {}  # by id: when it is due
         self._now: set[str] = set()  # ids whose writes are to be made at the next look
 

@@ -1,6 +1,7 @@
-"""Carries out what was decided about one workload: one method for each action that takes more than a line.
+"""Carries out what was decided about one workload. Actions that take more than a few lines have a method of their own.
 
-An action that awaits the API server is the last one of its look: what was decided beside it may be stale then.
+An action that awaits the API server, or has the job viewed in another way, is the last one of its look: what was
+decided beside it may be stale then.
 """
 
 from collections.abc import Awaitable, Callable
@@ -129,7 +130,7 @@ class Executor:
         }
 
     async def carry_out(self, entry: WorkloadEntry, instruction: Instruction) -> bool:
-        """Do it; True where something was awaited, so that the rest may be stale."""
+        """Do it; True where what was decided beside it may be stale then."""
         cache = self._cache
         match instruction:
             case Enqueue(lost, until, asked, urgent):

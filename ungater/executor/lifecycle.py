@@ -348,9 +348,8 @@ class Lifecycle:
             return True
         reservations = self._cache.reservations
         if preemptors := reservations.preemptors_of(entry.key):
-            entry.evict_for(
-                reservations.eviction_message(preemptors[0], entry.key)
-            )  # planned meanwhile: it goes after all
+            # Planned meanwhile: it goes after all.
+            entry.evict_for(reservations.eviction_message(preemptors[0], entry.key))
             return True
         self._evictions.forget(entry.id)
         self.keep(entry)

@@ -67,10 +67,8 @@ class AdmissionCheckController:
         self._limits = limits
         self._hopeless: dict[str, float] = {}  # by key of a Workload: since when (epoch seconds) it can never be placed
         self._told: dict[str, RetryAnswer] = {}  # by key of a Workload: with its last Retry, until that is done with
-        self._waited_for: tuple[float, retries.ContestedQueues] = (
-            0.0,
-            retries.ContestedQueues(),
-        )  # when that was looked at
+        # With the time when it was looked at.
+        self._waited_for: tuple[float, retries.ContestedQueues] = (0.0, retries.ContestedQueues())
         self._queue = WorkQueue(clock, namespace_of)
         self._standings = standings
         self._written: dict[str, tuple[float, int]] = {}  # by key of a Workload: when, and the version that came of it

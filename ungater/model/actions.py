@@ -1,4 +1,4 @@
-"""What `decide` may ask for, and the rules that hold for all jobs. Plain data."""
+"""What `reconcile.reconcile` may ask for, and the rules that hold for all jobs. Plain data."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 

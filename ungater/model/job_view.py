@@ -211,10 +211,9 @@ class JobView(msgspec.Struct, frozen=True, dict=True):
     workload: str = msgspec.field(default="")
     workload_class: str = ""  # the WorkloadPriorityClass
     most_execution: int | None = None  # seconds
-    suspended_at: float | None = (
-        None  # since when its controller knows that it is suspended, in seconds since the epoch
-    )
-    resumed_at: float | None = None  # since when its controller knows that it was resumed
+    # Since when its controller knows that it is suspended, or was resumed, in seconds since the epoch.
+    suspended_at: float | None = None
+    resumed_at: float | None = None
     outcome: str = ""  # what the job's own condition says of its end
     version: int = 0  # its resourceVersion
     priority: int | None = None  # where another than us keeps its queue

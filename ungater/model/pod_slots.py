@@ -254,12 +254,12 @@ def assign(  # noqa: PLR0917  (pods and slots, and what is known of ranks)
         index = slots.at(place) if place is not None and 0 <= place < slots.total else None
         if homes is not None and rank is not None and index is not None:
             index = homes.choose(rank, index)
-            if index is None:
+            # With slices such a pod waits: a slot that its volumes reach elsewhere would take it away from its slice.
+            if index is None or (may is not None and index not in may):
                 continue
-            # Noted before the next rank is asked: it must follow into the same domain.
+            # Before the next rank is asked: it must follow into the same domain. One that waits is in no domain.
             homes.note(rank, index)
-        # With slices such a pod waits: a slot that its volumes reach elsewhere would take it away from its slice.
-        if may is not None and (index is None or index not in may or not free[index]):
+        elif may is not None and (index is None or index not in may or not free[index]):
             index = next((at for at in sorted(may) if free[at]), None) if homes is None else None
             if index is None:
                 continue

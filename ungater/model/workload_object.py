@@ -1,7 +1,7 @@
 """Workloads on the wire: what the controller reads of one, and the bodies it writes.
 
-Every write is one merge patch of the status with the resourceVersion it was decided on, so that a second writer meets a
-conflict instead of overwriting.
+Every write is one patch with the resourceVersion it was decided on, so that a second writer meets a conflict instead of
+overwriting: a merge patch of the status or the spec, or a JSON patch of the spec's counts that tests the version.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -48,7 +48,10 @@ SETTLE = 0.05  # seconds: what happens on a node comes in bursts
 
 
 class InFlightPods:
-    """See the module. ``enqueue(uid, after)`` has a job looked at again; ``record_of`` the key of a workload."""
+    """See the module.
+
+    ``enqueue(uid, after)`` has a job looked at again; ``entry_of`` finds an entry by the key of its workload.
+    """
 
     def __init__(
         self,
@@ -69,9 +72,8 @@ class InFlightPods:
         self._on: dict[str, dict[str, Seen]] = {}  # by node and key of the pod
         self._node_of: dict[str, str] = {}
         self._observing: set[str] = set()  # nodes of which placements were observed
-        self._waiting: dict[
-            str, dict[str, WorkloadEntry]
-        ] = {}  # by node: the entries of pods that wait, by the pods' uids
+        # By node: the entries of pods that wait, by the pods' uids.
+        self._waiting: dict[str, dict[str, WorkloadEntry]] = {}
         self._left_out: dict[str, dict[tuple[str, PodShape], float]] = {}  # by uid of the workload: until when
 
     # --- what is on its way --------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ def settle(
 ) -> Pod | None:
     """Look at what a pod really got; returns the pod that it exchanged with, which is to be charged again.
 
-    ``beside``: the pods on its node; ``record_of``: the job of each. A pod of the same job goes first.
+    ``beside``: the pods on its node; ``entry_of``: the workload of each. A pod of the same job goes first.
     """
     observed, mine = _read(pod, NUMA_PLACEMENT_OBSERVED), promised(entry, pod)
     if observed is None or mine is None or not misaligned(mine, observed):

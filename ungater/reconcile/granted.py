@@ -187,9 +187,8 @@ def anew(entry: WorkloadEntry, wanted: Mapping[str, Amounts], gate: str) -> tupl
 
 def none_runs(entry: WorkloadEntry, gate: str) -> bool:
     """Whether none of its pods was let go that has not finished, as far as is known."""
-    sent = {
-        uid for uid, expectation in entry.expectations.items() if not expectation.gone
-    }  # seen behind their gates, they may run
+    # Seen behind their gates, they may run.
+    sent = {uid for uid, expectation in entry.expectations.items() if not expectation.gone}
     return all((is_gated(pod, gate) and pod.metadata.uid not in sent) or finished(pod) for pod in entry.pods.values())
 
 

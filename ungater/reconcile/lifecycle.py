@@ -52,7 +52,7 @@ SEEN_WITHIN = 60.0  # seconds in which a controller is to say that its job is su
 
 
 def decide(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: float) -> list[Instruction]:
-    """The instructions for a job that has a Workload; ``now`` and ``wall`` as in `reconcile.decide`."""
+    """The instructions for a job that has a Workload; ``now`` and ``wall`` as in `reconcile.reconcile`."""
     observed = entry.observed
     if observed is None:
         raise AssertionError(f"{entry.key}: no Workload")

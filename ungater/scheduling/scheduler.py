@@ -16,7 +16,7 @@ from engine.results import Refusal
 from kube.errors import KubeError
 from kube.events import EventRecorder
 from queueing import lifecycle
-from queueing.cycle.cycle import Admitted, Decisions, Drained, Preempting, Waiting, cycle
+from queueing.cycle.cycle import DETAILS, Admitted, Decisions, Drained, Preempting, Waiting, cycle
 from queueing.cycle.shield import Failed, in_words
 from queueing.moves import NO_MOVES, MoveRules
 from queueing.queues.entry import HOLDING, AssumedAdmission, Phase, growth_of
@@ -41,7 +41,6 @@ from ungater.writers.workloads import WorkloadWriter, stored_of
 HEADS = 64  # looks at workloads before others get a turn
 NO_NOMINATION = {"nomination": None}
 RELABELLED = "; they stay there, and replacements are placed by the new labels (`topogate doctor` says what to do)"
-DETAILS = 10.0  # seconds between two explanations of one refusal
 
 log = structlog.get_logger()
 

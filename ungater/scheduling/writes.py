@@ -142,6 +142,6 @@ class Writes:
         self._forget_assumed(entry, self._clock.now() + delay, grows=grows)
         self._requeue(entry.id, delay)
         log.warning("admission was not stored", workload=entry.key, error=str(error))
-        # Its Workload is gone: the next look makes another one.
+        # The next look makes another one. The watch may be late, and the store have the one that is gone.
         if isinstance(error, NotFound):
-            entry.observe(None)
+            self._cache.workloads.found_gone(entry)

@@ -22,13 +22,8 @@ from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
 from ungater.model.workload_object import Workload, observed_of
 from ungater.workqueue import backoff
 
-REFUSED = (
-    BadRequest,
-    Unauthorized,
-    Forbidden,
-    NotFound,
-    Invalid,
-)  # the write did not happen, and would not if repeated
+# The write did not happen, and would not if repeated.
+REFUSED = (BadRequest, Unauthorized, Forbidden, NotFound, Invalid)
 LONGEST_PAUSE = 5.0
 
 

@@ -1,5 +1,6 @@
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,6 +34,15 @@ def test_one_level_and_a_stored_object_without_levels():
     old = {"slices": [{"nodeLabels": {"rack": "r1", "block": "b"}, "count": 2}]}
     assert decode(old, ("block", "rack")) == (("block", "rack"), [(("b", "r1"), 2)])
     assert decode({"slices": []}) == ((), [])
+    one = {"slices": [{"nodeLabels": {"rack": "r1"}, "count": 2}]}
+    assert decode(one) == (("rack",), [(("r1",), 2)])
+
+
+def test_an_assignment_without_levels_whose_slices_have_several_labels_is_not_read():
+    """The schema lets it be stored, and the API server sorts the keys of maps: a host may come before its rack."""
+    labels = {"block": "b", "kubernetes.io/hostname": "n1", "rack": "r1"}
+    with pytest.raises(ValueError, match="without levels"):
+        decode({"slices": [{"nodeLabels": labels, "count": 2}]})
 
 
 def test_20000_hosts_take_a_small_part_of_an_object():

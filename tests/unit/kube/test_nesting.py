@@ -31,7 +31,9 @@ def test_one_object_that_is_nested_deeply_costs_no_other_one_anything(value):
     feed = Feed(None, JOB_SETS, JobSet)
     assert [(name, obj is None) for name, obj in feed._objects(page).items()] == [("m", True), ("honest", False)]
     line = f'{{"type":"DELETED","object":{whole}}}'.encode()
-    assert feed._changes([line]) == [("m", None, None)]
+    changes = []
+    feed._read([line], changes)
+    assert changes == [("m", None, None)]
     assert key(_decode_partial(line, WatchEvent[Object]).object) == "m"
 
 

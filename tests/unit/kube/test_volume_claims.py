@@ -162,10 +162,13 @@ def test_a_claim_with_which_no_pod_can_be_scheduled_says_why(found, why):
 
 def test_a_volume_with_more_affinity_than_is_taken_into_account_is_not_used():
     terms = [{"matchExpressions": [{"key": f"k{i}", "operator": "Exists"}]} for i in range(10_000)]
-    large = volume(nodeAffinity={"required": {"nodeSelectorTerms": terms}})
+    large_affinity = {"required": {"nodeSelectorTerms": terms}}
+    large = volume(nodeAffinity=large_affinity)
     assert "more node affinity" in reach(claim(volume="pv", annotations=BOUND), large).message
     static = storage_class(provisioner="kubernetes.io/no-provisioner")
     assert isinstance(reach(claim(), large, static), NotReady)
+    kept = volume("pv", nodeAffinity=large_affinity, claimRef={"namespace": "ns", "name": "data"})
+    assert isinstance(reach(claim(), kept, volume("free"), static), NotReady), "the two are bound all the same"
 
 
 # -- claims whose class waits for a pod -----------------------------------------------------------------------------
@@ -253,6 +256,17 @@ def test_allowed_topologies_without_end_are_cut():
     assert len(term.labels[0].values) == MOST_VALUES
 
 
+def test_a_topology_of_more_labels_than_are_taken_into_account_lets_no_node_in():
+    """Cut, it would let in the nodes that lack the labels that were cut."""
+    body = {"metadata": {"name": "slow"}, "provisioner": "x", "volumeBindingMode": "WaitForFirstConsumer"}
+    large = {"matchLabelExpressions": [{"key": f"k{i}", "values": ["a"]} for i in range(MOST_REQUIREMENTS + 1)]}
+    small = {"matchLabelExpressions": [{"key": ZONE, "values": ["a"]}]}
+    found = reach(claim(), read(Class, {**body, "allowedTopologies": [large, small]}))
+    cut = {f"k{i}": "a" for i in range(MOST_REQUIREMENTS)}
+    assert [lets_in(found, labels) for labels in (cut, {ZONE: "a"})] == [False, True]
+    assert isinstance(reach(claim(), read(Class, {**body, "allowedTopologies": [large]})), NotReady)
+
+
 def test_one_pod_alone_may_have_a_claim():
     alone = claim(volume="pv", annotations=BOUND, modes=("ReadWriteOncePod",))
     assert reach(alone, volume()).alone
@@ -279,6 +293,13 @@ def test_claims_to_come_that_name_no_class_have_the_newest_default():
     new = storage_class("new", zones=["b"], default=True, creationTimestamp="2026-01-01T00:00:00Z")
     assert [lets_in(made(None, old, new), {ZONE: zone}) for zone in "ab"] == [False, True]
     assert made(None).nodes == ()
+
+
+def test_of_default_classes_of_one_age_the_first_by_name_counts():
+    """As ``GetDefaultClass`` of Kubernetes 1.37.1 has it (pkg/volume/util/storageclass.go)."""
+    same = {"default": True, "creationTimestamp": "2026-01-01T00:00:00Z"}
+    classes = [storage_class(name, zones=[name], **same) for name in ("b", "a", "c")]
+    assert [lets_in(made(None, *classes), {ZONE: zone}) for zone in "abc"] == [True, False, False]
 
 
 # -- what is attached ---------------------------------------------------------------------------------------------
@@ -419,15 +440,43 @@ def test_many_claims_have_each_volume_looked_at_once():
         assert [need.values for term in answers[number] for need in term.labels] == ([fits] if fits else [])
 
 
+KEPT = {"claimRef": {"namespace": "ns", "name": "data"}}
+STATIC = storage_class(provisioner="kubernetes.io/no-provisioner")
+
+
 def test_a_volume_that_is_kept_is_for_its_claim_alone_and_others_have_the_rest():
-    kept = volume("mine", zones=["z1"], claimRef={"namespace": "ns", "name": "data"})
-    available = Available(lambda _: [kept, volume("free", zones=["z2"])], told_nothing)
-    of = storage_class(provisioner="kubernetes.io/no-provisioner")
-    found = {key: available.nodes(of, claim().spec, key) for key in ("ns/data", "ns/other")}
+    available = Available(lambda _: [volume("mine", zones=["z1"], **KEPT), volume("free", zones=["z2"])], told_nothing)
+    found = {key: available.nodes(STATIC, claim().spec, key) for key in ("ns/data", "ns/other")}
     assert {key: terms[0].labels[0].values for key, terms in found.items()} == {
-        "ns/data": ("z1", "z2"),
+        "ns/data": ("z1",),
         "ns/other": ("z2",),
     }
+
+
+@pytest.mark.parametrize("of", [STATIC, storage_class(zones=["z3"]), storage_class()])
+def test_a_claim_for_which_a_volume_is_kept_goes_where_that_one_reaches_and_nowhere_else(of):
+    """FindMatchingVolume of Kubernetes 1.37.1 has no other match, and syncUnboundClaim binds the two at once."""
+    mine = [volume(f"mine{zone}", zones=[zone], **KEPT) for zone in ("z1", "z4")]
+    found = reach(claim(), of, *mine, volume("free", zones=["z2"]))
+    assert [lets_in(found, {ZONE: f"z{at}"}) for at in range(1, 5)] == [True, False, False, True]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"capacity": {"storage": "500Mi"}}, {"volumeMode": "Block"}, {"volumeAttributesClassName": "gold"}],
+)
+def test_a_kept_volume_that_is_too_small_or_of_another_form_is_not_for_its_claim(other):
+    """As FindMatchingVolume of Kubernetes 1.37.1 has it: what is kept is compared by size, mode and attributes."""
+    found = reach(claim(), STATIC, volume("mine", zones=["z1"], **KEPT, **other), volume("free", zones=["z2"]))
+    assert [lets_in(found, {ZONE: zone}) for zone in ("z1", "z2")] == [False, True]
+
+
+def test_a_claim_has_volumes_of_its_attributes_class_alone():
+    gold = {"volumeAttributesClassName": "gold"}
+    two = volume("p1", zones=["z1"], **gold), volume("p2", zones=["z2"])
+    for wanted, zones in (({}, [False, True]), (gold, [True, False])):
+        found = reach(claim(spec=wanted), STATIC, *two)
+        assert [lets_in(found, {ZONE: zone}) for zone in ("z1", "z2")] == zones
 
 
 @pytest.mark.parametrize(
@@ -534,6 +583,14 @@ def test_a_selector_without_requirements_is_that_of_all_nodes():
 
 def test_both_the_class_and_the_driver_have_to_let_a_node_in():
     assert zones_of(storage_class(zones=["z1", "z2"]), driver(), left("z2", "9Gi"), left("z3", "9Gi")) == ["z2"]
+
+
+def test_a_topology_without_labels_lets_no_node_in_whatever_storage_is_left():
+    """As MatchTopologySelectorTerms of Kubernetes 1.37.1 has it: a term without expressions matches nothing."""
+    body = {"metadata": {"name": "slow"}, "provisioner": EBS, "volumeBindingMode": "WaitForFirstConsumer"}
+    empty = read(Class, {**body, "allowedTopologies": [{}, {"matchLabelExpressions": [{"key": "k", "values": ["v"]}]}]})
+    found = reach(claim(), empty, driver(), left("z2", "9Gi"))
+    assert [lets_in(found, {ZONE: "z2", **more}) for more in ({}, {"k": "v"})] == [False, True]
 
 
 def test_a_volume_that_is_there_needs_no_storage_that_is_left():

@@ -3,7 +3,7 @@
 Rules
 - Every job that may be placed is one workload of `queueing`; one without a queue is in the unlimited queue `UNQUEUED`.
 - ``entry.admission`` is what is held and stored. What was decided and is not stored yet is in queueing alone; where
-  storing fails, `undo` goes back to what is stored.
+  storing fails, `Admissions.forget_assumed` goes back to what is stored.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -121,7 +121,7 @@ class Reservations:
         self.queues.remove_local_queue(name, "")
 
     def want(self, entry: WorkloadEntry) -> None:
-        """One that holds something wants what `decide` said: other places for lost slots, else more pods."""
+        """One that holds something wants what `reconcile` said: other places for lost slots, else more pods."""
         if entry.lost:
             self.moving.setdefault(entry.key, ())
             return

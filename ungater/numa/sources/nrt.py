@@ -3,7 +3,8 @@
 - Attributes win over the deprecated list of policies; without either the policy is ``none``, the scope ``container``.
 - Only zones of type ``Node`` are the kubelet's.
 - Per node: what no zone reports is not aligned. Exporters publish cpu only with the static CPU manager and memory only
-  with the Static memory manager, so that their presence in any zone says that these are on; `Rules.ignored` overrides.
+  with the Static memory manager, so that their presence in any zone says that these are on;
+  `SourceRules.ignored` overrides.
 - More available than allocatable, or more allocatable than there is, counts as the smaller one.
 """
 

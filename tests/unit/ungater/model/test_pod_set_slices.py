@@ -56,6 +56,16 @@ def test_a_rank_waits_where_its_slice_has_no_room_now():
     assert given_to(pods(3), [0, 4], slots, taken) == {}
 
 
+def test_a_rank_that_waits_for_its_volumes_keeps_its_place_beside_its_slice():
+    """It holds no slot: its slice still needs that one, and the next slice goes elsewhere."""
+    pair = Layer(2, 2)
+    slots = slot_map(("b/r1/n1", 3), ("b/r2/n2", 2))
+    waiting = pods(0, 1, 2, 3)
+    only = {waiting[0].metadata.uid: {1}}  # its volume is in the other rack
+    found = assign(waiting, [3, 2], slots, lambda rank: rank, {}, (pair,), only=only)
+    assert {pod.metadata.name: index for pod, index in found} == {"p1": 0, "p2": 1, "p3": 1}
+
+
 def test_inner_slices_stay_together_too():
     slots = slot_map(("b/r1/n1", 2), ("b/r1/n2", 2), ("b/r2/n3", 4))
     assert given_to(pods(0, 2), [1, 1, 4], slots, {1: 1, 3: 0}, (HOST, RACK)) == {0: 1, 2: 0}

@@ -64,7 +64,11 @@ def test_a_place_in_flavors_with_other_levels_is_told_by_flavor():
 
 
 def test_an_admission_that_cannot_be_read_counts_as_none():
-    for assignment in ({"slices": [{"count": 1}]}, {"levels": ["a"], "slices": [{"nodeLabels": {}, "count": 1}]}):
+    for assignment in (
+        {"slices": [{"count": 1}]},
+        {"levels": ["a"], "slices": [{"nodeLabels": {}, "count": 1}]},
+        {"slices": [{"nodeLabels": {"kubernetes.io/hostname": "n", "rack": "r"}, "count": 1}]},
+    ):
         entry = {"name": "main", "topologyAssignment": assignment}
         assert stored({"status": {"admission": {"podSetAssignments": [entry]}}}).slots is None
 
