@@ -48,6 +48,7 @@ NOT_HERE = {
 # test that has it.
 ELSEWHERE = {
     "of its own:": "engine/cluster/test_host_names.py",
+    "without levels, whose slices have several labels": "crds/test_assignment.py",
     "that were kept for it on node": "queueing/preemption/test_preempt_devices.py",
     "are gone, or others have them now": "queueing/preemption/test_preempt_devices.py",
     "devices of claims are short (": "ungater/cache/test_claims_of_templates.py",
