@@ -41,7 +41,7 @@ def test_one_level_and_a_stored_object_without_levels():
 def test_an_assignment_without_levels_whose_slices_have_several_labels_is_not_read():
     """The schema lets it be stored, and the API server sorts the keys of maps: a host may come before its rack."""
     labels = {"block": "b", "kubernetes.io/hostname": "n1", "rack": "r1"}
-    with pytest.raises(ValueError, match="without levels"):
+    with pytest.raises(ValueError, match="without levels, whose slices have several labels"):
         decode({"slices": [{"nodeLabels": labels, "count": 2}]})
 
 
